@@ -1,0 +1,79 @@
+"""What every learner of codes has in common."""
+
+import abc
+
+import numpy as np
+
+from keras_compembed.codes.packing import MAX_CODEBOOK_SIZE
+from keras_compembed.codes.packing import check_codes
+from keras_compembed.utils.validation import check_positive_int
+
+
+class CodeLearner(abc.ABC):
+    """Base class of learners: `train` on a table, then `encode` and `decode`.
+
+    A learner works on plain arrays and knows no layers and no files.
+
+    Attributes:
+        num_codebooks: Integer, subcodes a row (M).
+        codebook_size: Integer, codewords a codebook (K).
+        codebooks: float32 array `(num_codebooks, codebook_size, columns)`, or
+            None before `train`.
+        codes: Unsigned integer array `(rows, num_codebooks)` of the table
+            trained on, or None before `train`.
+        history: Dict of lists, one entry an iteration. `"loss"` is the
+            reconstruction loss: the mean over rows of the squared distance
+            between a row and its reconstruction (equation 3 of
+            [Shu & Nakayama](https://arxiv.org/abs/1711.01068)).
+    """
+
+    num_codebooks = None
+    codebook_size = None
+    codebooks = None
+    codes = None
+
+    @abc.abstractmethod
+    def train(self, table, sample_weight=None):
+        """Learns codebooks for `table`, and its codes; returns the learner."""
+
+    @abc.abstractmethod
+    def encode(self, table):
+        """Codes, `(rows, num_codebooks)`, of rows that may be new."""
+
+    def decode(self, codes):
+        """Rows, float32 `(rows, columns)`, that `codes` stand for."""
+        if self.codebooks is None:
+            raise ValueError(
+                "The learner has no codebooks yet: call `train` first."
+            )
+        return decode_codes(codes, self.codebooks)
+
+
+def check_code_shape(num_codebooks, codebook_size):
+    """Returns both as integers, or raises if no code has that shape."""
+    return (
+        check_positive_int("num_codebooks", num_codebooks),
+        check_positive_int(
+            "codebook_size", codebook_size, 2, MAX_CODEBOOK_SIZE
+        ),
+    )
+
+
+def decode_codes(codes, codebooks):
+    """Sums the codewords that codes name.
+
+    Args:
+        codes: Integer array `(rows, num_codebooks)`.
+        codebooks: Array `(num_codebooks, codebook_size, columns)`.
+
+    Returns:
+        float32 array `(rows, columns)`. Working memory beyond it is of its
+        own size, whatever `num_codebooks` is.
+    """
+    num_codebooks, codebook_size, width = codebooks.shape
+    codes = check_codes(codes, codebook_size, shape=(None, num_codebooks))
+    codebooks = np.asarray(codebooks, dtype="float32")
+    rows = np.zeros((len(codes), width), dtype="float32")
+    for codebook, subcodes in zip(codebooks, codes.T, strict=True):
+        rows += codebook[subcodes]
+    return rows

@@ -1,0 +1,133 @@
+"""Codes as bits: each row a stream of subcodes, least significant bit first.
+
+Subcode `m` of a row stands in bits `m * bits` to `(m + 1) * bits - 1`, counted
+from the least significant bit of byte 0. Four-bit codes are so packed the way
+LiteRT packs int4, and two-bit codes the way it packs int2.
+"""
+
+import numpy as np
+
+MAX_CODEBOOK_SIZE = 65536
+_CHUNK_ELEMENTS = 1 << 22
+
+
+def bits_per_subcode(codebook_size):
+    """Bits that a subcode from 0 to `codebook_size - 1` takes."""
+    return max(1, (codebook_size - 1).bit_length())
+
+
+def bytes_per_row(num_codebooks, codebook_size):
+    """Bytes that a packed row of `num_codebooks` subcodes takes."""
+    return -(-num_codebooks * bits_per_subcode(codebook_size) // 8)
+
+
+def code_dtype(codebook_size):
+    """The smallest unsigned dtype that holds every subcode."""
+    return np.dtype("uint8" if codebook_size <= 256 else "uint16")
+
+
+def check_codes(codes, codebook_size, shape=None):
+    """Returns `codes` as an array of `code_dtype`.
+
+    Args:
+        codes: Integer array of shape `(rows, num_codebooks)`.
+        codebook_size: Integer, one more than the largest subcode allowed.
+        shape: Optional tuple, the shape asked for; None leaves an axis open.
+
+    Raises:
+        ValueError: if the shape or the dtype is wrong or a subcode is out of
+            range.
+    """
+    codes = np.asarray(codes)
+    if codes.dtype.kind not in "iu":
+        raise ValueError(
+            f"`codes` must be integers. Received: dtype {codes.dtype}."
+        )
+    wanted = shape or (None, None)
+    if codes.ndim != 2 or any(
+        size is not None and size != got
+        for size, got in zip(wanted, codes.shape, strict=True)
+    ):
+        names = ("rows", "num_codebooks")
+        sizes = (
+            str(size or name) for size, name in zip(wanted, names, strict=True)
+        )
+        raise ValueError(
+            f"`codes` must have shape ({', '.join(sizes)}). "
+            f"Received: an array of shape {codes.shape}."
+        )
+    if codes.size and (codes.min() < 0 or codes.max() >= codebook_size):
+        raise ValueError(
+            f"`codes` must be from 0 to {codebook_size - 1}, below "
+            f"`codebook_size`. Received: subcodes from {codes.min()} to "
+            f"{codes.max()}."
+        )
+    return codes.astype(code_dtype(codebook_size), copy=False)
+
+
+def pack_codes(codes, codebook_size):
+    """Packs codes into bytes.
+
+    Args:
+        codes: Integer array of shape `(rows, num_codebooks)`.
+        codebook_size: Integer from 2 to 65536.
+
+    Returns:
+        uint8 array of shape `(rows, bytes_per_row)`. Bits past the last
+        subcode are zero.
+    """
+    codes = check_codes(codes, codebook_size)
+    bits = bits_per_subcode(codebook_size)
+    num_rows, num_codebooks = codes.shape
+    width = bytes_per_row(num_codebooks, codebook_size)
+    if bits == 8:
+        return np.ascontiguousarray(codes)
+    packed = np.empty((num_rows, width), dtype="uint8")
+    places = np.arange(bits, dtype=codes.dtype)
+    chunk = max(1, _CHUNK_ELEMENTS // (num_codebooks * bits))
+    for start in range(0, num_rows, chunk):
+        part = codes[start : start + chunk]
+        stream = ((part[:, :, None] >> places) & 1).astype("uint8")
+        packed[start : start + chunk] = np.packbits(
+            stream.reshape(len(part), -1), axis=1, bitorder="little"
+        )
+    return packed
+
+
+def unpack_codes(packed, num_codebooks, codebook_size):
+    """Undoes `pack_codes`.
+
+    Args:
+        packed: uint8 array of shape `(rows, bytes_per_row)`.
+        num_codebooks: Integer, subcodes a row.
+        codebook_size: Integer from 2 to 65536.
+
+    Returns:
+        uint8 array of shape `(rows, num_codebooks)`, or uint16 where
+        `codebook_size` is above 256.
+
+    Raises:
+        ValueError: if `packed` is not uint8 or not `bytes_per_row` wide.
+    """
+    packed = np.asarray(packed)
+    bits = bits_per_subcode(codebook_size)
+    width = bytes_per_row(num_codebooks, codebook_size)
+    if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
+        raise ValueError(
+            f"`packed` must be uint8 of shape (rows, {width}). Received: "
+            f"{packed.dtype} of shape {packed.shape}."
+        )
+    dtype = code_dtype(codebook_size)
+    codes = np.empty((len(packed), num_codebooks), dtype=dtype)
+    weights = (1 << np.arange(bits)).astype(dtype)
+    chunk = max(1, _CHUNK_ELEMENTS // (num_codebooks * bits))
+    for start in range(0, len(packed), chunk):
+        stream = np.unpackbits(
+            packed[start : start + chunk],
+            axis=1,
+            count=num_codebooks * bits,
+            bitorder="little",
+        )
+        stream = stream.reshape(-1, num_codebooks, bits)
+        codes[start : start + chunk] = stream @ weights
+    return codes

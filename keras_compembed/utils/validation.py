@@ -1,0 +1,135 @@
+"""Checks of arguments, in the words Keras uses."""
+
+import numbers
+
+import numpy as np
+
+_CHUNK_ELEMENTS = 1 << 22
+
+
+def check_positive_int(name, value, minimum=1, maximum=None):
+    """Returns `value` as an `int`, or raises if it is out of range."""
+    if (
+        not isinstance(value, numbers.Integral)
+        or isinstance(value, bool)
+        or value < minimum
+        or (maximum is not None and value > maximum)
+    ):
+        if maximum is not None:
+            rule = f"an integer from {minimum} to {maximum}"
+        elif minimum == 1:
+            rule = "a positive integer"
+        else:
+            rule = f"an integer of at least {minimum}"
+        raise ValueError(
+            f"`{name}` must be {rule}. "
+            f"Received: {name}={value!r} (of type {type(value).__name__})."
+        )
+    return int(value)
+
+
+def check_positive_number(name, value):
+    """Returns `value` as a `float`, or raises if it is not above zero."""
+    if (
+        not isinstance(value, numbers.Real)
+        or isinstance(value, bool)
+        or not np.isfinite(value)
+        or value <= 0
+    ):
+        raise ValueError(
+            f"`{name}` must be a positive number. Received: {name}={value!r}."
+        )
+    return float(value)
+
+
+def check_choice(name, value, choices):
+    """Returns `value`, or raises if it is not one of `choices`."""
+    if value not in choices:
+        allowed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(
+            f"`{name}` must be one of {allowed}. Received: {name}={value!r}."
+        )
+    return value
+
+
+def check_table(table, name="table", width=None):
+    """Checks a matrix of vectors without copying it.
+
+    Args:
+        table: Array of shape `(rows, columns)`: any float, integer or boolean
+            dtype, contiguous or not, in memory or memory-mapped.
+        name: String, the argument's name in messages.
+        width: Optional integer, the number of columns asked for.
+
+    Returns:
+        The table as an array with two axes, of its own dtype.
+
+    Raises:
+        ValueError: if the table is not a matrix of finite real numbers, has no
+            rows or no columns, or is not `width` wide.
+    """
+    table = table if isinstance(table, np.ndarray) else np.asarray(table)
+    if table.ndim != 2 or 0 in table.shape:
+        raise ValueError(
+            f"`{name}` must have two axes, (rows, columns), neither of them "
+            f"empty. Received: an array of shape {table.shape}."
+        )
+    if table.dtype.kind not in "fiub" and table.dtype.name != "bfloat16":
+        raise ValueError(
+            f"`{name}` must hold real numbers. "
+            f"Received: an array of dtype {table.dtype}."
+        )
+    if width is not None and table.shape[1] != width:
+        raise ValueError(
+            f"`{name}` must have {width} columns. "
+            f"Received: an array of shape {table.shape}."
+        )
+    for start, chunk in float_chunks(table):
+        bad = ~np.isfinite(chunk).all(axis=1)
+        if bad.any():
+            row = start + int(np.argmax(bad))
+            raise ValueError(
+                f"`{name}` must be finite in float32. "
+                f"Received: NaN or infinity in row {row} "
+                f"(and {int(bad.sum()) - 1} more rows near it)."
+            )
+    return table
+
+
+def float_chunks(table, rows=None):
+    """Yields `(start, float32 rows)` over a table, a bounded part at a time."""
+    rows = rows or max(1, _CHUNK_ELEMENTS // table.shape[1])
+    for start in range(0, table.shape[0], rows):
+        with np.errstate(over="ignore"):
+            yield (
+                start,
+                np.asarray(table[start : start + rows], dtype="float32"),
+            )
+
+
+def check_sample_weight(sample_weight, num_rows):
+    """Returns `sample_weight` as float32 of mean 1, or None.
+
+    Raises:
+        ValueError: if it is not one finite non-negative number a row, or if
+            all are zero.
+    """
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight, dtype="float64")
+    if weight.shape != (num_rows,):
+        raise ValueError(
+            "`sample_weight` must hold one number for each row of the table, "
+            f"shape ({num_rows},). Received: an array of shape {weight.shape}."
+        )
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise ValueError(
+            "`sample_weight` must be finite and not negative. Received: "
+            f"values from {np.min(weight)} to {np.max(weight)}."
+        )
+    if not weight.any():
+        raise ValueError(
+            "`sample_weight` must not be zero for every row. Received: "
+            "all zeros."
+        )
+    return (weight / weight.mean()).astype("float32")
