@@ -10,6 +10,7 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
+from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.version import __version__
 
@@ -17,4 +18,5 @@ __all__ = [
     "AdditiveQuantizer",
     "CodeEmbedding",
     "__version__",
+    "compress_model",
 ]

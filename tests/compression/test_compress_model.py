@@ -1,0 +1,332 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+
+layers = keras.layers
+
+
+class MaskedEmbedding(layers.Embedding):
+    """Adds masking and nothing else."""
+
+    def compute_mask(self, inputs, mask=None):
+        return keras.ops.not_equal(inputs, 0)
+
+
+class MasksLastId(layers.Embedding):
+    def compute_mask(self, inputs, mask=None):
+        return keras.ops.not_equal(inputs, self.input_dim - 1)
+
+
+class ScaledEmbedding(layers.Embedding):
+    def call(self, inputs):
+        return 2.0 * super().call(inputs)
+
+
+class Holder(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = layers.Embedding(40, 8, name="inner")
+
+    def build(self, input_shape):
+        self.inner.build()
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+
+def compress(model, **kwargs):
+    settings = {
+        "num_codebooks": 4,
+        "codebook_size": 8,
+        "min_bytes": 1000,
+        "seed": 0,
+        "verbose": 0,
+    }
+    return kc.compress_model(model, **{**settings, **kwargs})
+
+
+def sequential(**kwargs):
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(60, 8, name="words", **kwargs),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(3),
+        ]
+    )
+
+
+def swap_in_numpy(model, small, ids, names):
+    """The original's output with the tables of the small model put in it."""
+    tables = {}
+    for name, layer in names.items():
+        tables[name] = layer.get_weights()
+        layer.set_weights([find(small, name).embeddings])
+    outputs = np.asarray(model(ids))
+    for name, layer in names.items():
+        layer.set_weights(tables[name])
+    return outputs
+
+
+def find(model, name):
+    (layer,) = (x for x in model._flatten_layers() if x.name == name)
+    return layer
+
+
+def test_sequential():
+    model = sequential(mask_zero=True)
+    ids = np.array([[1, 2, 0], [59, 3, 4]])
+    before = np.asarray(model(ids))
+    weights = model.get_weights()
+    small = compress(model)
+
+    layer = small.get_layer("words")
+    assert isinstance(layer, kc.CodeEmbedding)
+    assert layer.mask_zero
+    assert [x.name for x in small.layers] == [x.name for x in model.layers]
+    expected = swap_in_numpy(
+        model, small, ids, {"words": model.get_layer("words")}
+    )
+    np.testing.assert_allclose(small(ids), expected, atol=1e-6)
+
+    small.compile("sgd", "mse")
+    small.fit(ids, np.ones((2, 3)), verbose=0)
+    np.testing.assert_array_equal(np.asarray(model(ids)), before)
+    for weight, same in zip(model.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(weight, same)
+
+
+def test_codes_follow_the_table():
+    model = sequential(embeddings_initializer="zeros")
+    table = np.repeat(np.eye(8), 8, axis=0)[:60]
+    model.get_layer("words").set_weights([table])
+    small = compress(model, codebook_size=8)
+    error = small.get_layer("words").embeddings - table
+    assert np.sum(error**2) < 0.05 * np.sum(table**2)
+
+
+def test_functional_with_shared_layers_and_several_inputs():
+    left = keras.Input((4,), dtype="int32", name="left")
+    right = keras.Input((4,), dtype="int32", name="right")
+    shared = layers.Embedding(50, 8, name="shared")
+    other = layers.Embedding(70, 8, name="other")
+    merged = layers.Concatenate()([shared(left), shared(right), other(left)])
+    outputs = layers.Dense(2)(layers.Flatten()(merged))
+    model = keras.Model({"left": left, "right": right}, outputs)
+    small = compress(model)
+    assert sum(isinstance(x, kc.CodeEmbedding) for x in small.layers) == 2
+    ids = {
+        "left": np.array([[1, 2, 3, 49]]),
+        "right": np.array([[0, 7, 7, 9]]),
+    }
+    expected = swap_in_numpy(
+        model, small, ids, {"shared": shared, "other": other}
+    )
+    np.testing.assert_allclose(small(ids), expected, atol=1e-6)
+
+
+def test_nested_models():
+    tower = sequential()
+    inputs = keras.Input((None,), dtype="int32")
+    model = keras.Model(inputs, layers.Dense(2)(tower(inputs)))
+    outer = keras.Sequential([keras.Input((None,), dtype="int32"), model])
+    small = compress(outer)
+    ids = np.array([[1, 2, 3]])
+    expected = swap_in_numpy(
+        outer, small, ids, {"words": tower.get_layer("words")}
+    )
+    np.testing.assert_allclose(small(ids), expected, atol=1e-6)
+    assert isinstance(tower.get_layer("words"), layers.Embedding)
+
+
+def test_state_of_other_layers_is_copied():
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layers.Embedding(60, 8),
+            layers.BatchNormalization(),
+            layers.Dropout(0.5, seed=1),
+            layers.Bidirectional(layers.LSTM(3)),
+        ]
+    )
+    model.compile("sgd", "mse")
+    ids = np.arange(60).reshape(12, 5)
+    model.fit(ids, np.ones((12, 6)), verbose=0)
+    small = compress(model)
+    for layer, same in zip(model.layers[1:], small.layers[1:], strict=True):
+        for weight, copy in zip(layer.variables, same.variables, strict=True):
+            np.testing.assert_array_equal(weight.numpy(), copy.numpy())
+
+
+def test_vocabulary_is_copied():
+    lookup = layers.StringLookup()
+    lookup.adapt(np.array(["a", "b", "b", "c"] * 3))
+    words = keras.Input((None,), dtype="string")
+    outputs = layers.Embedding(60, 8)(lookup(words))
+    small = compress(keras.Model(words, outputs))
+    (copy,) = (x for x in small.layers if isinstance(x, layers.StringLookup))
+    assert copy.get_vocabulary() == lookup.get_vocabulary()
+
+
+def test_trainability():
+    model = sequential()
+    model.get_layer("words").trainable = False
+    small = compress(model)
+    assert not small.get_layer("words").trainable_weights
+    assert len(small.trainable_weights) == 2
+    model = sequential()
+    model.trainable = False
+    small = compress(model)
+    assert not small.trainable
+    assert not small.trainable_weights
+
+
+def test_compile_state():
+    model = sequential()
+    assert not compress(model).compiled
+    model.compile(
+        keras.optimizers.Adam(0.123), "mse", metrics=["mae"], jit_compile=False
+    )
+    small = compress(model)
+    assert small.compiled
+    assert float(small.optimizer.learning_rate) == pytest.approx(0.123)
+    assert small.loss == "mse"
+    assert small.jit_compile is False
+    small.fit(np.array([[1]]), np.ones((1, 3)), verbose=0)
+
+
+def unregistered_loss(y_true, y_pred):
+    return y_pred - y_true
+
+
+@pytest.mark.parametrize("loss", [unregistered_loss, lambda y, z: z - y])
+def test_compile_state_that_cannot_be_copied(loss, capsys):
+    model = sequential()
+    model.compile("sgd", loss=loss)
+    small = compress(model)
+    assert not small.compiled
+    assert model.compiled
+    assert "Call `compile` on it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
+def test_dtype_policy(policy):
+    small = compress(sequential(dtype=policy))
+    layer = small.get_layer("words")
+    assert layer.dtype_policy == keras.DTypePolicy(policy)
+    assert layer.compute_dtype == keras.DTypePolicy(policy).compute_dtype
+
+
+def test_masking_subclass_is_replaced():
+    model = keras.Sequential(
+        [keras.Input((None,), dtype="int32"), MaskedEmbedding(60, 8)]
+    )
+    assert compress(model).layers[0].mask_zero
+
+
+@pytest.mark.parametrize("cls", [MasksLastId, ScaledEmbedding])
+def test_other_subclasses_are_left(cls, capsys):
+    inputs = keras.Input((None,), dtype="int32")
+    special = cls(60, 8, name="special")(inputs)
+    plain = layers.Embedding(60, 8, name="plain")(inputs)
+    model = keras.Model(inputs, layers.Add()([special, plain]))
+    small = compress(model, verbose=1)
+    assert type(small.get_layer("special")) is cls
+    assert isinstance(small.get_layer("plain"), kc.CodeEmbedding)
+    assert f"its class {cls.__name__} does more" in capsys.readouterr().out
+
+
+def test_what_is_done_and_skipped_is_said(capsys):
+    inputs = keras.Input((None,), dtype="int32")
+    parts = [
+        layers.Embedding(60, 8, name="large")(inputs),
+        layers.Embedding(60, 8, name="unnamed")(inputs),
+        layers.Embedding(20, 8, name="tiny")(inputs),
+        Holder(name="holder")(inputs),
+    ]
+    model = keras.Model(inputs, layers.Concatenate()(parts))
+    small = compress(model, min_bytes=1500, verbose=1)
+    said = capsys.readouterr().out
+    assert "tiny: left as it is, 640 B is below `min_bytes`" in said
+    assert "inner: left as it is, held inside another layer" in said
+    assert "large: 60 x 8 table, 1.9 kB -> 1.1 kB" in said
+    assert isinstance(small.get_layer("holder"), Holder)
+    compress(model, layers=["large"], num_codebooks=2, verbose=1)
+    said = capsys.readouterr().out
+    assert "unnamed: left as it is, not named in `layers`" in said
+
+
+def test_settings_of_one_layer():
+    inputs = keras.Input((None,), dtype="int32")
+    parts = [
+        layers.Embedding(60, 8, name=name)(inputs) for name in ("first", "last")
+    ]
+    model = keras.Model(inputs, layers.Add()(parts))
+    small = compress(
+        model,
+        layer_settings={
+            "last": {
+                "num_codebooks": 3,
+                "codebook_size": 5,
+                "sample_weight": np.arange(60),
+                "learner": lambda m, k: kc.AdditiveQuantizer(
+                    m, k, seed=3, verbose=0
+                ),
+            }
+        },
+    )
+    assert small.get_layer("first").codebooks.shape == (4, 8, 8)
+    assert small.get_layer("last").codebooks.shape == (3, 5, 8)
+
+
+def test_saved_and_loaded(tmp_path):
+    small = compress(sequential())
+    small.save(tmp_path / "small.keras")
+    loaded = keras.saving.load_model(tmp_path / "small.keras")
+    ids = np.array([[1, 2, 3]])
+    np.testing.assert_array_equal(loaded(ids), small(ids))
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_codebooks": 0}, "`num_codebooks` must be a positive integer"),
+        ({"codebook_size": 1}, "`codebook_size` must be an integer from 2"),
+        ({"min_bytes": -1}, "`min_bytes` must be an integer of at least 0"),
+        ({"min_bytes": 10**6}, "words: left as it is, 1.9 kB is below"),
+        ({"layers": ["word"]}, r"which are \['words'\]. Received: 'word'"),
+        ({"layers": "words"}, "`layers` must be a list of names"),
+        ({"layers": []}, "not named in `layers`"),
+        ({"layer_settings": {"word": {}}}, "`layer_settings` must name"),
+        ({"layer_settings": {"words": {"m": 4}}}, "`layer_settings` may set"),
+        (
+            {"layer_settings": {"words": {"codebook_size": 1}}},
+            "`codebook_size` must be an integer from 2",
+        ),
+        (
+            {"layer_settings": {"words": {"sample_weight": [1.0]}}},
+            "`sample_weight` must hold one number",
+        ),
+        ({"codebook_size": 64}, "would be no smaller than the table"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        compress(sequential(), **arguments)
+
+
+def test_bad_models():
+    class Subclassed(keras.Model):
+        pass
+
+    with pytest.raises(TypeError, match="must be a Sequential or functional"):
+        compress(Subclassed())
+    with pytest.raises(TypeError, match="must be a Sequential or functional"):
+        compress("model.keras")
+    with pytest.raises(ValueError, match="`model` must be built"):
+        compress(keras.Sequential([layers.Embedding(60, 8)]))
+    dense = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
+    with pytest.raises(ValueError, match="it has no Embedding layers"):
+        compress(dense)
