@@ -1,0 +1,95 @@
+"""Holding a LiteRT file to the Keras model that it came from."""
+
+import keras
+import numpy as np
+
+from keras_compembed.export.interpreter import LiteRTModel
+from keras_compembed.export.tracing import all_layers
+from keras_compembed.export.tracing import name_outputs
+
+# Sizes tried where a shape is open: batches, then other axes.
+_BATCHES = (1, 3)
+_LENGTHS = (16, 37)
+# Largest difference allowed, over the largest output of Keras. Rounding of
+# float32 sums is some 1e-6. A float16 weight is off by up to 2**-11 of itself,
+# an int8 weight by up to 1/254 of the largest of its row or table, some 1 % of
+# a typical one, and so are the activations; layers add up.
+TOLERANCES = {None: 1e-4, "float16": 1e-2, "int8": 0.1}
+
+
+def random_inputs(model, signature, seed=0):
+    """Yields structures of random arrays that fit a signature.
+
+    Integer inputs are ids that every embedding of the model knows; so are
+    float inputs, if there are no integer ones and the model has embeddings.
+    """
+    rng = np.random.default_rng(seed)
+    num_ids = min(
+        (
+            layer.input_dim
+            for layer in all_layers(model)
+            if isinstance(getattr(layer, "input_dim", None), int)
+        ),
+        default=None,
+    )
+    flat = keras.tree.flatten(signature)
+    float_ids = num_ids and not any(spec.dtype.is_integer for spec in flat)
+
+    def fill(spec, batch, length):
+        shape = [length if size is None else size for size in spec.shape]
+        if shape and spec.shape[0] is None:
+            shape[0] = batch
+        if spec.dtype.is_bool:
+            return rng.integers(2, size=shape).astype(bool)
+        if spec.dtype.is_integer or float_ids:
+            ids = rng.integers(num_ids or 2, size=shape)
+            return ids.astype(spec.dtype.as_numpy_dtype)
+        return rng.normal(size=shape).astype(spec.dtype.as_numpy_dtype)
+
+    for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
+        arrays = [fill(spec, batch, length) for spec in flat]
+        yield keras.tree.pack_sequence_as(signature, arrays)
+
+
+def compare(model, path, signature, samples):
+    """Largest difference between a file and its model, over the output's size.
+
+    Args:
+        model: The Keras model.
+        path: String, the LiteRT file.
+        signature: Structure of `tf.TensorSpec`.
+        samples: Iterable of structures of arrays.
+
+    Returns:
+        Float: the largest difference of an output, over the largest absolute
+        value that Keras gives it; for outputs that are not floats, the share
+        of entries that differ. NaN in both is no difference; in one, infinite.
+    """
+    litert_model = LiteRTModel(path)
+    names = [spec.name for spec in keras.tree.flatten(signature)]
+    worst = 0.0
+    for sample in samples:
+        wanted = name_outputs(model, model(sample, training=False))
+        arrays = keras.tree.flatten(sample)
+        got = litert_model(dict(zip(names, arrays, strict=True)))
+        if len(wanted) == 1:
+            got = {next(iter(wanted)): got}
+        for name, tensor in wanted.items():
+            expected = keras.ops.convert_to_numpy(tensor)
+            worst = max(worst, _difference(expected, got[name]))
+    return worst
+
+
+def _difference(expected, got):
+    if expected.shape != got.shape:
+        return float("inf")
+    if expected.dtype.kind not in "f":
+        return float(np.mean(expected != got)) if expected.size else 0.0
+    both_nan = np.isnan(expected) & np.isnan(got)
+    difference = np.where(both_nan | (expected == got), 0, got - expected)
+    largest = np.max(np.abs(difference), initial=0.0)
+    if not np.isfinite(largest):
+        return float("inf")
+    finite = expected[np.isfinite(expected)]
+    scale = np.max(np.abs(finite), initial=0.0)
+    return float(largest / scale) if largest else 0.0

@@ -1,0 +1,254 @@
+"""Keras models as LiteRT files."""
+
+import dataclasses
+import os
+import re
+import tempfile
+
+import keras
+import tensorflow as tf
+from tensorflow.lite.python.convert_phase import ConverterError
+
+from keras_compembed.export import check
+from keras_compembed.export.flatbuffer import get_min_runtime
+from keras_compembed.export.flatbuffer import list_ops
+from keras_compembed.export.flatbuffer import pack_tables
+from keras_compembed.export.flatbuffer import parse_version
+from keras_compembed.export.flatbuffer import raise_min_runtime
+from keras_compembed.export.flatbuffer import read_model
+from keras_compembed.export.flatbuffer import write_model
+from keras_compembed.export.lookup import PACKED_LOOKUP_RUNTIME
+from keras_compembed.export.tracing import get_signature
+from keras_compembed.export.tracing import inference_form
+from keras_compembed.export.tracing import litert_lookups
+from keras_compembed.export.tracing import trace
+from keras_compembed.utils.files import check_output
+from keras_compembed.utils.files import replacing
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_number
+
+
+@dataclasses.dataclass(frozen=True)
+class LiteRTExport:
+    """What `export_litert` made.
+
+    Attributes:
+        path: String, the file.
+        file_bytes: Integer, its size.
+        ops: Tuple of strings, the built-in ops in it.
+        max_error: Float, the largest difference from Keras on the inputs
+            tried, over the largest output.
+        min_runtime: String, the oldest LiteRT runtime that runs it, or None
+            if the converter does not say.
+    """
+
+    path: str
+    file_bytes: int
+    ops: tuple
+    max_error: float
+    min_runtime: str | None
+
+    def __str__(self):
+        return (
+            f"{self.path}: {self.file_bytes:,} bytes, {len(self.ops)} kinds "
+            f"of built-in ops, runtime {self.min_runtime or 'unknown'} or "
+            f"newer, within {self.max_error:.1e} of Keras"
+        )
+
+
+def export_litert(
+    model,
+    path,
+    input_signature=None,
+    quantize=None,
+    min_runtime=None,
+    overwrite=False,
+    sample_inputs=None,
+    tolerance=None,
+    verbose=1,
+):
+    """Writes a Keras model as a LiteRT (TFLite) file of built-in ops.
+
+    Codes of `CodeEmbedding` layers stay packed in the file, in the bits that
+    they take in Keras, and only those of the ids looked up are unpacked. The
+    file is run and held against the model before it gets its name.
+
+    Example:
+
+    >>> model = keras.Sequential(
+    ...     [
+    ...         keras.Input((None,), dtype="int32"),
+    ...         CodeEmbedding(1000, 64),
+    ...         keras.layers.GlobalAveragePooling1D(),
+    ...     ]
+    ... )
+    >>> export = export_litert(model, "model.tflite", verbose=0)
+    >>> export.file_bytes < 200_000
+    True
+
+    Args:
+        model: A `keras.Model`: Sequential, functional or subclassed. Axes of
+            its inputs that are `None` stay open in the file. Mixed precision
+            is exported as float32.
+        path: String or path-like ending in `.tflite`, the file to write.
+        input_signature: Optional structure of `tf.TensorSpec`, as the model
+            is called with. Needed for subclassed models. Defaults to `None`:
+            the model's own inputs.
+        quantize: `None`, `"float16"` or `"int8"`. How codebooks and other
+            weights are stored; codes are never touched. Defaults to `None`,
+            float32.
+        min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
+            that must run the file. Codebook sizes 9 to 16 are read fastest by
+            2.18 and newer, sizes 2 to 4 by 2.21 and newer; for older ones
+            they are stored in the same bits and read with more ops. Defaults
+            to `None`, the fastest.
+        overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
+        sample_inputs: Optional inputs to hold the file against the model on,
+            as the model is called with. Defaults to `None`: random ids below
+            the smallest `input_dim` in the model, in several sizes.
+        tolerance: Optional float, the largest difference from Keras allowed,
+            over the largest output. Defaults to `1e-4`, with
+            `quantize="float16"` to `0.01`, with `quantize="int8"` to `0.1`.
+        verbose: `0` or `1`. Whether to print what was made.
+
+    Returns:
+        A `LiteRTExport`.
+
+    Raises:
+        ValueError: if an argument is out of range, the model does not say
+            what its inputs are, or LiteRT has no built-in op for something
+            in it (the message names the ops).
+        FileExistsError: if `path` exists and `overwrite` is `False`.
+        RuntimeError: if the file's outputs differ from Keras's.
+
+    References:
+        - [LiteRT](https://ai.google.dev/edge/litert)
+    """
+    path = os.fspath(path)
+    if not path.endswith(".tflite"):
+        raise ValueError(
+            f"`path` must end in '.tflite'. Received: path={path!r}."
+        )
+    check_output(path, overwrite)
+    if not isinstance(model, keras.Model):
+        raise ValueError(
+            "`model` must be a `keras.Model`. "
+            f"Received: an object of type {type(model).__name__}."
+        )
+    check_choice("quantize", quantize, (None, "float16", "int8"))
+    oldest = None if min_runtime is None else _check_runtime(min_runtime)
+    if tolerance is None:
+        tolerance = check.TOLERANCES[quantize]
+    else:
+        check_positive_number("tolerance", tolerance)
+    signature = get_signature(model, input_signature)
+
+    with inference_form(model):
+        if sample_inputs is None:
+            samples = list(check.random_inputs(model, signature))
+        else:
+            samples = [sample_inputs]
+        _call_once(model, samples)
+        with litert_lookups(model, oldest) as tables:
+            function = trace(model, signature)
+        content = _convert(function, quantize)
+        content, ops, runtime = _finish(content, tables, oldest)
+        with replacing(path, overwrite) as temporary:
+            with open(temporary, "wb") as file:
+                file.write(content)
+            error = check.compare(model, temporary, signature, samples)
+            if not error <= tolerance:
+                raise RuntimeError(
+                    "The LiteRT file must give what Keras gives, within "
+                    f"{tolerance:g} of the largest output. Received: a "
+                    f"difference of {error:.2g}. Nothing was written to "
+                    f"{path!r}. If the difference is acceptable, pass a "
+                    "larger `tolerance`."
+                )
+    export = LiteRTExport(path, len(content), tuple(ops), error, runtime)
+    if verbose:
+        print(export)
+    return export
+
+
+def _check_runtime(text):
+    if not isinstance(text, str) or not re.fullmatch(r"\d+(\.\d+){1,2}", text):
+        raise ValueError(
+            "`min_runtime` must be a version such as '2.17'. "
+            f"Received: min_runtime={text!r}."
+        )
+    return (*parse_version(text), 0)[:3]
+
+
+def _call_once(model, samples):
+    """Builds what is not built, and lets the model itself refuse inputs."""
+    for sample in samples:
+        try:
+            model(sample, training=False)
+        except Exception as error:
+            shapes = keras.tree.map_structure(lambda x: x.shape, sample)
+            raise ValueError(
+                "The model must run on the inputs that the export is checked "
+                f"on, of shape {shapes}. Pass `sample_inputs` that it accepts. "
+                f"Received from the model: {error}"
+            ) from error
+
+
+def _convert(function, quantize):
+    module = tf.Module()
+    module.function = function
+    # What the function captured is saved; codes of CodeEmbedding are not.
+    module.captured = list(function.variables)
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(module, folder, signatures=function)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        if quantize is not None:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if quantize == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        try:
+            return converter.convert()
+        except ConverterError as error:
+            raise ValueError(_explain(str(error))) from error
+
+
+def _explain(message):
+    ops = sorted(set(re.findall(r"\btf\.([A-Z]\w+)", message)))
+    text = (
+        "LiteRT must have a built-in op for everything in the model. "
+        f"Received a model with: {', '.join(ops) or message}."
+    )
+    if any("TensorList" in op for op in ops):
+        text += (
+            " Tensor lists come from loops over a batch or a sequence of "
+            "unknown size, as in LSTM and GRU layers: give the sequence "
+            "length in `keras.Input` or `input_signature`, e.g. "
+            "tf.TensorSpec((None, 100), 'int32'), or the batch size."
+        )
+    return text
+
+
+def _finish(content, tables, oldest):
+    """Packs the codes in a converted file, and reads what is in it."""
+    model = read_model(content)
+    pack_tables(model, tables)
+    ops = list_ops(model)
+    foreign = [op for op in ops if op.startswith("CUSTOM ")]
+    if foreign:
+        raise ValueError(
+            "LiteRT must have a built-in op for everything in the model. "
+            f"Received a file with: {', '.join(foreign)}."
+        )
+    for table in tables:
+        if table.bits is not None:
+            raise_min_runtime(model, PACKED_LOOKUP_RUNTIME[table.bits])
+    runtime = get_min_runtime(model)
+    if oldest is not None and runtime is not None and runtime > oldest:
+        raise ValueError(
+            "The file must run on `min_runtime`. Received: "
+            f"min_runtime={'.'.join(map(str, oldest))!r} and a model whose "
+            f"ops need {'.'.join(map(str, runtime))}."
+        )
+    text = None if runtime is None else ".".join(map(str, runtime))
+    return write_model(model), ops, text

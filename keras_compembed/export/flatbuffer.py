@@ -1,0 +1,275 @@
+"""LiteRT files as objects: the op list, and int8 codes made int4 or int2.
+
+TensorFlow never emits the op that reads packed tables, EMBEDDING_LOOKUP, so
+files are converted with int8 codes and a GATHER, and rewritten here.
+"""
+
+import dataclasses
+
+import flatbuffers
+import numpy as np
+from tensorflow.lite.python import schema_py_generated as schema
+
+_IDENTIFIER = b"TFL3"
+# The runtime reads tables in place and wants them aligned.
+_ALIGNMENT = 16
+_MIN_RUNTIME = b"min_runtime_version"
+# Version of EMBEDDING_LOOKUP that reads packed tables; older runtimes refuse
+# it when they load the file.
+_LOOKUP_VERSION = 4
+_TYPES = {2: schema.TensorType.INT2, 4: schema.TensorType.INT4}
+_OP_NAMES = {
+    code: name
+    for name, code in vars(schema.BuiltinOperator).items()
+    if isinstance(code, int)
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CodeTable:
+    """Codes of one layer on their way into a file.
+
+    Attributes:
+        name: String, the layer's path, for messages.
+        converted: Array `(input_dim, columns)`, the table as the converter
+            gets it: int8 codes less half their range, or uint8 packed rows.
+        packed: uint8 array, the bytes that the file must hold.
+        bits: 2 or 4 if the file is to be rewritten, else None.
+    """
+
+    name: str
+    converted: np.ndarray
+    packed: np.ndarray
+    bits: int | None
+
+
+def read_model(content):
+    """The object of a file's bytes."""
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+
+
+def write_model(model):
+    """The bytes of an object from `read_model`."""
+    for buffer in model.buffers:
+        buffer.__class__ = _AlignedBuffer
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(model.Pack(builder), file_identifier=_IDENTIFIER)
+    return builder.Output()
+
+
+class _AlignedBuffer(schema.BufferT):
+    def Pack(self, builder):
+        data = None
+        # An absent vector and an empty one mean different things: leave both.
+        if self.data is not None:
+            content = np.asarray(self.data, dtype="uint8").tobytes()
+            builder.StartVector(1, len(content), _ALIGNMENT)
+            builder.head -= len(content)
+            end = builder.head + len(content)
+            builder.Bytes[builder.head : end] = content
+            data = builder.EndVector()
+        schema.BufferStart(builder)
+        if data is not None:
+            schema.BufferAddData(builder, data)
+        schema.BufferAddOffset(builder, self.offset)
+        schema.BufferAddSize(builder, self.size)
+        return schema.BufferEnd(builder)
+
+
+def list_ops(model):
+    """Sorted names of a model's ops; custom ones begin with `"CUSTOM "`."""
+    names = set()
+    for graph in model.subgraphs:
+        for operator in graph.operators or ():
+            code = model.operatorCodes[operator.opcodeIndex]
+            if code.builtinCode == schema.BuiltinOperator.CUSTOM:
+                names.add(f"CUSTOM {code.customCode.decode()}")
+            else:
+                names.add(_OP_NAMES[code.builtinCode])
+    return sorted(names)
+
+
+def get_min_runtime(model):
+    """Oldest runtime of a model as a tuple of integers, or None if unknown."""
+    buffer = _min_runtime_buffer(model)
+    if buffer is None:
+        return None
+    text = bytes(buffer.data).rstrip(b"\0").decode()
+    return parse_version(text) if text else None
+
+
+def raise_min_runtime(model, version):
+    """Notes in the model that it needs a runtime of at least `version`."""
+    buffer = _min_runtime_buffer(model)
+    if buffer is not None and (get_min_runtime(model) or ()) < version:
+        text = ".".join(map(str, version)).encode()
+        buffer.data = np.frombuffer(text.ljust(16, b"\0"), dtype="uint8")
+
+
+def parse_version(text):
+    """`"2.18.0"` as `(2, 18, 0)`."""
+    return tuple(int(part) for part in text.split("."))
+
+
+def _min_runtime_buffer(model):
+    for entry in model.metadata or ():
+        if entry.name == _MIN_RUNTIME:
+            return model.buffers[entry.buffer]
+    return None
+
+
+def pack_tables(model, tables):
+    """Turns the int8 codes of `tables` into packed ones, in place.
+
+    Each `GATHER(int8 codes, ids) -> CAST -> float32` becomes
+    `EMBEDDING_LOOKUP(ids, packed codes) -> float32`.
+
+    Args:
+        model: Object from `read_model`.
+        tables: List of `CodeTable`.
+
+    Raises:
+        RuntimeError: if a table is in the file in another form than packed,
+            so that the file would be larger than promised.
+    """
+    buffers = {}
+    for graph in model.subgraphs:
+        for index, tensor in enumerate(graph.tensors):
+            table = _find_table(model, tensor, tables)
+            if table is None:
+                continue
+            if table.bits is not None:
+                _pack_table(model, graph, index, table)
+            # One buffer however many tensors name the table.
+            tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
+            model.buffers[tensor.buffer].data = table.packed.reshape(-1)
+    _drop_unused(model)
+    for table in tables:
+        _refuse_unpacked(model, table)
+
+
+def _find_table(model, tensor, tables):
+    data = model.buffers[tensor.buffer].data
+    if data is None:
+        return None
+    for table in tables:
+        if (
+            _TYPE_OF_DTYPE[table.converted.dtype.name] == tensor.type
+            and tensor.shape is not None
+            and tuple(tensor.shape) == table.converted.shape
+            and np.array_equal(data, table.converted.view("uint8").reshape(-1))
+        ):
+            return table
+    return None
+
+
+_TYPE_OF_DTYPE = {
+    "int8": schema.TensorType.INT8,
+    "uint8": schema.TensorType.UINT8,
+}
+
+
+def _pack_table(model, graph, index, table):
+    """Rewrites one int8 tensor of `graph` and the ops that read it."""
+    for gather in _readers(graph, index):
+        codes = gather.outputs[0]
+        casts = _readers(graph, codes)
+        if (
+            _op_name(model, gather) != "GATHER"
+            or gather.inputs[0] != index
+            or codes in graph.outputs
+            or any(_op_name(model, cast) != "CAST" for cast in casts)
+        ):
+            raise RuntimeError(
+                f"The codes of {table.name!r} cannot be packed: the converter "
+                f"reads them by {_op_name(model, gather)}, followed by "
+                f"{[_op_name(model, cast) for cast in casts]}, not by GATHER "
+                "and CAST. Pass `min_runtime='2.17'` to store them in a way "
+                "that needs no rewriting."
+            )
+        gather.opcodeIndex = _lookup_opcode(model)
+        gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
+        gather.builtinOptionsType = schema.BuiltinOptions.NONE
+        gather.builtinOptions = None
+        graph.tensors[codes].type = schema.TensorType.FLOAT32
+        graph.tensors[codes].quantization = None
+        for cast in casts:
+            _replace_tensor(graph, cast.outputs[0], codes)
+            graph.operators.remove(cast)
+    tensor = graph.tensors[index]
+    tensor.type = _TYPES[table.bits]
+    quantization = schema.QuantizationParametersT()
+    quantization.scale = np.ones(1, dtype="float32")
+    quantization.zeroPoint = np.zeros(1, dtype="int64")
+    tensor.quantization = quantization
+
+
+def _readers(graph, index):
+    return [op for op in graph.operators if index in op.inputs]
+
+
+def _op_name(model, operator):
+    code = model.operatorCodes[operator.opcodeIndex].builtinCode
+    return _OP_NAMES[code]
+
+
+def _replace_tensor(graph, old, new):
+    for operator in graph.operators:
+        operator.inputs = np.where(
+            np.equal(operator.inputs, old), new, operator.inputs
+        ).astype("int32")
+    graph.outputs = np.where(
+        np.equal(graph.outputs, old), new, graph.outputs
+    ).astype("int32")
+
+
+def _lookup_opcode(model):
+    wanted = schema.BuiltinOperator.EMBEDDING_LOOKUP
+    for index, code in enumerate(model.operatorCodes):
+        if code.builtinCode == wanted and code.version == _LOOKUP_VERSION:
+            return index
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = wanted
+    code.version = _LOOKUP_VERSION
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1
+
+
+def _drop_unused(model):
+    """Removes what no op names any more: op codes, and bytes of buffers."""
+    operators = [op for graph in model.subgraphs for op in graph.operators]
+    used = sorted({op.opcodeIndex for op in operators})
+    for op in operators:
+        op.opcodeIndex = used.index(op.opcodeIndex)
+    model.operatorCodes = [model.operatorCodes[index] for index in used]
+    named = {t.buffer for graph in model.subgraphs for t in graph.tensors}
+    named.update(entry.buffer for entry in model.metadata or ())
+    for index, buffer in enumerate(model.buffers):
+        if index not in named:
+            buffer.data = None
+
+
+def _refuse_unpacked(model, table):
+    """Raises if the file holds integers as many as the table has codes."""
+    packed = np.ascontiguousarray(table.packed).reshape(-1)
+    buffers = {}
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            data = model.buffers[tensor.buffer].data
+            if data is None or tensor.type in _FLOAT_TYPES:
+                continue
+            if np.array_equal(data, packed):
+                return
+            if tensor.shape is not None and len(data) >= max(packed.size, 64):
+                buffers[tensor.buffer] = tuple(tensor.shape)
+    rows = table.converted.shape[0]
+    for shape in buffers.values():
+        if rows in shape:
+            raise RuntimeError(
+                f"The codes of {table.name!r} are not packed in the file: the "
+                f"converter made a table of shape {shape} of them. Please "
+                "report this with the model."
+            )
+
+
+_FLOAT_TYPES = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16)

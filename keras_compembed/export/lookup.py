@@ -1,0 +1,122 @@
+"""How a `CodeEmbedding` is written down for LiteRT.
+
+Codes of 3 or 4 bits... see `choose_bits`. Only rows looked up are unpacked:
+unpacking before the gather would let the converter fold it into the table.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.packing import bits_per_subcode
+from keras_compembed.codes.packing import unpack_codes
+from keras_compembed.export.flatbuffer import CodeTable
+
+# Oldest runtimes whose EMBEDDING_LOOKUP reads tables of so many bits.
+PACKED_LOOKUP_RUNTIME = {2: (2, 21, 0), 4: (2, 18, 0)}
+# Up to here a one-hot product is at least as fast as gathered codewords, and
+# takes less memory.
+_ONE_HOT_CODEBOOK_SIZE = 16
+# Codewords gathered at once, beyond that size.
+_GROUP = 4
+
+
+def choose_bits(codebook_size, min_runtime=None):
+    """Bits of the packed type that holds the codes, or None for plain bytes.
+
+    Args:
+        codebook_size: Integer from 2 to 65536.
+        min_runtime: Optional tuple of integers, the oldest runtime to serve.
+    """
+    # A pair of one-bit subcodes is one two-bit subcode.
+    bits = max(2, bits_per_subcode(codebook_size))
+    needed = PACKED_LOOKUP_RUNTIME.get(bits)
+    if needed is None or (min_runtime is not None and min_runtime < needed):
+        return None
+    return bits
+
+
+class TracedLookup:
+    """Stands in for `CodeEmbedding.embed` while a model is converted.
+
+    Args:
+        layer: A built `CodeEmbedding`.
+        min_runtime: Optional tuple of integers, the oldest runtime to serve.
+
+    Attributes:
+        table: `CodeTable` to be found in the converted file.
+    """
+
+    def __init__(self, layer, min_runtime=None):
+        packed = layer.packed_codes.numpy()
+        codebooks = layer.codebooks.numpy().astype("float32")
+        bits = choose_bits(layer.codebook_size, min_runtime)
+        if bits is None:
+            converted = packed
+        else:
+            if bits_per_subcode(layer.codebook_size) == 1:
+                codebooks = _pair_codebooks(codebooks)
+            # Padding included: the runtime misreads rows of broken bytes.
+            columns = packed.shape[1] * 8 // bits
+            codes = unpack_codes(packed, columns, 2**bits).astype("int8")
+            codes -= 2 ** (bits - 1)
+            converted = codes
+            # Two's complement of a code less half its range: the top bit of
+            # each field flipped.
+            packed = packed ^ np.uint8({2: 0xAA, 4: 0x88}[bits])
+        self._codebooks = codebooks
+        self.table = CodeTable(layer.path, converted, packed, bits)
+
+    def __call__(self, ids):
+        """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
+        rows = tf.gather(self.table.converted, tf.cast(ids, tf.int32))
+        num_codebooks, codebook_size, output_dim = self._codebooks.shape
+        if self.table.bits is None:
+            subcodes = _read_bits(
+                rows, num_codebooks, bits_per_subcode(codebook_size)
+            )
+        else:
+            subcodes = tf.cast(rows, tf.float32)[:, :num_codebooks]
+            subcodes += 2.0 ** (self.table.bits - 1)
+            subcodes = tf.cast(subcodes, tf.int32)
+        flat = tf.constant(self._codebooks.reshape(-1, output_dim))
+        if codebook_size <= _ONE_HOT_CODEBOOK_SIZE:
+            one_hot = tf.one_hot(subcodes, codebook_size)
+            return tf.matmul(tf.reshape(one_hot, (-1, flat.shape[0])), flat)
+        places = subcodes + np.arange(num_codebooks) * codebook_size
+        total = None
+        for start in range(0, num_codebooks, _GROUP):
+            part = tf.gather(flat, places[:, start : start + _GROUP])
+            part = tf.reduce_sum(part, axis=1)
+            total = part if total is None else total + part
+        return total
+
+
+def _read_bits(rows, num_codebooks, bits):
+    """Subcodes of packed rows, as `codes.lookup.unpack_rows`.
+
+    By division and remainder, which LiteRT has, instead of shifts and masks,
+    some of which it lacks.
+    """
+    if bits == 8:
+        return tf.cast(rows, tf.int32)
+    first_bit = np.arange(num_codebooks, dtype="int32") * bits
+    byte, shift = first_bit // 8, first_bit % 8
+    last_byte = (first_bit[-1] + bits - 1) // 8
+    values = tf.cast(tf.gather(rows, byte, axis=1), tf.int32)
+    for step in range(1, -(-int(shift.max() + bits) // 8)):
+        # A subcode that ends at the last byte needs no byte after it: what
+        # the clipped index brings is taken away below.
+        above = tf.gather(rows, np.minimum(byte + step, last_byte), axis=1)
+        values += tf.cast(above, tf.int32) * 256**step
+    if shift.any():
+        values = tf.math.floordiv(values, 2**shift)
+    return tf.math.floormod(values, 2**bits)
+
+
+def _pair_codebooks(codebooks):
+    """Codebooks of two codewords, two by two, as codebooks of four."""
+    if len(codebooks) % 2:
+        codebooks = np.concatenate([codebooks, np.zeros_like(codebooks[:1])])
+    low, high = codebooks[0::2], codebooks[1::2]
+    pairs = high[:, :, None] + low[:, None, :]
+    return pairs.reshape(len(low), 4, -1)

@@ -1,0 +1,204 @@
+"""A Keras model as a TensorFlow function that LiteRT can hold."""
+
+import contextlib
+import re
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.export.lookup import TracedLookup
+from keras_compembed.layers.code_embedding import CodeEmbedding
+
+
+def all_layers(model):
+    """The model and every layer in it, once each, however deep."""
+    return model._flatten_layers()
+
+
+@contextlib.contextmanager
+def inference_form(model):
+    """Makes the model compute in float32 and in ops that LiteRT has.
+
+    Mixed precision is for training: its variables are float32, and LiteRT
+    computes in float32.
+    """
+    with contextlib.ExitStack() as stack:
+        for layer in all_layers(model):
+            policy = layer.dtype_policy
+            if (
+                policy.compute_dtype in ("float16", "bfloat16")
+                and policy.quantization_mode is None
+            ):
+                # Not the public setter, which also edits policies that
+                # several layers share.
+                stack.enter_context(
+                    _swapped(
+                        layer,
+                        "_dtype_policy",
+                        keras.dtype_policies.DTypePolicy("float32"),
+                    )
+                )
+            if isinstance(layer, keras.layers.RNN):
+                stack.enter_context(_unrolled(layer))
+        yield
+
+
+@contextlib.contextmanager
+def _swapped(layer, name, value):
+    """Sets an attribute of a layer for a while, past Keras's tracking."""
+    state = vars(layer)
+    missing = object()
+    old = state.get(name, missing)
+    state[name] = value
+    try:
+        yield
+    finally:
+        if old is missing:
+            del state[name]
+        else:
+            state[name] = old
+
+
+@contextlib.contextmanager
+def _unrolled(layer):
+    """Unrolls a recurrent layer where LiteRT has no loop for it.
+
+    Loops over a batch of unknown size collect their outputs in tensor lists,
+    which are no built-in ops.
+    """
+    run_loop = layer.inner_loop
+
+    def inner_loop(sequences, *args, **kwargs):
+        if sequences.shape[0] is None and sequences.shape[1] is not None:
+            layer.unroll = True
+        return run_loop(sequences, *args, **kwargs)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_swapped(layer, "inner_loop", inner_loop))
+        stack.enter_context(_swapped(layer, "unroll", layer.unroll))
+        if hasattr(layer, "use_cudnn"):
+            stack.enter_context(_swapped(layer, "use_cudnn", False))
+        yield
+
+
+@contextlib.contextmanager
+def litert_lookups(model, min_runtime=None):
+    """Makes each `CodeEmbedding` look up its codes the way LiteRT does.
+
+    Yields:
+        List of `CodeTable`, one a layer.
+    """
+    tables = []
+    with contextlib.ExitStack() as stack:
+        for layer in all_layers(model):
+            if isinstance(layer, CodeEmbedding):
+                lookup = TracedLookup(layer, min_runtime)
+                tables.append(lookup.table)
+                stack.enter_context(_swapped(layer, "embed", lookup))
+        yield tables
+
+
+def get_signature(model, input_signature=None):
+    """Specs of the model's inputs, in the structure that it is called with.
+
+    Args:
+        model: A `keras.Model`.
+        input_signature: Optional structure of `tf.TensorSpec`,
+            `keras.InputSpec` or `KerasTensor`.
+
+    Returns:
+        The structure with `tf.TensorSpec` leaves, each with a name of its own.
+
+    Raises:
+        ValueError: if the model does not say what its inputs are and neither
+            does the caller.
+    """
+    if input_signature is None:
+        input_signature = _inputs_of(model)
+    if isinstance(input_signature, (list, tuple)) and len(input_signature) == 1:
+        (input_signature,) = input_signature
+    names = set()
+
+    def to_spec(path, spec):
+        shape = getattr(spec, "shape", None)
+        dtype = getattr(spec, "dtype", None)
+        if shape is None or dtype is None:
+            raise ValueError(
+                "`input_signature` must hold a spec with a shape and a dtype "
+                "for each input, e.g. tf.TensorSpec((None, None), 'int32'). "
+                f"Received: input_signature={input_signature!r}."
+            )
+        dtype = tf.as_dtype(dtype)
+        if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
+            raise ValueError(
+                "The inputs of an exported model must be numbers: turn text "
+                "into ids before the model. "
+                f"Received: an input of dtype {dtype.name}."
+            )
+        keys = [key for key in path if isinstance(key, str)]
+        name = keys[-1] if keys else getattr(spec, "name", None)
+        return tf.TensorSpec(shape, dtype, _new_name(name or "inputs", names))
+
+    return keras.tree.map_structure_up_to(
+        input_signature,
+        to_spec,
+        _paths_of(input_signature),
+        input_signature,
+    )
+
+
+def _inputs_of(model):
+    structure = getattr(model, "_inputs_struct", None)
+    if structure is None:
+        # A Sequential knows its inputs once it is built.
+        structure = getattr(model, "inputs", None)
+    if not structure:
+        raise ValueError(
+            "`input_signature` must be given for a model that was not made "
+            "from `keras.Input`s: a tf.TensorSpec for each input, e.g. "
+            "input_signature=tf.TensorSpec((None, None), 'int32'). Received: "
+            f"input_signature=None and the {type(model).__name__} "
+            f"{model.name!r}."
+        )
+    return structure
+
+
+def _paths_of(structure):
+    paths = [path for path, _ in keras.tree.flatten_with_path(structure)]
+    return keras.tree.pack_sequence_as(structure, [tuple(p) for p in paths])
+
+
+def _new_name(name, names):
+    """A name that files can hold and that is not in `names`; adds it there."""
+    name = base = re.sub(r"\W", "_", name)
+    number = 1
+    while name in names:
+        name = f"{base}_{number}"
+        number += 1
+    names.add(name)
+    return name
+
+
+def trace(model, signature):
+    """A concrete function of the model, from named inputs to named outputs."""
+
+    @tf.function(input_signature=keras.tree.flatten(signature), autograph=False)
+    def serve(*tensors):
+        inputs = keras.tree.pack_sequence_as(signature, list(tensors))
+        return name_outputs(model, model(inputs, training=False))
+
+    return serve.get_concrete_function()
+
+
+def name_outputs(model, outputs):
+    """A dict of what a model returns, in order."""
+    flat = keras.tree.flatten_with_path(outputs)
+    layer_names = getattr(model, "output_names", None) or []
+    if len(layer_names) != len(flat):
+        layer_names = [f"output_{place}" for place in range(len(flat))]
+    names = set()
+    named = {}
+    for (path, tensor), name in zip(flat, layer_names, strict=True):
+        keys = [key for key in path if isinstance(key, str)]
+        named[_new_name(keys[-1] if keys else name, names)] = tensor
+    return named
