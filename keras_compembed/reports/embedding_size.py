@@ -1,0 +1,146 @@
+"""What one embedding layer takes."""
+
+import dataclasses
+import math
+
+from keras_compembed.reports.fidelity import Fidelity
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingSize:
+    """Bytes of one embedding layer, as stored and as other formats of it.
+
+    One row of a `SizeReport`. A layer without codes has `num_codebooks` and
+    `codebook_size` None. Figures for int8 and int4 count the values alone:
+    scales and zero points come on top.
+
+    Args:
+        name: String, the layer's name, or its path where names repeat.
+        input_dim: Integer, rows of the table.
+        output_dim: Integer, columns of the table.
+        num_codebooks: Optional integer, subcodes a row (M).
+        codebook_size: Optional integer, codewords a codebook (K).
+        code_bytes: Integer, codes as stored: whole bytes a row.
+        codebook_bytes: Integer, codebooks as stored.
+        uncompressed_bytes: Integer, the table as stored, if it is no codes.
+        fidelity: Optional `Fidelity` to the table it stands for.
+    """
+
+    name: str
+    input_dim: int
+    output_dim: int
+    num_codebooks: int | None = None
+    codebook_size: int | None = None
+    code_bytes: int = 0
+    codebook_bytes: int = 0
+    uncompressed_bytes: int = 0
+    fidelity: Fidelity | None = None
+
+    @property
+    def num_vectors(self):
+        """Vectors kept: M * K codewords, or every row."""
+        if self.num_codebooks is None:
+            return self.input_dim
+        return self.num_codebooks * self.codebook_size
+
+    @property
+    def stored_bytes(self):
+        """All that is stored for the layer."""
+        return self.code_bytes + self.codebook_bytes + self.uncompressed_bytes
+
+    @property
+    def table_bytes(self):
+        """The uncompressed table in float32."""
+        return 4 * self.input_dim * self.output_dim
+
+    @property
+    def table_int8_bytes(self):
+        """The uncompressed table in int8."""
+        return self.input_dim * self.output_dim
+
+    @property
+    def table_int4_bytes(self):
+        """The uncompressed table in int4."""
+        return -(-self.input_dim * self.output_dim // 2)
+
+    @property
+    def codebook_float16_bytes(self):
+        """The codebooks in float16, or None without codes."""
+        codewords = self.num_vectors if self.num_codebooks else None
+        return codewords and 2 * codewords * self.output_dim
+
+    @property
+    def codebook_int8_bytes(self):
+        """The codebooks in int8, or None without codes."""
+        half = self.codebook_float16_bytes
+        return half and half // 2
+
+    @property
+    def code_bits(self):
+        """Code length, M * log2(K) bits a row, or None without codes."""
+        if self.num_codebooks is None:
+            return None
+        return self.num_codebooks * math.log2(self.codebook_size)
+
+    @property
+    def exact_code_bytes(self):
+        """The codes at exactly M * log2(K) bits a row, or None."""
+        if self.num_codebooks is None:
+            return None
+        return self.input_dim * self.code_bits / 8
+
+    @property
+    def exact_bytes(self):
+        """The paper's size: exact codes and float32 codebooks, or None."""
+        if self.num_codebooks is None:
+            return None
+        return self.exact_code_bytes + 4 * self.num_vectors * self.output_dim
+
+    @property
+    def ratio(self):
+        """How many times smaller than the float32 table."""
+        return self.table_bytes / self.stored_bytes
+
+    @property
+    def coding_schemes(self):
+        """Ways of coding with as many vectors: Table 1 of the paper, or None.
+
+        A dict of `"conventional"`, `"binary"` and `"compositional"`, each a
+        dict of `num_vectors`, `vectors_per_embedding` (how many of them make
+        up one embedding) and `code_bits`.
+        """
+        if self.num_codebooks is None:
+            return None
+        num_vectors = self.num_vectors
+        half = num_vectors // 2 if num_vectors % 2 == 0 else num_vectors / 2
+        columns = ("num_vectors", "vectors_per_embedding", "code_bits")
+        rows = {
+            "conventional": (self.input_dim, 1, None),
+            "binary": (num_vectors, half, half),
+            "compositional": (num_vectors, self.num_codebooks, self.code_bits),
+        }
+        return {
+            scheme: dict(zip(columns, row, strict=True))
+            for scheme, row in rows.items()
+        }
+
+    def to_dict(self):
+        """All figures as a dict that `json` can write."""
+        figures = dataclasses.asdict(self)
+        fidelity = figures.pop("fidelity")
+        for name in (
+            "num_vectors",
+            "stored_bytes",
+            "table_bytes",
+            "table_int8_bytes",
+            "table_int4_bytes",
+            "codebook_float16_bytes",
+            "codebook_int8_bytes",
+            "code_bits",
+            "exact_code_bytes",
+            "exact_bytes",
+            "ratio",
+            "coding_schemes",
+        ):
+            figures[name] = getattr(self, name)
+        return {**figures, "fidelity": fidelity}

@@ -1,0 +1,196 @@
+"""How near a reconstructed table is to the original."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from keras_compembed.codes.code_learner import decode_codes
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_table
+
+_CHUNK_ELEMENTS = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Fidelity:
+    """How near a reconstructed table is to the original; see `fidelity`.
+
+    Args:
+        mean_squared_distance: Number, mean over rows of the squared distance
+            between a row and its reconstruction (equation 3).
+        relative_squared_error: Number, squared error over the table's energy
+            (the sum of its squares), or None if the table is all zeros.
+        centred_relative_squared_error: Number, squared error over the energy
+            about the mean row, or None if all rows are equal.
+        mean_cosine: Number, mean cosine between a row and its
+            reconstruction, or None if the table is all zeros.
+        neighbor_overlap: Number from 0 to 1, mean share of a row's nearest
+            neighbours that are its reconstruction's nearest neighbours among
+            the reconstructions too, or None without neighbours.
+        num_neighbors: Integer, neighbours a row that were compared.
+        num_queries: Integer, rows whose neighbours were compared.
+    """
+
+    mean_squared_distance: float
+    relative_squared_error: float | None
+    centred_relative_squared_error: float | None
+    mean_cosine: float | None
+    neighbor_overlap: float | None
+    num_neighbors: int
+    num_queries: int
+
+
+def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
+    """Compares a table with its reconstruction.
+
+    Both are read a part at a time. Neighbours are by cosine, among all rows
+    but the row itself, for a random sample of rows. Rows that are zero in the
+    table are left out of the mean cosine and of the sample; a row that is
+    zero only in the reconstruction has cosine 0 and overlap 0. Which of
+    equally near rows counts as a neighbour is arbitrary.
+
+    Example:
+
+    >>> table = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> fidelity(table, table).mean_squared_distance
+    0.0
+
+    Args:
+        table: Array of shape `(rows, columns)`, or a built layer that maps
+            ids to vectors.
+        reconstruction: Array of the same shape, or a built `CodeEmbedding`
+            or other layer that maps ids to vectors.
+        num_neighbors: Integer. Neighbours to compare; fewer if there are
+            not as many other rows. Defaults to `10`.
+        num_queries: Integer. Rows whose neighbours are compared. Defaults to
+            `1000`.
+        seed: Integer. Seed of the sample of rows. Defaults to `0`.
+
+    Returns:
+        A `Fidelity`.
+
+    Raises:
+        ValueError: if a table is not a finite matrix, the shapes differ, or a
+            layer is not built.
+    """
+    original = _Rows("table", table)
+    rebuilt = _Rows("reconstruction", reconstruction)
+    if original.shape != rebuilt.shape:
+        raise ValueError(
+            "`reconstruction` must have the shape of `table`, "
+            f"{original.shape}. Received: shape {rebuilt.shape}."
+        )
+    check_positive_int("num_neighbors", num_neighbors)
+    check_positive_int("num_queries", num_queries)
+    num_rows = original.shape[0]
+    mean = sum(
+        original[part].sum(axis=0, dtype="float64")
+        for part in _parts(original.shape)
+    )
+    mean /= num_rows
+    error = energy = centred = cosines = 0.0
+    directed = []
+    for part in _parts(original.shape):
+        rows = original[part].astype("float64")
+        others = rebuilt[part].astype("float64")
+        error += np.sum((rows - others) ** 2)
+        energy += np.sum(rows**2)
+        centred += np.sum((rows - mean) ** 2)
+        cosines += np.sum(_directions(rows) * _directions(others))
+        directed.append(part.start + np.flatnonzero(rows.any(axis=1)))
+    directed = np.concatenate(directed)
+    num_neighbors = min(num_neighbors, num_rows - 1)
+    num_queries = min(num_queries, len(directed)) if num_neighbors else 0
+    queries = np.sort(
+        np.random.default_rng(seed).choice(directed, num_queries, replace=False)
+    )
+    # Below the rounding of float32 rows, spread about the mean is noise.
+    varies = centred > 1e-14 * energy
+    return Fidelity(
+        mean_squared_distance=float(error / num_rows),
+        relative_squared_error=float(error / energy) if energy else None,
+        centred_relative_squared_error=(
+            float(error / centred) if varies else None
+        ),
+        mean_cosine=float(cosines / len(directed)) if len(directed) else None,
+        neighbor_overlap=(
+            _overlap(original, rebuilt, queries, num_neighbors)
+            if num_queries
+            else None
+        ),
+        num_neighbors=num_neighbors,
+        num_queries=num_queries,
+    )
+
+
+class _Rows:
+    """Rows of an array or of a layer, read by slice or by ids as float32."""
+
+    def __init__(self, name, source):
+        if not isinstance(source, keras.layers.Layer):
+            self._table = check_table(source, name)
+            self.shape = self._table.shape
+            self._read = self._table.__getitem__
+            return
+        if not source.built or not hasattr(source, "input_dim"):
+            raise ValueError(
+                f"`{name}` must be an array or a built embedding layer. "
+                f"Received: {name}={source!r}."
+            )
+        self.shape = (source.input_dim, source.output_dim)
+        if isinstance(source, CodeEmbedding):
+            codes = source.codes
+            codebooks = keras.ops.convert_to_numpy(source.codebooks)
+            self._read = lambda ids: decode_codes(codes[ids], codebooks)
+        else:
+            all_ids = np.arange(source.input_dim, dtype="int32")
+            self._read = lambda ids: keras.ops.convert_to_numpy(
+                keras.ops.cast(source(all_ids[ids]), "float32")
+            )
+
+    def __getitem__(self, ids):
+        return np.asarray(self._read(ids), dtype="float32")
+
+
+def _parts(shape, num_columns=0):
+    step = max(1, _CHUNK_ELEMENTS // max(shape[1], num_columns))
+    for start in range(0, shape[0], step):
+        yield slice(start, min(start + step, shape[0]))
+
+
+def _directions(rows):
+    """Rows of length 1; rows of zeros stay as they are."""
+    # Scaled first, so that the squares of tiny or huge numbers hold.
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    rows = rows / np.where(largest > 0, largest, 1)
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(length > 0, length, 1)
+
+
+def _overlap(original, rebuilt, queries, num_neighbors):
+    near, _ = _nearest(original, queries, num_neighbors)
+    also_near, has_direction = _nearest(rebuilt, queries, num_neighbors)
+    shared = (near[:, :, None] == also_near[:, None, :]).any(axis=2)
+    return float(np.mean(shared.mean(axis=1) * has_direction))
+
+
+def _nearest(rows, queries, num_neighbors):
+    """Ids of the nearest rows, and which of the queries are not zero."""
+    directions = _directions(rows[queries])
+    cosine = np.full((len(queries), 0), -np.inf, dtype="float32")
+    ids = np.zeros((len(queries), 0), dtype="int64")
+    for part in _parts(rows.shape, num_columns=len(queries)):
+        found = directions @ _directions(rows[part]).T
+        inside = (queries >= part.start) & (queries < part.stop)
+        found[inside, queries[inside] - part.start] = -np.inf
+        cosine = np.concatenate([cosine, found], axis=1)
+        new = np.broadcast_to(np.arange(part.start, part.stop), found.shape)
+        ids = np.concatenate([ids, new], axis=1)
+        if cosine.shape[1] > num_neighbors:
+            best = np.argpartition(-cosine, num_neighbors - 1, axis=1)
+            best = best[:, :num_neighbors]
+            cosine = np.take_along_axis(cosine, best, axis=1)
+            ids = np.take_along_axis(ids, best, axis=1)
+    return ids, directions.any(axis=1)

@@ -1,0 +1,221 @@
+"""What a model's embeddings take, against what they would take."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports.embedding_size import EmbeddingSize
+from keras_compembed.reports.fidelity import fidelity
+from keras_compembed.reports.plots import plot_size_report
+from keras_compembed.reports.text import format_size_report
+
+
+@dataclasses.dataclass(frozen=True)
+class SizeReport:
+    """Sizes of a model's embeddings and of the rest; see `size_report`.
+
+    Args:
+        embeddings: Tuple of `EmbeddingSize`, one a layer.
+        other_bytes: Integer, all other weights of the model, or None if they
+            do not exist yet because the model is not built.
+    """
+
+    embeddings: tuple
+    other_bytes: int | None
+
+    @property
+    def embedding_bytes(self):
+        """All embedding layers as stored."""
+        return sum(row.stored_bytes for row in self.embeddings)
+
+    @property
+    def table_bytes(self):
+        """All embedding layers as float32 tables."""
+        return sum(row.table_bytes for row in self.embeddings)
+
+    @property
+    def ratio(self):
+        """`table_bytes` over `embedding_bytes`, or None without layers."""
+        if not self.embeddings:
+            return None
+        return self.table_bytes / self.embedding_bytes
+
+    @property
+    def total_bytes(self):
+        """All weights as stored, or None if the model is not built."""
+        if self.other_bytes is None:
+            return None
+        return self.embedding_bytes + self.other_bytes
+
+    def to_dict(self):
+        """All figures as a dict that `json` can write."""
+        return {
+            "embeddings": [row.to_dict() for row in self.embeddings],
+            "embedding_bytes": self.embedding_bytes,
+            "table_bytes": self.table_bytes,
+            "ratio": self.ratio,
+            "other_bytes": self.other_bytes,
+            "total_bytes": self.total_bytes,
+        }
+
+    def plot(self, path, overwrite=False):
+        """Draws the sizes into a picture; needs the extra `plots`."""
+        plot_size_report(self, path, overwrite=overwrite)
+
+    def __str__(self):
+        return format_size_report(self)
+
+
+def size_report(model, reference=None):
+    """Sizes of a model's embeddings, against those of uncompressed tables.
+
+    Finds every `CodeEmbedding` and every `keras.layers.Embedding` left, in
+    nested models, wrappers and subclassed models too; a layer used several
+    times counts once. `print` the report, take its `to_dict()`, or `plot` it.
+    Sizes come from the layers' configuration, so layers need not be built.
+
+    Example:
+
+    >>> layer = CodeEmbedding(75102, 300, num_codebooks=32, codebook_size=16)
+    >>> report = size_report(layer)
+    >>> report.embedding_bytes
+    1816032
+    >>> f"{report.ratio:.1f} times smaller"
+    '49.6 times smaller'
+
+    Args:
+        model: Keras model or layer.
+        reference: Optional original, from which the codes were learned: a
+            model with Embedding layers of the same names, or, for one layer,
+            an Embedding layer or an array `(input_dim, output_dim)`. Each
+            layer with codes then gets a `Fidelity`. Defaults to `None`.
+
+    Returns:
+        A `SizeReport`.
+
+    Raises:
+        ValueError: if `model` is no Keras layer, or `reference` has no table
+            of the same name and shape.
+
+    References:
+        - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Tables 1
+          to 3
+    """
+    if not isinstance(model, keras.layers.Layer):
+        raise ValueError(
+            "`model` must be a Keras model or layer. "
+            f"Received: model={model!r} (of type {type(model).__name__})."
+        )
+    layers = _embedding_layers(model)
+    originals = {}
+    if reference is not None:
+        originals = _originals(layers, reference)
+    counted = set()
+    rows = []
+    for name, layer in layers.items():
+        row, weights = _measure(name, layer)
+        counted.update(id(weight) for weight in weights)
+        if name in originals:
+            row = dataclasses.replace(
+                row, fidelity=fidelity(originals[name], layer)
+            )
+        rows.append(row)
+    other_bytes = None
+    if model.built or model in layers.values():
+        others = {
+            id(weight): weight
+            for weight in model.weights
+            if id(weight) not in counted
+        }
+        other_bytes = sum(_nbytes(weight) for weight in others.values())
+    return SizeReport(embeddings=tuple(rows), other_bytes=other_bytes)
+
+
+def _embedding_layers(root):
+    """Embedding layers by name, or by path where a name repeats."""
+    found, seen = [], set()
+
+    def search(layer, path):
+        if id(layer) in seen:
+            return
+        seen.add(id(layer))
+        if isinstance(layer, (CodeEmbedding, keras.layers.Embedding)):
+            found.append((path, layer))
+        for inner in layer._flatten_layers(include_self=False, recursive=False):
+            search(inner, (*path, inner.name))
+
+    search(root, ())
+    names = [layer.name for _, layer in found]
+    return {
+        layer.name if names.count(layer.name) == 1 else "/".join(path): layer
+        for path, layer in found
+    }
+
+
+def _measure(name, layer):
+    """The row of a layer, and the weights that it counts."""
+    table = layer.input_dim, layer.output_dim
+    itemsize = tf.as_dtype(layer.variable_dtype).size
+    if isinstance(layer, CodeEmbedding):
+        shape = layer.num_codebooks, layer.codebook_size
+        row = EmbeddingSize(
+            name,
+            *table,
+            *shape,
+            code_bytes=layer.input_dim * bytes_per_row(*shape),
+            codebook_bytes=shape[0] * shape[1] * layer.output_dim * itemsize,
+        )
+        weights = (layer.packed_codes, layer.codebooks) if layer.built else ()
+        return row, weights
+    # Quantized tables, and those with low-rank updates, have other weights.
+    weights = layer.weights
+    size = sum(_nbytes(weight) for weight in weights)
+    if not layer.built:
+        size = table[0] * table[1] * itemsize
+    return EmbeddingSize(name, *table, uncompressed_bytes=size), weights
+
+
+def _nbytes(weight):
+    size = tf.as_dtype(keras.backend.standardize_dtype(weight.dtype)).size
+    return int(np.prod(weight.shape, dtype="int64")) * size
+
+
+def _originals(layers, reference):
+    """The originals of layers with codes, by the layers' names."""
+    coded = {
+        name: layer
+        for name, layer in layers.items()
+        if isinstance(layer, CodeEmbedding)
+    }
+    if not isinstance(reference, keras.layers.Layer):
+        table = np.asanyarray(reference)
+        candidates = dict.fromkeys(coded, table) if len(coded) == 1 else {}
+        shapes = [table.shape]
+    else:
+        candidates = _embedding_layers(reference)
+        if len(coded) == 1 and len(candidates) == 1:
+            candidates = dict(zip(coded, candidates.values(), strict=True))
+        shapes = [_shape(layer) for layer in candidates.values()]
+    found = {
+        name: candidates[name]
+        for name, layer in coded.items()
+        if name in candidates and _shape(candidates[name]) == _shape(layer)
+    }
+    if not found:
+        wanted = {name: _shape(layer) for name, layer in coded.items()}
+        raise ValueError(
+            "`reference` must hold a table of the same name and shape as a "
+            f"CodeEmbedding of the model, which has {wanted or 'none'}. "
+            f"Received: tables of shape {shapes}."
+        )
+    return found
+
+
+def _shape(source):
+    if isinstance(source, keras.layers.Layer):
+        return source.input_dim, source.output_dim
+    return source.shape

@@ -1,0 +1,130 @@
+"""Reports as text."""
+
+from keras_compembed.utils.sizes import format_bytes
+
+_MAX_NAME = 16
+_HEADER = (
+    ("Layer", "Table", "Codes of")
+    + ("Codes", "Codebooks", "Stored")
+    + ("float32", "int8", "int4", "Ratio")
+)
+_LEFT_ALIGNED = 3
+_MAX_WIDTH = 100
+
+
+def format_size_report(report):
+    """A `SizeReport` as a table with notes, at most 100 columns wide."""
+    if not report.embeddings:
+        rest = report.other_bytes
+        return "No embedding layers; all weights: " + (
+            "not built yet" if rest is None else format_bytes(rest)
+        )
+    rows = [_embedding_cells(row) for row in report.embeddings]
+    if len(rows) > 1:
+        rows.append(_total_cells("all embeddings", report, 0))
+    rest = report.other_bytes
+    if rest:
+        size = format_bytes(rest)
+        blank = ("",)
+        rows.append(("everything else", *4 * blank, size, size, *3 * blank))
+        rows.append(_total_cells("whole model", report, rest))
+    lines = _aligned([_HEADER, *rows])
+    lines.insert(1, "-" * len(lines[0]))
+    lines.append("")
+    lines += _notes(report)
+    return "\n".join(lines)
+
+
+def _embedding_cells(row):
+    shape = f"{row.input_dim} x {row.output_dim}"
+    tables = (row.table_bytes, row.table_int8_bytes, row.table_int4_bytes)
+    sizes = _sizes(row.stored_bytes, *tables)
+    if row.num_codebooks is None:
+        return (_shorten(row.name), shape, "-", "-", "-", *sizes)
+    return (
+        _shorten(row.name),
+        shape,
+        f"{row.num_codebooks} x {row.codebook_size}",
+        format_bytes(row.code_bytes),
+        format_bytes(row.codebook_bytes),
+        *sizes,
+    )
+
+
+def _total_cells(name, report, rest):
+    tables = (
+        sum(getattr(row, figure) for row in report.embeddings) + rest
+        for figure in ("table_bytes", "table_int8_bytes", "table_int4_bytes")
+    )
+    return (name, *[""] * 4, *_sizes(report.embedding_bytes + rest, *tables))
+
+
+def _sizes(stored, float32, int8, int4):
+    cells = map(format_bytes, (stored, float32, int8, int4))
+    return (*cells, f"{float32 / stored:.1f}")
+
+
+def _shorten(name):
+    if len(name) <= _MAX_NAME:
+        return name
+    return f"...{name[3 - _MAX_NAME :]}"
+
+
+def _aligned(rows):
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    wide = sum(widths) + 2 * (len(widths) - 1)
+    gap = "  " if wide <= _MAX_WIDTH else " "
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if place < _LEFT_ALIGNED else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(gap.join(cells).rstrip())
+    return lines
+
+
+def _notes(report):
+    yield "MB = 2**20 bytes. float32, int8, int4: the tables uncompressed."
+    if report.other_bytes is None:
+        yield "The model is not built: its other weights are not counted."
+    for row in report.embeddings:
+        if row.num_codebooks is None:
+            continue
+        yield f"{row.name}:"
+        yield (
+            f"  {row.code_bits:.6g} bits a row; codebooks "
+            f"{format_bytes(row.codebook_float16_bytes)} in float16, "
+            f"{format_bytes(row.codebook_int8_bytes)} in int8"
+        )
+        if row.exact_code_bytes != row.code_bytes:
+            stored_bits = 8 * row.code_bytes // row.input_dim
+            yield (
+                f"  codes {format_bytes(row.exact_code_bytes)} in exactly "
+                f"those bits, {format_bytes(row.code_bytes)} as stored "
+                f"({stored_bits} bits a row, whole bytes)"
+            )
+        if row.fidelity:
+            yield from _fidelity_notes(row.fidelity)
+
+
+def _fidelity_notes(fidelity):
+    yield (
+        "  against the reference: mean squared distance "
+        f"{fidelity.mean_squared_distance:.4g},"
+    )
+    yield (
+        f"  relative error {_number(fidelity.relative_squared_error)} "
+        f"(about the mean row "
+        f"{_number(fidelity.centred_relative_squared_error)}), "
+        f"mean cosine {_number(fidelity.mean_cosine)},"
+    )
+    yield (
+        f"  share of the {fidelity.num_neighbors} nearest neighbours kept "
+        f"{_number(fidelity.neighbor_overlap)} "
+        f"({fidelity.num_queries} rows asked)"
+    )
+
+
+def _number(value):
+    return "undefined" if value is None else f"{value:.3f}"

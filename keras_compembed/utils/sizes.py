@@ -1,0 +1,14 @@
+"""Sizes in words."""
+
+_UNITS = (("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
+
+
+def format_bytes(count):
+    """`1816032` as `"1.73 MB"`; an MB is 2**20 bytes, as in the paper."""
+    for unit, size in _UNITS:
+        # What would round to 1024 of a unit is 1 of the next.
+        if count >= size - size / 2048:
+            number = count / size
+            decimals = 2 if number < 9.995 else 1 if number < 99.95 else 0
+            return f"{number:.{decimals}f} {unit}"
+    return f"{count:.0f} B"
