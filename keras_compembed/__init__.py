@@ -11,7 +11,9 @@ if keras.backend.backend() != "tensorflow":
 
 from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
 from keras_compembed.compression.compress_model import compress_model
+from keras_compembed.export.export_litert import export_litert
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports.size_report import size_report
 from keras_compembed.version import __version__
 
 __all__ = [
@@ -19,4 +21,6 @@ __all__ = [
     "CodeEmbedding",
     "__version__",
     "compress_model",
+    "export_litert",
+    "size_report",
 ]

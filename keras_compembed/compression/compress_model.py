@@ -12,6 +12,7 @@ from keras_compembed.compression.model_copy import copy_model
 from keras_compembed.compression.model_copy import exchangeable_layers
 from keras_compembed.compression.model_copy import is_searchable
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.utils.sizes import format_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 
@@ -282,10 +283,3 @@ def _compile_like(small, model):
             f"arguments could not be copied ({error}). Call `compile` on it."
         )
 
-
-def format_bytes(count):
-    """`2048` as `"2.0 kB"`; MB are 10**6 bytes, as in file managers."""
-    for unit, size in (("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"

@@ -251,7 +251,7 @@ def test_what_is_done_and_skipped_is_said(capsys):
     said = capsys.readouterr().out
     assert "tiny: left as it is, 640 B is below `min_bytes`" in said
     assert "inner: left as it is, held inside another layer" in said
-    assert "large: 60 x 8 table, 1.9 kB -> 1.1 kB" in said
+    assert "large: 60 x 8 table, 1.88 KB -> 1.12 KB" in said
     assert isinstance(small.get_layer("holder"), Holder)
     compress(model, layers=["large"], num_codebooks=2, verbose=1)
     said = capsys.readouterr().out
@@ -295,7 +295,7 @@ def test_saved_and_loaded(tmp_path):
         ({"num_codebooks": 0}, "`num_codebooks` must be a positive integer"),
         ({"codebook_size": 1}, "`codebook_size` must be an integer from 2"),
         ({"min_bytes": -1}, "`min_bytes` must be an integer of at least 0"),
-        ({"min_bytes": 10**6}, "words: left as it is, 1.9 kB is below"),
+        ({"min_bytes": 10**6}, "words: left as it is, 1.88 KB is below"),
         ({"layers": ["word"]}, r"which are \['words'\]. Received: 'word'"),
         ({"layers": "words"}, "`layers` must be a list of names"),
         ({"layers": []}, "not named in `layers`"),

@@ -1,0 +1,267 @@
+"""Makes the embedding of a text classifier 20 to 60 times smaller.
+
+Trains a classifier whose embedding table is most of its size, learns codes
+for the table, swaps the layer, fine-tunes, writes LiteRT files, and runs them
+all on the test set. By default the texts are the docstrings of the packages
+installed with this one, and the class is the module each comes from.
+
+    python examples/compress_text_classifier.py
+    python examples/compress_text_classifier.py --data imdb --model lstm
+    python examples/compress_text_classifier.py --data reviews.csv
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import text_datasets
+
+import keras_compembed as kc
+from keras_compembed.export.interpreter import LiteRTModel
+from keras_compembed.reports.plots import plot_accuracy_against_size
+from keras_compembed.reports.plots import plot_code_balance
+
+CODE_SHAPES = ((32, 16), (16, 16))
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--data",
+        default="docstrings",
+        help="docstrings, imdb, 20newsgroups, or a .csv or .tsv file with "
+        "the columns label and text",
+    )
+    parser.add_argument(
+        "--data-dir", help="folder that holds imdb or 20newsgroups already"
+    )
+    parser.add_argument("--output", default="build/demo", help="folder")
+    parser.add_argument("--model", default="cnn", choices=("cnn", "lstm"))
+    parser.add_argument("--vocabulary-size", type=int, default=20_000)
+    parser.add_argument("--embedding-dim", type=int, default=256)
+    parser.add_argument("--length", type=int, default=128, help="words read")
+    parser.add_argument("--epochs", type=int, default=12, help="at most")
+    parser.add_argument("--fine-tune-epochs", type=int, default=6)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--classes", type=int, help="keep the most frequent")
+    return parser.parse_args(argv)
+
+
+def build_model(args, num_classes):
+    """The classifier: 256-wide embedding, then a CNN or the paper's LSTM."""
+    layers = keras.layers
+    if args.model == "lstm":
+        encoder = [layers.LSTM(150)]
+    else:
+        encoder = [
+            layers.Dropout(0.3),
+            layers.Conv1D(128, 3, activation="relu"),
+            layers.GlobalMaxPooling1D(),
+        ]
+    return keras.Sequential(
+        [
+            keras.Input((args.length,), dtype="int32", name="ids"),
+            layers.Embedding(
+                args.vocabulary_size, args.embedding_dim, name="words"
+            ),
+            *encoder,
+            layers.Dropout(0.5),
+            layers.Dense(num_classes, activation="softmax"),
+        ],
+        name="classifier",
+    )
+
+
+def train(model, dataset, args, epochs, learning_rate):
+    """Trains a model and keeps the weights of its best epoch."""
+    model.compile(
+        keras.optimizers.Adam(learning_rate),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    best = keras.callbacks.EarlyStopping(
+        "val_accuracy", patience=2, restore_best_weights=True
+    )
+    model.fit(
+        *dataset.train,
+        validation_data=dataset.validation,
+        batch_size=args.batch_size,
+        epochs=epochs,
+        callbacks=[best],
+    )
+
+
+def vectorize(dataset, args):
+    """Texts to ids, outside the exported model; returns the vocabulary."""
+    vectorizer = keras.layers.TextVectorization(
+        max_tokens=args.vocabulary_size, output_sequence_length=args.length
+    )
+    vectorizer.adapt(np.array(dataset.train[0], dtype=object))
+    for part in ("train", "validation", "test"):
+        texts, labels = getattr(dataset, part)
+        ids = [
+            keras.ops.convert_to_numpy(
+                vectorizer(np.array(texts[start : start + 1024], dtype=object))
+            )
+            for start in range(0, len(texts), 1024)
+        ]
+        setattr(dataset, part, (np.concatenate(ids).astype("int32"), labels))
+    return vectorizer.get_vocabulary()
+
+
+def accuracy(probabilities, labels):
+    return float(np.mean(np.argmax(probabilities, axis=-1) == labels))
+
+
+def litert_accuracy(path, ids, labels):
+    """Accuracy of a LiteRT file on the test set, with a progress bar."""
+    model = LiteRTModel(path)
+    progress = keras.utils.Progbar(len(ids), unit_name="text")
+    outputs = []
+    for start in range(0, len(ids), 32):
+        outputs.append(model(ids[start : start + 32]))
+        progress.update(min(start + 32, len(ids)))
+    return accuracy(np.concatenate(outputs), labels)
+
+
+def latency_ratios(paths, ids, rounds=15, texts=8):
+    """Median time of one text to the first file's, in turns."""
+    models = [LiteRTModel(path) for path in paths]
+    ratios = [[] for _ in models]
+    for step in range(rounds + 1):
+        seconds = []
+        for model in models:
+            start = time.perf_counter()
+            for row in range(texts):
+                at = (step * texts + row) % len(ids)
+                model(ids[at : at + 1])
+            seconds.append(time.perf_counter() - start)
+        if step:  # The first round warms up.
+            for ratio, taken in zip(ratios, seconds, strict=True):
+                ratio.append(taken / seconds[0])
+    return [statistics.median(ratio) for ratio in ratios]
+
+
+def embedding_bytes(model, quantize):
+    """Bytes of the embedding as the file stores it."""
+    layer = model.get_layer("words")
+    width = 1 if quantize == "int8" else 4
+    if isinstance(layer, kc.CodeEmbedding):
+        codewords = int(np.prod(layer.codebooks.shape))
+        return int(np.prod(layer.packed_codes.shape)) + width * codewords
+    return width * layer.input_dim * layer.output_dim
+
+
+def format_table(rows):
+    lines = [
+        f"{'':24}{'embedding':>12}{'':>8}{'file':>12}{'':>8}"
+        f"{'accuracy':>9}{'accuracy':>10}{'latency':>9}",
+        f"{'':24}{'bytes':>12}{'ratio':>8}{'bytes':>12}{'ratio':>8}"
+        f"{'Keras':>9}{'LiteRT':>10}{'ratio':>9}",
+    ]
+    first = rows[0]
+    for row in rows:
+        smaller = first["embedding_bytes"] / row["embedding_bytes"]
+        lines.append(
+            f"{row['name']:24}{row['embedding_bytes']:12,}{smaller:7.1f}x"
+            f"{row['file_bytes']:12,}"
+            f"{first['file_bytes'] / row['file_bytes']:7.1f}x"
+            f"{100 * row['keras_accuracy']:8.2f}%"
+            f"{100 * row['litert_accuracy']:9.2f}%"
+            f"{row['latency_ratio']:9.2f}"
+        )
+    return "\n".join(lines)
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    keras.utils.set_random_seed(args.seed)
+    output = pathlib.Path(args.output)
+    output.mkdir(parents=True, exist_ok=True)
+
+    print(f"Reading {args.data}")
+    dataset = text_datasets.load(
+        args.data, args.data_dir, args.seed, args.classes
+    )
+    vocabulary = vectorize(dataset, args)
+    args.vocabulary_size = len(vocabulary)
+    ids, labels = dataset.test
+    print(
+        f"{len(dataset.train[0])} texts to train on, {len(ids)} to test, "
+        f"{len(dataset.classes)} classes, {len(vocabulary)} words"
+    )
+
+    print("Training the baseline")
+    baseline = build_model(args, len(dataset.classes))
+    train(baseline, dataset, args, args.epochs, 1e-3)
+    models = {"baseline": baseline}
+    counts = np.bincount(
+        dataset.train[0].ravel(), minlength=args.vocabulary_size
+    )
+    for num_codebooks, codebook_size in CODE_SHAPES:
+        name = f"codes {num_codebooks}x{codebook_size}"
+        print(f"Compressing to {name}")
+        small = kc.compress_model(
+            baseline,
+            num_codebooks,
+            codebook_size,
+            layer_settings={"words": {"sample_weight": np.sqrt(1 + counts)}},
+            seed=args.seed,
+        )
+        train(small, dataset, args, args.fine_tune_epochs, 5e-4)
+        models[name] = small
+
+    rows, paths = [], []
+    for name, model in models.items():
+        print(f"Exporting and testing {name}")
+        model.save(output / f"{name.replace(' ', '_')}.keras")
+        keras_accuracy = accuracy(model.predict(ids), labels)
+        for quantize in (None, "int8"):
+            kind = quantize or "float32"
+            path = output / f"{name.replace(' ', '_')}_{kind}.tflite"
+            export = kc.export_litert(
+                model, path, quantize=quantize, overwrite=True
+            )
+            paths.append(path)
+            rows.append(
+                {
+                    "name": f"{name} {kind}",
+                    "embedding_bytes": embedding_bytes(model, quantize),
+                    "file_bytes": export.file_bytes,
+                    "keras_accuracy": keras_accuracy,
+                    "litert_accuracy": litert_accuracy(path, ids, labels),
+                }
+            )
+    print("Timing the files")
+    for row, ratio in zip(rows, latency_ratios(paths, ids), strict=True):
+        row["latency_ratio"] = ratio
+
+    (output / "vocabulary.txt").write_text(
+        "\n".join(vocabulary), encoding="utf-8"
+    )
+    (output / "results.json").write_text(json.dumps(rows, indent=2) + "\n")
+    plot_accuracy_against_size(
+        rows, output / "accuracy_against_size.png", overwrite=True
+    )
+    layer = models["codes 16x16"].get_layer("words")
+    plot_code_balance(layer, output / "code_balance.png", overwrite=True)
+    print(kc.size_report(models["codes 32x16"], reference=baseline))
+    print()
+    print(format_table(rows))
+    print(f"\nResults and pictures: {output}")
+    return rows
+
+
+if __name__ == "__main__":
+    main()
