@@ -1,0 +1,51 @@
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import pathlib
+
+import keras
+import pytest
+import tensorflow as tf
+
+# Before TensorFlow runs anything: afterwards devices cannot be added.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration() for _ in range(2)],
+)
+
+
+@pytest.fixture(scope="session")
+def strategy():
+    """Two devices. A second such strategy in one process would fail."""
+    return tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"],
+        cross_device_ops=tf.distribute.HierarchicalCopyAllReduce(),
+    )
+
+
+@pytest.fixture
+def seeded():
+    """Python's, NumPy's and Keras's random numbers start from a fixed seed."""
+    keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_dir():
+    """The folder of real data, for tests marked `data`."""
+    folder = os.environ.get("COMPEMBED_DATA")
+    if not folder:
+        pytest.skip("COMPEMBED_DATA does not name a folder of data")
+    folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        pytest.fail(f"COMPEMBED_DATA must be a folder. Received: {folder}")
+    return folder
+
+
+def pytest_collection_modifyitems(items):
+    if os.environ.get("COMPEMBED_DATA"):
+        return
+    skip = pytest.mark.skip(reason="needs COMPEMBED_DATA")
+    for item in items:
+        if "data" in item.keywords:
+            item.add_marker(skip)
