@@ -225,14 +225,14 @@ def _new_figure(path, overwrite, size):
     # Not pyplot: it keeps state and may open a window.
     module = require("matplotlib.figure", "plots")
     check_output(path, overwrite)
-    figure = module.Figure(figsize=size, layout="constrained")
+    figure = module.Figure(figsize=size, dpi=160, layout="constrained")
     return figure, figure.subplots()
 
 
 def _save(figure, path, overwrite):
     suffix = os.path.splitext(os.fspath(path))[1]
     with replacing(path, overwrite) as temporary:
-        figure.savefig(temporary, format=suffix[1:] or "png", dpi=160)
+        figure.savefig(temporary, format=suffix[1:] or "png")
 
 
 def _frame(axes, marks):
@@ -268,8 +268,8 @@ def _label(figure, axes, points, marks):
         for distance in _DISTANCES:
             if _place(label, distance, taken, axes.bbox, renderer):
                 break
-        taken.append(label.get_window_extent(renderer))
-        if distance > _DISTANCES[0]:
+        taken.append(label.get_window_extent(renderer).padded(3 * pixel))
+        if distance > _DISTANCES[0] or 0 not in label.get_position():
             line = {"arrowstyle": "-", "lw": 0.5, "color": color}
             axes.annotate(
                 "",

@@ -1,0 +1,197 @@
+import importlib
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports import plots
+from keras_compembed.reports.size_report import size_report
+
+ROWS = [
+    ("baseline float32", 30_000_000, 0.761, 0.761),
+    ("baseline int8", 7_500_000, None, 0.7605),
+    ("codes 32 x 16", 620_000, 0.7622, 0.7619),
+    ("codes 32 x 16, int8", 600_000, 0.7611, None),
+    ("codes 16 x 32", 615_000, 0.762, 0.762),
+    ("codes 8 x 8", 120_000, 0.69, 0.691),
+]
+ROWS = [
+    {
+        "name": name,
+        "embedding_bytes": size,
+        "file_bytes": size + 1000,
+        "keras_accuracy": keras_accuracy,
+        "litert_accuracy": litert_accuracy,
+        "latency_ratio": 1.0,
+    }
+    for name, size, keras_accuracy, litert_accuracy in ROWS
+]
+CODES = np.random.default_rng(0).integers(8, size=(500, 4))
+
+
+def tiny_report():
+    inputs = keras.Input((None,), dtype="int32")
+    outputs = CodeEmbedding(5000, 8, 4, 16, name="tokens")(inputs)
+    outputs += keras.layers.Embedding(50, 8)(inputs)
+    return size_report(keras.Model(inputs, outputs))
+
+
+DRAWINGS = {
+    "balance": lambda path, **kwargs: plots.plot_code_balance(
+        CODES, path, codebook_size=8, **kwargs
+    ),
+    "accuracy": lambda path, **kwargs: plots.plot_accuracy_against_size(
+        ROWS, path, **kwargs
+    ),
+    "sizes": lambda path, **kwargs: tiny_report().plot(path, **kwargs),
+}
+each_drawing = pytest.mark.parametrize("name", DRAWINGS)
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Figures as they are written."""
+    pytest.importorskip("matplotlib")
+    kept = []
+    save = plots._save
+
+    def keep(figure, *args):
+        kept.append(figure)
+        save(figure, *args)
+
+    monkeypatch.setattr(plots, "_save", keep)
+    return kept
+
+
+@each_drawing
+def test_writes_a_picture(tmp_path, name, figures):
+    path = tmp_path / "picture.png"
+    DRAWINGS[name](path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@each_drawing
+def test_other_formats(tmp_path, name, figures):
+    DRAWINGS[name](tmp_path / "picture.svg")
+    assert "<svg" in (tmp_path / "picture.svg").read_text()
+    DRAWINGS[name](tmp_path / "picture")
+    assert (tmp_path / "picture").read_bytes().startswith(b"\x89PNG")
+
+
+@each_drawing
+def test_existing_file_stays(tmp_path, name, figures):
+    path = tmp_path / "picture.png"
+    path.write_text("old")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        DRAWINGS[name](path)
+    assert path.read_text() == "old"
+    DRAWINGS[name](path, overwrite=True)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@each_drawing
+def test_unknown_format_leaves_nothing(tmp_path, name, figures):
+    with pytest.raises(ValueError, match="not supported"):
+        DRAWINGS[name](tmp_path / "picture.docx")
+    assert not list(tmp_path.iterdir())
+
+
+@each_drawing
+def test_missing_matplotlib_names_the_extra(tmp_path, name, monkeypatch):
+    for module in [m for m in sys.modules if m.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, module)
+    real_import = importlib.import_module
+
+    def without_matplotlib(module, *args):
+        if module.partition(".")[0] == "matplotlib":
+            raise ImportError("No module named 'matplotlib'")
+        return real_import(module, *args)
+
+    monkeypatch.setattr(importlib, "import_module", without_matplotlib)
+    with pytest.raises(ImportError, match=r"keras-compembed\[plots\]"):
+        DRAWINGS[name](tmp_path / "picture.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_balance_shows_percentages_with_codebooks_across(tmp_path, figures):
+    codes = [[0, 1], [0, 0], [0, 1], [0, 1]]
+    plots.plot_code_balance(codes, tmp_path / "a.png", 3, title="A title")
+    axes = figures[0].axes[0]
+    shown = axes.images[0].get_array()
+    np.testing.assert_array_equal(shown, [[100, 25], [0, 75], [0, 0]])
+    assert axes.get_title() == "A title"
+
+
+def test_balance_of_layer(tmp_path, figures):
+    layer = CodeEmbedding(500, 2, 4, 8, codes=CODES)
+    plots.plot_code_balance(layer, tmp_path / "layer.png")
+    assert figures[0].axes[0].get_title() == "Code balance, 4 x 8"
+
+
+def test_labels_cover_neither_dots_nor_each_other(tmp_path, figures):
+    plots.plot_accuracy_against_size(ROWS, tmp_path / "a.png")
+    axes = figures[0].axes[0]
+    labels = [text for text in axes.texts if text.get_text()]
+    assert {text.get_text().split("\n")[0] for text in labels} == {
+        row["name"] for row in ROWS
+    }
+    boxes = [text.get_window_extent() for text in labels]
+    dots = [
+        axes.transData.transform(line.get_xydata()[0])
+        for line in axes.lines
+        if len(line.get_xydata())
+    ]
+    assert len(dots) == 10
+    for place, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+        assert not any(box.contains(*dot) for dot in dots)
+        assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+
+
+def test_dots_stand_at_size_and_accuracy(tmp_path, figures):
+    plots.plot_accuracy_against_size(ROWS[:1], tmp_path / "a.png")
+    axes = figures[0].axes[0]
+    assert axes.get_xscale() == "log"
+    keras_dot, litert_dot = (line.get_xydata()[0] for line in axes.lines[:2])
+    np.testing.assert_allclose(keras_dot, [30_000_000 / 2**20, 76.1])
+    np.testing.assert_allclose(litert_dot, keras_dot)
+
+
+def test_bars_add_up(tmp_path, figures):
+    report = tiny_report()
+    report.plot(tmp_path / "a.png")
+    axes = figures[0].axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names[0] == "float32 tables" and "codes, as stored" in names
+    place = names.index("codes, as stored")
+    bars = [bar for bar in axes.patches if round(bar.get_y() + 0.4) == place]
+    total = sum(bar.get_width() for bar in bars) * 2**20
+    assert total == pytest.approx(report.total_bytes)
+
+
+def test_report_without_layers(tmp_path):
+    with pytest.raises(ValueError, match="must have an embedding layer"):
+        size_report(keras.layers.Dense(2)).plot(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": None},
+        {"embedding_bytes": 0},
+        {"embedding_bytes": None},
+        {"keras_accuracy": None, "litert_accuracy": None},
+    ],
+)
+def test_rows_must_have_figures(tmp_path, change):
+    rows = [ROWS[0], {**ROWS[1], **change}]
+    with pytest.raises(ValueError, match="`rows` must each have"):
+        plots.plot_accuracy_against_size(rows, tmp_path / "a.png")
+
+
+def test_no_rows(tmp_path):
+    with pytest.raises(ValueError, match="`rows` must not be empty"):
+        plots.plot_accuracy_against_size([], tmp_path / "a.png")

@@ -1,0 +1,308 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports.size_report import size_report
+
+GLOVE = (75102, 300)
+# Shu & Nakayama, Table 2, right; rows K = 8, 16, 32, 64, columns M.
+TABLE_2 = {
+    8: {8: "0.28", 16: "0.57", 32: "1.15", 64: "2.30"},
+    16: {8: "0.43", 16: "0.86", 32: "1.73", 64: "3.46"},
+    32: {8: "0.65", 16: "1.30", 32: "2.60", 64: "5.20"},
+    64: {8: "1.01", 16: "2.03", 32: "4.06", 64: "8.12"},
+}
+# Table 3: M, K, vectors, their MB, code bits, their MB, MB in all.
+TABLE_3 = [
+    (8, 8, 64, "0.07", 24, "0.21", "0.28"),
+    (8, 16, 128, "0.14", 32, "0.28", "0.43"),
+    (16, 8, 128, "0.14", 48, "0.42", "0.57"),
+    (8, 64, 512, "0.58", 48, "0.42", "1.01"),
+    (16, 32, 512, "0.58", 80, "0.71", "1.30"),
+    (32, 16, 512, "0.58", 128, "1.14", "1.73"),
+    (64, 8, 512, "0.58", 192, "1.71", "2.30"),
+]
+
+
+def printed_mb(count):
+    """MB of 2**20 bytes cut off after two digits, as the paper prints."""
+    hundredths = int(count * 100) // 2**20
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def one_row(*args, **kwargs):
+    (row,) = size_report(CodeEmbedding(*args, **kwargs)).embeddings
+    return row
+
+
+@pytest.mark.parametrize(
+    "num_codebooks, codebook_size, mb",
+    [(m, k, mb) for k, line in TABLE_2.items() for m, mb in line.items()],
+)
+def test_table_2(num_codebooks, codebook_size, mb):
+    row = one_row(*GLOVE, num_codebooks, codebook_size)
+    assert printed_mb(row.exact_bytes) == mb
+    # Every code of Table 2 fills whole bytes.
+    assert row.stored_bytes == row.exact_bytes
+
+
+@pytest.mark.parametrize(
+    "num_codebooks, codebook_size, vectors, vector_mb, bits, code_mb, total_mb",
+    TABLE_3,
+)
+def test_table_3(
+    num_codebooks, codebook_size, vectors, vector_mb, bits, code_mb, total_mb
+):
+    row = one_row(*GLOVE, num_codebooks, codebook_size)
+    assert row.num_vectors == vectors
+    assert printed_mb(row.codebook_bytes) == vector_mb
+    assert row.code_bits == bits
+    assert printed_mb(row.exact_code_bytes) == code_mb
+    assert printed_mb(row.exact_bytes) == total_mb
+    assert printed_mb(row.table_bytes) == "85.94"
+
+
+def test_table_3_reduction_rate():
+    row = one_row(*GLOVE, 16, 32)
+    # "achieving a reduction rate of 98.4%" (cut off).
+    assert 0.984 < 1 - 1 / row.ratio < 0.985
+
+
+def test_table_1():
+    # Section 3: for 512 vectors, 256 bits binary, 128 bits at 32 x 16.
+    assert one_row(*GLOVE, 32, 16).coding_schemes == {
+        "conventional": {
+            "num_vectors": 75102,
+            "vectors_per_embedding": 1,
+            "code_bits": None,
+        },
+        "binary": {
+            "num_vectors": 512,
+            "vectors_per_embedding": 256,
+            "code_bits": 256,
+        },
+        "compositional": {
+            "num_vectors": 512,
+            "vectors_per_embedding": 32,
+            "code_bits": 128,
+        },
+    }
+
+
+def test_table_1_odd_number_of_vectors():
+    binary = one_row(10, 4, 3, 3).coding_schemes["binary"]
+    assert binary["code_bits"] == 4.5
+
+
+def test_exact_bits_and_whole_bytes():
+    # 3 subcodes of 10: 9.97 bits exactly, 12 as stored, in 2 bytes.
+    row = one_row(1000, 7, num_codebooks=3, codebook_size=10)
+    assert row.code_bits == pytest.approx(3 * np.log2(10))
+    assert row.exact_code_bytes == pytest.approx(1000 * 9.965784 / 8)
+    assert row.code_bytes == 2000
+    assert row.codebook_bytes == 3 * 10 * 7 * 4
+    assert row.codebook_float16_bytes == 3 * 10 * 7 * 2
+    assert row.codebook_int8_bytes == 3 * 10 * 7
+    assert row.exact_bytes == row.exact_code_bytes + row.codebook_bytes
+    text = str(size_report(CodeEmbedding(1000, 7, 3, 10)))
+    assert "9.96578 bits a row" in text
+    assert "1.22 KB in exactly those bits, 1.95 KB as stored" in text
+    assert "(16 bits a row, whole bytes)" in text
+
+
+def test_note_on_bits_only_where_they_differ():
+    assert "exactly" not in str(size_report(CodeEmbedding(1000, 8, 4, 16)))
+
+
+def test_odd_table_in_int4():
+    row = one_row(3, 5, 1, 2)
+    assert (row.table_bytes, row.table_int8_bytes) == (60, 15)
+    assert row.table_int4_bytes == 8
+
+
+def text_model():
+    inputs = keras.Input((None,), dtype="int32")
+    tokens = CodeEmbedding(1000, 8, 4, 16, name="tokens")
+    other = keras.layers.Embedding(50, 8, name="kinds")
+    vectors = tokens(inputs) + other(inputs) + tokens(inputs[:, ::-1])
+    return keras.Model(inputs, keras.layers.Dense(3)(vectors))
+
+
+def test_model_with_shared_layer_and_table_left():
+    report = size_report(text_model())
+    tokens, kinds = report.embeddings
+    assert (tokens.name, tokens.code_bytes) == ("tokens", 1000 * 2)
+    assert tokens.codebook_bytes == 4 * 16 * 8 * 4
+    assert (kinds.name, kinds.stored_bytes, kinds.ratio) == ("kinds", 1600, 1)
+    assert kinds.code_bits is None and kinds.coding_schemes is None
+    assert report.embedding_bytes == 2000 + 2048 + 1600
+    assert report.table_bytes == 32000 + 1600
+    assert report.other_bytes == 4 * (8 * 3 + 3)
+    assert report.total_bytes == 5648 + 108
+    assert report.ratio == 33600 / 5648
+
+
+def test_stored_bytes_are_those_of_the_weights():
+    model = text_model()
+    expected = sum(keras.ops.convert_to_numpy(w).nbytes for w in model.weights)
+    assert size_report(model).total_bytes == expected
+
+
+def test_nested_models_and_wrappers():
+    inner = keras.Sequential(
+        [keras.Input((5,)), CodeEmbedding(100, 4, 2, 4, name="embedding")],
+        name="inner",
+    )
+    inputs = keras.Input((2, 5), dtype="int32")
+    outputs = keras.layers.TimeDistributed(inner, name="each")(inputs)
+    outputs += CodeEmbedding(30, 4, 2, 4, name="embedding")(inputs)
+    report = size_report(keras.Model(inputs, outputs))
+    assert sorted((row.name, row.input_dim) for row in report.embeddings) == [
+        ("each/inner/embedding", 100),
+        ("embedding", 30),
+    ]
+
+
+def test_subclassed_model_before_and_after_building():
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.parts = [CodeEmbedding(100, 4, 2, 4), keras.layers.Dense(2)]
+
+        def call(self, inputs):
+            return self.parts[1](self.parts[0](inputs))
+
+    model = Model()
+    report = size_report(model)
+    assert report.embedding_bytes == 100 + 2 * 4 * 4 * 4
+    assert report.other_bytes is None and report.total_bytes is None
+    assert "not built" in str(report)
+    assert report.to_dict()["total_bytes"] is None
+    model(np.array([[1, 2]]))
+    assert size_report(model).other_bytes == 4 * (4 * 2 + 2)
+
+
+def test_half_precision_weights():
+    report = size_report(CodeEmbedding(100, 4, 2, 4, dtype="float16"))
+    assert report.embeddings[0].codebook_bytes == 2 * 4 * 4 * 2
+    report = size_report(keras.layers.Embedding(100, 4, dtype="bfloat16"))
+    assert report.embedding_bytes == 800
+
+
+def test_quantized_embedding():
+    layer = keras.layers.Embedding(100, 8)
+    layer.build()
+    layer.quantize("int8")
+    report = size_report(layer)
+    # One int8 a value and a float32 scale a row.
+    assert report.embedding_bytes == 100 * 8 + 100 * 4
+    assert report.table_bytes == 3200
+
+
+def test_no_embeddings():
+    dense = keras.layers.Dense(3)
+    assert str(size_report(dense)).endswith("not built yet")
+    dense.build((None, 2))
+    report = size_report(dense)
+    assert report.ratio is None
+    assert (report.embedding_bytes, report.total_bytes) == (0, 36)
+    assert str(report) == "No embedding layers; all weights: 36 B"
+
+
+def test_to_dict_is_json():
+    table = np.random.default_rng(0).normal(size=(1000, 8))
+    report = size_report(text_model(), reference=table)
+    figures = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert figures["embedding_bytes"] == report.embedding_bytes
+    tokens, kinds = figures["embeddings"]
+    assert tokens["exact_bytes"] == 4048
+    assert tokens["fidelity"]["num_neighbors"] == 10
+    assert kinds["num_codebooks"] is None and kinds["fidelity"] is None
+
+
+def test_text_fits_100_columns_and_is_aligned():
+    long_name = CodeEmbedding(999_999, 1024, 255, 999, name="n" * 40)
+    small = CodeEmbedding(10, 4, 2, 4, name="small")
+    lines = str(size_report(keras.Sequential([long_name, small]))).split("\n")
+    assert max(map(len, lines)) <= 100
+    assert len({len(line) for line in lines[:5]}) == 1
+    assert lines[0].split()[-1] == "Ratio"
+    assert lines[4].startswith("all embeddings")
+
+
+def exact_codes():
+    """A layer, and the table that it holds without error."""
+    rng = np.random.default_rng(0)
+    layer = CodeEmbedding(
+        300,
+        6,
+        2,
+        16,
+        codes=rng.integers(16, size=(300, 2)),
+        codebooks=rng.normal(size=(2, 16, 6)),
+        name="tokens",
+    )
+    return layer, layer.embeddings
+
+
+def test_reference_table():
+    layer, table = exact_codes()
+    (row,) = size_report(layer, reference=table).embeddings
+    assert row.fidelity.mean_squared_distance == 0
+    (row,) = size_report(layer, reference=2 * table).embeddings
+    assert row.fidelity.relative_squared_error == pytest.approx(0.25)
+    assert row.fidelity.mean_cosine == pytest.approx(1)
+    assert "relative error 0.250" in str(size_report(layer, 2 * table))
+
+
+def test_reference_layer_of_another_name():
+    layer, table = exact_codes()
+    original = keras.layers.Embedding(300, 6, weights=table, name="old")
+    (row,) = size_report(layer, original).embeddings
+    assert row.fidelity.mean_squared_distance == 0
+
+
+def test_reference_model_by_name():
+    coded, table = exact_codes()
+
+    def model(tokens):
+        inputs = keras.Input((None,), dtype="int32")
+        other = keras.layers.Embedding(300, 6, name="other")
+        return keras.Model(inputs, other(inputs) + tokens(inputs))
+
+    original = keras.layers.Embedding(300, 6, weights=table, name="tokens")
+    report = size_report(model(coded), reference=model(original))
+    fidelity = {row.name: row.fidelity for row in report.embeddings}
+    assert fidelity["tokens"].mean_squared_distance == 0
+    assert fidelity["other"] is None
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        np.zeros((299, 6)),
+        np.zeros(6),
+        keras.layers.Dense(2),
+        keras.layers.Embedding(300, 7, name="tokens"),
+    ],
+    ids=["rows", "axes", "no_table", "columns"],
+)
+def test_reference_without_match(reference):
+    layer, _ = exact_codes()
+    with pytest.raises(ValueError, match="`reference` must hold a table"):
+        size_report(layer, reference=reference)
+
+
+def test_reference_table_for_two_layers():
+    coded, table = exact_codes()
+    twice = keras.Sequential([coded, CodeEmbedding(300, 6, 2, 16)])
+    with pytest.raises(ValueError, match="same name and shape"):
+        size_report(twice, reference=table)
+
+
+def test_model_must_be_keras():
+    with pytest.raises(ValueError, match="`model` must be a Keras model"):
+        size_report(np.zeros((3, 4)))
