@@ -19,8 +19,8 @@ from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.lookup import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.tracing import get_signature
-from keras_compembed.export.tracing import inference_form
-from keras_compembed.export.tracing import litert_lookups
+from keras_compembed.export.tracing import float32_form
+from keras_compembed.export.tracing import litert_form
 from keras_compembed.export.tracing import trace
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
@@ -143,13 +143,13 @@ def export_litert(
         check_positive_number("tolerance", tolerance)
     signature = get_signature(model, input_signature)
 
-    with inference_form(model):
+    with float32_form(model):
         if sample_inputs is None:
             samples = list(check.random_inputs(model, signature))
         else:
             samples = [sample_inputs]
         _call_once(model, samples)
-        with litert_lookups(model, oldest) as tables:
+        with litert_form(model, oldest, quantize) as tables:
             function = trace(model, signature)
         content = _convert(function, quantize)
         content, ops, runtime = _finish(content, tables, oldest)
@@ -221,10 +221,9 @@ def _explain(message):
     )
     if any("TensorList" in op for op in ops):
         text += (
-            " Tensor lists come from loops over a batch or a sequence of "
-            "unknown size, as in LSTM and GRU layers: give the sequence "
-            "length in `keras.Input` or `input_signature`, e.g. "
-            "tf.TensorSpec((None, 100), 'int32'), or the batch size."
+            " Tensor lists come from loops over axes of unknown size: give "
+            "the sizes in `input_signature`, e.g. "
+            "tf.TensorSpec((1, 100), 'int32')."
         )
     return text
 

@@ -1,7 +1,8 @@
 """How a `CodeEmbedding` is written down for LiteRT.
 
-Codes of 3 or 4 bits... see `choose_bits`. Only rows looked up are unpacked:
-unpacking before the gather would let the converter fold it into the table.
+Codes of 2 or 4 bits become tables of int2 or int4, which the runtime unpacks;
+others become rows of bytes, unpacked by arithmetic. Only rows looked up are
+unpacked: before the gather, the converter would fold it into the table.
 """
 
 import numpy as np
@@ -13,11 +14,12 @@ from keras_compembed.export.flatbuffer import CodeTable
 
 # Oldest runtimes whose EMBEDDING_LOOKUP reads tables of so many bits.
 PACKED_LOOKUP_RUNTIME = {2: (2, 21, 0), 4: (2, 18, 0)}
-# Up to here a one-hot product is at least as fast as gathered codewords, and
-# takes less memory.
-_ONE_HOT_CODEBOOK_SIZE = 16
-# Codewords gathered at once, beyond that size.
-_GROUP = 4
+# Up to here a one-hot product is faster than gathered codewords, and takes
+# less memory; more so where the runtime multiplies in int8.
+_ONE_HOT_CODEBOOK_SIZES = {None: 16, "float16": 16, "int8": 32}
+# Codewords gathered at once, beyond that size: a small multiple of the output,
+# however many codebooks there are.
+_GROUP = 8
 
 
 def choose_bits(codebook_size, min_runtime=None):
@@ -41,12 +43,13 @@ class TracedLookup:
     Args:
         layer: A built `CodeEmbedding`.
         min_runtime: Optional tuple of integers, the oldest runtime to serve.
+        quantize: As of `export_litert`.
 
     Attributes:
         table: `CodeTable` to be found in the converted file.
     """
 
-    def __init__(self, layer, min_runtime=None):
+    def __init__(self, layer, min_runtime=None, quantize=None):
         packed = layer.packed_codes.numpy()
         codebooks = layer.codebooks.numpy().astype("float32")
         bits = choose_bits(layer.codebook_size, min_runtime)
@@ -64,6 +67,7 @@ class TracedLookup:
             # each field flipped.
             packed = packed ^ np.uint8({2: 0xAA, 4: 0x88}[bits])
         self._codebooks = codebooks
+        self._one_hot = codebooks.shape[1] <= _ONE_HOT_CODEBOOK_SIZES[quantize]
         self.table = CodeTable(layer.path, converted, packed, bits)
 
     def __call__(self, ids):
@@ -79,7 +83,7 @@ class TracedLookup:
             subcodes += 2.0 ** (self.table.bits - 1)
             subcodes = tf.cast(subcodes, tf.int32)
         flat = tf.constant(self._codebooks.reshape(-1, output_dim))
-        if codebook_size <= _ONE_HOT_CODEBOOK_SIZE:
+        if self._one_hot:
             one_hot = tf.one_hot(subcodes, codebook_size)
             return tf.matmul(tf.reshape(one_hot, (-1, flat.shape[0])), flat)
         places = subcodes + np.arange(num_codebooks) * codebook_size

@@ -7,6 +7,8 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.export.lookup import TracedLookup
+from keras_compembed.export.recurrent import litert_inner_loop
+from keras_compembed.export.recurrent import litert_time_distributed
 from keras_compembed.layers.code_embedding import CodeEmbedding
 
 
@@ -16,8 +18,8 @@ def all_layers(model):
 
 
 @contextlib.contextmanager
-def inference_form(model):
-    """Makes the model compute in float32 and in ops that LiteRT has.
+def float32_form(model):
+    """Makes the model compute in float32.
 
     Mixed precision is for training: its variables are float32, and LiteRT
     computes in float32.
@@ -29,17 +31,11 @@ def inference_form(model):
                 policy.compute_dtype in ("float16", "bfloat16")
                 and policy.quantization_mode is None
             ):
+                float32 = keras.dtype_policies.DTypePolicy("float32")
                 # Not the public setter, which also edits policies that
                 # several layers share.
-                stack.enter_context(
-                    _swapped(
-                        layer,
-                        "_dtype_policy",
-                        keras.dtype_policies.DTypePolicy("float32"),
-                    )
-                )
-            if isinstance(layer, keras.layers.RNN):
-                stack.enter_context(_unrolled(layer))
+                swap = _swapped(layer, "_dtype_policy", float32)
+                stack.enter_context(swap)
         yield
 
 
@@ -60,41 +56,33 @@ def _swapped(layer, name, value):
 
 
 @contextlib.contextmanager
-def _unrolled(layer):
-    """Unrolls a recurrent layer where LiteRT has no loop for it.
+def litert_form(model, min_runtime=None, quantize=None):
+    """Makes layers compute in ops that LiteRT has.
 
-    Loops over a batch of unknown size collect their outputs in tensor lists,
-    which are no built-in ops.
-    """
-    run_loop = layer.inner_loop
-
-    def inner_loop(sequences, *args, **kwargs):
-        if sequences.shape[0] is None and sequences.shape[1] is not None:
-            layer.unroll = True
-        return run_loop(sequences, *args, **kwargs)
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_swapped(layer, "inner_loop", inner_loop))
-        stack.enter_context(_swapped(layer, "unroll", layer.unroll))
-        if hasattr(layer, "use_cudnn"):
-            stack.enter_context(_swapped(layer, "use_cudnn", False))
-        yield
-
-
-@contextlib.contextmanager
-def litert_lookups(model, min_runtime=None):
-    """Makes each `CodeEmbedding` look up its codes the way LiteRT does.
+    Args:
+        model: A `keras.Model`.
+        min_runtime: Optional tuple of integers, the oldest runtime to serve.
+        quantize: As of `export_litert`.
 
     Yields:
-        List of `CodeTable`, one a layer.
+        List of `CodeTable`, one for each `CodeEmbedding`.
     """
     tables = []
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             if isinstance(layer, CodeEmbedding):
-                lookup = TracedLookup(layer, min_runtime)
+                lookup = TracedLookup(layer, min_runtime, quantize)
                 tables.append(lookup.table)
-                stack.enter_context(_swapped(layer, "embed", lookup))
+                swap = _swapped(layer, "embed", lookup)
+            elif isinstance(layer, keras.layers.RNN):
+                loop = litert_inner_loop(layer)
+                swap = _swapped(layer, "inner_loop", loop)
+            elif isinstance(layer, keras.layers.TimeDistributed):
+                call = litert_time_distributed(layer)
+                swap = _swapped(layer, "call", call)
+            else:
+                continue
+            stack.enter_context(swap)
         yield tables
 
 
@@ -152,7 +140,7 @@ def _inputs_of(model):
     if structure is None:
         # A Sequential knows its inputs once it is built.
         structure = getattr(model, "inputs", None)
-    if not structure:
+    if structure is None:
         raise ValueError(
             "`input_signature` must be given for a model that was not made "
             "from `keras.Input`s: a tf.TensorSpec for each input, e.g. "
