@@ -18,8 +18,8 @@ from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.lookup import PACKED_LOOKUP_RUNTIME
-from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import float32_form
+from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import litert_form
 from keras_compembed.export.tracing import trace
 from keras_compembed.utils.files import check_output
