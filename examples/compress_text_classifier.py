@@ -29,6 +29,7 @@ from keras_compembed.reports.plots import plot_accuracy_against_size
 from keras_compembed.reports.plots import plot_code_balance
 
 CODE_SHAPES = ((32, 16), (16, 16))
+SAMPLE = 200  # Test texts kept with a saved model.
 
 
 def parse_arguments(argv=None):
@@ -55,6 +56,9 @@ def parse_arguments(argv=None):
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--classes", type=int, help="keep the most frequent")
+    parser.add_argument(
+        "--save", help="folder to put the smallest version in, with a sample"
+    )
     return parser.parse_args(argv)
 
 
@@ -163,6 +167,36 @@ def embedding_bytes(model, quantize):
     return width * layer.input_dim * layer.output_dim
 
 
+def save_smallest(folder, model, row, dataset, texts, vocabulary):
+    """Writes the files of `saved_models/`: model, words, sample, figures."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Without the optimizer, whose state is twice the model.
+    inference = keras.Sequential([*model.inputs, *model.layers])
+    inference.save(folder / "model.keras")
+    kc.export_litert(
+        inference, folder / "model.tflite", quantize="int8", overwrite=True
+    )
+    for name, lines in (
+        ("vocabulary.txt", vocabulary),
+        ("classes.txt", dataset.classes),
+    ):
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / name).write_text(text, encoding="utf-8")
+    ids, labels = (part[:SAMPLE] for part in dataset.test)
+    sample = {
+        "texts": texts[:SAMPLE],
+        "labels": labels.tolist(),
+        "keras_accuracy": accuracy(inference.predict(ids), labels),
+        "litert_accuracy": litert_accuracy(
+            folder / "model.tflite", ids, labels
+        ),
+    }
+    for name, content in (("sample", sample), ("figures", row)):
+        text = json.dumps(content, indent=1) + "\n"
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+
+
 def format_table(rows):
     lines = [
         f"{'':24}{'embedding':>12}{'':>8}{'file':>12}{'':>8}"
@@ -194,6 +228,7 @@ def main(argv=None):
     dataset = text_datasets.load(
         args.data, args.data_dir, args.seed, args.classes
     )
+    texts = dataset.test[0]
     vocabulary = vectorize(dataset, args)
     args.vocabulary_size = len(vocabulary)
     ids, labels = dataset.test
@@ -254,9 +289,12 @@ def main(argv=None):
     plot_accuracy_against_size(
         rows, output / "accuracy_against_size.png", overwrite=True
     )
-    layer = models["codes 16x16"].get_layer("words")
+    smallest = models["codes 16x16"]
+    layer = smallest.get_layer("words")
     plot_code_balance(layer, output / "code_balance.png", overwrite=True)
-    print(kc.size_report(models["codes 32x16"], reference=baseline))
+    if args.save:
+        save_smallest(args.save, smallest, rows[-1], dataset, texts, vocabulary)
+    print(kc.size_report(smallest))
     print()
     print(format_table(rows))
     print(f"\nResults and pictures: {output}")

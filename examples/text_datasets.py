@@ -169,10 +169,7 @@ def imdb(folder=None):
     folder = pathlib.Path(folder)
     if (folder / "train.tsv.xz").exists():
         return [
-            [
-                (row[0], row[3])
-                for row in _rows(folder / f"{part}.tsv.xz", "\t")
-            ]
+            [(row[0], row[3]) for row in _rows(folder / f"{part}.tsv.xz", "\t")]
             for part in ("train", "test")
         ]
     return _from_folder(folder, _imdb_member)
