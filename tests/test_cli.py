@@ -1,0 +1,331 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from keras_compembed import cli
+from keras_compembed.codes import additive_quantizer
+from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.version import __version__
+
+
+def save(path, *layers, **compile_arguments):
+    inputs = keras.Input((None,), dtype="int32")
+    model = keras.Sequential([inputs, *layers])
+    if compile_arguments:
+        model.compile(**compile_arguments)
+    model.save(path)
+    return model
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def model(folder):
+    """A trained model at `model.keras`."""
+    return save(
+        "model.keras",
+        keras.layers.Embedding(600, 32, name="tokens"),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dense(2),
+        loss="mse",
+    )
+
+
+@pytest.fixture
+def small(folder):
+    """A model with codes at `small.keras`."""
+    return save(
+        "small.keras",
+        CodeEmbedding(600, 32, 4, 16, seed=0, name="tokens"),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dense(2),
+    )
+
+
+def fails(capsys, arguments, status=2):
+    """The one line on stderr that a failing command writes."""
+    capsys.readouterr()
+    assert cli.main(arguments.split()) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("keras-compembed: error: ")
+    return lines[0]
+
+
+COMPRESS = "compress model.keras -o out.keras -m 2 -k 4 --effort 0.1 --seed 0"
+
+
+def test_compress(folder, model, capsys):
+    assert cli.main(f"{COMPRESS} --min-bytes 1000".split()) == 0
+    assert re.search(r"tokens +600 x 32 +2 x 4", capsys.readouterr().out)
+    result = keras.saving.load_model("out.keras")
+    assert isinstance(result.layers[0], CodeEmbedding)
+    assert result.layers[0].codes.shape == (600, 2)
+    assert result.compiled
+    for before, after in zip(
+        model.layers[-1].weights, result.layers[-1].weights, strict=True
+    ):
+        np.testing.assert_array_equal(before, after)
+    assert sorted(os.listdir()) == ["model.keras", "out.keras"]
+
+
+def test_compress_is_repeatable(folder, model):
+    command = f"{COMPRESS} --layers tokens --overwrite"
+    codes = []
+    for _ in range(2):
+        assert cli.main(command.split()) == 0
+        codes.append(keras.saving.load_model("out.keras").layers[0].codes)
+    np.testing.assert_array_equal(*codes)
+
+
+def test_compress_passes_on_how_long_to_search(folder, model, monkeypatch):
+    made = []
+
+    class Learner(AdditiveQuantizer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            made.append((self.effort, self.max_time, self.seed))
+
+    monkeypatch.setattr(additive_quantizer, "AdditiveQuantizer", Learner)
+    command = f"{COMPRESS} --layers tokens --max-time 2.5"
+    assert cli.main(command.split()) == 0
+    assert made == [(0.1, 2.5, 0)]
+
+
+def test_export(small, capsys):
+    assert cli.main("export small.keras small.tflite".split()) == 0
+    with open("small.tflite", "rb") as file:
+        assert file.read()[4:8] == b"TFL3"
+    half = "export small.keras half.tflite --quantize float16"
+    assert cli.main(f"{half} --min-runtime 2.17".split()) == 0
+    assert os.path.getsize("half.tflite") < os.path.getsize("small.tflite")
+    assert "exists already" in fails(capsys, half)
+    assert cli.main(f"{half} --overwrite".split()) == 0
+
+
+def test_report(model, small, capsys):
+    pytest.importorskip("matplotlib")
+    command = "report small.keras --reference model.keras"
+    assert cli.main(f"{command} --json r.json --plot r.png".split()) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"tokens +600 x 32 +4 x 16", out)
+    assert "against the reference" in out
+    with open("r.json") as file:
+        (row,) = json.load(file)["embeddings"]
+    assert row["code_bytes"] == 600 * 2
+    assert row["fidelity"]["num_queries"] == 600
+    with open("r.png", "rb") as file:
+        assert file.read(4) == b"\x89PNG"
+
+
+def test_report_does_not_replace(small, capsys):
+    for option in ("--json", "--plot"):
+        with open("old", "w") as file:
+            file.write("old")
+        assert "Pass --overwrite" in fails(
+            capsys, f"report small.keras {option} old"
+        )
+        with open("old") as file:
+            assert file.read() == "old"
+        command = f"report small.keras {option} old --overwrite"
+        assert cli.main(command.split()) == 0
+        assert os.path.getsize("old") > 100
+
+
+def test_report_of_nothing_to_draw(folder, capsys):
+    save("plain.keras", keras.layers.Embedding(5, 4))
+    assert cli.main(["report", "plain.keras"]) == 0
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]).save(
+        "none.keras"
+    )
+    assert "an embedding layer to draw" in fails(
+        capsys, "report none.keras --plot none.png"
+    )
+
+
+def test_help_and_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"keras-compembed {__version__}\n"
+    assert cli.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("compress", "export", "report"))
+    assert cli.main(["compress", "--help"]) == 0
+    assert "--max-time" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("", "compress | export | report"),
+        ("shrink model.keras", "invalid choice: 'shrink'"),
+        ("compress model.keras", "-o/--output"),
+        ("compress a.keras -o b.keras -m -3", "-m/--num-codebooks"),
+        ("compress a.keras -o b.keras -k many", "not a whole number: 'many'"),
+        ("compress a.keras -o b.keras --effort 0", "not a positive number"),
+        ("compress a.keras -o b.keras --max-time nan", "not a positive number"),
+        ("export a.keras b.tflite --quantize int3", "invalid choice: 'int3'"),
+        ("compress gone.keras -o b.keras", "No such file: 'gone.keras'"),
+        ("export gone.keras b.tflite", "No such file: 'gone.keras'"),
+        ("report gone.keras", "No such file: 'gone.keras'"),
+        ("report model.keras --reference gone", "No such file: 'gone'"),
+        ("compress model.keras -o b.h5", "must end in '.keras'"),
+        ("export model.keras b.bin", "must end in '.tflite'"),
+        ("compress model.keras -o gone/b.keras", "folder of the output"),
+        ("compress model.keras -o b.keras -k 1", "`codebook_size` must be"),
+        ("compress model.keras -o b.keras -m 0", "`num_codebooks` must be"),
+        ("compress model.keras -o b.keras --layers x", "are ['tokens']"),
+        ("compress model.keras -o b.keras --min-bytes 99999", "tokens: left"),
+        ("export model.keras b.tflite --min-runtime old", "`min_runtime`"),
+        ("report model.keras --reference model.keras", "has none"),
+    ],
+)
+def test_bad_arguments(model, capsys, arguments, message):
+    assert message in fails(capsys, arguments)
+    assert os.listdir() == ["model.keras"]
+
+
+def test_foreign_files(folder, model, capsys):
+    whole = (folder / "model.keras").read_bytes()
+    (folder / "cut.keras").write_bytes(whole[: len(whole) // 2])
+    (folder / "text.keras").write_text("hello")
+    (folder / "empty.keras").write_bytes(b"")
+    (folder / "model.zip").write_bytes(whole)
+    with zipfile.ZipFile("other.keras", "w") as file:
+        file.writestr("config.json", "{}")
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 255
+    (folder / "damaged.keras").write_bytes(damaged)
+    with zipfile.ZipFile("wrong.keras", "w") as file:
+        for name in cli._KERAS_FILES:
+            file.writestr(name, "{}")
+    for name, message in {
+        "cut.keras": "truncated",
+        "text.keras": "truncated, or something else",
+        "empty.keras": "truncated, or something else",
+        "model.zip": "its name does not end so",
+        "other.keras": "it has no metadata.json, model.weights.h5",
+        "damaged.keras": "model.weights.h5 in it is damaged",
+        "wrong.keras": "cannot be loaded",
+    }.items():
+        for command in (
+            f"compress {name} -o out.keras",
+            f"export {name} out.tflite",
+            f"report {name}",
+        ):
+            assert message in fails(capsys, command)
+    assert not os.path.exists("out.keras")
+
+
+class UnknownLayer(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs
+
+
+def unknown_loss(y_true, y_pred):
+    return y_pred - y_true
+
+
+def test_unknown_classes_and_functions(folder, capsys):
+    embedding = keras.layers.Embedding(600, 32)
+    save("layer.keras", embedding, UnknownLayer())
+    for command in ("compress layer.keras -o o.keras", "report layer.keras"):
+        line = fails(capsys, command)
+        assert "class 'UnknownLayer'" in line and "Python API" in line
+    save("loss.keras", embedding, loss=unknown_loss)
+    line = fails(capsys, "compress loss.keras -o o.keras")
+    assert "unknown_loss" in line and "Python API" in line
+    # Neither a report nor an export needs the loss.
+    assert cli.main(["report", "loss.keras"]) == 0
+    save("lambda.keras", embedding, keras.layers.Lambda(lambda x: x + 1))
+    assert "Lambda layer" in fails(capsys, "report lambda.keras")
+
+
+def test_existing_output_stays(folder, model, capsys):
+    (folder / "out.keras").write_text("old")
+    assert "Pass --overwrite" in fails(capsys, COMPRESS)
+    assert (folder / "out.keras").read_text() == "old"
+
+
+def test_outputs_are_checked_before_the_model_is_read(
+    folder, model, capsys, monkeypatch
+):
+    def fail(*args, **kwargs):
+        raise AssertionError("The model was read.")
+
+    monkeypatch.setattr(cli, "_load", fail)
+    (folder / "out.tflite").write_text("old")
+    fails(capsys, "export model.keras out.tflite")
+    fails(capsys, "report model.keras --json out.tflite")
+    fails(capsys, "compress model.keras -o gone/out.keras")
+
+
+@pytest.mark.skipif(
+    not hasattr(signal, "SIGXFSZ"), reason="no limit on file sizes here"
+)
+def test_full_disk_leaves_the_old_file(folder, model, capsys):
+    resource = pytest.importorskip("resource")
+    (folder / "out.keras").write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        status = cli.main(f"{COMPRESS} --overwrite --min-bytes 1".split())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert status == 1
+    assert "Cannot write 'out.keras'" in capsys.readouterr().err
+    assert (folder / "out.keras").read_text() == "old"
+    assert sorted(os.listdir()) == ["model.keras", "out.keras"]
+
+
+def test_interrupt(model, capsys, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_load", interrupt)
+    line = fails(capsys, "report model.keras", status=130)
+    assert line == "keras-compembed: error: interrupted"
+
+
+def test_bugs_keep_their_traceback(model, monkeypatch):
+    def bug(*args, **kwargs):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "_load", bug)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["report", "model.keras"])
+
+
+def test_as_a_process(small):
+    command = "import sys; from keras_compembed.cli import main; "
+    command += "sys.exit(main(sys.argv[1:]))"
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", command, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    good = run("report", "small.keras")
+    assert good.returncode == 0
+    assert "600 x 32" in good.stdout
+    bad = run("report", "gone.keras")
+    assert bad.returncode == 2
+    assert bad.stderr.splitlines()[-1] == (
+        "keras-compembed: error: No such file: 'gone.keras'."
+    )
+    assert "Traceback" not in bad.stderr
