@@ -51,32 +51,93 @@ def random_inputs(model, signature, seed=0):
         yield keras.tree.pack_sequence_as(signature, arrays)
 
 
-def compare(model, path, signature, samples):
+def fit_inputs(signature, inputs):
+    """The user's inputs as arrays in the structure of a signature."""
+    try:
+        arrays = keras.tree.map_structure_up_to(
+            signature,
+            lambda spec, x: np.asarray(x, spec.dtype.as_numpy_dtype),
+            signature,
+            inputs,
+        )
+        for spec, array in zip(
+            keras.tree.flatten(signature),
+            keras.tree.flatten(arrays),
+            strict=True,
+        ):
+            if not spec.shape.is_compatible_with(array.shape):
+                raise ValueError(
+                    f"the shape {array.shape} of {spec.name!r} is not "
+                    f"{tuple(spec.shape)}"
+                )
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`sample_inputs` must be what the model is called with. "
+            f"Received: {error}."
+        ) from error
+    return arrays
+
+
+def run_keras(model, samples):
+    """A dict of output arrays for each sample.
+
+    Raises:
+        ValueError: if the model does not take a sample.
+    """
+    outputs = []
+    for sample in samples:
+        try:
+            named = name_outputs(model, model(sample, training=False))
+        except Exception as error:
+            shapes = keras.tree.map_structure(lambda x: x.shape, sample)
+            raise ValueError(
+                "The model must run on the inputs that the export is checked "
+                f"on, of shape {shapes}. Pass `sample_inputs` that it takes. "
+                f"Received from the model: {error}"
+            ) from error
+        outputs.append(
+            {
+                name: keras.ops.convert_to_numpy(tensor)
+                for name, tensor in named.items()
+            }
+        )
+    return outputs
+
+
+def compare(path, signature, samples, outputs):
     """Largest difference between a file and its model, over the output's size.
 
     Args:
-        model: The Keras model.
         path: String, the LiteRT file.
         signature: Structure of `tf.TensorSpec`.
-        samples: Iterable of structures of arrays.
+        samples: List of structures of arrays.
+        outputs: List of what `run_keras` gave for them.
 
     Returns:
         Float: the largest difference of an output, over the largest absolute
         value that Keras gives it; for outputs that are not floats, the share
         of entries that differ. NaN in both is no difference; in one, infinite.
+
+    Raises:
+        RuntimeError: if the file does not run.
     """
-    litert_model = LiteRTModel(path)
     names = [spec.name for spec in keras.tree.flatten(signature)]
+    litert_model = LiteRTModel(path)
     worst = 0.0
-    for sample in samples:
-        wanted = name_outputs(model, model(sample, training=False))
-        arrays = keras.tree.flatten(sample)
-        got = litert_model(dict(zip(names, arrays, strict=True)))
-        if len(wanted) == 1:
-            got = {next(iter(wanted)): got}
-        for name, tensor in wanted.items():
-            expected = keras.ops.convert_to_numpy(tensor)
-            worst = max(worst, _difference(expected, got[name]))
+    for sample, expected in zip(samples, outputs, strict=True):
+        inputs = dict(zip(names, keras.tree.flatten(sample), strict=True))
+        try:
+            got = litert_model(inputs)
+        except (RuntimeError, ValueError) as error:
+            shapes = {name: array.shape for name, array in inputs.items()}
+            raise RuntimeError(
+                "The LiteRT file must run. Received from the runtime, for "
+                f"inputs of shape {shapes}: {error}"
+            ) from error
+        if len(expected) == 1:
+            got = {next(iter(expected)): got}
+        for name, array in expected.items():
+            worst = max(worst, _difference(array, got[name]))
     return worst
 
 

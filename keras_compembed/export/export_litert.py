@@ -20,6 +20,7 @@ from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.lookup import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.tracing import float32_form
 from keras_compembed.export.tracing import get_signature
+from keras_compembed.export.tracing import kept_state
 from keras_compembed.export.tracing import litert_form
 from keras_compembed.export.tracing import trace
 from keras_compembed.utils.files import check_output
@@ -147,8 +148,9 @@ def export_litert(
         if sample_inputs is None:
             samples = list(check.random_inputs(model, signature))
         else:
-            samples = [sample_inputs]
-        _call_once(model, samples)
+            samples = [check.fit_inputs(signature, sample_inputs)]
+        with kept_state(model):
+            outputs = check.run_keras(model, samples)
         with litert_form(model, oldest, quantize) as tables:
             function = trace(model, signature)
         content = _convert(function, quantize)
@@ -156,7 +158,7 @@ def export_litert(
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:
                 file.write(content)
-            error = check.compare(model, temporary, signature, samples)
+            error = check.compare(temporary, signature, samples, outputs)
             if not error <= tolerance:
                 raise RuntimeError(
                     "The LiteRT file must give what Keras gives, within "
@@ -178,20 +180,6 @@ def _check_runtime(text):
             f"Received: min_runtime={text!r}."
         )
     return (*parse_version(text), 0)[:3]
-
-
-def _call_once(model, samples):
-    """Builds what is not built, and lets the model itself refuse inputs."""
-    for sample in samples:
-        try:
-            model(sample, training=False)
-        except Exception as error:
-            shapes = keras.tree.map_structure(lambda x: x.shape, sample)
-            raise ValueError(
-                "The model must run on the inputs that the export is checked "
-                f"on, of shape {shapes}. Pass `sample_inputs` that it accepts. "
-                f"Received from the model: {error}"
-            ) from error
 
 
 def _convert(function, quantize):

@@ -40,6 +40,23 @@ def float32_form(model):
 
 
 @contextlib.contextmanager
+def kept_state(model):
+    """Puts back the states that recurrent layers carry from call to call."""
+    variables = [
+        variable
+        for layer in all_layers(model)
+        if isinstance(layer, keras.layers.RNN) and layer.stateful
+        for variable in keras.tree.flatten(layer.states)
+    ]
+    values = [variable.numpy() for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+
+@contextlib.contextmanager
 def _swapped(layer, name, value):
     """Sets an attribute of a layer for a while, past Keras's tracking."""
     state = vars(layer)
@@ -125,7 +142,9 @@ def get_signature(model, input_signature=None):
             )
         keys = [key for key in path if isinstance(key, str)]
         name = keys[-1] if keys else getattr(spec, "name", None)
-        return tf.TensorSpec(shape, dtype, _new_name(name or "inputs", names))
+        if name is None or name.startswith("keras_tensor"):
+            name = "inputs"
+        return tf.TensorSpec(shape, dtype, _new_name(name, names))
 
     return keras.tree.map_structure_up_to(
         input_signature,
