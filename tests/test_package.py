@@ -1,0 +1,57 @@
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+import keras_compembed as kc
+from keras_compembed.utils.extras import require
+
+EXTRAS = (
+    "ai_edge_litert",
+    "faiss",
+    "keras_tuner",
+    "matplotlib",
+    "scipy",
+    "sklearn",
+    "tensorflow_model_optimization",
+    "tensorflow_text",
+)
+
+
+def run(code):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_import_needs_no_extra():
+    hidden = "".join(f"sys.modules[{name!r}] = None;" for name in EXTRAS)
+    result = run(
+        f"import sys; {hidden}"
+        "import keras_compembed as kc; print(kc.CodeEmbedding.__name__)"
+    )
+    assert result.stdout == "CodeEmbedding\n", result.stderr
+
+
+def test_another_backend_is_refused():
+    result = run(
+        "import keras; keras.backend.backend = lambda: 'jax'\n"
+        "import keras_compembed"
+    )
+    assert "KERAS_BACKEND=tensorflow" in result.stderr
+
+
+def test_missing_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"keras-compembed\[plots\]"):
+        require("matplotlib", "plots")
+
+
+def test_public_names():
+    assert kc.__version__ == importlib.metadata.version("keras-compembed")
+    for name in kc.__all__:
+        assert getattr(kc, name) is not None
