@@ -123,8 +123,8 @@ def get_signature(model, input_signature=None):
     if isinstance(input_signature, (list, tuple)) and len(input_signature) == 1:
         (input_signature,) = input_signature
     names = set()
-
-    def to_spec(path, spec):
+    specs = []
+    for path, spec in keras.tree.flatten_with_path(input_signature):
         shape = getattr(spec, "shape", None)
         dtype = getattr(spec, "dtype", None)
         if shape is None or dtype is None:
@@ -144,14 +144,8 @@ def get_signature(model, input_signature=None):
         name = keys[-1] if keys else getattr(spec, "name", None)
         if name is None or name.startswith("keras_tensor"):
             name = "inputs"
-        return tf.TensorSpec(shape, dtype, _new_name(name, names))
-
-    return keras.tree.map_structure_up_to(
-        input_signature,
-        to_spec,
-        _paths_of(input_signature),
-        input_signature,
-    )
+        specs.append(tf.TensorSpec(shape, dtype, _new_name(name, names)))
+    return keras.tree.pack_sequence_as(input_signature, specs)
 
 
 def _inputs_of(model):
@@ -168,11 +162,6 @@ def _inputs_of(model):
             f"{model.name!r}."
         )
     return structure
-
-
-def _paths_of(structure):
-    paths = [path for path, _ in keras.tree.flatten_with_path(structure)]
-    return keras.tree.pack_sequence_as(structure, [tuple(p) for p in paths])
 
 
 def _new_name(name, names):

@@ -1,0 +1,395 @@
+import dataclasses
+import errno
+import itertools
+import os
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from export_models import ROWS
+from export_models import code_embedding
+from export_models import ids_input
+from export_models import random_ids
+from export_models import read_tensors
+
+import keras_compembed.export.export_litert as module
+from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.export.export_litert import export_litert
+from keras_compembed.export.flatbuffer import schema
+from keras_compembed.export.interpreter import LiteRTModel
+from keras_compembed.layers.code_embedding import CodeEmbedding
+
+SIZES = (2, 3, 4, 5, 8, 16, 17, 32, 64, 256, 257, 1000)
+# Sums of up to 13 float32 codewords, in whatever order.
+ROUNDING = dict(rtol=0, atol=13 * 2**-23)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return os.fspath(tmp_path / "model.tflite")
+
+
+def mean_model(**kwargs):
+    return keras.Sequential(
+        [
+            ids_input(),
+            code_embedding(**kwargs),
+            keras.layers.GlobalAveragePooling1D(),
+        ]
+    )
+
+
+def many_layers_model():
+    """Every kind of code, with 1 to 13 codebooks, all on the same ids."""
+    ids = ids_input()
+    outputs = {}
+    counts = itertools.cycle((1, 2, 3, 4, 7, 13, 8))
+    for codebook_size, num_codebooks in zip(SIZES * 2, counts, strict=False):
+        layer = code_embedding(num_codebooks, codebook_size)
+        outputs[f"M{num_codebooks}_K{codebook_size}"] = layer(ids)
+    return keras.Model(ids, outputs)
+
+
+def code_layers(model):
+    return [x for x in model.layers if isinstance(x, CodeEmbedding)]
+
+
+@pytest.mark.parametrize("min_runtime", [None, "2.18", "2.17"])
+def test_every_code_gives_what_keras_gives(path, min_runtime):
+    model = many_layers_model()
+    export = export_litert(model, path, min_runtime=min_runtime, verbose=0)
+    ids = np.arange(ROWS)[None]
+    expected = model(ids)
+    got = LiteRTModel(path)(ids)
+    assert set(got) == set(expected)
+    for name, vectors in expected.items():
+        np.testing.assert_allclose(got[name], vectors, **ROUNDING, err_msg=name)
+
+    types = {"int2": (2, 3, 4), "int4": (16,)}
+    if min_runtime is not None:
+        del types["int2"]
+    if min_runtime == "2.17":
+        del types["int4"]
+    assert ("EMBEDDING_LOOKUP" in export.ops) == bool(types)
+    assert export.min_runtime == {
+        None: "2.21.0",
+        "2.18": "2.18.0",
+    }.get(min_runtime, export.min_runtime)
+    tensors = read_tensors(path)
+    for layer in code_layers(model):
+        flips = {2: 0xAA, 4: 0x88}
+        bits = 4 if layer.codebook_size == 16 else 2
+        packed = layer.packed_codes.numpy()
+        kinds = [
+            k for k, sizes in types.items() if layer.codebook_size in sizes
+        ]
+        if kinds:
+            packed = packed ^ flips[bits]
+        found = [t for t in tensors if t[2] == packed.tobytes()]
+        assert len(found) == 1
+        kind, shape, content = found[0]
+        assert kind == (kinds[0].upper() if kinds else "UINT8")
+        assert shape[0] == ROWS
+        assert len(content) == ROWS * bytes_per_row(
+            layer.num_codebooks, layer.codebook_size
+        )
+
+
+def test_file_is_as_small_as_its_codes_and_codebooks(path):
+    model = keras.Sequential([ids_input(), CodeEmbedding(100_000, 300, 32, 16)])
+    export = export_litert(model, path, verbose=0)
+    bits = 100_000 * 32 * 4 + 32 * 16 * 300 * 32
+    assert export.file_bytes == os.path.getsize(path)
+    assert export.file_bytes <= 1.02 * bits / 8
+
+
+def test_ops_are_built_in(path):
+    export = export_litert(mean_model(), path, verbose=0)
+    assert set(export.ops) <= set(vars(schema.BuiltinOperator)) - {"CUSTOM"}
+    assert "EMBEDDING_LOOKUP" in export.ops
+    assert "FLOOR_MOD" not in export.ops
+
+
+@pytest.mark.parametrize(
+    ("quantize", "weight_type", "ratio"),
+    [("float16", "FLOAT16", 2), ("int8", "INT8", 4)],
+)
+def test_quantize_shrinks_codebooks_and_leaves_codes(
+    path, quantize, weight_type, ratio
+):
+    ids = ids_input()
+    layers = [
+        code_embedding(8, codebook_size, width=64)
+        for codebook_size in (4, 8, 16, 32, 64)
+    ]
+    model = keras.Model(ids, [layer(ids) for layer in layers])
+    export = export_litert(model, path, quantize=quantize, verbose=0)
+    assert 0 < export.max_error < {"float16": 1e-3, "int8": 0.02}[quantize]
+    tensors = read_tensors(path)
+    contents = [content for *_, content in tensors]
+    for layer in layers:
+        packed = layer.packed_codes.numpy()
+        flip = {4: 0xAA, 16: 0x88}.get(layer.codebook_size, 0)
+        assert (packed ^ flip).tobytes() in contents
+    weights = [
+        len(c) for kind, _, c in tensors if kind == weight_type and len(c) > 2
+    ]
+    floats = sum(layer.codebooks.numpy().nbytes for layer in layers)
+    assert sum(weights) == floats // ratio
+    assert not any(k == "FLOAT32" and len(c) > 64 * 4 for k, _, c in tensors)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_dtypes_of_ids(path, dtype):
+    model = keras.Sequential([ids_input(4, dtype), code_embedding()])
+    export_litert(model, path, verbose=0)
+    litert_model = LiteRTModel(path)
+    ids = random_ids(2, 4)
+    np.testing.assert_allclose(litert_model(ids), model(ids), **ROUNDING)
+
+
+def test_several_inputs_and_shared_and_nested_layers(path):
+    embed = code_embedding()
+    inner = keras.Sequential(
+        [ids_input(), embed, keras.layers.GlobalMaxPooling1D()], name="inner"
+    )
+    left, right = ids_input(name="left"), ids_input(name="right")
+    features = keras.Input((3,), name="features")
+    model = keras.Model(
+        {"left": left, "right": right, "features": features},
+        {
+            "score": keras.layers.Concatenate()(
+                [inner(left), inner(right), features]
+            ),
+            "vectors": embed(left),
+        },
+    )
+    export_litert(model, path, verbose=0)
+    litert_model = LiteRTModel(path)
+    assert set(litert_model.input_names) == {"left", "right", "features"}
+    inputs = {
+        "left": random_ids(2, 5),
+        "right": random_ids(2, 8),
+        "features": np.ones((2, 3), "float32"),
+    }
+    got, expected = litert_model(inputs), model(inputs)
+    for name in ("score", "vectors"):
+        np.testing.assert_allclose(got[name], expected[name], **ROUNDING)
+    kinds = [kind for kind, *_ in read_tensors(path)]
+    assert kinds.count("INT4") == 1
+
+
+def test_codebooks_are_stored_once(path):
+    embed = code_embedding(8, 64, width=50)
+    left, right = ids_input(name="a"), ids_input(name="b")
+    model = keras.Model([left, right], [embed(left), embed(right)])
+    export = export_litert(model, path, verbose=0)
+    codebooks = embed.codebooks.numpy().nbytes
+    assert codebooks < export.file_bytes < 1.5 * codebooks
+
+
+def test_list_of_inputs(path):
+    embed = code_embedding()
+    left, right = ids_input(3), ids_input(3)
+    model = keras.Model([left, right], embed(left) - embed(right))
+    export_litert(model, path, verbose=0)
+    ids = random_ids(2, 2, 3)
+    got = LiteRTModel(path)({"inputs": ids[0], "inputs_1": ids[1]})
+    np.testing.assert_allclose(got, model(list(ids)), **ROUNDING)
+
+
+def test_models_without_codes(path):
+    model = keras.Sequential(
+        [
+            ids_input(),
+            keras.layers.Embedding(ROWS, 6, mask_zero=True),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    export = export_litert(model, path, verbose=0)
+    assert export.max_error < 1e-6
+    assert "GATHER" in export.ops
+
+
+def test_ids_known_at_conversion(path):
+    """The converter may look up what never changes; codes stay right."""
+    ids = ids_input(ROWS)
+    tokens = code_embedding()(ids)
+    positions = code_embedding(codebook_size=8, name="positions")
+    places = keras.layers.Lambda(
+        lambda x: x + positions(keras.ops.arange(ROWS))
+    )
+    model = keras.Model(ids, places(tokens))
+    export = export_litert(model, path, verbose=0)
+    assert export.max_error < 1e-6
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_is_exported_as_float32(path, policy):
+    model = keras.Sequential(
+        [
+            ids_input(),
+            code_embedding(dtype=policy),
+            keras.layers.Conv1D(4, 3, dtype=policy),
+            keras.layers.GlobalMaxPooling1D(dtype=policy),
+        ]
+    )
+    export = export_litert(model, path, verbose=0)
+    assert export.max_error < 1e-6
+    assert LiteRTModel(path)(random_ids(2, 5)).dtype == np.float32
+    assert all(layer.dtype_policy.name == policy for layer in model.layers)
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.embed = code_embedding()
+
+    def call(self, ids):
+        return keras.ops.mean(self.embed(ids), axis=1)
+
+
+def test_subclassed_models_need_a_signature(path):
+    with pytest.raises(ValueError, match="`input_signature` must be given"):
+        export_litert(Subclassed(), path, verbose=0)
+    assert not os.path.exists(path)
+    model = Subclassed()
+    signature = tf.TensorSpec((None, None), "int32")
+    export_litert(model, path, input_signature=signature, verbose=0)
+    ids = random_ids(3, 7)
+    np.testing.assert_allclose(LiteRTModel(path)(ids), model(ids), **ROUNDING)
+
+
+def test_bad_signature(path):
+    with pytest.raises(ValueError, match="`input_signature` must hold a spec"):
+        export_litert(Subclassed(), path, input_signature=(None, 5))
+    text = keras.Input((3,), dtype="string")
+    model = keras.Model(text, text)
+    with pytest.raises(ValueError, match="must be numbers"):
+        export_litert(model, path)
+
+
+def test_unbuilt_sequential(path):
+    with pytest.raises(ValueError, match="`input_signature` must be given"):
+        export_litert(keras.Sequential([code_embedding()]), path)
+
+
+def test_offending_ops_are_named(path, capfd):
+    model = keras.Sequential(
+        [
+            ids_input(),
+            code_embedding(),
+            keras.layers.Lambda(
+                lambda x: tf.math.betainc(x * 0 + 1.0, 1.0, 0.5)
+            ),
+            keras.layers.Lambda(lambda x: tf.math.igamma(x, 1.0)),
+        ]
+    )
+    with pytest.raises(ValueError, match="built-in op.*: Betainc, Igamma"):
+        export_litert(model, path, verbose=0)
+    assert not os.path.exists(path)
+    assert all("embed" not in vars(layer) for layer in model.layers)
+
+
+def test_bad_arguments(path, tmp_path):
+    model = mean_model()
+    with pytest.raises(ValueError, match="`path` must end in '.tflite'"):
+        export_litert(model, tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="`quantize` must be one of"):
+        export_litert(model, path, quantize="int4")
+    for min_runtime in ("new", 2.17, "2"):
+        with pytest.raises(ValueError, match="`min_runtime` must be a version"):
+            export_litert(model, path, min_runtime=min_runtime)
+    with pytest.raises(ValueError, match="`model` must be a `keras.Model`"):
+        export_litert(model.layers[0], path)
+    with pytest.raises(ValueError, match="`tolerance` must be a positive"):
+        export_litert(model, path, tolerance=0)
+    with pytest.raises(FileNotFoundError, match="folder"):
+        export_litert(model, tmp_path / "missing" / "model.tflite")
+    with pytest.raises(ValueError, match="min_runtime='1.2.0'.*need"):
+        export_litert(model, path, min_runtime="1.2")
+    assert not os.listdir(tmp_path)
+
+
+def test_existing_file_is_refused_before_any_work(path, monkeypatch):
+    def no_work(*args, **kwargs):
+        raise AssertionError("work was done")
+
+    monkeypatch.setattr(module, "trace", no_work)
+    with open(path, "w") as file:
+        file.write("old")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        export_litert(mean_model(), path)
+    with open(path) as file:
+        assert file.read() == "old"
+
+
+def test_overwrite(path, capsys):
+    with open(path, "w") as file:
+        file.write("old")
+    export = export_litert(mean_model(), path, overwrite=True)
+    assert export.file_bytes == os.path.getsize(path) > 3
+    assert capsys.readouterr().out.strip() == str(export)
+    assert str(export).startswith(f"{path}: {export.file_bytes:,} bytes")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        export.path = None
+
+
+def test_wrong_codes_are_caught_and_the_old_file_stays(path, monkeypatch):
+    with open(path, "w") as file:
+        file.write("old")
+    pack_tables = module.pack_tables
+
+    def pack_wrongly(model, tables):
+        pack_tables(model, tables)
+        for buffer in model.buffers:
+            if np.array_equal(buffer.data, tables[0].packed.reshape(-1)):
+                buffer.data = buffer.data ^ np.uint8(1)
+
+    monkeypatch.setattr(module, "pack_tables", pack_wrongly)
+    model = mean_model()
+    for quantize in (None, "int8"):
+        with pytest.raises(RuntimeError, match="what Keras gives"):
+            export_litert(
+                model, path, quantize=quantize, overwrite=True, verbose=0
+            )
+    with open(path) as file:
+        assert file.read() == "old"
+    assert os.listdir(os.path.dirname(path)) == ["model.tflite"]
+
+
+def test_full_disk_leaves_the_old_file(path, monkeypatch):
+    with open(path, "w") as file:
+        file.write("old")
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "open", full, raising=False)
+    with pytest.raises(OSError, match="No space left"):
+        export_litert(mean_model(), path, overwrite=True, verbose=0)
+    monkeypatch.undo()
+    with open(path) as file:
+        assert file.read() == "old"
+    assert os.listdir(os.path.dirname(path)) == ["model.tflite"]
+
+
+def test_sample_inputs(path):
+    model = mean_model()
+    with pytest.raises(ValueError, match="must run on the inputs"):
+        export_litert(model, path, sample_inputs=[[ROWS]], verbose=0)
+    with pytest.raises(ValueError, match="`sample_inputs` must be what"):
+        export_litert(model, path, sample_inputs=[1, 2], verbose=0)
+    export = export_litert(
+        model, path, sample_inputs=[[ROWS - 1, 0]], verbose=0
+    )
+    assert export.max_error < 1e-6
+
+
+def test_ids_out_of_range_are_errors_in_the_runtime(path):
+    export_litert(mean_model(), path, verbose=0)
+    for ids in ([[ROWS]], [[-1]]):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            LiteRTModel(path)(ids)

@@ -1,0 +1,134 @@
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from export_models import code_embedding
+from export_models import ids_input
+
+from keras_compembed.export import flatbuffer
+from keras_compembed.export.export_litert import export_litert
+from keras_compembed.export.flatbuffer import CodeTable
+from keras_compembed.export.flatbuffer import read_model
+from keras_compembed.export.lookup import TracedLookup
+
+
+def convert(function):
+    module = tf.Module()
+    module.function = tf.function(
+        function, input_signature=[tf.TensorSpec((None,), "int32")]
+    )
+    concrete = module.function.get_concrete_function()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [concrete], module
+    )
+    return read_model(converter.convert())
+
+
+def lookup():
+    layer = code_embedding()
+    layer.build()
+    return TracedLookup(layer)
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "model.tflite"
+    ids = ids_input()
+    outputs = [code_embedding(codebook_size=k)(ids) for k in (3, 16, 200)]
+    export_litert(keras.Model(ids, outputs), path, verbose=0)
+    return path.read_bytes()
+
+
+def test_buffers_are_aligned(content):
+    model = flatbuffer.schema.Model.GetRootAs(content, 0)
+    checked = 0
+    for index in range(model.BuffersLength()):
+        buffer = model.Buffers(index)
+        if buffer.DataLength():
+            start = buffer._tab.Vector(buffer._tab.Offset(4))
+            assert start % 16 == 0
+            checked += 1
+    assert checked > 3
+
+
+def test_writing_what_was_read_changes_nothing(content):
+    again = flatbuffer.write_model(read_model(content))
+    assert len(again) == len(content)
+    assert again[4:8] == content[4:8] == b"TFL3"
+    old, new = read_model(content), read_model(again)
+    assert flatbuffer.list_ops(old) == flatbuffer.list_ops(new)
+    for before, after in zip(old.buffers, new.buffers, strict=True):
+        np.testing.assert_array_equal(before.data, after.data)
+
+
+def test_min_runtime(content):
+    model = read_model(content)
+    assert flatbuffer.get_min_runtime(model) == (2, 21, 0)
+    flatbuffer.raise_min_runtime(model, (2, 18, 0))
+    assert flatbuffer.get_min_runtime(model) == (2, 21, 0)
+    flatbuffer.raise_min_runtime(model, (3, 1, 0))
+    assert flatbuffer.get_min_runtime(model) == (3, 1, 0)
+    assert re.search(rb"3\.1\.0\0", bytes(flatbuffer.write_model(model)))
+
+
+def test_unused_op_codes_are_dropped(content):
+    model = read_model(content)
+    used = {
+        operator.opcodeIndex
+        for graph in model.subgraphs
+        for operator in graph.operators
+    }
+    assert used == set(range(len(model.operatorCodes)))
+
+
+def test_codes_read_another_way_are_refused():
+    traced = lookup()
+    codes = traced.table.converted
+    model = convert(lambda ids: tf.gather(codes, ids))
+    with pytest.raises(RuntimeError, match="cannot be packed"):
+        flatbuffer.pack_tables(model, [traced.table])
+
+
+def test_unpacked_codes_are_refused():
+    traced = lookup()
+    codes = traced.table.converted.astype("int32")
+    model = convert(lambda ids: tf.gather(codes, ids))
+    with pytest.raises(RuntimeError, match="not packed"):
+        flatbuffer.pack_tables(model, [traced.table])
+
+
+def test_absent_codes_are_no_error():
+    """Codes of a layer that the model does not use, or of ids known before."""
+    model = convert(lambda ids: ids + 1)
+    flatbuffer.pack_tables(model, [lookup().table])
+
+
+def test_equal_tables_share_a_buffer():
+    first, second = lookup(), lookup()
+    model = convert(lambda ids: first(ids) - 2 * second(ids + 1))
+    flatbuffer.pack_tables(model, [first.table, second.table])
+    packed = first.table.packed.reshape(-1)
+    copies = [
+        buffer
+        for buffer in model.buffers
+        if buffer.data is not None and np.array_equal(buffer.data, packed)
+    ]
+    assert len(copies) == 1
+
+
+def test_custom_ops_are_listed():
+    model = convert(lambda ids: ids + 1)
+    code = model.operatorCodes[0]
+    code.builtinCode = flatbuffer.schema.BuiltinOperator.CUSTOM
+    code.customCode = b"FlexAdd"
+    assert flatbuffer.list_ops(model) == ["CUSTOM FlexAdd"]
+
+
+def test_table_keeps_padding():
+    table = lookup().table
+    assert isinstance(table, CodeTable)
+    # Five subcodes of four bits, and one of padding.
+    assert table.converted.shape[1] == 6
+    assert table.packed.shape[1] == 3

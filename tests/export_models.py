@@ -1,0 +1,48 @@
+"""Small models and look-ups of what is in a file, for the tests of export."""
+
+import keras
+import numpy as np
+
+from keras_compembed.export.flatbuffer import read_model
+from keras_compembed.export.flatbuffer import schema
+from keras_compembed.layers.code_embedding import CodeEmbedding
+
+ROWS = 97
+
+
+def ids_input(length=None, dtype="int32", **kwargs):
+    return keras.Input((length,), dtype=dtype, **kwargs)
+
+
+def code_embedding(num_codebooks=5, codebook_size=16, width=6, **kwargs):
+    kwargs.setdefault("input_dim", ROWS)
+    return CodeEmbedding(
+        output_dim=width,
+        num_codebooks=num_codebooks,
+        codebook_size=codebook_size,
+        codebooks_initializer=keras.initializers.RandomNormal(seed=3),
+        seed=4,
+        **kwargs,
+    )
+
+
+def random_ids(*shape, high=ROWS):
+    return np.random.default_rng(5).integers(high, size=shape, dtype="int32")
+
+
+def read_tensors(path):
+    """Type name, shape and bytes of each constant in a LiteRT file."""
+    names = {
+        code: name
+        for name, code in vars(schema.TensorType).items()
+        if isinstance(code, int)
+    }
+    with open(path, "rb") as file:
+        model = read_model(file.read())
+    return [
+        (names[tensor.type], tuple(tensor.shape), bytes(data))
+        for graph in model.subgraphs
+        for tensor in graph.tensors
+        if tensor.shape is not None
+        and (data := model.buffers[tensor.buffer].data) is not None
+    ]
