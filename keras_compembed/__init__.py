@@ -1,5 +1,12 @@
 """Keras layers that make embedding tables 10 to 100 times smaller."""
 
+import os
+import sys
+
+# The command says what it has to say itself; TensorFlow reads this once.
+if os.path.basename(sys.argv[0]).startswith("keras-compembed"):
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 import keras
 
 if keras.backend.backend() != "tensorflow":
@@ -10,17 +17,39 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
+from keras_compembed.codes.code_learner import CodeLearner
+from keras_compembed.codes.gumbel_code_learner import GumbelCodeLearner
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.export.export_litert import export_litert
+from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports.code_statistics import code_balance
+from keras_compembed.reports.code_statistics import code_usage
+from keras_compembed.reports.code_statistics import codes_of_words
+from keras_compembed.reports.code_statistics import format_codes
+from keras_compembed.reports.code_statistics import words_sharing_codes
+from keras_compembed.reports.fidelity import fidelity
+from keras_compembed.reports.plots import plot_accuracy_against_size
+from keras_compembed.reports.plots import plot_code_balance
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.version import __version__
 
 __all__ = [
     "AdditiveQuantizer",
     "CodeEmbedding",
+    "CodeLearner",
+    "GumbelCodeLearner",
+    "LiteRTModel",
     "__version__",
+    "code_balance",
+    "code_usage",
+    "codes_of_words",
     "compress_model",
     "export_litert",
+    "fidelity",
+    "format_codes",
+    "plot_accuracy_against_size",
+    "plot_code_balance",
     "size_report",
+    "words_sharing_codes",
 ]

@@ -239,7 +239,12 @@ def _compress(arguments):
     _check_suffix(arguments.output, ".keras")
     check_output(arguments.output, arguments.overwrite)
     check_code_shape(arguments.num_codebooks, arguments.codebook_size)
-    model = _load(arguments.model, compile=True)
+    try:
+        model = _load(arguments.model, compile=True)
+    except ValueError:
+        # Perhaps only for a loss or a metric that the file does not hold.
+        model = _load(arguments.model)
+        print("The result is not compiled: its loss is not in the file.")
 
     from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
     from keras_compembed.compression.compress_model import compress_model

@@ -82,6 +82,20 @@ def test_compress(folder, model, capsys):
     assert sorted(os.listdir()) == ["model.keras", "out.keras"]
 
 
+def test_compress_with_a_loss_that_the_file_does_not_hold(folder, capsys):
+    def own_loss(y_true, y_pred):
+        return y_pred - y_true
+
+    save(
+        "model.keras", keras.layers.Embedding(600, 32, name="t"), loss=own_loss
+    )
+    assert cli.main(f"{COMPRESS} --min-bytes 1000".split()) == 0
+    assert "The result is not compiled" in capsys.readouterr().out
+    result = keras.saving.load_model("out.keras")
+    assert isinstance(result.layers[0], CodeEmbedding)
+    assert not result.compiled
+
+
 def test_compress_is_repeatable(folder, model):
     command = f"{COMPRESS} --layers tokens --overwrite"
     codes = []
