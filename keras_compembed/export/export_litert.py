@@ -60,6 +60,7 @@ class LiteRTExport:
 def export_litert(
     model,
     path,
+    *,
     input_signature=None,
     quantize=None,
     min_runtime=None,
@@ -100,9 +101,11 @@ def export_litert(
             float32.
         min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
             that must run the file. Codebook sizes 9 to 16 are read fastest by
-            2.18 and newer, sizes 2 to 4 by 2.21 and newer; for older ones
-            they are stored in the same bits and read with more ops. Defaults
-            to `None`, the fastest.
+            2.18 and newer (TensorFlow 2.18, ai-edge-litert 1.0), sizes 2 to 4
+            by 2.21 and newer (TensorFlow 2.21, ai-edge-litert 2.2); older
+            runtimes refuse such files when they load or first run them. For
+            those, codes are stored in the same bits and read with more ops,
+            as for other sizes. Defaults to `None`, the fastest.
         overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
         sample_inputs: Optional inputs to hold the file against the model on,
             as the model is called with. Defaults to `None`: random ids below

@@ -6,6 +6,8 @@ import warnings
 
 import numpy as np
 
+from keras_compembed.utils.validation import check_positive_int
+
 
 def _interpreter(**kwargs):
     try:
@@ -25,9 +27,10 @@ class LiteRTModel:
 
     Example:
 
-    >>> litert_model = LiteRTModel("small.tflite")  # doctest: +SKIP
-    >>> litert_model.predict(ids).shape  # doctest: +SKIP
-    (1000, 20)
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    >>> export = export_litert(model, "dense.tflite", verbose=0)
+    >>> LiteRTModel("dense.tflite").predict(np.ones((100, 4))).shape
+    (100, 2)
 
     Args:
         path: String or path-like, the `.tflite` file.
@@ -87,7 +90,14 @@ class LiteRTModel:
             As of a call, for all rows.
         """
         inputs = self._named(inputs)
-        rows = len(next(iter(inputs.values())))
+        batch_size = check_positive_int("batch_size", batch_size)
+        rows = {len(array) for array in inputs.values()}
+        if len(rows) != 1 or 0 in rows:
+            raise ValueError(
+                "`inputs` must have rows, as many in each array. "
+                f"Received: arrays of {sorted(rows)} rows."
+            )
+        (rows,) = rows
         parts = [
             self._run(
                 **{

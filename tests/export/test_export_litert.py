@@ -180,8 +180,9 @@ def test_several_inputs_and_shared_and_nested_layers(path):
     assert kinds.count("INT4") == 1
 
 
-def test_codebooks_are_stored_once(path):
-    embed = code_embedding(8, 64, width=50)
+@pytest.mark.parametrize("codebook_size", [16, 64])
+def test_codebooks_are_stored_once(path, codebook_size):
+    embed = code_embedding(8, codebook_size, width=100)
     left, right = ids_input(name="a"), ids_input(name="b")
     model = keras.Model([left, right], [embed(left), embed(right)])
     export = export_litert(model, path, verbose=0)

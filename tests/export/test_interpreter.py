@@ -67,3 +67,22 @@ def test_bad_inputs(exported, tmp_path):
         litert_model(random_ids(2, 4))
     with pytest.raises(ValueError, match="`inputs` must have the keys"):
         litert_model({"ids": random_ids(2, 4)})
+    with pytest.raises(ValueError, match="as many in each array"):
+        litert_model.predict(
+            {"ids": random_ids(2, 4), "features": np.zeros((3, 2))}
+        )
+    with pytest.raises(ValueError, match="`batch_size` must be"):
+        litert_model.predict(
+            {"ids": random_ids(2, 4), "features": np.zeros((2, 2))},
+            batch_size=0,
+        )
+
+
+def test_broken_file(exported, tmp_path):
+    _, path = exported
+    broken = tmp_path / "broken.tflite"
+    content = path.read_bytes()
+    for part in (b"", content[:100], content[:-10]):
+        broken.write_bytes(part)
+        with pytest.raises(ValueError):
+            LiteRTModel(broken)
