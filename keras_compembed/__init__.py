@@ -1,12 +1,5 @@
 """Keras layers that make embedding tables 10 to 100 times smaller."""
 
-import os
-import sys
-
-# The command says what it has to say itself; TensorFlow reads this once.
-if os.path.basename(sys.argv[0]).startswith("keras-compembed"):
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import keras
 
 if keras.backend.backend() != "tensorflow":

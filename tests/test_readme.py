@@ -29,9 +29,11 @@ def trained_model(tmp_path, monkeypatch):
             keras.layers.Dense(1),
         ]
     )
+    data = {"x": np.zeros((4, 8), "int32"), "y": np.zeros(4, "float32")}
     model.compile("adam", "mse")
+    model.fit(**data)
     model.save("model.keras")
-    return {"x": np.zeros((4, 8), "int32"), "y": np.zeros(4, "float32")}
+    return data
 
 
 def test_python_blocks_run(trained_model, tmp_path):
