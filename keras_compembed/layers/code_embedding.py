@@ -77,8 +77,8 @@ class CodeEmbedding(keras.layers.Layer):
     Call arguments:
         inputs: Integer tensor of ids from 0 to `input_dim - 1`. Eager and
             graph look-ups on CPU raise an error for other ids, as
-            `keras.layers.Embedding` does; XLA and GPU clamp them or give
-            zeros, and LiteRT does not check them.
+            `keras.layers.Embedding` does, and so does LiteRT; XLA and GPU
+            clamp them or give zeros.
 
     Input shape:
         Integer tensor of any shape, usually `(batch_size, input_length)`.
