@@ -21,7 +21,6 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed.codes.gumbel_code_learner import GumbelCodeLearner
 
 TEXT_LENGTH = 32
 CLUSTERS_A_CLASS = 5
@@ -130,7 +129,7 @@ def make_data(arguments):
 
 def learn_codes(table, scope, arguments):
     with scope:
-        learner = GumbelCodeLearner(
+        learner = kc.GumbelCodeLearner(
             arguments.num_codebooks,
             arguments.codebook_size,
             learning_rate=arguments.learning_rate,

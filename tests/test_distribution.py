@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from keras_compembed import CodeEmbedding
-from keras_compembed.codes.gumbel_code_learner import GumbelCodeLearner
+from keras_compembed import GumbelCodeLearner
 
 BATCH_SIZE = 16
 

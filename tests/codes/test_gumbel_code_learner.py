@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from keras_compembed import CodeEmbedding
-from keras_compembed.codes.code_learner import CodeLearner
-from keras_compembed.codes.gumbel_code_learner import GumbelCodeLearner
+from keras_compembed import CodeLearner
+from keras_compembed import GumbelCodeLearner
 from keras_compembed.codes.gumbel_code_learner import _log_softplus
 from keras_compembed.codes.gumbel_code_learner import _row_batches
 
