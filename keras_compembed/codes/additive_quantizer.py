@@ -8,15 +8,21 @@ import numpy as np
 from keras_compembed.codes import coordinate_search as search
 from keras_compembed.codes.code_learner import CodeLearner
 from keras_compembed.codes.code_learner import check_code_shape
-from keras_compembed.codes.code_learner import decode_codes
+from keras_compembed.codes.straight_through import StraightThroughEncoder
+from keras_compembed.utils.threads import single_blas_thread
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
-from keras_compembed.utils.validation import float_chunks
 
-_HOT, _COLD = 2.5, 0.4
-_RESTARTS, _ENCODE_SWEEPS = 4, 6
+# Sweeps at an effort of 1, and the temperatures between which they anneal, in
+# units of twice the water level.
+_ITERATIONS, _HOT, _COLD = 50, 2.5, 0.4
+# Tables of at least so many rows start warm, for few sweeps from a lower
+# temperature: batches cost the same for any table, sweeps cost by the row.
+_WARM_ROWS, _WARM_ITERATIONS, _WARM = 10_000, 6, 0.8
+_WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 _LAST_SWEEPS = 3
+_RESTARTS, _ENCODE_SWEEPS = 4, 6
 
 
 class AdditiveQuantizer(CodeLearner):
@@ -95,7 +101,8 @@ class AdditiveQuantizer(CodeLearner):
         """
         table = check_table(table)
         weight = check_sample_weight(sample_weight, len(table))
-        _Run(self, table, weight).run()
+        with single_blas_thread():
+            _Run(self, table, weight).run()
         return self
 
     def encode(self, table):
@@ -117,7 +124,7 @@ class AdditiveQuantizer(CodeLearner):
             )
         table = check_table(table, width=self.codebooks.shape[2])
         rng = np.random.default_rng(self.seed)
-        grams = search.codebook_grams(self.codebooks)
+        sweep = search.Sweep(self.codebooks, rng)
         best = search.random_codes(
             len(table), self.num_codebooks, self.codebook_size, rng
         )
@@ -133,9 +140,7 @@ class AdditiveQuantizer(CodeLearner):
                 residual = rows.copy()
                 search.subtract_codewords(residual, codes, self.codebooks)
                 for _ in range(_ENCODE_SWEEPS):
-                    search.sweep(
-                        residual, codes, self.codebooks, grams, 0, noise, rng
-                    )
+                    sweep.run(residual, codes, 0.0, noise, rng)
                 loss = np.einsum("nd,nd->n", residual, residual)
                 better = loss < lowest
                 best[part][better] = codes[better]
@@ -144,129 +149,157 @@ class AdditiveQuantizer(CodeLearner):
 
 
 class _Run:
-    """One training run."""
+    """One training run: a warm start, annealing, and sweeps at zero."""
 
-    def __init__(self, learner, table, weight):
+    def __init__(self, learner, table, sample_weight):
         self.learner = learner
         self.table = table
-        self.weight = weight
-        self.total = float(len(table))
+        self.weight = sample_weight
         self.shape = (
             learner.num_codebooks,
             learner.codebook_size,
             table.shape[1],
         )
         self.rng = np.random.default_rng(learner.seed)
-        self.noise = search.GumbelBank(self.rng)
         self.start = time.monotonic()
+        self.history = {"loss": [], "seconds": []}
+        self.codebooks = np.zeros(self.shape, "float32")
+        self.codes = self.encoder = self.best = None
 
     def run(self):
-        learner = self.learner
-        learner.history = {"loss": [], "seconds": []}
-        num_codebooks, codebook_size, width = self.shape
-        self.offset = self._mean_row()
-        self.codes = search.random_codes(
-            len(self.table), num_codebooks, codebook_size, self.rng
+        num_codebooks, codebook_size, _ = self.shape
+        self.offset = search.mean_row(self.table, self.weight)
+        covariance = search.covariance(self.table, self.offset)
+        level = search.water_level(
+            covariance, num_codebooks * np.log2(codebook_size)
         )
-        self.codebooks = np.zeros(self.shape, "float32")
-        iterations = max(4, round(25 * learner.effort))
-        bar = keras.utils.Progbar(
-            iterations + _LAST_SWEEPS, verbose=learner.verbose
-        )
+        self.noise = search.GumbelBank(self.rng)
         try:
-            level = search.water_level(
-                self.table,
-                self.offset,
-                num_codebooks * np.log2(codebook_size),
-            )
-            self._step(None)
-            done = 0.0
-            for iteration in range(iterations):
-                done = max(
-                    iteration / (iterations - 1), self._time_used() / 0.8
-                )
-                if done > 1:
-                    break
-                t = _HOT + (_COLD - _HOT) * done
-                loss = self._step(2 * level * t, 1.8 if t > 0.5 else 1.0)
-                bar.update(iteration + 1, [("loss", loss)])
-            for last in range(_LAST_SWEEPS):
-                loss = self._step(0.0)
-                bar.update(iterations + last + 1, [("loss", loss)])
-                if self._time_used() > 1:
-                    break
-            bar.update(iterations + _LAST_SWEEPS, finalize=True)
+            self._search(2 * level, np.sqrt(np.diag(covariance).mean()))
         except KeyboardInterrupt:
-            print("\nInterrupted: the codes found so far are kept.")
+            print("\nInterrupted: finishing with what was found so far.")
+            if self.codes is None:
+                self._first_codes()
             self._step(0.0)
         self._finish()
 
-    def _mean_row(self):
-        total = np.zeros(self.shape[2])
-        for start, rows in float_chunks(self.table):
-            if self.weight is None:
-                total += rows.sum(axis=0, dtype="float64")
-            else:
-                total += self.weight[start : start + len(rows)] @ rows
-        return (total / self.total).astype("float32")
+    def _search(self, unit, scale):
+        effort = self.learner.effort
+        hot, rounds, iterations = _HOT, 0, _ITERATIONS
+        if len(self.table) >= _WARM_ROWS and scale > 0:
+            hot, iterations = _WARM, _WARM_ITERATIONS
+            rounds = max(1, round(_WARM_STEPS * effort / _ROUND))
+        iterations = max(1, round(iterations * effort))
+        bar = keras.utils.Progbar(
+            rounds + iterations + _LAST_SWEEPS,
+            verbose=self.learner.verbose,
+            stateful_metrics=["loss"],
+        )
+        if rounds:
+            self._warm_start(scale, rounds, bar)
+        self._first_codes()
+        for iteration in range(iterations):
+            progress = self._progress(iteration / iterations, 0.5, 0.85)
+            if progress >= 1:
+                break
+            self._step(unit * (hot + (_COLD - hot) * progress))
+            self._report(bar, self.loss)
+        for _ in range(_LAST_SWEEPS):
+            if self._progress(0, 0, 1) >= 1:
+                break
+            self._step(0.0)
+            self._report(bar, self.loss)
+        bar.update(bar.target, finalize=True)
 
-    def _time_used(self):
+    def _warm_start(self, scale, rounds, bar):
+        self.encoder = StraightThroughEncoder(self.shape, scale, self.rng)
+        for index in range(rounds):
+            losses = []
+            for step in range(_ROUND):
+                progress = self._progress(
+                    (index + step / _ROUND) / rounds, 0, 0.5
+                )
+                if progress >= 1:
+                    return
+                ids = self.rng.integers(len(self.table), size=_BATCH_SIZE)
+                rows = np.asarray(self.table[ids], dtype="float32")
+                rows = rows - self.offset
+                weight = None if self.weight is None else self.weight[ids]
+                losses.append(
+                    self.encoder.train_on_batch(rows, progress, weight)
+                )
+            self._report(bar, np.mean(losses))
+
+    def _progress(self, done, start, end):
+        """`done`, or how far `max_time` is from `start` to `end` of it."""
         if self.learner.max_time is None:
-            return 0.0
-        return (time.monotonic() - self.start) / self.learner.max_time
+            return done
+        used = (time.monotonic() - self.start) / self.learner.max_time
+        return max(done, (used - start) / (end - start))
 
-    def _step(self, temperature, relaxation=1.0):
-        """Sweeps (unless `temperature` is None), then fits the codebooks.
+    def _first_codes(self):
+        """Codes from the encoder, or random ones, and codebooks for them."""
+        num_codebooks, codebook_size, _ = self.shape
+        codes = search.random_codes(
+            len(self.table), num_codebooks, codebook_size, self.rng
+        )
+        if self.encoder is not None:
+            for part, rows in search.centred_chunks(
+                self.table, self.offset, codebook_size
+            ):
+                codes[part] = self.encoder.codes(rows)
+        self.encoder = None
+        self.codes = codes
+        self._step(None)
 
-        Returns the loss between the two.
+    def _residuals(self):
+        """Yields `(slice, codes, residual)` of each chunk; sums up the loss.
+
+        The codes and codebooks of the lowest loss are kept.
         """
-        codebook_size = self.shape[1]
-        grams = search.codebook_grams(self.codebooks)
-        sums = np.zeros(self.shape, "float32")
-        loss = 0.0
+        before, total = self.codes.copy(), 0.0
         for part, residual in search.centred_chunks(
-            self.table, self.offset, codebook_size
+            self.table, self.offset, self.shape[1]
         ):
             codes = self.codes[part]
             search.subtract_codewords(residual, codes, self.codebooks)
-            if temperature is not None:
-                search.sweep(
-                    residual,
-                    codes,
-                    self.codebooks,
-                    grams,
-                    temperature,
-                    self.noise,
-                    self.rng,
-                )
-            weighted = residual
+            distance = np.einsum("nd,nd->n", residual, residual)
             if self.weight is not None:
-                weighted = residual * self.weight[part, None]
-            loss += float(np.vdot(weighted, residual))
-            search.sums_by_subcode(weighted, codes, codebook_size, sums)
-        step = search.least_squares_step(
+                distance *= self.weight[part]
+            total += float(distance.sum(dtype="float64"))
+            yield part, codes, residual
+        self.loss = total / len(self.table)
+        if self.best is None or self.loss < self.best[0]:
+            self.best = self.loss, before, self.codebooks.copy()
+
+    def _step(self, temperature):
+        """Sweeps unless `temperature` is None, then fits the codebooks."""
+        sweep = search.Sweep(self.codebooks, self.rng)
+        sums = np.zeros(self.shape, "float32")
+        for part, codes, residual in self._residuals():
+            if temperature is not None and self._progress(0, 0, 1) < 1:
+                sweep.run(residual, codes, temperature, self.noise, self.rng)
+            if self.weight is not None:
+                residual *= self.weight[part, None]
+            search.sums_by_subcode(residual, codes, self.shape[1], sums)
+        self.codebooks += search.least_squares_step(
             self.codes, self.codebooks, sums, self.weight
         )
-        self.codebooks += np.float32(relaxation) * step
-        loss /= self.total
+
+    def _report(self, bar, loss):
         self._record(loss)
-        return loss
+        bar.add(1, [("loss", loss)])
 
     def _record(self, loss):
-        history = self.learner.history
-        history["loss"].append(loss)
-        history["seconds"].append(time.monotonic() - self.start)
+        self.history["loss"].append(float(loss))
+        self.history["seconds"].append(time.monotonic() - self.start)
 
     def _finish(self):
-        self.codebooks[0] += self.offset
-        learner = self.learner
-        learner.codebooks, learner.codes = self.codebooks, self.codes
-        loss = 0.0
-        for start, rows in float_chunks(self.table):
-            part = slice(start, start + len(rows))
-            rows = rows - decode_codes(self.codes[part], self.codebooks)
-            each = np.einsum("nd,nd->n", rows, rows, dtype="float64")
-            loss += (
-                each.sum() if self.weight is None else each @ self.weight[part]
-            )
-        self._record(float(loss / self.total))
+        """Hands over the best, with the mean row in the first codebook."""
+        for _ in self._residuals():
+            pass
+        loss, codes, codebooks = self.best
+        self._record(loss)
+        codebooks[0] += self.offset
+        self.learner.codes, self.learner.codebooks = codes, codebooks
+        self.learner.history = self.history

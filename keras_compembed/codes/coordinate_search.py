@@ -7,15 +7,18 @@ Rows are centred by `offset`, the row that is subtracted from every row.
 import numpy as np
 
 from keras_compembed.codes.packing import code_dtype
+from keras_compembed.utils.validation import float_chunks
 
 # Rows searched at once: their residuals and scores stay in the cache.
 _CHUNK_ROWS = 512
-_CHUNK_SCORES = 1 << 19
-_NOISE_BANK = 1 << 20
+_CHUNK_SCORES = 1 << 21
+_NOISE_BANK = 1 << 22
 # Up to here sums by subcode are a product with a one-hot matrix.
 _ONE_HOT_CODEBOOK_SIZE = 64
-# Up to here the normal equations are solved, above it improved step by step.
-_DIRECT_CODEWORDS = 2048
+_GROUP_CODEWORDS = 128
+# Up to here normal equations are solved, in float64 or in float32; above it,
+# where they would not fit in memory, they are improved step by step.
+_PRECISE_CODEWORDS, _DIRECT_CODEWORDS = 2048, 8192
 _RIDGE = 0.01
 
 
@@ -23,7 +26,7 @@ class GumbelBank:
     """Gumbel noise drawn once and read from random places."""
 
     def __init__(self, rng):
-        self._noise = rng.gumbel(size=2 * _NOISE_BANK).astype("float32")
+        self._noise = rng.gumbel(size=_NOISE_BANK).astype("float32")
 
     def draw(self, shape, rng):
         size = shape[0] * shape[1]
@@ -50,54 +53,77 @@ def subtract_codewords(rows, codes, codebooks):
         rows -= codebook[subcodes]
 
 
-def sweep(residual, codes, codebooks, grams, temperature, noise, rng):
-    """Chooses every subcode anew, the others fixed, codebooks in random order.
+class Sweep:
+    """One pass over subcodes: each is chosen anew, the others fixed.
 
-    With the others fixed, codeword k of codebook m leaves the squared distance
-    `||r + c_old - c_k||^2`, r the residual: `||c_k||^2 - 2 (r + c_old) . c_k`
-    up to what is common to all k.
+    With the others fixed, codeword k of codebook m leaves the squared
+    distance `||r + c_old - c_k||^2`, r the residual: up to what is common to
+    all k, `||c_k||^2 - 2 r . c_k - 2 c_old . c_k`. Codebooks come in random
+    order, and in groups: within a group, scores are kept up to date by inner
+    products of codewords, and residuals are brought up to date after it.
 
     Args:
-        residual: float32 `(rows, columns)`, rows minus their reconstruction,
-            changed in place.
-        codes: Unsigned integers `(rows, num_codebooks)`, changed in place.
         codebooks: float32 `(num_codebooks, codebook_size, columns)`.
-        grams: What `codebook_grams` gives for `codebooks`, or None.
-        temperature: Number. Above zero, subcodes are drawn with probability
-            proportional to `exp(-distance / temperature)`; at zero, the best
-            is taken.
-        noise: `GumbelBank`.
-        rng: NumPy `Generator`.
+        rng: NumPy `Generator`, for the order of codebooks.
     """
-    for m in rng.permutation(len(codebooks)):
-        codebook = codebooks[m]
-        old = codes[:, m]
-        if grams is None:
-            score = (residual + codebook[old]) @ codebook.T
-            score *= -2
-            score += np.einsum("kd,kd->k", codebook, codebook)
-        else:
-            score = residual @ codebook.T
-            score *= -2
-            score += grams[m][old]
-        if temperature > 0:
-            score -= temperature * noise.draw(score.shape, rng)
-        new = score.argmin(axis=1).astype(codes.dtype)
-        changed = np.flatnonzero(new != old)
-        if changed.size:
-            step = codebook[old[changed]] - codebook[new[changed]]
-            residual[changed] += step
-            codes[:, m] = new
 
+    def __init__(self, codebooks, rng):
+        num_codebooks, self.codebook_size, width = codebooks.shape
+        size = max(1, _GROUP_CODEWORDS // self.codebook_size)
+        order = rng.permutation(num_codebooks)
+        self._groups = []
+        for start in range(0, num_codebooks, size):
+            group = order[start : start + size]
+            codewords = codebooks[group].reshape(-1, width)
+            squares = np.einsum("kd,kd->k", codewords, codewords)
+            products = None
+            if len(group) > 1:
+                products = 2 * (codewords @ codewords.T)
+            self._groups.append((group, codewords, squares, products))
 
-def codebook_grams(codebooks):
-    """`||c_k||^2 - 2 c_j . c_k` at `[m, j, k]`, or None where it is large."""
-    num_codebooks, codebook_size, _ = codebooks.shape
-    if codebook_size > 256:
-        return None
-    grams = codebooks @ codebooks.transpose(0, 2, 1)
-    squares = np.einsum("mkk->mk", grams).copy()
-    return squares[:, None] - 2 * grams
+    def run(self, residual, codes, temperature, noise, rng):
+        """Changes `residual`, `(rows, columns)`, and `codes` in place.
+
+        Above a `temperature` of zero, subcodes are drawn with probability
+        proportional to `exp(-distance / temperature)`, by Gumbel noise from
+        `noise`, a `GumbelBank`. At zero, the best is taken.
+        """
+        for group, codewords, squares, products in self._groups:
+            old_codes = codes[:, group].astype("intp")
+            new_codes = old_codes.copy()
+            if products is None:
+                residual += codewords[old_codes[:, 0]]
+            scores = (-2 * residual) @ codewords.T
+            scores += squares
+            for place in range(len(group)):
+                first = place * self.codebook_size
+                block = slice(first, first + self.codebook_size)
+                old = old_codes[:, place]
+                own = scores[:, block]
+                if products is not None:
+                    own -= products[block, block][old]
+                if temperature > 0:
+                    own -= temperature * noise.draw(own.shape, rng)
+                new = own.argmin(axis=1)
+                new_codes[:, place] = new
+                # The group's last codebook has nothing after it to keep right.
+                if place + 1 < len(group):
+                    rest = products[block, block.stop :]
+                    scores[:, block.stop :] += rest[new] - rest[old]
+            if products is None:
+                residual -= codewords[new_codes[:, 0]]
+            else:
+                self._update(residual, codewords, old_codes, new_codes)
+            codes[:, group] = new_codes
+
+    def _update(self, residual, codewords, old_codes, new_codes):
+        """Moves residuals from old to new codes, as a one-hot product."""
+        first = np.arange(old_codes.shape[1]) * self.codebook_size
+        rows = np.arange(len(residual))[:, None]
+        change = np.zeros((len(residual), len(codewords)), "float32")
+        change[rows, old_codes + first] = 1
+        change[rows, new_codes + first] -= 1
+        residual += change @ codewords
 
 
 def sums_by_subcode(rows, codes, codebook_size, out):
@@ -117,11 +143,11 @@ def sums_by_subcode(rows, codes, codebook_size, out):
         out[m, ordered[first]] += np.add.reduceat(rows[order], first, axis=0)
 
 
-def co_occurrence(codes, codebook_size, sample_weight=None):
+def co_occurrence(codes, codebook_size, sample_weight=None, dtype="float64"):
     """How often codewords meet in a row: A'A of the one-hot matrix A."""
     num_codebooks = codes.shape[1]
     size = num_codebooks * codebook_size
-    counts = np.zeros((size, size))
+    counts = np.zeros((size, size), dtype)
     blocks = counts.reshape((num_codebooks, codebook_size) * 2)
     for m in range(num_codebooks):
         first = codes[:, m].astype("int64") * codebook_size
@@ -156,9 +182,10 @@ def least_squares_step(codes, codebooks, sums, sample_weight=None):
     size = num_codebooks * codebook_size
     right = (sums - _RIDGE * codebooks).reshape(size, width)
     if size <= _DIRECT_CODEWORDS:
-        left = co_occurrence(codes, codebook_size, sample_weight)
+        dtype = "float64" if size <= _PRECISE_CODEWORDS else "float32"
+        left = co_occurrence(codes, codebook_size, sample_weight, dtype)
         left[np.diag_indices(size)] += _RIDGE
-        step = np.linalg.solve(left, right.astype("float64"))
+        step = np.linalg.solve(left, right.astype(dtype))
         return step.astype("float32").reshape(codebooks.shape)
     return _conjugate_gradient(codes, right, codebooks.shape, sample_weight)
 
@@ -207,22 +234,38 @@ def decoded_chunks(codes, codebooks):
         yield part, decoded
 
 
-def water_level(table, offset, bits):
+def mean_row(table, sample_weight=None):
+    """float32 (weighted) mean of the rows."""
+    total = np.zeros(table.shape[1])
+    for start, rows in float_chunks(table):
+        if sample_weight is None:
+            total += rows.sum(axis=0, dtype="float64")
+        else:
+            total += sample_weight[start : start + len(rows)] @ rows
+    return (total / len(table)).astype("float32")
+
+
+def covariance(table, offset):
+    """Mean of the outer products of rows less `offset`."""
+    products = np.zeros((table.shape[1],) * 2)
+    for _, rows in float_chunks(table):
+        rows = rows - offset
+        products += rows.T @ rows
+    return products / len(table)
+
+
+def water_level(covariance, bits):
     """Water level of reverse water-filling (Cover & Thomas, theorem 10.3.3).
 
-    A Gaussian source with the table's covariance, coded at `bits` bits a row,
-    has this distortion along each axis that is worth coding.
+    A Gaussian source of that covariance, coded at `bits` bits a row, is off by
+    this variance along each axis that is worth coding.
     """
-    width = table.shape[1]
-    covariance = np.zeros((width, width))
-    for _, rows in centred_chunks(table, offset, 2):
-        covariance += rows.T @ rows
-    variances = np.linalg.eigvalsh(covariance / len(table))[::-1]
-    variances = variances[variances > 1e-12 * max(variances[0], 1e-300)]
+    variances = np.linalg.eigvalsh(covariance)[::-1]
+    variances = variances[variances > 1e-12 * variances[0]]
     if not variances.size:
         return 0.0
-    # With the n largest axes in use, log2(theta) is their mean log2(variance)
-    # less 2 bits / n; n is the most for which theta is below them all.
+    # With the n largest axes in use, log2(level) is their mean log2(variance)
+    # less 2 bits / n; n is the most for which the level is below them all.
     axes = np.arange(1, len(variances) + 1)
     levels = (np.cumsum(np.log2(variances)) - 2 * bits) / axes
     in_use = np.flatnonzero(levels <= np.log2(variances))[-1]
