@@ -17,7 +17,8 @@ _MIN_RUNTIME = b"min_runtime_version"
 # Version of EMBEDDING_LOOKUP that reads packed tables; older runtimes refuse
 # it when they load the file.
 _LOOKUP_VERSION = 4
-_TYPES = {2: schema.TensorType.INT2, 4: schema.TensorType.INT4}
+# TensorFlow before 2.21 has no name for INT2.
+_TYPES = {2: 19, 4: schema.TensorType.INT4}
 _OP_NAMES = {
     code: name
     for name, code in vars(schema.BuiltinOperator).items()
