@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_compembed.codes import coordinate_search as search
+from keras_compembed.codes.beam_search import encode_rows
 from keras_compembed.codes.code_learner import CodeLearner
 from keras_compembed.codes.code_learner import check_code_shape
 from keras_compembed.codes.straight_through import StraightThroughEncoder
@@ -22,7 +23,6 @@ _ITERATIONS, _HOT, _COLD = 50, 2.5, 0.4
 _WARM_ROWS, _WARM_ITERATIONS, _WARM = 10_000, 6, 0.8
 _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 _LAST_SWEEPS = 3
-_RESTARTS, _ENCODE_SWEEPS = 4, 6
 
 
 class AdditiveQuantizer(CodeLearner):
@@ -123,29 +123,10 @@ class AdditiveQuantizer(CodeLearner):
                 "The learner has no codebooks yet: call `train` first."
             )
         table = check_table(table, width=self.codebooks.shape[2])
-        rng = np.random.default_rng(self.seed)
-        sweep = search.Sweep(self.codebooks, rng)
-        best = search.random_codes(
-            len(table), self.num_codebooks, self.codebook_size, rng
-        )
-        noise = search.GumbelBank(rng)
-        for part, rows in search.centred_chunks(
-            table, np.float32(0), self.codebook_size
-        ):
-            lowest = np.full(len(rows), np.inf, "float32")
-            for _ in range(_RESTARTS):
-                codes = search.random_codes(
-                    len(rows), self.num_codebooks, self.codebook_size, rng
-                )
-                residual = rows.copy()
-                search.subtract_codewords(residual, codes, self.codebooks)
-                for _ in range(_ENCODE_SWEEPS):
-                    sweep.run(residual, codes, 0.0, noise, rng)
-                loss = np.einsum("nd,nd->n", residual, residual)
-                better = loss < lowest
-                best[part][better] = codes[better]
-                lowest[better] = loss[better]
-        return best
+        with single_blas_thread():
+            return encode_rows(
+                table, self.codebooks, np.random.default_rng(self.seed)
+            )
 
 
 class _Run:

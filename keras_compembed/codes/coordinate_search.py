@@ -44,7 +44,7 @@ def centred_chunks(table, offset, codebook_size):
     rows = chunk_rows(codebook_size)
     for start in range(0, len(table), rows):
         part = slice(start, min(start + rows, len(table)))
-        yield part, np.asarray(table[part], dtype="float32") - offset
+        yield part, np.asarray(table[part], "float32", order="C") - offset
 
 
 def subtract_codewords(rows, codes, codebooks):

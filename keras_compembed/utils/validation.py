@@ -103,7 +103,7 @@ def float_chunks(table, rows=None):
         with np.errstate(over="ignore"):
             yield (
                 start,
-                np.asarray(table[start : start + rows], dtype="float32"),
+                np.asarray(table[start : start + rows], "float32", order="C"),
             )
 
 
