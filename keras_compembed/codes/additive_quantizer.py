@@ -22,6 +22,8 @@ _ITERATIONS, _HOT, _COLD = 50, 2.5, 0.4
 # temperature: batches cost the same for any table, sweeps cost by the row.
 _WARM_ROWS, _WARM_ITERATIONS, _WARM = 10_000, 6, 0.8
 _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
+# Codebook entries up to which an encoder's training fits in memory.
+_WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
 
 
@@ -165,9 +167,10 @@ class _Run:
         self._finish()
 
     def _search(self, unit, scale):
-        effort = self.learner.effort
+        # Beyond 256 codewords, sweeps and batches get dear, and are fewer.
+        effort = self.learner.effort * min(1, 16 / np.sqrt(self.shape[1]))
         hot, rounds, iterations = _HOT, 0, _ITERATIONS
-        if len(self.table) >= _WARM_ROWS and scale > 0:
+        if self._starts_warm(scale):
             hot, iterations = _WARM, _WARM_ITERATIONS
             rounds = max(1, round(_WARM_STEPS * effort / _ROUND))
         iterations = max(1, round(iterations * effort))
@@ -191,6 +194,13 @@ class _Run:
             self._step(0.0)
             self._report(bar, self.loss)
         bar.update(bar.target, finalize=True)
+
+    def _starts_warm(self, scale):
+        return (
+            scale > 0
+            and len(self.table) >= _WARM_ROWS
+            and np.prod(self.shape) <= _WARM_WEIGHTS
+        )
 
     def _warm_start(self, scale, rounds, bar):
         self.encoder = StraightThroughEncoder(self.shape, scale, self.rng)
