@@ -33,6 +33,11 @@ class AdditiveQuantizer(CodeLearner):
     Alternates between codes and codebooks: a sweep draws each subcode anew
     with the others fixed, at a temperature that falls, then least squares
     fits the codebooks to the codes. At the end sweeps take the best subcode.
+    Tables of 10,000 rows or more start from the codes of a linear encoder
+    trained for a moment, which saves most of the sweeps.
+
+    It runs on one thread, and needs memory for a few copies of the codebooks
+    beyond the codes and a bounded part of the table.
 
     Example:
 
@@ -57,9 +62,23 @@ class AdditiveQuantizer(CodeLearner):
         seed: Optional integer. Makes `train` and `encode` repeatable.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`.
 
+    Attributes:
+        history: Dict of lists. `"loss"` is the mean squared distance of a row
+            (of the rows in recent batches, while the encoder is trained), and
+            last that of the codes and codebooks kept, the best of the run;
+            `"seconds"` is the time since the start.
+
     Raises:
         ValueError: if a size is out of range, or `effort` or `max_time` is
             not a positive number.
+
+    References:
+        - Babenko & Lempitsky, Additive Quantization for Extreme Vector
+          Compression, CVPR 2014
+        - Martinez et al., LSQ++: Lower Running Time and Higher Recall in
+          Multi-Codebook Quantization, ECCV 2018 (annealing)
+        - [Bengio et al., 2013](https://arxiv.org/abs/1308.3432) (gradients
+          straight through the choice of codes)
     """
 
     def __init__(
@@ -156,7 +175,7 @@ class _Run:
         level = search.water_level(
             covariance, num_codebooks * np.log2(codebook_size)
         )
-        self.noise = search.GumbelBank(self.rng)
+        self.noise = search.GumbelBank(codebook_size, self.rng)
         try:
             self._search(2 * level, np.sqrt(np.diag(covariance).mean()))
         except KeyboardInterrupt:

@@ -12,9 +12,10 @@ from keras_compembed.utils.validation import float_chunks
 # Rows searched at once: their residuals and scores stay in the cache.
 _CHUNK_ROWS = 512
 _CHUNK_SCORES = 1 << 21
-_NOISE_BANK = 1 << 22
-# Up to here sums by subcode are a product with a one-hot matrix.
-_ONE_HOT_CODEBOOK_SIZE = 64
+_NOISE_BANK = 1 << 20
+# Up to here sums by subcode are a product with a one-hot matrix, and up to
+# there so is the count of pairs of subcodes.
+_ONE_HOT_CODEBOOK_SIZE, _ONE_HOT_PAIRS = 64, 8
 _GROUP_CODEWORDS = 128
 # Up to here normal equations are solved, in float64 or in float32; above it,
 # where they would not fit in memory, they are improved step by step.
@@ -25,8 +26,9 @@ _RIDGE = 0.01
 class GumbelBank:
     """Gumbel noise drawn once and read from random places."""
 
-    def __init__(self, rng):
-        self._noise = rng.gumbel(size=_NOISE_BANK).astype("float32")
+    def __init__(self, codebook_size, rng):
+        size = 2 * chunk_rows(codebook_size) * codebook_size
+        self._noise = rng.gumbel(size=max(size, _NOISE_BANK)).astype("float32")
 
     def draw(self, shape, rng):
         size = shape[0] * shape[1]
@@ -126,15 +128,18 @@ class Sweep:
         residual += change @ codewords
 
 
+def one_hot(codes, codebook_size):
+    """float32 `(num_codebooks * codebook_size, rows)`, one where chosen."""
+    num_rows, num_codebooks = codes.shape
+    matrix = np.zeros((num_codebooks, codebook_size, num_rows), "float32")
+    matrix[np.arange(num_codebooks)[:, None], codes.T, np.arange(num_rows)] = 1
+    return matrix.reshape(-1, num_rows)
+
+
 def sums_by_subcode(rows, codes, codebook_size, out):
     """Adds to `out[m, k]` the sum of the rows whose subcode m is k."""
     if codebook_size <= _ONE_HOT_CODEBOOK_SIZE:
-        num_rows, num_codebooks = codes.shape
-        one_hot = np.zeros((num_codebooks, codebook_size, num_rows), "float32")
-        one_hot[
-            np.arange(num_codebooks)[:, None], codes.T, np.arange(num_rows)
-        ] = 1
-        out += (one_hot.reshape(-1, num_rows) @ rows).reshape(out.shape)
+        out += (one_hot(codes, codebook_size) @ rows).reshape(out.shape)
         return
     for m, subcodes in enumerate(codes.T):
         order = np.argsort(subcodes, kind="stable")
@@ -145,9 +150,19 @@ def sums_by_subcode(rows, codes, codebook_size, out):
 
 def co_occurrence(codes, codebook_size, sample_weight=None, dtype="float64"):
     """How often codewords meet in a row: A'A of the one-hot matrix A."""
-    num_codebooks = codes.shape[1]
+    num_rows, num_codebooks = codes.shape
     size = num_codebooks * codebook_size
     counts = np.zeros((size, size), dtype)
+    if codebook_size <= _ONE_HOT_PAIRS:
+        step = max(1, _CHUNK_SCORES // size)
+        for start in range(0, num_rows, step):
+            part = slice(start, start + step)
+            matrix = one_hot(codes[part], codebook_size)
+            weighted = matrix
+            if sample_weight is not None:
+                weighted = matrix * sample_weight[part]
+            counts += weighted @ matrix.T
+        return counts
     blocks = counts.reshape((num_codebooks, codebook_size) * 2)
     for m in range(num_codebooks):
         first = codes[:, m].astype("int64") * codebook_size
@@ -198,7 +213,6 @@ def _conjugate_gradient(codes, right, shape, sample_weight, iterations=6):
         diagonal[m, :, 0] = np.bincount(
             codes[:, m], sample_weight, minlength=codebook_size
         )
-    # The scale of a codebook's block: M blocks share the work.
     inverse = 1 / (diagonal + _RIDGE)
     remaining = right.reshape(shape).copy()
     solution = np.zeros(shape, "float32")

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from keras_compembed.codes.beam_search import encode_rows
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.codes.straight_through import StraightThroughEncoder
 from keras_compembed.utils import threads
+from keras_compembed.utils import validation
 
 
 def make_table(num_rows=300, width=12, seed=0):
@@ -75,7 +78,11 @@ class TestCoordinateSearch:
         codes = np.zeros((len(rows), 1), "uint8")
         rng = np.random.default_rng(0)
         sweep = search.Sweep(codebooks, rng)
-        sweep.run(rows.copy(), codes, 0.7, search.GumbelBank(rng), rng)
+        # A chunk is at most half the bank.
+        noise = search.GumbelBank(3, rng)
+        for start in range(0, len(rows), 500):
+            part = slice(start, start + 500)
+            sweep.run(rows[part].copy(), codes[part], 0.7, noise, rng)
         weight = np.exp(-np.square(0.4 - codebooks[0, :, 0]) / 0.7)
         seen = np.bincount(codes[:, 0], minlength=3) / len(rows)
         # Four standard deviations of a share of 20,000 draws.
@@ -140,11 +147,19 @@ class TestCoordinateSearch:
             sums.reshape(wanted.shape), wanted + 1, atol=1e-5
         )
 
-    def test_co_occurrence(self):
-        _, codes, _ = random_problem(3, 5)
-        matrix = one_hot(codes, 5)
-        np.testing.assert_array_equal(
-            search.co_occurrence(codes, 5), matrix.T @ matrix
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize("codebook_size", [5, 20])
+    def test_co_occurrence(self, codebook_size, weighted, monkeypatch):
+        monkeypatch.setattr(search, "_CHUNK_SCORES", 20 * 15)
+        _, codes, _ = random_problem(3, codebook_size)
+        matrix = one_hot(codes, codebook_size)
+        weight = np.random.default_rng(0).random(len(codes))
+        weight = weight.astype("float32") if weighted else None
+        scaled = matrix * (1 if weight is None else weight[:, None])
+        np.testing.assert_allclose(
+            search.co_occurrence(codes, codebook_size, weight),
+            scaled.T @ matrix,
+            rtol=1e-5,
         )
 
     def test_water_level_spends_the_bits(self):
@@ -282,15 +297,21 @@ class TestAdditiveQuantizer:
             np.full((15, 4), 7.5),
             np.ones((1, 1)),
             np.array([[1.0, -2.0, 3.0]]),
-            np.repeat(make_table(3), 10, axis=0),
         ],
-        ids=["zeros", "constant", "one number", "one row", "duplicates"],
+        ids=["zeros", "constant", "one number", "one row"],
     )
     def test_tables_that_codes_hold_exactly(self, table):
         learner = quantizer(4, 16).train(table)
-        # The ridge of least squares pulls by 0.01 of a row.
         for codes in (learner.codes, learner.encode(table)):
-            np.testing.assert_allclose(learner.decode(codes), table, atol=5e-2)
+            np.testing.assert_allclose(learner.decode(codes), table, rtol=1e-6)
+
+    def test_duplicates(self):
+        table = np.repeat(make_table(3), 10, axis=0)
+        learner = quantizer(4, 16, effort=1.0).train(table)
+        energy = np.square(table - table.mean(axis=0)).sum(axis=1).mean()
+        # The ridge pulls codewords that one row uses by 0.01 of their length,
+        # in each of the codebooks.
+        assert mean_loss(table, learner) < (4 * 0.01) ** 2 * energy
 
     def test_more_codewords_than_rows(self):
         table = make_table(50)
@@ -329,6 +350,21 @@ class TestAdditiveQuantizer:
         ):
             learner = quantizer().train(same)
             np.testing.assert_array_equal(learner.codes, wanted.codes)
+
+    def test_memory_beyond_the_table_is_bounded(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(validation, "_CHUNK_ELEMENTS", 1 << 15)
+        monkeypatch.setattr(search, "_NOISE_BANK", 1)
+        monkeypatch.setattr(beam_search, "_CHUNK_SCORES", 1 << 16)
+        path = tmp_path / "table.npy"
+        np.save(path, np.random.default_rng(0).random((9_000, 128), "float32"))
+        table = np.load(path, mmap_mode="r")
+        learner = quantizer(2, 4, effort=0.01)
+        tracemalloc.start()
+        learner.train(table)
+        learner.encode(table)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < table.nbytes / 2
 
     def test_table_is_left_alone(self):
         table = make_table()
