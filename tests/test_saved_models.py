@@ -36,14 +36,14 @@ def test_keras_model(sample):
     model = keras.saving.load_model(MODEL / "model.keras")
     assert isinstance(model.get_layer("words"), kc.CodeEmbedding)
     got = accuracy(model.predict(sample["ids"], verbose=0), sample["labels"])
-    # Another machine may round one text of 200 to another class.
-    assert got == pytest.approx(sample["keras_accuracy"], abs=0.0051)
+    # Another machine may round one text of 100 to another class.
+    assert got == pytest.approx(sample["keras_accuracy"], abs=0.0101)
 
 
 def test_litert_file(sample):
     model = LiteRTModel(MODEL / "model.tflite")
     got = accuracy(model.predict(sample["ids"]), sample["labels"])
-    assert got == pytest.approx(sample["litert_accuracy"], abs=0.0101)
+    assert got == pytest.approx(sample["litert_accuracy"], abs=0.0201)
     assert (MODEL / "model.tflite").stat().st_size == (
         json.loads((MODEL / "figures.json").read_text())["file_bytes"]
     )
