@@ -37,6 +37,8 @@ def read_tensors(path):
         for name, code in vars(schema.TensorType).items()
         if isinstance(code, int)
     }
+    # TensorFlow before 2.21 has no name for it.
+    names.setdefault(19, "INT2")
     with open(path, "rb") as file:
         model = read_model(file.read())
     return [

@@ -267,7 +267,7 @@ def test_bad_signature(path):
     with pytest.raises(ValueError, match="`input_signature` must hold a spec"):
         export_litert(Subclassed(), path, input_signature=(None, 5))
     text = keras.Input((3,), dtype="string")
-    model = keras.Model(text, text)
+    model = keras.Model(text, keras.layers.Hashing(7)(text))
     with pytest.raises(ValueError, match="must be numbers"):
         export_litert(model, path)
 
