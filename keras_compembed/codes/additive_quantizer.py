@@ -4,13 +4,13 @@ import time
 
 import keras
 import numpy as np
+import threadpoolctl
 
 from keras_compembed.codes import coordinate_search as search
 from keras_compembed.codes.beam_search import encode_rows
 from keras_compembed.codes.code_learner import CodeLearner
 from keras_compembed.codes.code_learner import check_code_shape
 from keras_compembed.codes.straight_through import StraightThroughEncoder
-from keras_compembed.utils.threads import single_blas_thread
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
@@ -25,6 +25,15 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 # Codebook entries up to which an encoder's training fits in memory.
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
+
+
+def _one_thread():
+    """Keeps matrix products to one thread.
+
+    Many small ones gain little from more, and threads that wait for each
+    other by spinning lose much wherever other work holds a core.
+    """
+    return threadpoolctl.threadpool_limits(1, user_api="blas")
 
 
 class AdditiveQuantizer(CodeLearner):
@@ -122,7 +131,7 @@ class AdditiveQuantizer(CodeLearner):
         """
         table = check_table(table)
         weight = check_sample_weight(sample_weight, len(table))
-        with single_blas_thread():
+        with _one_thread():
             _Run(self, table, weight).run()
         return self
 
@@ -144,7 +153,7 @@ class AdditiveQuantizer(CodeLearner):
                 "The learner has no codebooks yet: call `train` first."
             )
         table = check_table(table, width=self.codebooks.shape[2])
-        with single_blas_thread():
+        with _one_thread():
             return encode_rows(
                 table, self.codebooks, np.random.default_rng(self.seed)
             )

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 
 from keras_compembed.codes.code_learner import check_code_shape
-from keras_compembed.codes.code_learner import decode_codes
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.compression.model_copy import copy_model
 from keras_compembed.compression.model_copy import exchangeable_layers
 from keras_compembed.compression.model_copy import is_searchable
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.utils.sizes import format_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
@@ -254,22 +254,9 @@ def _compress_layer(layer, settings, verbose):
             f"{layer.name}: {layer.input_dim} x {layer.output_dim} table, "
             f"{format_bytes(before)} -> {format_bytes(after)}, "
             f"{before / after:.1f} times smaller, "
-            f"relative error {_relative_error(table, small):.3f}"
+            f"mean cosine {fidelity(table, small).mean_cosine or 0:.3f}"
         )
     return small
-
-
-def _relative_error(table, layer):
-    """Squared error over squared norm of the table, in chunks."""
-    codes = layer.codes
-    codebooks = keras.ops.convert_to_numpy(layer.codebooks)
-    error = energy = 0.0
-    for start in range(0, len(table), 8192):
-        rows = np.asarray(table[start : start + 8192], dtype="float32")
-        decoded = decode_codes(codes[start : start + 8192], codebooks)
-        error += float(np.sum((rows - decoded) ** 2, dtype="float64"))
-        energy += float(np.sum(rows**2, dtype="float64"))
-    return error / energy if energy else 0.0
 
 
 def _compile_like(small, model):
@@ -282,4 +269,3 @@ def _compile_like(small, model):
             "The copy is not compiled, since the original's compile "
             f"arguments could not be copied ({error}). Call `compile` on it."
         )
-

@@ -10,7 +10,6 @@ from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
 from keras_compembed.codes.beam_search import encode_rows
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.codes.straight_through import StraightThroughEncoder
-from keras_compembed.utils import threads
 from keras_compembed.utils import validation
 
 
@@ -477,14 +476,3 @@ class TestAdditiveQuantizer:
         for use in (quantizer().encode, quantizer().decode):
             with pytest.raises(ValueError, match="call `train` first"):
                 use(np.zeros((3, 4)))
-
-
-def test_single_blas_thread_restores():
-    functions = threads._openblas()
-    if functions is None:
-        pytest.skip("NumPy is not built on OpenBLAS")
-    before = functions[0]()
-    with pytest.raises(RuntimeError), threads.single_blas_thread():
-        assert functions[0]() == 1
-        raise RuntimeError
-    assert functions[0]() == before
