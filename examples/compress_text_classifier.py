@@ -254,7 +254,7 @@ def main(argv=None):
             layer_settings={"words": {"sample_weight": np.sqrt(1 + counts)}},
             seed=args.seed,
         )
-        train(small, dataset, args, args.fine_tune_epochs, 5e-4)
+        train(small, dataset, args, args.fine_tune_epochs, 2e-4)
         models[name] = small
 
     rows, paths = [], []
