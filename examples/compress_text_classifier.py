@@ -48,7 +48,7 @@ def parse_arguments(argv=None):
     )
     parser.add_argument("--output", default="build/demo", help="folder")
     parser.add_argument("--model", default="cnn", choices=("cnn", "lstm"))
-    parser.add_argument("--vocabulary-size", type=int, default=18_000)
+    parser.add_argument("--vocabulary-size", type=int, default=16_000)
     parser.add_argument("--embedding-dim", type=int, default=256)
     parser.add_argument("--length", type=int, default=128, help="words read")
     parser.add_argument("--epochs", type=int, default=12, help="at most")

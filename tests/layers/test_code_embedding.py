@@ -5,6 +5,7 @@ import tensorflow as tf
 from layer_checks import check_layer
 
 import keras_compembed as kc
+from keras_compembed.codes import lookup
 from keras_compembed.codes.lookup import sum_codewords
 
 
@@ -52,13 +53,20 @@ def test_layer_checks(tmp_path):
 
 
 @pytest.mark.parametrize("codebook_size", [2, 3, 4, 7, 16, 100, 256, 300])
-@pytest.mark.parametrize("num_codebooks", [1, 4, 7])
+@pytest.mark.parametrize("num_codebooks", [1, 7, 33])
 def test_vectors_equal_the_reference(num_codebooks, codebook_size):
     layer, table = random_layer(num_codebooks, codebook_size)
     ids = np.array([[0, 49, 7], [7, 7, 20]])
     # A sum of M float32 numbers of size about 1 is off by a few M * 2**-24.
     np.testing.assert_allclose(layer(ids), table[ids], atol=1e-5)
     np.testing.assert_allclose(layer.embeddings, table, atol=1e-5)
+
+
+@pytest.mark.parametrize("codebook_size", [3, 16])
+def test_gathers_as_on_a_gpu(codebook_size, monkeypatch):
+    monkeypatch.setattr(lookup, "_sums_by_product", lambda size: False)
+    layer, table = random_layer(33, codebook_size)
+    np.testing.assert_allclose(layer(np.arange(50)), table, atol=1e-5)
 
 
 def test_largest_codebook_size():
