@@ -52,7 +52,7 @@ def parse_arguments(argv=None):
     parser.add_argument("--embedding-dim", type=int, default=256)
     parser.add_argument("--length", type=int, default=128, help="words read")
     parser.add_argument("--epochs", type=int, default=12, help="at most")
-    parser.add_argument("--fine-tune-epochs", type=int, default=5)
+    parser.add_argument("--fine-tune-epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--classes", type=int, help="keep the most frequent")
@@ -174,9 +174,10 @@ def save_smallest(folder, model, row, dataset, texts, vocabulary):
     # Without the optimizer, whose state is twice the model.
     inference = keras.Sequential([*model.inputs, *model.layers])
     inference.save(folder / "model.keras")
-    kc.export_litert(
+    export = kc.export_litert(
         inference, folder / "model.tflite", quantize="int8", overwrite=True
     )
+    figures = {**row, "file_bytes": export.file_bytes}
     for name, lines in (
         ("vocabulary.txt", vocabulary),
         ("classes.txt", dataset.classes),
@@ -192,7 +193,7 @@ def save_smallest(folder, model, row, dataset, texts, vocabulary):
             folder / "model.tflite", ids, labels
         ),
     }
-    for name, content in (("sample", sample), ("figures", row)):
+    for name, content in (("sample", sample), ("figures", figures)):
         text = json.dumps(content, indent=1) + "\n"
         (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
