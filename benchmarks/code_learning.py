@@ -9,9 +9,9 @@ whatever else the machine does. Start it with
 
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/code_learning.py
 
-The committed results leave out what takes over five minutes, above all
-faiss's LSQ beyond 32 x 16 and on the reviews: a run with default flags goes on
-from them, for hours. Choose by `--tables`, `--settings` and `--methods`.
+The committed results leave out most of what takes over five minutes: a run
+with default flags goes on from them, for hours. Choose by `--tables`,
+`--settings`, `--methods`, `--efforts` and `--gumbel-steps`.
 
 Tables:
     reviews: 75,102 x 300 skip-gram vectors, `vectors_reviews_75k_300d` in the
