@@ -148,11 +148,7 @@ class AdditiveQuantizer(CodeLearner):
             ValueError: if there are no codebooks yet, or the table is not a
                 finite matrix of their width.
         """
-        if self.codebooks is None:
-            raise ValueError(
-                "The learner has no codebooks yet: call `train` first."
-            )
-        table = check_table(table, width=self.codebooks.shape[2])
+        table = self._check_new_rows(table)
         with _one_thread():
             return encode_rows(
                 table, self.codebooks, np.random.default_rng(self.seed)

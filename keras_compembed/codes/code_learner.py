@@ -7,6 +7,7 @@ import numpy as np
 from keras_compembed.codes.packing import MAX_CODEBOOK_SIZE
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_table
 
 
 class CodeLearner(abc.ABC):
@@ -42,11 +43,19 @@ class CodeLearner(abc.ABC):
 
     def decode(self, codes):
         """Rows, float32 `(rows, columns)`, that `codes` stand for."""
+        self._check_trained()
+        return decode_codes(codes, self.codebooks)
+
+    def _check_new_rows(self, table):
+        """Returns a table to encode, or raises if it cannot be."""
+        self._check_trained()
+        return check_table(table, width=self.codebooks.shape[2])
+
+    def _check_trained(self):
         if self.codebooks is None:
             raise ValueError(
                 "The learner has no codebooks yet: call `train` first."
             )
-        return decode_codes(codes, self.codebooks)
 
 
 def check_code_shape(num_codebooks, codebook_size):

@@ -334,11 +334,7 @@ class GumbelCodeLearner(keras.Model, CodeLearner):
             ValueError: if there are no codebooks yet, or the table is not a
                 finite matrix of their width.
         """
-        if not self.built:
-            raise ValueError(
-                "The learner has no codebooks yet: call `train` first."
-            )
-        table = check_table(table, width=self.codewords.shape[1])
+        table = self._check_new_rows(table)
         codes = self._argmax_codes(table)
         if self.refine:
             codes = nearest_codes(table, codes, self.codebooks)
