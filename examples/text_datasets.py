@@ -161,37 +161,40 @@ def _docstrings_of(path):
 
 def imdb(folder=None):
     """Large Movie Review Dataset (Maas et al., 2011): train and test."""
-    if folder is None:
-        archive = keras.utils.get_file(
-            "aclImdb_v1.tar.gz", IMDB_URL, file_hash=IMDB_MD5
-        )
-        return _from_archive(archive, _imdb_member)
-    folder = pathlib.Path(folder)
-    if (folder / "train.tsv.xz").exists():
-        return [
-            [(row[0], row[3]) for row in _rows(folder / f"{part}.tsv.xz", "\t")]
-            for part in ("train", "test")
-        ]
-    return _from_folder(folder, _imdb_member)
+
+    def read_compact(path):
+        return [(row[0], row[3]) for row in _rows(path, "\t")]
+
+    archive = ("aclImdb_v1.tar.gz", IMDB_URL, IMDB_MD5)
+    return _published(folder, archive, _imdb_member, "tsv.xz", read_compact)
 
 
 def newsgroups(folder=None):
     """20 Newsgroups, split by date: train and test."""
+
+    def read_compact(path):
+        rows = map(json.loads, _lines(path))
+        return [(row["label"], row["text"]) for row in rows]
+
+    archive = ("20news-bydate.tar.gz", NEWSGROUPS_URL, NEWSGROUPS_SHA256)
+    return _published(
+        folder, archive, _newsgroups_member, "jsonl.xz", read_compact
+    )
+
+
+def _published(folder, archive, member_of, suffix, read_compact):
+    """`[train, test]`: downloaded, or from a folder in either layout."""
     if folder is None:
-        archive = keras.utils.get_file(
-            "20news-bydate.tar.gz", NEWSGROUPS_URL, file_hash=NEWSGROUPS_SHA256
-        )
-        return _from_archive(archive, _newsgroups_member)
+        name, url, file_hash = archive
+        path = keras.utils.get_file(name, url, file_hash=file_hash)
+        return _from_archive(path, member_of)
     folder = pathlib.Path(folder)
-    if (folder / "train.jsonl.xz").exists():
+    if (folder / f"train.{suffix}").exists():
         return [
-            [
-                (row["label"], row["text"])
-                for row in map(json.loads, _lines(folder / f"{part}.jsonl.xz"))
-            ]
+            read_compact(folder / f"{part}.{suffix}")
             for part in ("train", "test")
         ]
-    return _from_folder(folder, _newsgroups_member)
+    return _from_folder(folder, member_of)
 
 
 def _imdb_member(parts):

@@ -4,7 +4,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import pathlib
 
-import keras
 import pytest
 import tensorflow as tf
 
@@ -22,12 +21,6 @@ def strategy():
         ["CPU:0", "CPU:1"],
         cross_device_ops=tf.distribute.HierarchicalCopyAllReduce(),
     )
-
-
-@pytest.fixture
-def seeded():
-    """Python's, NumPy's and Keras's random numbers start from a fixed seed."""
-    keras.utils.set_random_seed(0)
 
 
 @pytest.fixture(scope="session")
