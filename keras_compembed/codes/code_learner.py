@@ -18,6 +18,7 @@ class CodeLearner(abc.ABC):
     Attributes:
         num_codebooks: Integer, subcodes a row (M).
         codebook_size: Integer, codewords a codebook (K).
+        composition: Name of how codewords become a row, or a `Composition`.
         codebooks: float32 array `(num_codebooks, codebook_size, columns)`, or
             None before `train`.
         codes: Unsigned integer array `(rows, num_codebooks)` of the table
@@ -30,6 +31,7 @@ class CodeLearner(abc.ABC):
 
     num_codebooks = None
     codebook_size = None
+    composition = "sum"
     codebooks = None
     codes = None
 

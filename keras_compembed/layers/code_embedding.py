@@ -8,18 +8,28 @@ import tensorflow as tf
 
 from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
 from keras_compembed.codes.code_learner import check_code_shape
-from keras_compembed.codes.code_learner import decode_codes
-from keras_compembed.codes.lookup import sum_codewords
+from keras_compembed.codes.compositions import get_composition
+from keras_compembed.codes.compositions import is_same_composition
+from keras_compembed.codes.key_scores import mean_over_ids
 from keras_compembed.codes.lookup import unpack_rows
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
+from keras_compembed.codes.packing import code_dtype
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
+from keras_compembed.codes.refinement import nearest_codes
+from keras_compembed.layers.learned_codes import FollowedCodes
+from keras_compembed.layers.learned_codes import QueriedCodes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 
-COMPOSITIONS = ("sum",)
+LEARNING = {
+    "softmax": QueriedCodes,
+    "nearest": QueriedCodes,
+    "follow": FollowedCodes,
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -28,19 +38,27 @@ class CodeEmbedding(keras.layers.Layer):
 
     Drop-in replacement of `keras.layers.Embedding`. Each id has a code of
     `num_codebooks` subcodes, each from 0 to `codebook_size - 1`; its vector is
-    the sum of the codewords that its subcodes name, one from each codebook:
+    composed from the codewords that its subcodes name, one from each
+    codebook. By default it is their sum:
 
     `E(id) = sum_m codebooks[m, codes[id, m]]`
 
     A row takes `num_codebooks * ceil(log2(codebook_size))` bits instead of
-    `32 * output_dim`. Codes are fixed; codebooks are trained like any weight
-    (set `trainable=False` to freeze them). Codes are packed in memory, in
-    `.keras` files and in LiteRT files alike, and only those of the ids looked
-    up are unpacked.
+    `32 * output_dim`. Codes are packed in memory, in `.keras` files and in
+    LiteRT files alike, and only those of the ids looked up are unpacked.
 
     Codes usually come from a trained table, through `from_table` or
-    `keras_compembed.compress_model`. Without `codes`, each id gets a random
-    code.
+    `keras_compembed.compress_model`. They are then fixed, while codebooks are
+    trained like any weight (set `trainable=False` to freeze them). Without
+    `codes`, each id gets a random code.
+
+    With `learn_codes`, codes are learned by `fit` along with everything else,
+    from a table of queries that only training needs: `"softmax"` scores each
+    part of an id's query against keys by dot products and takes the best,
+    backward as if by a softmax; `"nearest"` takes the nearest key, and with
+    composition `"concat"` codewords are the keys. A training step touches the
+    queries of its own ids only. Call `freeze_codes` when done. `"follow"`
+    starts from codes and lets them follow the task; see `recode`.
 
     Example:
 
@@ -58,19 +76,32 @@ class CodeEmbedding(keras.layers.Layer):
         num_codebooks: Integer. Subcodes an id (M). Defaults to `32`.
         codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
             Powers of two waste no bits. Defaults to `16`.
-        composition: String. How codewords become a vector. Only `"sum"`.
-            Defaults to `"sum"`.
+        composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
+            `Composition`. How codewords become a vector. Defaults to `"sum"`.
         codes: Optional integer array of shape `(input_dim, num_codebooks)`.
             Defaults to `None`: random codes.
-        codebooks: Optional array of shape
-            `(num_codebooks, codebook_size, output_dim)`. Defaults to `None`:
-            `codebooks_initializer` fills them.
+        codebooks: Optional array of the codebooks' shape, which is
+            `(num_codebooks, codebook_size, code_dim)`, or, side by side,
+            `(codebook_size, output_dim)` for composition `"concat"`. Defaults
+            to `None`: `codebooks_initializer` fills them.
         codebooks_initializer: Initializer of the codebooks. Defaults to
             `"uniform"`.
         codebooks_regularizer: Optional regularizer of the codebooks.
         codebooks_constraint: Optional constraint of the codebooks.
         mask_zero: Boolean. Whether id 0 is padding to be masked, as in
             `keras.layers.Embedding`. Defaults to `False`.
+        learn_codes: `None`, `"softmax"`, `"nearest"` or `"follow"`. How codes
+            are learned during training. Defaults to `None`: they are fixed.
+        temperature: Positive number. Divides scores before the softmax of
+            the gradient. Defaults to `1.0`.
+        commitment: Number of at least 0. Weight of the squared distance from
+            queries to their codewords, for `"nearest"` with `"concat"`.
+            Defaults to `0.25`.
+        teacher: Optional array `(input_dim, output_dim)`. Vectors are drawn
+            to its rows while codes are learned. Not saved with the layer:
+            set the attribute `teacher` after loading to go on with it.
+        teacher_weight: Positive number. Weight of the mean squared distance
+            to the teacher's rows. Defaults to `1.0`.
         seed: Optional integer. Seed of random codes.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
@@ -79,22 +110,27 @@ class CodeEmbedding(keras.layers.Layer):
             graph look-ups on CPU raise an error for other ids, as
             `keras.layers.Embedding` does, and so does LiteRT; XLA and GPU
             clamp them or give zeros.
+        training: Boolean. Matters only while codes are learned.
 
     Input shape:
         Integer tensor of any shape, usually `(batch_size, input_length)`.
 
     Output shape:
-        The input's shape followed by `output_dim`. Sums are taken in the
-        variable dtype and cast to the compute dtype at the end.
+        The input's shape followed by `output_dim`. Vectors are composed in
+        the variable dtype and cast to the compute dtype at the end.
 
     Raises:
-        ValueError: if a size is out of range, `composition` is unknown,
-            `codes` or `codebooks` has the wrong shape, a subcode is not below
-            `codebook_size`, or a codeword is not finite.
+        ValueError: if a size or number is out of range, `composition` or
+            `learn_codes` is unknown, `num_codebooks` is above `output_dim`
+            with `"concat"`, `codes` or `codebooks` has the wrong shape, a
+            subcode is not below `codebook_size`, a codeword is not finite,
+            `codes` are given and learned from nothing as well, or a `teacher`
+            is given though no codes are learned.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464)
+        - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
     """
 
     def __init__(
@@ -110,6 +146,11 @@ class CodeEmbedding(keras.layers.Layer):
         codebooks_regularizer=None,
         codebooks_constraint=None,
         mask_zero=False,
+        learn_codes=None,
+        temperature=1.0,
+        commitment=0.25,
+        teacher=None,
+        teacher_weight=1.0,
         seed=None,
         **kwargs,
     ):
@@ -118,21 +159,38 @@ class CodeEmbedding(keras.layers.Layer):
         num_codebooks, codebook_size = check_code_shape(
             num_codebooks, codebook_size
         )
-        check_choice("composition", composition, COMPOSITIONS)
+        check_choice("learn_codes", learn_codes, (None, *LEARNING))
+        temperature = check_positive_number("temperature", temperature)
+        commitment = check_positive_number("commitment", commitment, zero=True)
+        teacher_weight = check_positive_number("teacher_weight", teacher_weight)
         if codes is not None:
+            if learn_codes in ("softmax", "nearest"):
+                raise ValueError(
+                    "`codes` must not be given with `learn_codes`='softmax' "
+                    "or 'nearest', which learn them from nothing. Received: "
+                    f"learn_codes={learn_codes!r} and codes of shape "
+                    f"{np.shape(codes)}. Leave out one, or pass "
+                    "learn_codes='follow' to start from codes."
+                )
             codes = check_codes(
                 codes, codebook_size, shape=(input_dim, num_codebooks)
-            )
-        if codebooks is not None:
-            codebooks = _check_codebooks(
-                codebooks, (num_codebooks, codebook_size, output_dim)
             )
         super().__init__(**kwargs)
         self.input_dim = input_dim
         self.output_dim = output_dim
         self.num_codebooks = num_codebooks
         self.codebook_size = codebook_size
-        self.composition = composition
+        self.composition = get_composition(
+            composition,
+            num_codebooks,
+            codebook_size,
+            output_dim,
+            dtype=self.variable_dtype,
+        )
+        if codebooks is not None:
+            codebooks = _check_codebooks(
+                codebooks, self.composition.codebooks_shape
+            )
         self.codebooks_initializer = keras.initializers.get(
             codebooks_initializer
         )
@@ -141,9 +199,15 @@ class CodeEmbedding(keras.layers.Layer):
         )
         self.codebooks_constraint = keras.constraints.get(codebooks_constraint)
         self.mask_zero = mask_zero
+        self.learn_codes = learn_codes
+        self.temperature = temperature
+        self.commitment = commitment
+        self.teacher = teacher
+        self.teacher_weight = teacher_weight
         self.seed = seed
         self.supports_masking = mask_zero
         self.autocast = False
+        self._learned = learn_codes and LEARNING[learn_codes](self)
         self._initial_codes = codes
         if codes is not None or codebooks is not None:
             self.build()
@@ -157,6 +221,7 @@ class CodeEmbedding(keras.layers.Layer):
         table,
         num_codebooks=32,
         codebook_size=16,
+        composition=None,
         learner=None,
         sample_weight=None,
         seed=None,
@@ -169,8 +234,12 @@ class CodeEmbedding(keras.layers.Layer):
             table: Array of shape `(input_dim, output_dim)`.
             num_codebooks: Integer. Defaults to `32`.
             codebook_size: Integer. Defaults to `16`.
-            learner: Optional `CodeLearner` of the same `num_codebooks` and
-                `codebook_size`. Defaults to an `AdditiveQuantizer`.
+            composition: Optional composition, as of the layer. Defaults to
+                `None`: the learner's, or `"sum"`.
+            learner: Optional `CodeLearner` of the same `num_codebooks`,
+                `codebook_size` and `composition`. Defaults to an
+                `AdditiveQuantizer` for `"sum"` and a `KDCodeLearner` for
+                other compositions.
             sample_weight: Optional array `(input_dim,)`, how much each row
                 counts, e.g. how often its token occurs.
             seed: Optional integer, seed of the default learner.
@@ -182,32 +251,43 @@ class CodeEmbedding(keras.layers.Layer):
 
         Raises:
             ValueError: if the table is not a finite matrix or the learner has
-                another code shape.
+                another code shape or composition.
         """
         table = check_table(table)
         num_codebooks, codebook_size = check_code_shape(
             num_codebooks, codebook_size
         )
-        if learner is None:
-            learner = AdditiveQuantizer(
-                num_codebooks, codebook_size, seed=seed, verbose=verbose
-            )
-        got = (learner.num_codebooks, learner.codebook_size)
-        if got != (num_codebooks, codebook_size):
+        learn_codes = kwargs.get("learn_codes")
+        if learn_codes in ("softmax", "nearest"):
             raise ValueError(
-                "`learner` must have the layer's `num_codebooks` and "
-                f"`codebook_size`, {(num_codebooks, codebook_size)}. "
-                f"Received: a learner with {got}."
+                "`learn_codes` must be None or 'follow' in `from_table`, "
+                f"which learns codes itself. Received: {learn_codes=}. Pass "
+                "`teacher=table` to the layer to learn them during training."
             )
+        if learner is None:
+            learner = _default_learner(
+                composition or "sum",
+                num_codebooks,
+                codebook_size,
+                seed,
+                verbose,
+            )
+        _check_learner(learner, num_codebooks, codebook_size, composition)
         learner.train(table, sample_weight=sample_weight)
-        return cls(
+        layer = cls(
             *table.shape,
             num_codebooks=num_codebooks,
             codebook_size=codebook_size,
+            composition=learner.composition,
             codes=learner.codes,
             codebooks=learner.codebooks,
             **kwargs,
         )
+        if isinstance(learner.composition, keras.layers.Layer):
+            layer.composition.set_weights(learner.composition.get_weights())
+        if learn_codes == "follow":
+            layer.latents.assign(table)
+        return layer
 
     def build(self, input_shape=None):
         if self.built:
@@ -223,13 +303,15 @@ class CodeEmbedding(keras.layers.Layer):
             name="packed_codes",
         )
         self.codebooks = self.add_weight(
-            shape=(self.num_codebooks, self.codebook_size, self.output_dim),
+            shape=self.composition.codebooks_shape,
             initializer=self.codebooks_initializer,
             regularizer=self.codebooks_regularizer,
             constraint=self.codebooks_constraint,
             autocast=False,
             name="codebooks",
         )
+        if self._learned is not None:
+            self._learned.build()
         self.built = True
 
     def _initialize_codes(self, shape, dtype=None):
@@ -243,11 +325,15 @@ class CodeEmbedding(keras.layers.Layer):
             )
         return tf.convert_to_tensor(pack_codes(codes, self.codebook_size))
 
-    def call(self, inputs):
+    def call(self, inputs, training=False):
         ids = tf.convert_to_tensor(inputs)
         if ids.dtype not in (tf.int32, tf.int64):
             ids = tf.cast(ids, tf.int32)
-        vectors = self.embed(tf.reshape(ids, (-1,)))
+        flat = tf.reshape(ids, (-1,))
+        if training and self._learned is not None:
+            vectors = self._learn(flat)
+        else:
+            vectors = self.embed(flat)
         vectors = tf.cast(vectors, self.compute_dtype)
         shape = tf.concat([tf.shape(ids), [self.output_dim]], axis=0)
         vectors = tf.reshape(vectors, shape)
@@ -256,11 +342,43 @@ class CodeEmbedding(keras.layers.Layer):
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
+        if not self.composition.composes_once:
+            return self._embed(ids)
+        different, places = tf.unique(ids)
+        return tf.gather(self._embed(different), places)
+
+    def _embed(self, ids):
+        if self._learned is not None:
+            return self._learned.embed(ids)
+        return self.embed_stored(ids)
+
+    def embed_stored(self, ids):
+        """Vectors of ids by the codes that are stored."""
         rows = tf.gather(self.packed_codes.value, ids)
-        subcodes = unpack_rows(rows, self.num_codebooks, self.codebook_size)
-        return sum_codewords(
-            tf.convert_to_tensor(self.codebooks.value), subcodes
+        return self.composition.compose_codes(
+            tf.convert_to_tensor(self.codebooks.value),
+            unpack_rows(rows, self.num_codebooks, self.codebook_size),
         )
+
+    def _learn(self, ids):
+        """`embed` in a training step, in which codes are learned."""
+        self._learned.check_not_fixed()
+        counts = tf.ones_like(ids, "float32")
+        if self.mask_zero:
+            counts = tf.cast(tf.not_equal(ids, 0), "float32")
+        # Each id once, so that its gradients are one: optimizers of Keras
+        # take those of repeated rows apart.
+        different, places = tf.unique(ids)
+        counts = tf.math.unsorted_segment_sum(
+            counts, places, tf.size(different)
+        )
+        vectors = self._learned.embed(different, counts)
+        if self._teacher is not None:
+            rows = tf.gather(self._teacher, different)
+            distances = tf.reduce_mean(tf.square(vectors - rows), axis=1)
+            distance = mean_over_ids(distances, counts)
+            self.add_loss(self.teacher_weight * distance)
+        return tf.gather(vectors, places)
 
     def compute_mask(self, inputs, mask=None):
         if not self.mask_zero:
@@ -276,9 +394,38 @@ class CodeEmbedding(keras.layers.Layer):
         )
 
     @property
+    def teacher(self):
+        """The table that vectors are drawn to while codes are learned."""
+        return None if self._teacher is None else self._teacher.numpy()
+
+    @teacher.setter
+    def teacher(self, table):
+        if table is not None:
+            table = check_table(table, "teacher", width=self.output_dim)
+            if len(table) != self.input_dim or self.learn_codes is None:
+                raise ValueError(
+                    "`teacher` must have `input_dim` rows, and is for a layer "
+                    "with `learn_codes`. Received: a table of shape "
+                    f"{table.shape}, input_dim={self.input_dim}, "
+                    f"learn_codes={self.learn_codes!r}."
+                )
+            table = tf.constant(table, "float32")
+        self._teacher = table
+
+    @property
     def codes(self):
-        """Codes as an array `(input_dim, num_codebooks)`, uint8 or uint16."""
+        """Codes as an array `(input_dim, num_codebooks)`, uint8 or uint16.
+
+        While codes are learned, those that `freeze_codes` would fix.
+        """
         self._require_built("codes")
+        if self._learned is None:
+            return self.stored_codes
+        return self._learned.find().astype(code_dtype(self.codebook_size))
+
+    @property
+    def stored_codes(self):
+        """Codes as `packed_codes` has them."""
         return unpack_codes(
             keras.ops.convert_to_numpy(self.packed_codes),
             self.num_codebooks,
@@ -289,9 +436,85 @@ class CodeEmbedding(keras.layers.Layer):
     def embeddings(self):
         """The whole table as a float32 array `(input_dim, output_dim)`."""
         self._require_built("embeddings")
-        return decode_codes(
+        return self.composition.decode(
             self.codes, keras.ops.convert_to_numpy(self.codebooks)
         )
+
+    def freeze_codes(self):
+        """Fixes the codes learned; what only learning needs is let go.
+
+        The layer then gives each id the vector that it gave outside training
+        before. Compile the model again before training it further.
+
+        Raises:
+            ValueError: if the codes are fixed already.
+        """
+        if self._learned is None:
+            raise ValueError(
+                "`freeze_codes` must be called once, on a layer that learns "
+                f"codes. Received: the layer {self.name!r}, whose codes are "
+                "fixed."
+            )
+        self._require_built("freeze_codes")
+        self._store(self.codes)
+        self._learned.drop()
+        self._learned = self.learn_codes = self._teacher = None
+
+    def recode(self, sweeps=2):
+        """Gives each id the code nearest its latent vector.
+
+        With `learn_codes="follow"`, each id has a latent vector, at first the
+        row that its code was learned from. Training adds to it the task's
+        gradients with respect to the id's vector, and to codebooks as ever.
+
+        Args:
+            sweeps: Integer. How many times each subcode is chosen anew, the
+                others fixed. Defaults to `2`.
+
+        Returns:
+            Integer, the ids whose codes changed.
+
+        Raises:
+            ValueError: if the layer has another `learn_codes`, or its
+                composition is not linear in the codewords.
+        """
+        codebooks = self.composition.fold(
+            tf.convert_to_tensor(self.codebooks.value)
+        )
+        if self.learn_codes != "follow" or codebooks is None:
+            raise ValueError(
+                "`recode` must be called on a layer with learn_codes='follow' "
+                "and a composition that folds into a sum. Received: "
+                f"learn_codes={self.learn_codes!r}, composition="
+                f"{type(self.composition).__name__}."
+            )
+        old = self.stored_codes
+        latents = keras.ops.convert_to_numpy(self.latents)
+        new = nearest_codes(latents, old, codebooks.numpy(), sweeps)
+        self._store(new)
+        return int((old != new).any(axis=1).sum())
+
+    def reset_codebooks(self):
+        """Starts codebooks and composition afresh; codes stay as they are.
+
+        To train them with a task from scratch, as Chen, Min & Sun do.
+        """
+        self._require_built("reset_codebooks")
+        self.codebooks.assign(
+            self.codebooks_initializer(
+                self.codebooks.shape, dtype=self.codebooks.dtype
+            )
+        )
+        fresh = get_composition(
+            self.composition,
+            self.num_codebooks,
+            self.codebook_size,
+            self.output_dim,
+        )
+        self.composition.set_weights(fresh.get_weights())
+
+    def _store(self, codes):
+        self.packed_codes.assign(pack_codes(codes, self.codebook_size))
 
     def _require_built(self, name):
         if not self.built:
@@ -307,7 +530,9 @@ class CodeEmbedding(keras.layers.Layer):
                 "output_dim": self.output_dim,
                 "num_codebooks": self.num_codebooks,
                 "codebook_size": self.codebook_size,
-                "composition": self.composition,
+                "composition": keras.saving.serialize_keras_object(
+                    self.composition
+                ),
                 "codebooks_initializer": keras.initializers.serialize(
                     self.codebooks_initializer
                 ),
@@ -318,19 +543,51 @@ class CodeEmbedding(keras.layers.Layer):
                     self.codebooks_constraint
                 ),
                 "mask_zero": self.mask_zero,
+                "learn_codes": self.learn_codes,
+                "temperature": self.temperature,
+                "commitment": self.commitment,
+                "teacher_weight": self.teacher_weight,
                 "seed": self.seed,
             }
         )
         return config
 
 
+def _default_learner(composition, num_codebooks, codebook_size, seed, verbose):
+    from keras_compembed.codes.kd_code_learner import KDCodeLearner
+
+    kwargs = {"seed": seed, "verbose": verbose}
+    if composition != "sum":
+        kwargs["composition"] = composition
+    learner = AdditiveQuantizer if composition == "sum" else KDCodeLearner
+    return learner(num_codebooks, codebook_size, **kwargs)
+
+
+def _check_learner(learner, num_codebooks, codebook_size, composition):
+    got = (learner.num_codebooks, learner.codebook_size)
+    if got != (num_codebooks, codebook_size):
+        raise ValueError(
+            "`learner` must have the layer's `num_codebooks` and "
+            f"`codebook_size`, {(num_codebooks, codebook_size)}. "
+            f"Received: a learner with {got}."
+        )
+    if composition is not None and not is_same_composition(
+        composition, learner.composition
+    ):
+        raise ValueError(
+            "`composition` must be that of the `learner`. Received: "
+            f"composition={composition!r} and a learner with "
+            f"{learner.composition!r}. To compose its codes in another way, "
+            "pass `codes=learner.codes` to the layer itself."
+        )
+
+
 def _check_codebooks(codebooks, shape):
     codebooks = np.asarray(codebooks)
     if codebooks.shape != shape:
         raise ValueError(
-            "`codebooks` must have shape (num_codebooks, codebook_size, "
-            f"output_dim), {shape}. "
-            f"Received: an array of shape {codebooks.shape}."
+            f"`codebooks` must have the shape {shape} that the composition "
+            f"gives them. Received: an array of shape {codebooks.shape}."
         )
     flat = check_table(codebooks.reshape(-1, shape[-1]), name="codebooks")
     return flat.reshape(shape)

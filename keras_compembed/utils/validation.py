@@ -28,16 +28,21 @@ def check_positive_int(name, value, minimum=1, maximum=None):
     return int(value)
 
 
-def check_positive_number(name, value):
-    """Returns `value` as a `float`, or raises if it is not above zero."""
+def check_positive_number(name, value, zero=False):
+    """Returns `value` as a `float`, or raises if it is not above zero.
+
+    With `zero`, zero itself is allowed.
+    """
     if (
         not isinstance(value, numbers.Real)
         or isinstance(value, bool)
         or not np.isfinite(value)
-        or value <= 0
+        or value < 0
+        or (value == 0 and not zero)
     ):
+        rule = "a number of at least 0" if zero else "a positive number"
         raise ValueError(
-            f"`{name}` must be a positive number. Received: {name}={value!r}."
+            f"`{name}` must be {rule}. Received: {name}={value!r}."
         )
     return float(value)
 

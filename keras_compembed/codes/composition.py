@@ -1,0 +1,165 @@
+"""How the codewords that a code names become a vector."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.utils.validation import check_positive_int
+
+_CHUNK_ELEMENTS = 1 << 22
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Composition(keras.layers.Layer):
+    """Base class of compositions: codewords in, vectors out.
+
+    A composition serves `CodeEmbedding` and the learners of codes alike. They
+    hold the codebooks; the composition holds what it needs besides.
+
+    To write one, register a subclass and give it `call`, from codewords
+    `(ids, num_codebooks, code_dim)` to vectors `(ids, output_dim)`. Weights
+    are made in `build`, as in any Keras layer; `self.num_codebooks`,
+    `self.codebook_size`, `self.code_dim` and `self.output_dim` are known by
+    then. Instances are templates: each layer and each learner makes a copy of
+    its own.
+
+    Example:
+
+    >>> @keras.saving.register_keras_serializable(package="my_package")
+    ... class MaxComposition(Composition):
+    ...     def call(self, codewords):
+    ...         return keras.ops.max(codewords, axis=1)
+    >>> layer = CodeEmbedding(100, 8, composition=MaxComposition())
+    >>> layer(np.array([[3, 4]])).shape
+    TensorShape([1, 2, 8])
+
+    Args:
+        code_dim: Optional integer. Width of codewords. Defaults to `None`:
+            that of the vectors.
+        **kwargs: `name` and `dtype` of `keras.layers.Layer`.
+
+    Call arguments:
+        codewords: Float tensor `(ids, num_codebooks, code_dim)`.
+
+    Output shape:
+        `(ids, output_dim)`.
+    """
+
+    # Whether composing takes so long that repeated ids are composed once.
+    composes_once = False
+
+    def __init__(self, code_dim=None, **kwargs):
+        if code_dim is not None:
+            code_dim = check_positive_int("code_dim", code_dim)
+        super().__init__(**kwargs)
+        self._given_code_dim = code_dim
+        self.code_dim = code_dim
+        self.num_codebooks = self.codebook_size = self.output_dim = None
+
+    def set_shape(self, num_codebooks, codebook_size, output_dim):
+        """Says what is composed, and builds the composition's weights."""
+        self.num_codebooks = num_codebooks
+        self.codebook_size = codebook_size
+        self.output_dim = output_dim
+        self.code_dim = self._given_code_dim or output_dim
+        if not self.built:
+            self.build((None, num_codebooks, self.code_dim))
+            self.built = True
+
+    @property
+    def codebooks_shape(self):
+        """Shape of the codebooks' weight."""
+        return self.num_codebooks, self.codebook_size, self.code_dim
+
+    def codewords(self, codebooks):
+        """Codewords `(num_codebooks, codebook_size, width)` of the weight."""
+        return codebooks
+
+    def compose_codes(self, codebooks, subcodes):
+        """Vectors of codes.
+
+        Gradients are dense in the codebooks, so that an id met twice counts
+        twice under every optimizer.
+
+        Args:
+            codebooks: Float tensor of `codebooks_shape`.
+            subcodes: int32 tensor `(ids, num_codebooks)`.
+
+        Returns:
+            Tensor `(ids, output_dim)`.
+        """
+        return self(gather_codewords(self.codewords(codebooks), subcodes))
+
+    def compose_picks(self, codebooks, picks):
+        """Vectors of weighted codewords, differentiable in the weights.
+
+        Args:
+            codebooks: Float tensor of `codebooks_shape`.
+            picks: Float tensor `(ids, num_codebooks, codebook_size)`: how
+                much each codeword counts; one-hot for a code.
+
+        Returns:
+            Tensor `(ids, output_dim)`.
+        """
+        return self(pick_codewords(self.codewords(codebooks), picks))
+
+    def fold(self, codebooks):
+        """Codebooks whose plain sum gives the same vectors, or None.
+
+        Args:
+            codebooks: Float tensor of `codebooks_shape`.
+
+        Returns:
+            Tensor `(num_codebooks, codebook_size, output_dim)`, or None if
+            the composition is not linear in the codewords.
+        """
+        return None
+
+    def decode(self, codes, codebooks):
+        """Rows of codes, part by part: arrays in, float32 array out."""
+        rows = max(1, _CHUNK_ELEMENTS // (self.num_codebooks * self.code_dim))
+        codebooks = tf.constant(codebooks, "float32")
+        parts = [
+            self.compose_codes(
+                codebooks, tf.constant(codes[start : start + rows], "int32")
+            )
+            for start in range(0, len(codes), rows)
+        ]
+        return tf.concat(parts, axis=0).numpy()
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-2], self.output_dim)
+
+    def get_config(self):
+        config = super().get_config()
+        if self._given_code_dim is not None:
+            config["code_dim"] = self._given_code_dim
+        return config
+
+
+def gather_codewords(codewords, subcodes):
+    """Codewords `(ids, num_codebooks, width)` that subcodes name.
+
+    Args:
+        codewords: Tensor `(num_codebooks, codebook_size, width)`.
+        subcodes: int32 tensor `(ids, num_codebooks)`.
+    """
+    num_codebooks, codebook_size, width = codewords.shape
+    flat = tf.reshape(codewords, (-1, width))
+    # int64: int32 sums have no GPU kernel.
+    first = tf.range(num_codebooks, dtype="int64") * codebook_size
+    return tf.gather(flat, tf.cast(subcodes, tf.int64) + first)
+
+
+def pick_codewords(codewords, picks):
+    """Weighted codewords `(ids, num_codebooks, width)`."""
+    # (M, ids, K) x (M, K, width)
+    products = tf.matmul(tf.transpose(picks, (1, 0, 2)), codewords)
+    return tf.transpose(products, (1, 0, 2))
+
+
+def sum_picks(codebooks, picks):
+    """Weighted codewords added up, `(ids, width)`."""
+    width = codebooks.shape[0] * codebooks.shape[1]
+    return tf.matmul(
+        tf.reshape(picks, (-1, width)), tf.reshape(codebooks, (width, -1))
+    )

@@ -1,0 +1,64 @@
+"""Compositions by name."""
+
+import keras
+
+from keras_compembed.codes.composition import Composition
+from keras_compembed.codes.concat_composition import ConcatComposition
+from keras_compembed.codes.linear_composition import LinearComposition
+from keras_compembed.codes.lstm_composition import LSTMComposition
+from keras_compembed.codes.sum_composition import SumComposition
+
+COMPOSITIONS = {
+    "sum": SumComposition,
+    "concat": ConcatComposition,
+    "linear": LinearComposition,
+    "lstm": LSTMComposition,
+}
+
+
+def get_composition(
+    identifier, num_codebooks, codebook_size, output_dim, dtype="float32"
+):
+    """A new composition, with weights of its own.
+
+    Args:
+        identifier: `"sum"`, `"concat"`, `"linear"`, `"lstm"`, a
+            `Composition`, or the serialized form of one.
+        num_codebooks: Integer.
+        codebook_size: Integer.
+        output_dim: Integer, width of the vectors.
+        dtype: String, of the weights and of what is computed.
+
+    Raises:
+        ValueError: if `identifier` names no composition, or it cannot compose
+            vectors of that width.
+    """
+    if isinstance(identifier, str) and identifier in COMPOSITIONS:
+        composition = COMPOSITIONS[identifier](dtype=dtype)
+    else:
+        if isinstance(identifier, dict):
+            identifier = keras.saving.deserialize_keras_object(identifier)
+        if not isinstance(identifier, Composition):
+            names = ", ".join(repr(name) for name in COMPOSITIONS)
+            raise ValueError(
+                f"`composition` must be {names} or a `Composition`. "
+                f"Received: composition={identifier!r}."
+            )
+        config = identifier.get_config() | {"dtype": dtype}
+        composition = type(identifier).from_config(config)
+    composition.set_shape(num_codebooks, codebook_size, output_dim)
+    return composition
+
+
+def is_same_composition(one, other):
+    """Whether two identifiers name the same kind of composition."""
+    return _kind(one) == _kind(other)
+
+
+def _kind(identifier):
+    if isinstance(identifier, str):
+        return identifier, None
+    config = identifier.get_config()
+    names = {cls: name for name, cls in COMPOSITIONS.items()}
+    name = names.get(type(identifier), type(identifier))
+    return name, config.get("code_dim")

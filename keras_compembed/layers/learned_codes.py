@@ -1,0 +1,177 @@
+"""Codes that a `CodeEmbedding` learns while it is trained on a task."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.concat_composition import ConcatComposition
+from keras_compembed.codes.key_scores import keep_sums
+from keras_compembed.codes.key_scores import key_scores
+from keras_compembed.codes.key_scores import mean_over_ids
+from keras_compembed.codes.key_scores import normalize_scores
+from keras_compembed.codes.key_scores import pick_best
+from keras_compembed.codes.key_scores import score_sums
+
+_CHUNK_ELEMENTS = 1 << 22
+
+
+class LearnedCodes:
+    """What a layer holds besides codes and codebooks while codes are learned.
+
+    Its weights belong to the layer, and go when the codes are fixed.
+
+    Args:
+        layer: A `CodeEmbedding`.
+    """
+
+    def __init__(self, layer):
+        self.layer = layer
+        self._names = []
+
+    def build(self):
+        self._add("codes_are_fixed", (), dtype="bool", trainable=False)
+
+    def _add(self, name, shape, **kwargs):
+        kwargs.setdefault("initializer", "zeros")
+        weight = self.layer.add_weight(
+            shape=shape, name=name, autocast=False, **kwargs
+        )
+        setattr(self.layer, name, weight)
+        self._names.append(name)
+
+    def drop(self):
+        """Takes the weights from the layer."""
+        # Training functions traced before would go on with them.
+        self.layer.codes_are_fixed.assign(True)
+        for name in self._names:
+            delattr(self.layer, name)
+
+    def embed(self, ids, counts=None):
+        """Vectors of different ids.
+
+        Args:
+            ids: Integer tensor `(ids,)`.
+            counts: Float tensor `(ids,)`, how often each id counts in this
+                batch, when training, else `None`.
+        """
+        raise NotImplementedError
+
+    def find(self):
+        """Codes of all ids, an integer array `(input_dim, num_codebooks)`."""
+        raise NotImplementedError
+
+    def check_not_fixed(self):
+        tf.debugging.assert_equal(
+            tf.convert_to_tensor(self.layer.codes_are_fixed.value),
+            False,
+            "The codes of the layer were fixed by `freeze_codes` after this "
+            "model was compiled: call `compile` again before training.",
+        )
+
+
+class QueriedCodes(LearnedCodes):
+    """Codes are the keys that answer an id's query best.
+
+    Args:
+        layer: A `CodeEmbedding`.
+
+    References:
+        - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
+    """
+
+    def __init__(self, layer):
+        super().__init__(layer)
+        self._nearest = layer.learn_codes == "nearest"
+        # Where the space of queries is that of the vectors, codewords are
+        # keys, and gradients go straight from vectors to queries.
+        self._tied = self._nearest and isinstance(
+            layer.composition, ConcatComposition
+        )
+
+    def build(self):
+        super().build()
+        layer = self.layer
+        width = max(layer.output_dim, layer.num_codebooks)
+        shape = layer.num_codebooks, layer.codebook_size
+        self._add("queries", (layer.input_dim, width), initializer="uniform")
+        if not self._tied:
+            self._add("keys", (shape[1], width), initializer="uniform")
+        self._add(
+            "score_sums", (3, *shape), trainable=False, aggregation="mean"
+        )
+
+    def _scores(self, queries):
+        layer = self.layer
+        keys = layer.codebooks if self._tied else layer.keys
+        return key_scores(
+            queries,
+            tf.convert_to_tensor(keys.value),
+            layer.num_codebooks,
+            self._nearest,
+        )
+
+    def _codes(self, queries):
+        sums = tf.convert_to_tensor(self.layer.score_sums.value)
+        scores = normalize_scores(self._scores(queries), sums)
+        return tf.argmax(scores, axis=2, output_type="int32")
+
+    def embed(self, ids, counts=None):
+        layer = self.layer
+        queries = tf.gather(layer.queries.value, ids)
+        codebooks = tf.convert_to_tensor(layer.codebooks.value)
+        if counts is None:
+            codes = self._codes(queries)
+            return layer.composition.compose_codes(codebooks, codes)
+        scores = self._scores(queries)
+        sums = score_sums(scores, counts)
+        keep_sums(layer.score_sums, sums)
+        scores = normalize_scores(scores, sums)
+        if not self._tied:
+            picks = pick_best(scores, layer.temperature)
+            return layer.composition.compose_picks(codebooks, picks)
+        codes = tf.argmax(scores, axis=2, output_type="int32")
+        vectors = layer.composition.compose_codes(codebooks, codes)
+        distances = tf.square(vectors - tf.stop_gradient(queries))
+        distances += layer.commitment * tf.square(
+            tf.stop_gradient(vectors) - queries
+        )
+        layer.add_loss(mean_over_ids(tf.reduce_mean(distances, 1), counts))
+        return vectors + queries - tf.stop_gradient(queries)
+
+    def find(self):
+        layer = self.layer
+        rows = layer.num_codebooks * layer.codebook_size
+        rows = max(1, _CHUNK_ELEMENTS // rows)
+        return np.concatenate(
+            [
+                self._codes(
+                    tf.gather(
+                        layer.queries.value,
+                        tf.range(start, min(start + rows, layer.input_dim)),
+                    )
+                )
+                for start in range(0, layer.input_dim, rows)
+            ]
+        )
+
+
+class FollowedCodes(LearnedCodes):
+    """Codes follow latent vectors, to which the task's gradients go.
+
+    Args:
+        layer: A `CodeEmbedding`.
+    """
+
+    def build(self):
+        super().build()
+        layer = self.layer
+        self._add("latents", (layer.input_dim, layer.output_dim))
+
+    def embed(self, ids, counts=None):
+        vectors = self.layer.embed_stored(ids)
+        if counts is not None:
+            latents = tf.gather(self.layer.latents.value, ids)
+            vectors += latents - tf.stop_gradient(latents)
+        return vectors
+
+    def find(self):
+        return self.layer.stored_codes
