@@ -15,6 +15,7 @@ def check_layer(
     expected_trainable_weights,
     expected_non_trainable_weights,
     tmp_path,
+    statistics=(),
 ):
     """Runs a layer through everything Keras asks of one.
 
@@ -26,6 +27,8 @@ def check_layer(
         expected_trainable_weights: Integer.
         expected_non_trainable_weights: Integer.
         tmp_path: Folder for files.
+        statistics: Names of weights that training changes, though they have
+            no gradients.
 
     Returns:
         The trained model that holds the layer.
@@ -48,7 +51,7 @@ def check_layer(
     check_dtype_policies(layer_class, init_kwargs, inputs)
     for style in (_sequential, _functional, Subclassed):
         model = style(layer_class(**init_kwargs), inputs)
-        check_training(model, inputs)
+        check_training(model, inputs, statistics)
         if style is not Subclassed:
             check_files(model, inputs, tmp_path)
     return model
@@ -92,15 +95,16 @@ def check_dtype_policies(layer_class, init_kwargs, inputs):
         )
 
 
-def check_training(model, inputs):
-    """`fit` changes every trainable weight and no other."""
+def check_training(model, inputs, statistics=()):
+    """`fit` changes every trainable weight, statistics, and no other."""
     model.compile("adam", "mse")
     targets = np.ones(model(inputs).shape, dtype="float32")
     before = [w.numpy() for w in model.weights]
     model.fit(inputs, targets, verbose=0)
     for weight, old in zip(model.weights, before, strict=True):
         changed = not np.array_equal(weight.numpy(), old)
-        assert changed == weight.trainable, weight.path
+        expected = weight.trainable or weight.name in statistics
+        assert changed == expected, weight.path
 
 
 def check_files(model, inputs, tmp_path):
@@ -141,5 +145,5 @@ class Subclassed(keras.Model):
         super().__init__()
         self.layer = layer
 
-    def call(self, inputs):
+    def call(self, inputs, training=False):
         return self.layer(inputs)

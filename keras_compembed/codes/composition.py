@@ -129,6 +129,10 @@ class Composition(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-2], self.output_dim)
 
+    def get_build_config(self):
+        # Who holds the composition builds it.
+        return None
+
     def get_config(self):
         config = super().get_config()
         if self._given_code_dim is not None:

@@ -31,6 +31,7 @@ class LinearComposition(Composition):
         self.kernel = self.add_weight(
             shape=(self.code_dim, self.output_dim),
             initializer="glorot_uniform",
+            autocast=False,
             name="kernel",
         )
 

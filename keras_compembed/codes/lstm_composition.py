@@ -32,26 +32,20 @@ class LSTMComposition(Composition):
 
     def build(self, input_shape):
         units = self.code_dim
-        self.kernel = self.add_weight(
-            shape=(units, 4 * units),
-            initializer="glorot_uniform",
-            name="kernel",
-        )
-        self.recurrent_kernel = self.add_weight(
-            shape=(units, 4 * units),
-            initializer="orthogonal",
-            name="recurrent_kernel",
-        )
-        self.bias = self.add_weight(
-            shape=(4 * units,), initializer=_forget_gates_open, name="bias"
-        )
+        self._add("kernel", (units, 4 * units), "glorot_uniform")
+        self._add("recurrent_kernel", (units, 4 * units), "orthogonal")
+        self._add("bias", (4 * units,), _forget_gates_open)
         self.projection = None
         if units != self.output_dim:
-            self.projection = self.add_weight(
-                shape=(units, self.output_dim),
-                initializer="glorot_uniform",
-                name="projection",
-            )
+            shape = units, self.output_dim
+            self._add("projection", shape, "glorot_uniform")
+
+    def _add(self, name, shape, initializer):
+        # Not cast where a layer of mixed precision composes.
+        weight = self.add_weight(
+            shape=shape, initializer=initializer, autocast=False, name=name
+        )
+        setattr(self, name, weight)
 
     def call(self, codewords):
         # Rank 2: LiteRT has no products of rank 3 with an open batch.

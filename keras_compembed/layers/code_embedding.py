@@ -266,11 +266,11 @@ class CodeEmbedding(keras.layers.Layer):
             )
         if learner is None:
             learner = _default_learner(
-                composition or "sum",
+                composition,
                 num_codebooks,
                 codebook_size,
-                seed,
-                verbose,
+                seed=seed,
+                verbose=verbose,
             )
         _check_learner(learner, num_codebooks, codebook_size, composition)
         learner.train(table, sample_weight=sample_weight)
@@ -388,7 +388,7 @@ class CodeEmbedding(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.output_dim)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs, training=False):
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
         )
@@ -553,14 +553,14 @@ class CodeEmbedding(keras.layers.Layer):
         return config
 
 
-def _default_learner(composition, num_codebooks, codebook_size, seed, verbose):
+def _default_learner(composition, num_codebooks, codebook_size, **kwargs):
+    if composition in (None, "sum"):
+        return AdditiveQuantizer(num_codebooks, codebook_size, **kwargs)
     from keras_compembed.codes.kd_code_learner import KDCodeLearner
 
-    kwargs = {"seed": seed, "verbose": verbose}
-    if composition != "sum":
-        kwargs["composition"] = composition
-    learner = AdditiveQuantizer if composition == "sum" else KDCodeLearner
-    return learner(num_codebooks, codebook_size, **kwargs)
+    return KDCodeLearner(
+        num_codebooks, codebook_size, composition=composition, **kwargs
+    )
 
 
 def _check_learner(learner, num_codebooks, codebook_size, composition):
@@ -586,8 +586,8 @@ def _check_codebooks(codebooks, shape):
     codebooks = np.asarray(codebooks)
     if codebooks.shape != shape:
         raise ValueError(
-            f"`codebooks` must have the shape {shape} that the composition "
-            f"gives them. Received: an array of shape {codebooks.shape}."
+            f"`codebooks` must have shape {shape}, as the composition's are. "
+            f"Received: an array of shape {codebooks.shape}."
         )
     flat = check_table(codebooks.reshape(-1, shape[-1]), name="codebooks")
     return flat.reshape(shape)

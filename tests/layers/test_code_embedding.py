@@ -224,7 +224,7 @@ def test_regularizer_and_constraint():
         ({"num_codebooks": True}, "`num_codebooks` must be a positive integer"),
         ({"codebook_size": 1}, "`codebook_size` must be an integer from 2 to"),
         ({"codebook_size": 65537}, "Received: codebook_size=65537"),
-        ({"composition": "mean"}, "`composition` must be one of 'sum'"),
+        ({"composition": "mean"}, "`composition` must be 'sum', 'concat'"),
         ({"codes": np.full((10, 2), 4)}, "below `codebook_size`"),
         ({"codes": np.zeros((9, 2), int)}, r"must have shape \(10, 2\)"),
         ({"codes": np.zeros((10, 2))}, "`codes` must be integers"),
