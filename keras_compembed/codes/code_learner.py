@@ -51,7 +51,7 @@ class CodeLearner(abc.ABC):
     def _check_new_rows(self, table):
         """Returns a table to encode, or raises if it cannot be."""
         self._check_trained()
-        return check_table(table, width=self.codebooks.shape[2])
+        return check_table(table, width=self.codebooks.shape[-1])
 
     def _check_trained(self):
         if self.codebooks is None:

@@ -33,21 +33,34 @@ def get_composition(
         ValueError: if `identifier` names no composition, or it cannot compose
             vectors of that width.
     """
-    if isinstance(identifier, str) and identifier in COMPOSITIONS:
+    identifier = check_composition(identifier)
+    if isinstance(identifier, str):
         composition = COMPOSITIONS[identifier](dtype=dtype)
     else:
-        if isinstance(identifier, dict):
-            identifier = keras.saving.deserialize_keras_object(identifier)
-        if not isinstance(identifier, Composition):
-            names = ", ".join(repr(name) for name in COMPOSITIONS)
-            raise ValueError(
-                f"`composition` must be {names} or a `Composition`. "
-                f"Received: composition={identifier!r}."
-            )
         config = identifier.get_config() | {"dtype": dtype}
         composition = type(identifier).from_config(config)
     composition.set_shape(num_codebooks, codebook_size, output_dim)
     return composition
+
+
+def check_composition(identifier):
+    """Returns the name of a composition, or a `Composition`.
+
+    Raises:
+        ValueError: if `identifier` is neither, nor the serialized form of a
+            `Composition`.
+    """
+    if isinstance(identifier, str) and identifier in COMPOSITIONS:
+        return identifier
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if not isinstance(identifier, Composition):
+        names = ", ".join(repr(name) for name in COMPOSITIONS)
+        raise ValueError(
+            f"`composition` must be {names} or a `Composition`. "
+            f"Received: composition={identifier!r}."
+        )
+    return identifier
 
 
 def is_same_composition(one, other):

@@ -376,9 +376,29 @@ class CodeEmbedding(keras.layers.Layer):
         if self._teacher is not None:
             rows = tf.gather(self._teacher, different)
             distances = tf.reduce_mean(tf.square(vectors - rows), axis=1)
-            distance = mean_over_ids(distances, counts)
-            self.add_loss(self.teacher_weight * distance)
+            self.add_loss_of_ids(self.teacher_weight * distances, counts)
         return tf.gather(vectors, places)
+
+    def add_loss_of_ids(self, values, counts):
+        """Adds the mean of `values`, `(ids,)`, in which each counts so often.
+
+        Args:
+            values: Float tensor `(ids,)`.
+            counts: Float tensor `(ids,)`.
+        """
+        loss = mean_over_ids(values, counts)
+        loss.replica_context = tf.distribute.get_replica_context()
+        self.add_loss(loss)
+
+    def _get_own_losses(self):
+        # Devices take turns within a step, and Keras keeps the losses of all
+        # in one list.
+        context = tf.distribute.get_replica_context()
+        return [
+            loss
+            for loss in super()._get_own_losses()
+            if getattr(loss, "replica_context", context) is context
+        ]
 
     def compute_mask(self, inputs, mask=None):
         if not self.mask_zero:

@@ -6,10 +6,10 @@ import tensorflow as tf
 from keras_compembed.codes.concat_composition import ConcatComposition
 from keras_compembed.codes.key_scores import keep_sums
 from keras_compembed.codes.key_scores import key_scores
-from keras_compembed.codes.key_scores import mean_over_ids
 from keras_compembed.codes.key_scores import normalize_scores
 from keras_compembed.codes.key_scores import pick_best
 from keras_compembed.codes.key_scores import score_sums
+from keras_compembed.optimizers.read_rows import read_rows
 
 _CHUNK_ELEMENTS = 1 << 22
 
@@ -116,7 +116,7 @@ class QueriedCodes(LearnedCodes):
 
     def embed(self, ids, counts=None):
         layer = self.layer
-        queries = tf.gather(layer.queries.value, ids)
+        queries = read_rows(layer.queries, ids)
         codebooks = tf.convert_to_tensor(layer.codebooks.value)
         if counts is None:
             codes = self._codes(queries)
@@ -134,7 +134,7 @@ class QueriedCodes(LearnedCodes):
         distances += layer.commitment * tf.square(
             tf.stop_gradient(vectors) - queries
         )
-        layer.add_loss(mean_over_ids(tf.reduce_mean(distances, 1), counts))
+        layer.add_loss_of_ids(tf.reduce_mean(distances, axis=1), counts)
         return vectors + queries - tf.stop_gradient(queries)
 
     def find(self):
@@ -169,7 +169,7 @@ class FollowedCodes(LearnedCodes):
     def embed(self, ids, counts=None):
         vectors = self.layer.embed_stored(ids)
         if counts is not None:
-            latents = tf.gather(self.layer.latents.value, ids)
+            latents = read_rows(self.layer.latents, ids)
             vectors += latents - tf.stop_gradient(latents)
         return vectors
 

@@ -1,0 +1,477 @@
+"""What learners of codes by gradient descent have in common."""
+
+import contextlib
+import functools
+import random
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.code_learner import CodeLearner
+from keras_compembed.codes.code_learner import check_code_shape
+from keras_compembed.codes.composition_refinement import folds
+from keras_compembed.codes.composition_refinement import nearest_composed
+from keras_compembed.codes.composition_refinement import refine_composed
+from keras_compembed.codes.compositions import check_composition
+from keras_compembed.codes.compositions import get_composition
+from keras_compembed.codes.packing import check_codes
+from keras_compembed.codes.packing import code_dtype
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_sample_weight
+from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import float_chunks
+
+_CHUNK_LOGITS = 1 << 21
+
+
+class GradientCodeLearner(keras.Model, CodeLearner):
+    """Base class of learners that train codes end to end.
+
+    Logits say how well each codeword suits a row; in training they become
+    picks, how much each codeword counts, and the composition makes a row of
+    the codewords picked. The loss is the mean over rows of the squared
+    distance between a row and what is made of it. Outside training, the
+    largest logit's codeword is taken.
+
+    A subclass makes the weights of its logits in `build_logits`, and says
+    what they are in `logits` and what becomes of them in `picks`.
+
+    Args:
+        num_codebooks: Integer. Subcodes a row (M).
+        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+        composition: Name of a composition, or a `Composition`.
+        learning_rate: Positive number or `LearningRateSchedule`, of the
+            optimizer that `train` compiles with, unless `compile` was called.
+        batch_size: Integer. Rows a step, over all devices.
+        iterations: Integer. Steps of `train`, rounded up to whole validation
+            intervals.
+        validation_interval: Integer. Steps from one validation to the next.
+        validation_rows: Integer. Rows in the fixed validation set, drawn like
+            those of a batch.
+        refine: Boolean, or None for whether the composition folds. Whether
+            `train` ends with sweeps over codes and least squares, and
+            `encode` with sweeps.
+        seed: Optional integer. Makes a run repeatable on one machine.
+        verbose: `0`, `1` or `2`, as in `fit`.
+        **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
+            `"float32"`, whatever the global policy.
+
+    Raises:
+        ValueError: if a size is out of range, `learning_rate` is not
+            positive, the composition is unknown, or `refine` is true for one
+            that does not fold.
+    """
+
+    def __init__(
+        self,
+        num_codebooks,
+        codebook_size,
+        composition,
+        learning_rate,
+        batch_size,
+        iterations,
+        validation_interval,
+        validation_rows,
+        refine,
+        seed,
+        verbose,
+        **kwargs,
+    ):
+        num_codebooks, codebook_size = check_code_shape(
+            num_codebooks, codebook_size
+        )
+        composition = check_composition(composition)
+        if refine and not folds(composition):
+            raise ValueError(
+                "`refine` must be False with a composition that is not linear "
+                f"in the codewords. Received: refine={refine!r}, "
+                f"composition={composition!r}."
+            )
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        self.num_codebooks = num_codebooks
+        self.codebook_size = codebook_size
+        # A partial: attributes of a model that are layers become parts of it.
+        self._make_composition = functools.partial(
+            get_composition, composition, num_codebooks, codebook_size
+        )
+        self._composition = None
+        self.learning_rate = check_rate("learning_rate", learning_rate)
+        self.batch_size = check_positive_int("batch_size", batch_size)
+        self.iterations = check_positive_int("iterations", iterations)
+        self.validation_interval = check_positive_int(
+            "validation_interval", validation_interval
+        )
+        self.validation_rows = check_positive_int(
+            "validation_rows", validation_rows
+        )
+        self.refine = refine
+        self.seed = seed
+        self.verbose = verbose
+        self._codes = None
+        self._fit_history = None
+        if seed is None:
+            seed = random.getrandbits(31)
+        self._seeds = np.random.SeedSequence(seed).generate_state(7) >> 1
+        self._distance = _SquaredDistance(name="squared_distance")
+
+    def build_logits(self, num_rows, width):
+        """Makes the weights of the logits.
+
+        Args:
+            num_rows: Optional integer, the table's rows.
+            width: Integer, the table's columns.
+        """
+        raise NotImplementedError
+
+    def logits(self, inputs):
+        """Scores `(rows, num_codebooks, codebook_size)` of codewords."""
+        raise NotImplementedError
+
+    def picks(self, logits):
+        """How much each codeword counts in training; shaped like logits."""
+        raise NotImplementedError
+
+    def inputs_of(self, places, rows):
+        """What `logits` takes of the table's rows at these places."""
+        return rows
+
+    def current_codebooks(self):
+        """Tensor of the codebooks, of the composition's `codebooks_shape`."""
+        return tf.convert_to_tensor(self.codewords.value)
+
+    def assign_codebooks(self, codebooks):
+        """Sets what `current_codebooks` gives."""
+        self.codewords.assign(codebooks)
+
+    def begin(self, table, sample_weight):
+        """Called by the first `train`, when all weights are made."""
+
+    def make_optimizer(self):
+        """The optimizer that `train` compiles with."""
+        return keras.optimizers.Adam(self.learning_rate)
+
+    def codebooks_initializer(self):
+        """Initializer of codebooks as a matrix, a codeword a row."""
+        return self.seeded(keras.initializers.GlorotUniform, 3)
+
+    def seeded(self, initializer, place, **kwargs):
+        """An initializer with the seed at this place."""
+        return initializer(**kwargs, seed=int(self._seeds[place]))
+
+    def build(self, input_shape):
+        if self.built:
+            return
+        num_rows, width = input_shape
+        with _seeded_defaults(int(self._seeds[6])):
+            self._composition = self._make_composition(
+                width, dtype=self.variable_dtype
+            )
+        shape = self._composition.codebooks_shape
+        self.build_logits(num_rows, width)
+        self.codewords = self.add_weight(
+            shape=shape,
+            initializer=_AsMatrix(self.codebooks_initializer()),
+            autocast=False,
+            name="codewords",
+        )
+        self.built = True
+
+    def call(self, inputs, training=False):
+        logits = self.logits(inputs)
+        codebooks = self.current_codebooks()
+        if training:
+            picks = tf.cast(self.picks(logits), codebooks.dtype)
+            return self.composition.compose_picks(codebooks, picks)
+        codes = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        return self.composition.compose_codes(codebooks, codes)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[0], self._composition.output_dim
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        return self._distance(x if y is None else y, y_pred, sample_weight)
+
+    def fit(self, *args, **kwargs):
+        super().fit(*args, **kwargs)
+        return self._fit_history
+
+    @property
+    def history(self):
+        """Dict of lists: `"loss"` and `"val_loss"`, one entry a validation,
+        and with `refine` `"refined_loss"`, one entry a sweep."""
+        return {} if self._fit_history is None else self._fit_history.history
+
+    @history.setter
+    def history(self, callback):
+        # `fit` sets it to its `keras.callbacks.History`.
+        self._fit_history = callback
+
+    @property
+    def composition(self):
+        """The learner's own `Composition`, or what it is to be made from
+        before the table's width is known."""
+        if self._composition is None:
+            return self._make_composition.args[0]
+        return self._composition
+
+    @property
+    def codes(self):
+        """Codes of the table trained on, or None before `train`."""
+        return self._codes
+
+    @property
+    def codebooks(self):
+        """float32 array of the composition's `codebooks_shape`, or None."""
+        if not self.built:
+            return None
+        return self.current_codebooks().numpy().astype("float32")
+
+    def train(self, table, sample_weight=None, callbacks=None):
+        """Learns codebooks for `table`, and its codes.
+
+        Rows of each batch are drawn at random with replacement, so a table
+        may have any number of rows. The weights of the validation with the
+        lowest loss are kept. Ctrl-C stops early: the best weights so far are
+        kept and `train` returns as usual. Training again goes on from there.
+
+        Args:
+            table: Array `(rows, columns)` of finite numbers. It is read a
+                part at a time and may be memory-mapped.
+            sample_weight: Optional array `(rows,)`, how much each row counts.
+                Rows are drawn in proportion to it, for training and for
+                validation.
+            callbacks: Optional list of Keras callbacks for `fit`. An epoch is
+                one validation interval.
+
+        Returns:
+            The learner.
+
+        Raises:
+            ValueError: if the table is not a finite matrix or not as wide as
+                that of an earlier `train`, if `sample_weight` is not a
+                non-negative number a row, or if the loss became NaN.
+        """
+        table = self._check_rows(table)
+        weight = check_sample_weight(sample_weight, len(table))
+        steps = min(self.validation_interval, self.iterations)
+        with self.distribute_strategy.scope():
+            if not self.built:
+                self.build(table.shape)
+                self.begin(table, weight)
+            if not self.compiled:
+                self.compile(self.make_optimizer())
+        batch = self.inputs_of(np.zeros(1, "int64"), table[:1])
+        batches = tf.data.Dataset.from_generator(
+            lambda: self._batches(table, weight, self.batch_size, 5),
+            output_signature=tuple(
+                tf.TensorSpec((self.batch_size, *part.shape[1:]), kind)
+                for part, kind in (
+                    (batch, "int64" if batch.ndim == 1 else "float32"),
+                    (table, "float32"),
+                )
+            ),
+        )
+        best = _KeepBest()
+        self.history = None
+        try:
+            self.fit(
+                batches.prefetch(tf.data.AUTOTUNE),
+                epochs=-(-self.iterations // steps),
+                steps_per_epoch=steps,
+                validation_data=next(
+                    self._batches(table, weight, self.validation_rows, 4)
+                ),
+                validation_batch_size=self.batch_size,
+                callbacks=[best, *(callbacks or [])],
+                shuffle=False,
+                verbose=self.verbose,
+            )
+        except KeyboardInterrupt:
+            print("\nInterrupted: the best weights so far are kept.")
+        best.restore()
+        self._codes = self._argmax_codes(table)
+        if self._refines:
+            self._codes, codebooks, losses = refine_composed(
+                table, self._codes, self.composition, self.codebooks, weight
+            )
+            self.assign_codebooks(codebooks)
+            self.history["refined_loss"] = losses
+        return self
+
+    def encode(self, table):
+        """Codes of rows that may be new.
+
+        Args:
+            table: Array `(rows, columns)` as wide as the table trained on.
+
+        Returns:
+            Unsigned integer array `(rows, num_codebooks)`.
+
+        Raises:
+            ValueError: if there are no codebooks yet, or the table is not a
+                finite matrix of their width.
+        """
+        table = self._check_new_rows(table)
+        codes = self._argmax_codes(table)
+        if self._refines:
+            codes = nearest_composed(
+                table, codes, self.composition, self.codebooks
+            )
+        return codes
+
+    def decode(self, codes):
+        self._check_trained()
+        codes = check_codes(
+            codes, self.codebook_size, shape=(None, self.num_codebooks)
+        )
+        return self.composition.decode(codes, self.codebooks)
+
+    @property
+    def _refines(self):
+        if self.refine is None:
+            return folds(self.composition)
+        return self.refine
+
+    def _check_rows(self, table):
+        width = self.composition.output_dim if self.built else None
+        return check_table(table, width=width)
+
+    def _check_new_rows(self, table):
+        self._check_trained()
+        return self._check_rows(table)
+
+    def _batches(self, table, weight, batch_size, seed):
+        """Yields `(inputs, rows)` of rows drawn at random."""
+        for places in drawn_places(
+            len(table), weight, batch_size, self._seeds[seed]
+        ):
+            rows = np.asarray(table[places], dtype="float32")
+            yield self.inputs_of(places, rows), rows
+
+    def _argmax_codes(self, table):
+        shape = self.num_codebooks, self.codebook_size
+        codes = np.empty((len(table), shape[0]), code_dtype(shape[1]))
+        rows = max(1, _CHUNK_LOGITS // (shape[0] * shape[1]))
+        for start, chunk in float_chunks(table, rows):
+            places = np.arange(start, start + len(chunk))
+            logits = self.logits(self.inputs_of(places, chunk))
+            codes[places] = tf.argmax(logits, axis=-1).numpy()
+        return codes
+
+    def get_config(self):
+        config = super().get_config()
+        composition = self.composition
+        if not isinstance(composition, str):
+            composition = keras.saving.serialize_keras_object(composition)
+        config.update(
+            {
+                "num_codebooks": self.num_codebooks,
+                "codebook_size": self.codebook_size,
+                "composition": composition,
+                "learning_rate": serialize_rate(self.learning_rate),
+                "batch_size": self.batch_size,
+                "iterations": self.iterations,
+                "validation_interval": self.validation_interval,
+                "validation_rows": self.validation_rows,
+                "refine": self.refine,
+                "seed": self.seed,
+                "verbose": self.verbose,
+            }
+        )
+        return config
+
+
+class _SquaredDistance(keras.losses.Loss):
+    """Squared distance of rows, summed over columns."""
+
+    def call(self, y_true, y_pred):
+        return tf.reduce_sum(tf.square(y_true - y_pred), axis=-1)
+
+
+class _KeepBest(keras.callbacks.Callback):
+    """Remembers the weights of the lowest validation loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.loss = np.inf
+        self.weights = None
+        self.validations = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.validations += 1
+        if logs["val_loss"] < self.loss:
+            self.loss = logs["val_loss"]
+            self.weights = self._values(self.model.trainable_variables)
+
+    def _values(self, variables):
+        return [keras.ops.convert_to_numpy(v).copy() for v in variables]
+
+    def restore(self):
+        if self.weights is not None:
+            for variable, value in zip(
+                self.model.trainable_variables, self.weights, strict=True
+            ):
+                variable.assign(value)
+        elif self.validations:
+            raise ValueError(
+                "The loss became NaN or infinite before the first validation. "
+                "Lower `learning_rate`, or scale the table. "
+                f"Received: learning_rate={self.model.learning_rate}."
+            )
+
+
+class _AsMatrix:
+    """Initializes an array of any rank as a matrix of its last axis."""
+
+    def __init__(self, initializer):
+        self.initializer = initializer
+
+    def __call__(self, shape, dtype=None):
+        matrix = int(np.prod(shape[:-1])), shape[-1]
+        return tf.reshape(self.initializer(matrix, dtype=dtype), shape)
+
+
+@contextlib.contextmanager
+def _seeded_defaults(seed):
+    """Seeds of initializers that are named without one follow from `seed`."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def drawn_places(num_rows, weight, batch_size, seed):
+    """Yields batches of row numbers drawn in proportion to `weight`."""
+    rng = np.random.default_rng(seed)
+    if weight is not None:
+        cumulative = np.cumsum(weight, dtype="float64")
+        cumulative /= cumulative[-1]
+    while True:
+        if weight is None:
+            yield rng.integers(num_rows, size=batch_size)
+        else:
+            draws = rng.random(batch_size)
+            yield np.searchsorted(cumulative, draws, side="right")
+
+
+def check_rate(name, value):
+    """Returns a positive number as a float, or a `LearningRateSchedule`."""
+    if isinstance(value, dict):
+        value = keras.saving.deserialize_keras_object(value)
+    if isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
+        return value
+    return check_positive_number(name, value)
+
+
+def serialize_rate(value):
+    """What `check_rate` takes back, for `get_config`."""
+    if isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
+        return keras.saving.serialize_keras_object(value)
+    return value
