@@ -1,5 +1,7 @@
 """Compositions by name."""
 
+import math
+
 import keras
 
 from keras_compembed.codes.composition import Composition
@@ -61,6 +63,13 @@ def check_composition(identifier):
             f"Received: composition={identifier!r}."
         )
     return identifier
+
+
+def count_values(composition):
+    """Numbers in the codebooks and in the composition's weights."""
+    shapes = [composition.codebooks_shape]
+    shapes += [weight.shape for weight in composition.weights]
+    return sum(math.prod(shape) for shape in shapes)
 
 
 def is_same_composition(one, other):

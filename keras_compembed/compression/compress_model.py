@@ -6,6 +6,9 @@ import keras
 import numpy as np
 
 from keras_compembed.codes.code_learner import check_code_shape
+from keras_compembed.codes.compositions import count_values
+from keras_compembed.codes.compositions import get_composition
+from keras_compembed.codes.compositions import is_same_composition
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.compression.model_copy import copy_model
 from keras_compembed.compression.model_copy import exchangeable_layers
@@ -19,6 +22,7 @@ from keras_compembed.utils.validation import check_sample_weight
 _SETTINGS = (
     "num_codebooks",
     "codebook_size",
+    "composition",
     "learner",
     "sample_weight",
     "seed",
@@ -32,7 +36,9 @@ def compress_model(
     layers=None,
     layer_settings=None,
     min_bytes=65_536,
+    composition=None,
     learner=None,
+    recode_every=None,
     seed=None,
     verbose=1,
 ):
@@ -73,14 +79,22 @@ def compress_model(
         layers: Optional list of names: replace these layers only, whatever
             their size. Defaults to `None`: every one of `min_bytes` or more.
         layer_settings: Optional dict from a layer's name to a dict of its own
-            `num_codebooks`, `codebook_size`, `learner`, `seed` or
-            `sample_weight` (array `(input_dim,)`, how much each row counts,
+            `num_codebooks`, `codebook_size`, `composition`, `learner`, `seed`
+            or `sample_weight` (array `(input_dim,)`, how much each row counts,
             e.g. how often its token occurs).
         min_bytes: Integer. Smaller tables are left alone. Defaults to
             `65536`.
+        composition: Optional composition of codewords: `"sum"`, `"concat"`,
+            `"linear"`, `"lstm"` or a `Composition`. Defaults to `None`: that
+            of the learner, or `"sum"`.
         learner: Optional callable `learner(num_codebooks, codebook_size)`
             that makes a `CodeLearner`, e.g. the class `GumbelCodeLearner`.
-            Defaults to `None`: `AdditiveQuantizer`.
+            Defaults to `None`: `AdditiveQuantizer`, or for compositions other
+            than `"sum"` `KDCodeLearner`.
+        recode_every: Optional integer. Lets codes follow the task while the
+            copy is trained with the callback `RecodeEmbeddings`, which gives
+            ids new codes every so many steps. Defaults to `None`: codes are
+            fixed.
         seed: Optional integer. Seed of the default learner.
         verbose: `0` or `1`, whether to show progress and to say what was
             replaced and what was skipped. Defaults to `1`.
@@ -96,11 +110,14 @@ def compress_model(
     _check_model(model)
     check_code_shape(num_codebooks, codebook_size)
     check_positive_int("min_bytes", min_bytes, minimum=0)
+    if recode_every is not None:
+        check_positive_int("recode_every", recode_every)
     found = _embeddings(model)
     _check_names(found, layers, layer_settings or {})
     defaults = {
         "num_codebooks": num_codebooks,
         "codebook_size": codebook_size,
+        "composition": composition,
         "learner": learner,
         "sample_weight": None,
         "seed": seed,
@@ -130,7 +147,7 @@ def compress_model(
     if verbose:
         print(*skipped, sep="\n", end="\n" if skipped else "")
     replacements = {
-        id(layer): _compress_layer(layer, settings, verbose)
+        id(layer): _compress_layer(layer, settings, recode_every, verbose)
         for layer, settings in chosen
     }
     small = copy_model(model, replacements)
@@ -205,6 +222,10 @@ def _reason_to_skip(layer, settings, smallest):
     before = 4 * layer.input_dim * layer.output_dim
     if before < smallest:
         return f"{format_bytes(before)} is below `min_bytes`"
+    if settings["num_codebooks"] > layer.output_dim and is_same_composition(
+        settings["composition"] or "sum", "concat"
+    ):
+        return "it is narrower than `num_codebooks` parts side by side"
     if _code_bytes(layer, settings) >= before:
         return "codes and codebooks would be no smaller than the table"
     return None
@@ -226,11 +247,16 @@ def _code_bytes(layer, settings):
     num_codebooks = settings["num_codebooks"]
     codebook_size = settings["codebook_size"]
     row = bytes_per_row(num_codebooks, codebook_size)
-    codewords = num_codebooks * codebook_size
-    return layer.input_dim * row + 4 * codewords * layer.output_dim
+    composition = get_composition(
+        settings["composition"] or "sum",
+        num_codebooks,
+        codebook_size,
+        layer.output_dim,
+    )
+    return layer.input_dim * row + 4 * count_values(composition)
 
 
-def _compress_layer(layer, settings, verbose):
+def _compress_layer(layer, settings, recode_every, verbose):
     table = keras.ops.convert_to_numpy(layer.embeddings)
     shape = settings["num_codebooks"], settings["codebook_size"]
     make_learner = settings["learner"]
@@ -239,10 +265,13 @@ def _compress_layer(layer, settings, verbose):
     small = CodeEmbedding.from_table(
         table,
         *shape,
+        composition=settings["composition"],
         learner=make_learner(*shape) if make_learner else None,
         sample_weight=settings["sample_weight"],
         seed=settings["seed"],
         verbose=verbose,
+        learn_codes="follow" if recode_every else None,
+        recode_every=recode_every,
         mask_zero=_mask_zero(layer),
         name=layer.name,
         dtype=layer.dtype_policy,

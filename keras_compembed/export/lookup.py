@@ -8,7 +8,10 @@ unpacked: before the gather, the converter would fold it into the table.
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.codes.concat_composition import ConcatComposition
+from keras_compembed.codes.linear_composition import LinearComposition
 from keras_compembed.codes.packing import bits_per_subcode
+from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.export.flatbuffer import CodeTable
 
@@ -50,14 +53,33 @@ class TracedLookup:
     """
 
     def __init__(self, layer, min_runtime=None, quantize=None):
-        packed = layer.packed_codes.numpy()
-        codebooks = layer.codebooks.numpy().astype("float32")
+        composition = layer.composition
+        packed = pack_codes(layer.codes, layer.codebook_size)
+        codebooks = tf.cast(layer.codebooks.value, tf.float32)
+        folded = composition.fold(codebooks)
+        if isinstance(composition, LinearComposition):
+            # The matrix stays where codebooks would grow by more than it.
+            saved = composition.kernel.shape.num_elements()
+            saved += codebooks.shape.num_elements()
+            if folded.shape.num_elements() > saved:
+                folded = None
+        self._sums = folded is not None and not isinstance(
+            composition, ConcatComposition
+        )
+        self._composition = composition
+        if self._sums:
+            codewords = folded.numpy()
+        else:
+            codewords = composition.codewords(codebooks).numpy()
         bits = choose_bits(layer.codebook_size, min_runtime)
+        if bits is not None and bits_per_subcode(layer.codebook_size) == 1:
+            if self._sums:
+                codewords = _pair_codebooks(codewords)
+            else:
+                bits = None
         if bits is None:
             converted = packed
         else:
-            if bits_per_subcode(layer.codebook_size) == 1:
-                codebooks = _pair_codebooks(codebooks)
             # Padding included: the runtime misreads rows of broken bytes.
             columns = packed.shape[1] * 8 // bits
             codes = unpack_codes(packed, columns, 2**bits).astype("int8")
@@ -66,33 +88,39 @@ class TracedLookup:
             # Two's complement of a code less half its range: the top bit of
             # each field flipped.
             packed = packed ^ np.uint8({2: 0xAA, 4: 0x88}[bits])
-        self._codebooks = codebooks
-        self._one_hot = codebooks.shape[1] <= _ONE_HOT_CODEBOOK_SIZES[quantize]
+        self._codewords = codewords
+        self._one_hot = (
+            self._sums
+            and codewords.shape[1] <= _ONE_HOT_CODEBOOK_SIZES[quantize]
+        )
         self.table = CodeTable(layer.path, converted, packed, bits)
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        rows = tf.gather(self.table.converted, tf.cast(ids, tf.int32))
-        num_codebooks, codebook_size, output_dim = self._codebooks.shape
-        if self.table.bits is None:
-            subcodes = _read_bits(
-                rows, num_codebooks, bits_per_subcode(codebook_size)
-            )
-        else:
-            subcodes = tf.cast(rows, tf.float32)[:, :num_codebooks]
-            subcodes += 2.0 ** (self.table.bits - 1)
-            subcodes = tf.cast(subcodes, tf.int32)
-        flat = tf.constant(self._codebooks.reshape(-1, output_dim))
+        subcodes = self._subcodes(tf.cast(ids, tf.int32))
+        num_codebooks, codebook_size, width = self._codewords.shape
+        flat = tf.constant(self._codewords.reshape(-1, width))
         if self._one_hot:
             one_hot = tf.one_hot(subcodes, codebook_size)
             return tf.matmul(tf.reshape(one_hot, (-1, flat.shape[0])), flat)
         places = subcodes + np.arange(num_codebooks) * codebook_size
+        if not self._sums:
+            return self._composition(tf.gather(flat, places))
         total = None
         for start in range(0, num_codebooks, _GROUP):
             part = tf.gather(flat, places[:, start : start + _GROUP])
             part = tf.reduce_sum(part, axis=1)
             total = part if total is None else total + part
         return total
+
+    def _subcodes(self, ids):
+        rows = tf.gather(self.table.converted, ids)
+        num_codebooks, codebook_size, _ = self._codewords.shape
+        if self.table.bits is None:
+            bits = bits_per_subcode(codebook_size)
+            return _read_bits(rows, num_codebooks, bits)
+        subcodes = tf.cast(rows, tf.float32)[:, :num_codebooks]
+        return tf.cast(subcodes + 2.0 ** (self.table.bits - 1), tf.int32)
 
 
 def _read_bits(rows, num_codebooks, bits):

@@ -102,6 +102,9 @@ class CodeEmbedding(keras.layers.Layer):
             set the attribute `teacher` after loading to go on with it.
         teacher_weight: Positive number. Weight of the mean squared distance
             to the teacher's rows. Defaults to `1.0`.
+        recode_every: Optional integer, for `"follow"`: training steps from
+            one call of `recode` by the callback `RecodeEmbeddings` to the
+            next. Defaults to `None`: as the callback says.
         seed: Optional integer. Seed of random codes.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
@@ -151,6 +154,7 @@ class CodeEmbedding(keras.layers.Layer):
         commitment=0.25,
         teacher=None,
         teacher_weight=1.0,
+        recode_every=None,
         seed=None,
         **kwargs,
     ):
@@ -163,6 +167,8 @@ class CodeEmbedding(keras.layers.Layer):
         temperature = check_positive_number("temperature", temperature)
         commitment = check_positive_number("commitment", commitment, zero=True)
         teacher_weight = check_positive_number("teacher_weight", teacher_weight)
+        if recode_every is not None:
+            recode_every = check_positive_int("recode_every", recode_every)
         if codes is not None:
             if learn_codes in ("softmax", "nearest"):
                 raise ValueError(
@@ -204,6 +210,7 @@ class CodeEmbedding(keras.layers.Layer):
         self.commitment = commitment
         self.teacher = teacher
         self.teacher_weight = teacher_weight
+        self.recode_every = recode_every
         self.seed = seed
         self.supports_masking = mask_zero
         self.autocast = False
@@ -567,6 +574,7 @@ class CodeEmbedding(keras.layers.Layer):
                 "temperature": self.temperature,
                 "commitment": self.commitment,
                 "teacher_weight": self.teacher_weight,
+                "recode_every": self.recode_every,
                 "seed": self.seed,
             }
         )

@@ -20,6 +20,8 @@ class EmbeddingSize:
         output_dim: Integer, columns of the table.
         num_codebooks: Optional integer, subcodes a row (M).
         codebook_size: Optional integer, codewords a codebook (K).
+        num_values: Integer, numbers in the codebooks and in the weights that
+            compose codewords.
         code_bytes: Integer, codes as stored: whole bytes a row.
         codebook_bytes: Integer, codebooks as stored.
         uncompressed_bytes: Integer, the table as stored, if it is no codes.
@@ -31,6 +33,7 @@ class EmbeddingSize:
     output_dim: int
     num_codebooks: int | None = None
     codebook_size: int | None = None
+    num_values: int = 0
     code_bytes: int = 0
     codebook_bytes: int = 0
     uncompressed_bytes: int = 0
@@ -66,8 +69,7 @@ class EmbeddingSize:
     @property
     def codebook_float16_bytes(self):
         """The codebooks in float16, or None without codes."""
-        codewords = self.num_vectors if self.num_codebooks else None
-        return codewords and 2 * codewords * self.output_dim
+        return 2 * self.num_values if self.num_codebooks else None
 
     @property
     def codebook_int8_bytes(self):
@@ -94,7 +96,7 @@ class EmbeddingSize:
         """The paper's size: exact codes and float32 codebooks, or None."""
         if self.num_codebooks is None:
             return None
-        return self.exact_code_bytes + 4 * self.num_vectors * self.output_dim
+        return self.exact_code_bytes + 4 * self.num_values
 
     @property
     def ratio(self):

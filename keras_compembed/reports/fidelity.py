@@ -5,7 +5,6 @@ import dataclasses
 import keras
 import numpy as np
 
-from keras_compembed.codes.code_learner import decode_codes
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
@@ -143,7 +142,8 @@ class _Rows:
         if isinstance(source, CodeEmbedding):
             codes = source.codes
             codebooks = keras.ops.convert_to_numpy(source.codebooks)
-            self._read = lambda ids: decode_codes(codes[ids], codebooks)
+            decode = source.composition.decode
+            self._read = lambda ids: decode(codes[ids], codebooks)
         else:
             all_ids = np.arange(source.input_dim, dtype="int32")
             self._read = lambda ids: keras.ops.convert_to_numpy(

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.codes.compositions import count_values
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.reports.embedding_size import EmbeddingSize
@@ -161,16 +162,18 @@ def _measure(name, layer):
     table = layer.input_dim, layer.output_dim
     itemsize = tf.as_dtype(layer.variable_dtype).size
     if isinstance(layer, CodeEmbedding):
+        # Not what learning codes takes besides: `freeze_codes` drops it.
         shape = layer.num_codebooks, layer.codebook_size
+        num_values = count_values(layer.composition)
         row = EmbeddingSize(
             name,
             *table,
             *shape,
+            num_values=num_values,
             code_bytes=layer.input_dim * bytes_per_row(*shape),
-            codebook_bytes=shape[0] * shape[1] * layer.output_dim * itemsize,
+            codebook_bytes=num_values * itemsize,
         )
-        weights = (layer.packed_codes, layer.codebooks) if layer.built else ()
-        return row, weights
+        return row, layer.weights
     # Quantized tables, and those with low-rank updates, have other weights.
     weights = layer.weights
     size = sum(_nbytes(weight) for weight in weights)

@@ -1,0 +1,88 @@
+"""A callback that lets codes follow the task."""
+
+import keras
+
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.utils.validation import check_positive_int
+
+
+class RecodeEmbeddings(keras.callbacks.Callback):
+    """Gives ids new codes now and then while a model is trained.
+
+    For `CodeEmbedding` layers with `learn_codes="follow"`, as
+    `compress_model(..., recode_every=...)` makes them. Task steps on the
+    codebooks alternate with `CodeEmbedding.recode`: each id gets the code
+    nearest its latent vector, which collects the task's gradients. Call
+    `freeze_codes` of the layers when done.
+
+    Example:
+
+    >>> layer = CodeEmbedding.from_table(
+    ...     np.random.default_rng(0).normal(size=(100, 8)),
+    ...     num_codebooks=4, learn_codes="follow", verbose=0,
+    ... )
+    >>> model = keras.Sequential([keras.Input((3,), dtype="int32"), layer])
+    >>> model.compile("sgd", "mse")
+    >>> history = model.fit(
+    ...     np.zeros((64, 3)), np.zeros((64, 3, 8)), verbose=0,
+    ...     callbacks=[RecodeEmbeddings(every=2)],
+    ... )
+    >>> layer.freeze_codes()
+
+    Args:
+        every: Optional integer. Training steps from one recoding to the next.
+            Defaults to `None`: each layer's own `recode_every`.
+        sweeps: Integer. How many times each subcode is chosen anew. Defaults
+            to `2`.
+        verbose: `0` or `1`, whether to print how many ids changed. Defaults
+            to `0`.
+
+    Raises:
+        ValueError: if an argument is out of range, or when training begins if
+            the model has no such layer or one does not say how often.
+    """
+
+    def __init__(self, every=None, sweeps=2, verbose=0):
+        super().__init__()
+        if every is not None:
+            check_positive_int("every", every)
+        self.every = every
+        self.sweeps = check_positive_int("sweeps", sweeps)
+        self.verbose = verbose
+
+    def on_train_begin(self, logs=None):
+        self._layers = [
+            layer
+            for layer in self.model._flatten_layers()
+            if isinstance(layer, CodeEmbedding)
+            and layer.learn_codes == "follow"
+        ]
+        if not self._layers:
+            raise ValueError(
+                "The model must have a CodeEmbedding with learn_codes='follow'"
+                f". Received: the model {self.model.name!r}, which has none."
+            )
+        for layer in self._layers:
+            if self.every is None and layer.recode_every is None:
+                raise ValueError(
+                    "`every` must be given for layers without `recode_every`. "
+                    f"Received: every=None and the layer {layer.name!r}."
+                )
+        self._step = self._count_steps()
+
+    def on_train_batch_end(self, batch, logs=None):
+        # Several steps at once with `steps_per_execution`.
+        before, self._step = self._step, self._count_steps()
+        for layer in self._layers:
+            every = self.every or layer.recode_every
+            if self._step // every == before // every:
+                continue
+            changed = layer.recode(self.sweeps)
+            if self.verbose:
+                print(
+                    f"\nStep {self._step}: {changed} of {layer.input_dim} ids "
+                    f"of {layer.name} have new codes."
+                )
+
+    def _count_steps(self):
+        return int(self.model.optimizer.iterations)
