@@ -11,7 +11,15 @@ if keras.backend.backend() != "tensorflow":
 
 from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
 from keras_compembed.codes.code_learner import CodeLearner
+from keras_compembed.codes.composition import Composition
+from keras_compembed.codes.concat_composition import ConcatComposition
 from keras_compembed.codes.gumbel_code_learner import GumbelCodeLearner
+from keras_compembed.codes.kd_code_learner import KDCodeLearner
+from keras_compembed.codes.linear_composition import LinearComposition
+from keras_compembed.codes.lstm_composition import LSTMComposition
+from keras_compembed.codes.random_codes import RandomCodes
+from keras_compembed.codes.sum_composition import SumComposition
+from keras_compembed.codes.temperature_schedule import TemperatureSchedule
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.interpreter import LiteRTModel
@@ -31,8 +39,16 @@ __all__ = [
     "AdditiveQuantizer",
     "CodeEmbedding",
     "CodeLearner",
+    "Composition",
+    "ConcatComposition",
     "GumbelCodeLearner",
+    "KDCodeLearner",
+    "LSTMComposition",
+    "LinearComposition",
     "LiteRTModel",
+    "RandomCodes",
+    "SumComposition",
+    "TemperatureSchedule",
     "__version__",
     "code_balance",
     "code_usage",

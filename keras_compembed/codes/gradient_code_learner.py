@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_compembed.codes.code_learner import CodeLearner
 from keras_compembed.codes.code_learner import check_code_shape
-from keras_compembed.codes.composition_refinement import folds
+from keras_compembed.codes.composition_refinement import can_refine
 from keras_compembed.codes.composition_refinement import nearest_composed
 from keras_compembed.codes.composition_refinement import refine_composed
 from keras_compembed.codes.compositions import check_composition
@@ -50,7 +50,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         validation_interval: Integer. Steps from one validation to the next.
         validation_rows: Integer. Rows in the fixed validation set, drawn like
             those of a batch.
-        refine: Boolean, or None for whether the composition folds. Whether
+        refine: Boolean, or None for True where the composition allows. Whether
             `train` ends with sweeps over codes and least squares, and
             `encode` with sweeps.
         seed: Optional integer. Makes a run repeatable on one machine.
@@ -61,7 +61,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     Raises:
         ValueError: if a size is out of range, `learning_rate` is not
             positive, the composition is unknown, or `refine` is true for one
-            that does not fold.
+            that cannot be refined.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             num_codebooks, codebook_size
         )
         composition = check_composition(composition)
-        if refine and not folds(composition):
+        if refine and not can_refine(composition):
             raise ValueError(
-                "`refine` must be False with a composition that is not linear "
-                f"in the codewords. Received: refine={refine!r}, "
+                "`refine` must be False with a composition other than 'sum', "
+                f"'concat' and 'linear'. Received: refine={refine!r}, "
                 f"composition={composition!r}."
             )
         kwargs.setdefault("dtype", "float32")
@@ -320,7 +320,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         codes = self._argmax_codes(table)
         if self._refines:
             codes = nearest_composed(
-                table, codes, self.composition, self.codebooks
+                table, self.composition, self.codebooks, codes
             )
         return codes
 
@@ -334,7 +334,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     @property
     def _refines(self):
         if self.refine is None:
-            return folds(self.composition)
+            return can_refine(self.composition)
         return self.refine
 
     def _check_rows(self, table):

@@ -73,8 +73,8 @@ class GumbelCodeLearner(GradientCodeLearner):
         validation_rows: Integer. Rows in the fixed validation set, drawn like
             those of a batch. Defaults to `1280`.
         refine: Boolean. Whether `train` ends with sweeps over the codes and
-            least squares, and `encode` with sweeps. Not in the paper, and not
-            for compositions that are not linear in the codewords. Defaults
+            least squares, and `encode` with sweeps. Not in the paper, and
+            only for compositions `"sum"`, `"concat"` and `"linear"`. Defaults
             to `False`.
         seed: Optional integer. Makes a run repeatable on one machine.
         verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
@@ -90,7 +90,7 @@ class GumbelCodeLearner(GradientCodeLearner):
     Raises:
         ValueError: if a size is out of range, `temperature` or
             `learning_rate` is not positive, the composition is unknown, or
-            `refine` is true for one that does not fold.
+            `refine` is true for one that cannot be refined.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equations

@@ -5,7 +5,7 @@ import numpy as np
 from keras_compembed.codes import coordinate_search as search
 
 
-def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3):
+def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3, seed=0):
     """Improves codes and codebooks in turn; the loss falls at each step.
 
     Args:
@@ -15,6 +15,7 @@ def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3):
         sample_weight: Optional array `(rows,)` of mean 1.
         sweeps: Integer, how many times each subcode is chosen anew. Defaults
             to `3`.
+        seed: Integer, for the order of codebooks. Defaults to `0`.
 
     Returns:
         New codes, new codebooks, and a list of losses (mean squared distance
@@ -25,7 +26,9 @@ def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3):
     for sweep in range(sweeps):
         sums = np.zeros_like(codebooks)
         loss = 0.0
-        for part, residual in _swept_chunks(table, codes, codebooks, sweep):
+        for part, residual in _swept_chunks(
+            table, codes, codebooks, seed + sweep
+        ):
             weighted = residual
             if sample_weight is not None:
                 weighted = residual * sample_weight[part, None]

@@ -6,8 +6,8 @@ import tensorflow as tf
 from keras_compembed import CodeEmbedding
 from keras_compembed import CodeLearner
 from keras_compembed import GumbelCodeLearner
+from keras_compembed.codes.gradient_code_learner import drawn_places
 from keras_compembed.codes.gumbel_code_learner import _log_softplus
-from keras_compembed.codes.gumbel_code_learner import _row_batches
 
 
 def clustered_table(rows=300, width=8, clusters=12):
@@ -76,7 +76,7 @@ def test_forward_pass_equals_equations_4_to_8(temperature):
     values = [3 * rng.normal(size=shape) for shape in shapes]
     theta, b, theta_m, b_m, codewords = values
     learner.encoder.set_weights(values[:4])
-    learner.codewords.assign(codewords)
+    learner.codewords.assign(codewords.reshape(3, 4, 5))
 
     hidden = np.tanh(rows @ theta + b)  # equation 7
     alpha = np.log1p(np.exp(hidden @ theta_m + b_m))  # equation 8
@@ -172,7 +172,8 @@ def test_train_on_a_clustered_table(trained):
 
 
 def test_validation_loss_is_that_of_the_codes(trained):
-    rows = next(_row_batches(clustered_table(), None, 100, trained._seeds[4]))
+    table = clustered_table()
+    rows = table[next(drawn_places(300, None, 100, trained._seeds[4]))]
     # The same sums in another order.
     np.testing.assert_allclose(
         min(trained.history["val_loss"]),
@@ -226,7 +227,7 @@ def test_interrupt_keeps_the_best(capsys):
     learner.optimizer.learning_rate = 1e-3
     learner.train(-table)
     assert len(learner.history["val_loss"]) == 3
-    rows = next(_row_batches(-table, None, 100, learner._seeds[4]))
+    rows = -table[next(drawn_places(300, None, 100, learner._seeds[4]))]
     assert min(learner.history["val_loss"]) == pytest.approx(
         mean_squared_distance(learner, rows), rel=1e-5
     )
@@ -353,7 +354,7 @@ def test_config_round_trip():
 def test_sample_weight_counts():
     table = np.repeat([[1.0], [-1.0], [5.0]], 20, axis=0)
     weight = np.repeat([1.0, 3.0, 0.0], 20)
-    rows = next(_row_batches(table, weight, 4000, seed=0))
+    rows = table[next(drawn_places(60, weight, 4000, seed=0))]
     values, counts = np.unique(rows, return_counts=True)
     np.testing.assert_array_equal(values, [-1.0, 1.0])
     # Binomial(4000, 3/4): standard deviation 27.
@@ -453,7 +454,7 @@ def test_codes_above_256():
 
 def test_encode_in_chunks(monkeypatch, trained):
     monkeypatch.setattr(
-        "keras_compembed.codes.gumbel_code_learner._CHUNK_LOGITS", 24 * 7
+        "keras_compembed.codes.gradient_code_learner._CHUNK_LOGITS", 24 * 7
     )
     codes = trained.encode(clustered_table())
     np.testing.assert_array_equal(codes, trained.codes)

@@ -1,0 +1,271 @@
+"""Codes by gradients straight through a tempering softmax."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.composition_refinement import can_refine
+from keras_compembed.codes.composition_refinement import codeword_of_row
+from keras_compembed.codes.composition_refinement import nearest_composed
+from keras_compembed.codes.coordinate_search import mean_row
+from keras_compembed.codes.gradient_code_learner import GradientCodeLearner
+from keras_compembed.codes.gradient_code_learner import check_rate
+from keras_compembed.codes.gradient_code_learner import serialize_rate
+from keras_compembed.codes.key_scores import pick_best
+from keras_compembed.codes.temperature_schedule import TemperatureSchedule
+from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import float_chunks
+
+LOGITS = ("encoder", "free")
+ESTIMATORS = ("straight_through", "soft")
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class KDCodeLearner(GradientCodeLearner):
+    """Learns codes straight through a tempering softmax.
+
+    Each row has `num_codebooks` vectors of logits; the largest logit picks
+    the codeword, one of each codebook, and a composition makes the row of
+    them. Backward, the gradient is that of a softmax at some temperature, as
+    if that had picked (Algorithm 1 of Chen, Min & Sun). Temperature falls
+    with the steps.
+
+    Logits come from a linear encoder of the row, which learns in a few
+    thousand steps and can encode new rows, or are free numbers of each row,
+    as published. With compositions `"sum"`, `"concat"` and `"linear"`,
+    codebooks are trained in units of the table's scale, and `train` ends with
+    sweeps over codes and least squares; `refine=False` is the published
+    procedure.
+
+    `train` does the whole job. The learner is a `keras.Model` as well:
+    `compile` it first for another optimizer, build it inside
+    `strategy.scope()` to train on several devices, or, with an encoder, call
+    `fit` on your own batches of rows.
+
+    Example:
+
+    >>> table = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> learner = KDCodeLearner(
+    ...     num_codebooks=8, codebook_size=16, composition="concat",
+    ...     iterations=20, seed=0, verbose=0
+    ... )
+    >>> learner.train(table).codes.shape
+    (1000, 8)
+    >>> learner.decode(learner.codes).shape
+    (1000, 64)
+
+    Args:
+        num_codebooks: Integer. Subcodes a row (M; the paper's D). Defaults
+            to `32`.
+        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+            Defaults to `16`.
+        composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
+            `Composition`. How codewords become a row. Defaults to
+            `"linear"`.
+        logits: `"encoder"` or `"free"`. Whether logits are a linear function
+            of the row, or numbers of their own for each row. Defaults to
+            `"encoder"`.
+        temperature: Optional positive number or `LearningRateSchedule`, which
+            is given the optimizer's step. Defaults to `None`:
+            `TemperatureSchedule()`.
+        estimator: `"straight_through"` or `"soft"`. With `"soft"`, softmax
+            weights mix codewords in training; codes are their largest all
+            the same. Defaults to `"straight_through"`.
+        learning_rate: Optional positive number or `LearningRateSchedule`, of
+            the Adam optimizer that `train` compiles with, unless `compile`
+            was called. Defaults to `None`: from `1e-2` to `1e-4` by half a
+            cosine over `iterations`.
+        batch_size: Integer. Rows a step, over all devices. Defaults to
+            `128`.
+        iterations: Integer. Steps of `train`, rounded up to whole validation
+            intervals. Defaults to `10_000`.
+        validation_interval: Integer. Steps from one validation to the next.
+            Defaults to `1000`.
+        validation_rows: Integer. Rows in the fixed validation set, drawn like
+            those of a batch. Defaults to `1280`.
+        refine: Optional boolean. Whether `train` ends with sweeps over codes
+            and fits of the codebooks, and `encode` with sweeps: coordinate
+            search and least squares for `"sum"` and `"linear"`, k-means in
+            each part for `"concat"`. Defaults to `None`: yes for those three.
+        seed: Optional integer. Makes a run repeatable on one machine.
+        verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
+        **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
+            `"float32"`, whatever the global policy.
+
+    Input shape:
+        Tensor of rows `(batch_size, columns)`; with free logits, of row
+        numbers `(batch_size,)`.
+
+    Output shape:
+        `(batch_size, columns)`: each row's reconstruction.
+
+    Raises:
+        ValueError: if a size is out of range, `temperature` or
+            `learning_rate` is not positive, `logits`, `estimator` or the
+            composition is unknown, or `refine` is true for a composition
+            that cannot be refined.
+
+    References:
+        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
+          2.3 and Algorithm 1
+        - [Bengio et al., 2013](https://arxiv.org/abs/1308.3432)
+    """
+
+    def __init__(
+        self,
+        num_codebooks=32,
+        codebook_size=16,
+        composition="linear",
+        logits="encoder",
+        temperature=None,
+        estimator="straight_through",
+        learning_rate=None,
+        batch_size=128,
+        iterations=10_000,
+        validation_interval=1000,
+        validation_rows=1280,
+        refine=None,
+        seed=None,
+        verbose=1,
+        **kwargs,
+    ):
+        super().__init__(
+            num_codebooks,
+            codebook_size,
+            composition=composition,
+            learning_rate=1.0 if learning_rate is None else learning_rate,
+            batch_size=batch_size,
+            iterations=iterations,
+            validation_interval=validation_interval,
+            validation_rows=validation_rows,
+            refine=refine,
+            seed=seed,
+            verbose=verbose,
+            **kwargs,
+        )
+        if learning_rate is None:
+            self.learning_rate = keras.optimizers.schedules.CosineDecay(
+                1e-2, self.iterations, alpha=1e-2
+            )
+        if temperature is None:
+            temperature = TemperatureSchedule()
+        self.logits_from = check_choice("logits", logits, LOGITS)
+        self.temperature = check_rate("temperature", temperature)
+        self.estimator = check_choice("estimator", estimator, ESTIMATORS)
+
+    def build_logits(self, num_rows, width):
+        size = self.num_codebooks * self.codebook_size
+        self.offset = self._constant("offset", (width,), "zeros")
+        self.scale = self._constant("scale", (), "ones")
+        if self.logits_from == "encoder":
+            shape, name = (width, size), "kernel"
+            initializer = self.seeded(keras.initializers.GlorotUniform, 1)
+            self.bias = self.add_weight(
+                shape=(size,), initializer="zeros", name="bias"
+            )
+        else:
+            if num_rows is None:
+                raise ValueError(
+                    "A learner with logits='free' must be built by `train`, "
+                    "which knows the table's rows. Received: a build for "
+                    f"rows of {width} columns."
+                )
+            shape, name = (num_rows, size), "row_logits"
+            initializer = self.seeded(
+                keras.initializers.RandomNormal, 1, stddev=0.1
+            )
+        self.kernel = self.add_weight(
+            shape=shape, initializer=initializer, name=name
+        )
+
+    def _constant(self, name, shape, initializer):
+        return self.add_weight(
+            shape=shape,
+            initializer=initializer,
+            trainable=False,
+            autocast=False,
+            name=name,
+        )
+
+    def begin(self, table, sample_weight):
+        offset = mean_row(table, sample_weight)
+        total = 0.0
+        for start, rows in float_chunks(table):
+            squares = np.square(rows - offset).mean(axis=1)
+            if sample_weight is not None:
+                squares *= sample_weight[start : start + len(rows)]
+            total += float(squares.sum(dtype="float64"))
+        scale = np.sqrt(total / len(table)) or 1.0
+        self.offset.assign(offset)
+        self.scale.assign(scale)
+        if can_refine(self.composition):
+            codeword = codeword_of_row(offset, self.composition) / scale
+            self.codewords.assign(self.codewords + codeword)
+
+    def codebooks_initializer(self):
+        return self.seeded(
+            keras.initializers.RandomNormal, 3, stddev=self.num_codebooks**-0.5
+        )
+
+    def current_codebooks(self):
+        codebooks = super().current_codebooks()
+        if can_refine(self.composition):
+            codebooks *= self.scale.value
+        return codebooks
+
+    def assign_codebooks(self, codebooks):
+        if can_refine(self.composition):
+            codebooks = codebooks / self.scale.numpy()
+        super().assign_codebooks(codebooks)
+
+    def inputs_of(self, places, rows):
+        return rows if self.logits_from == "encoder" else places
+
+    def logits(self, inputs):
+        if self.logits_from == "free":
+            logits = read_rows(self.kernel, tf.cast(inputs, tf.int64))
+        else:
+            rows = (inputs - self.offset.value) / self.scale.value
+            logits = tf.matmul(rows, self.kernel.value) + self.bias.value
+        shape = -1, self.num_codebooks, self.codebook_size
+        return tf.reshape(logits, shape)
+
+    def picks(self, logits):
+        temperature = self.current_temperature()
+        if self.estimator == "soft":
+            return tf.nn.softmax(logits / temperature)
+        return pick_best(logits, temperature)
+
+    def current_temperature(self):
+        """The temperature at the optimizer's step."""
+        if not callable(self.temperature):
+            return self.temperature
+        step = 0
+        if self.compiled and self.optimizer is not None:
+            step = self.optimizer.iterations
+        return self.temperature(step)
+
+    def encode(self, table):
+        if self.logits_from == "encoder":
+            return super().encode(table)
+        table = self._check_new_rows(table)
+        if not self._refines:
+            raise ValueError(
+                "`encode` must be called on a learner with logits='encoder', "
+                "or with `refine`: free logits are those of the rows trained "
+                f"on. Received: logits={self.logits_from!r}, "
+                f"refine={self.refine!r}."
+            )
+        return nearest_composed(table, self.composition, self.codebooks)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "logits": self.logits_from,
+                "temperature": serialize_rate(self.temperature),
+                "estimator": self.estimator,
+            }
+        )
+        return config
