@@ -32,8 +32,6 @@ class RecodeEmbeddings(keras.callbacks.Callback):
     Args:
         every: Optional integer. Training steps from one recoding to the next.
             Defaults to `None`: each layer's own `recode_every`.
-        sweeps: Integer. How many times each subcode is chosen anew. Defaults
-            to `2`.
         verbose: `0` or `1`, whether to print how many ids changed. Defaults
             to `0`.
 
@@ -42,12 +40,11 @@ class RecodeEmbeddings(keras.callbacks.Callback):
             the model has no such layer or one does not say how often.
     """
 
-    def __init__(self, every=None, sweeps=2, verbose=0):
+    def __init__(self, every=None, verbose=0):
         super().__init__()
         if every is not None:
             check_positive_int("every", every)
         self.every = every
-        self.sweeps = check_positive_int("sweeps", sweeps)
         self.verbose = verbose
 
     def on_train_begin(self, logs=None):
@@ -77,7 +74,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
             every = self.every or layer.recode_every
             if self._step // every == before // every:
                 continue
-            changed = layer.recode(self.sweeps)
+            changed = layer.recode()
             if self.verbose:
                 print(
                     f"\nStep {self._step}: {changed} of {layer.input_dim} ids "

@@ -6,34 +6,24 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
+from keras_compembed.codes.choose_learner import check_learner
+from keras_compembed.codes.choose_learner import default_learner
 from keras_compembed.codes.code_learner import check_code_shape
 from keras_compembed.codes.compositions import get_composition
-from keras_compembed.codes.compositions import is_same_composition
-from keras_compembed.codes.key_scores import mean_over_ids
 from keras_compembed.codes.lookup import unpack_rows
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
-from keras_compembed.codes.refinement import nearest_codes
-from keras_compembed.layers.learned_codes import FollowedCodes
-from keras_compembed.layers.learned_codes import QueriedCodes
-from keras_compembed.utils.validation import check_choice
+from keras_compembed.layers.code_learning_layer import CodeLearningLayer
+from keras_compembed.layers.code_learning_layer import check_learning
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
-
-LEARNING = {
-    "softmax": QueriedCodes,
-    "nearest": QueriedCodes,
-    "follow": FollowedCodes,
-}
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class CodeEmbedding(keras.layers.Layer):
+class CodeEmbedding(CodeLearningLayer):
     """Turns non-negative integers into vectors composed from codewords.
 
     Drop-in replacement of `keras.layers.Embedding`. Each id has a code of
@@ -163,12 +153,9 @@ class CodeEmbedding(keras.layers.Layer):
         num_codebooks, codebook_size = check_code_shape(
             num_codebooks, codebook_size
         )
-        check_choice("learn_codes", learn_codes, (None, *LEARNING))
-        temperature = check_positive_number("temperature", temperature)
-        commitment = check_positive_number("commitment", commitment, zero=True)
-        teacher_weight = check_positive_number("teacher_weight", teacher_weight)
-        if recode_every is not None:
-            recode_every = check_positive_int("recode_every", recode_every)
+        check_learning(
+            learn_codes, temperature, commitment, teacher_weight, recode_every
+        )
         if codes is not None:
             if learn_codes in ("softmax", "nearest"):
                 raise ValueError(
@@ -205,16 +192,17 @@ class CodeEmbedding(keras.layers.Layer):
         )
         self.codebooks_constraint = keras.constraints.get(codebooks_constraint)
         self.mask_zero = mask_zero
-        self.learn_codes = learn_codes
-        self.temperature = temperature
-        self.commitment = commitment
-        self.teacher = teacher
-        self.teacher_weight = teacher_weight
-        self.recode_every = recode_every
+        self._set_learning(
+            learn_codes,
+            temperature,
+            commitment,
+            teacher,
+            teacher_weight,
+            recode_every,
+        )
         self.seed = seed
         self.supports_masking = mask_zero
         self.autocast = False
-        self._learned = learn_codes and LEARNING[learn_codes](self)
         self._initial_codes = codes
         if codes is not None or codebooks is not None:
             self.build()
@@ -272,14 +260,14 @@ class CodeEmbedding(keras.layers.Layer):
                 "`teacher=table` to the layer to learn them during training."
             )
         if learner is None:
-            learner = _default_learner(
+            learner = default_learner(
                 composition,
                 num_codebooks,
                 codebook_size,
                 seed=seed,
                 verbose=verbose,
             )
-        _check_learner(learner, num_codebooks, codebook_size, composition)
+        check_learner(learner, num_codebooks, codebook_size, composition)
         learner.train(table, sample_weight=sample_weight)
         layer = cls(
             *table.shape,
@@ -367,46 +355,6 @@ class CodeEmbedding(keras.layers.Layer):
             unpack_rows(rows, self.num_codebooks, self.codebook_size),
         )
 
-    def _learn(self, ids):
-        """`embed` in a training step, in which codes are learned."""
-        self._learned.check_not_fixed()
-        counts = tf.ones_like(ids, "float32")
-        if self.mask_zero:
-            counts = tf.cast(tf.not_equal(ids, 0), "float32")
-        # Each id once, so that its gradients are one: optimizers of Keras
-        # take those of repeated rows apart.
-        different, places = tf.unique(ids)
-        counts = tf.math.unsorted_segment_sum(
-            counts, places, tf.size(different)
-        )
-        vectors = self._learned.embed(different, counts)
-        if self._teacher is not None:
-            rows = tf.gather(self._teacher, different)
-            distances = tf.reduce_mean(tf.square(vectors - rows), axis=1)
-            self.add_loss_of_ids(self.teacher_weight * distances, counts)
-        return tf.gather(vectors, places)
-
-    def add_loss_of_ids(self, values, counts):
-        """Adds the mean of `values`, `(ids,)`, in which each counts so often.
-
-        Args:
-            values: Float tensor `(ids,)`.
-            counts: Float tensor `(ids,)`.
-        """
-        loss = mean_over_ids(values, counts)
-        loss.replica_context = tf.distribute.get_replica_context()
-        self.add_loss(loss)
-
-    def _get_own_losses(self):
-        # Devices take turns within a step, and Keras keeps the losses of all
-        # in one list.
-        context = tf.distribute.get_replica_context()
-        return [
-            loss
-            for loss in super()._get_own_losses()
-            if getattr(loss, "replica_context", context) is context
-        ]
-
     def compute_mask(self, inputs, mask=None):
         if not self.mask_zero:
             return None
@@ -419,25 +367,6 @@ class CodeEmbedding(keras.layers.Layer):
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
         )
-
-    @property
-    def teacher(self):
-        """The table that vectors are drawn to while codes are learned."""
-        return None if self._teacher is None else self._teacher.numpy()
-
-    @teacher.setter
-    def teacher(self, table):
-        if table is not None:
-            table = check_table(table, "teacher", width=self.output_dim)
-            if len(table) != self.input_dim or self.learn_codes is None:
-                raise ValueError(
-                    "`teacher` must have `input_dim` rows, and is for a layer "
-                    "with `learn_codes`. Received: a table of shape "
-                    f"{table.shape}, input_dim={self.input_dim}, "
-                    f"learn_codes={self.learn_codes!r}."
-                )
-            table = tf.constant(table, "float32")
-        self._teacher = table
 
     @property
     def codes(self):
@@ -466,60 +395,6 @@ class CodeEmbedding(keras.layers.Layer):
         return self.composition.decode(
             self.codes, keras.ops.convert_to_numpy(self.codebooks)
         )
-
-    def freeze_codes(self):
-        """Fixes the codes learned; what only learning needs is let go.
-
-        The layer then gives each id the vector that it gave outside training
-        before. Compile the model again before training it further.
-
-        Raises:
-            ValueError: if the codes are fixed already.
-        """
-        if self._learned is None:
-            raise ValueError(
-                "`freeze_codes` must be called once, on a layer that learns "
-                f"codes. Received: the layer {self.name!r}, whose codes are "
-                "fixed."
-            )
-        self._require_built("freeze_codes")
-        self._store(self.codes)
-        self._learned.drop()
-        self._learned = self.learn_codes = self._teacher = None
-
-    def recode(self, sweeps=2):
-        """Gives each id the code nearest its latent vector.
-
-        With `learn_codes="follow"`, each id has a latent vector, at first the
-        row that its code was learned from. Training adds to it the task's
-        gradients with respect to the id's vector, and to codebooks as ever.
-
-        Args:
-            sweeps: Integer. How many times each subcode is chosen anew, the
-                others fixed. Defaults to `2`.
-
-        Returns:
-            Integer, the ids whose codes changed.
-
-        Raises:
-            ValueError: if the layer has another `learn_codes`, or its
-                composition is not linear in the codewords.
-        """
-        codebooks = self.composition.fold(
-            tf.convert_to_tensor(self.codebooks.value)
-        )
-        if self.learn_codes != "follow" or codebooks is None:
-            raise ValueError(
-                "`recode` must be called on a layer with learn_codes='follow' "
-                "and a composition that folds into a sum. Received: "
-                f"learn_codes={self.learn_codes!r}, composition="
-                f"{type(self.composition).__name__}."
-            )
-        old = self.stored_codes
-        latents = keras.ops.convert_to_numpy(self.latents)
-        new = nearest_codes(latents, old, codebooks.numpy(), sweeps)
-        self._store(new)
-        return int((old != new).any(axis=1).sum())
 
     def reset_codebooks(self):
         """Starts codebooks and composition afresh; codes stay as they are.
@@ -570,44 +445,11 @@ class CodeEmbedding(keras.layers.Layer):
                     self.codebooks_constraint
                 ),
                 "mask_zero": self.mask_zero,
-                "learn_codes": self.learn_codes,
-                "temperature": self.temperature,
-                "commitment": self.commitment,
-                "teacher_weight": self.teacher_weight,
-                "recode_every": self.recode_every,
+                **self._get_learning(),
                 "seed": self.seed,
             }
         )
         return config
-
-
-def _default_learner(composition, num_codebooks, codebook_size, **kwargs):
-    if composition in (None, "sum"):
-        return AdditiveQuantizer(num_codebooks, codebook_size, **kwargs)
-    from keras_compembed.codes.kd_code_learner import KDCodeLearner
-
-    return KDCodeLearner(
-        num_codebooks, codebook_size, composition=composition, **kwargs
-    )
-
-
-def _check_learner(learner, num_codebooks, codebook_size, composition):
-    got = (learner.num_codebooks, learner.codebook_size)
-    if got != (num_codebooks, codebook_size):
-        raise ValueError(
-            "`learner` must have the layer's `num_codebooks` and "
-            f"`codebook_size`, {(num_codebooks, codebook_size)}. "
-            f"Received: a learner with {got}."
-        )
-    if composition is not None and not is_same_composition(
-        composition, learner.composition
-    ):
-        raise ValueError(
-            "`composition` must be that of the `learner`. Received: "
-            f"composition={composition!r} and a learner with "
-            f"{learner.composition!r}. To compose its codes in another way, "
-            "pass `codes=learner.codes` to the layer itself."
-        )
 
 
 def _check_codebooks(codebooks, shape):

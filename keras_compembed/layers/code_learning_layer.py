@@ -1,0 +1,190 @@
+"""What a layer does to learn its codes while a task is trained."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.codes.composition import Composition
+from keras_compembed.codes.composition_refinement import nearest_composed
+from keras_compembed.codes.key_scores import mean_over_ids
+from keras_compembed.layers.learned_codes import FollowedCodes
+from keras_compembed.layers.learned_codes import QueriedCodes
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_table
+
+_LEARNING = {
+    "softmax": QueriedCodes,
+    "nearest": QueriedCodes,
+    "follow": FollowedCodes,
+}
+
+
+class CodeLearningLayer(keras.layers.Layer):
+    """Base of `CodeEmbedding`, where the arguments are described."""
+
+    def _set_learning(
+        self,
+        learn_codes,
+        temperature,
+        commitment,
+        teacher,
+        teacher_weight,
+        recode_every,
+    ):
+        if (
+            learn_codes == "follow"
+            and type(self.composition).fold is Composition.fold
+        ):
+            raise ValueError(
+                "`composition` must be linear in the codewords with "
+                "learn_codes='follow', so that the code nearest a vector can "
+                f"be found. Received: {type(self.composition).__name__}."
+            )
+        self.learn_codes = learn_codes
+        self.temperature = temperature
+        self.commitment = commitment
+        self.teacher = teacher
+        self.teacher_weight = teacher_weight
+        self.recode_every = recode_every
+        self._learned = learn_codes and _LEARNING[learn_codes](self)
+
+    def _learn(self, ids):
+        """`embed` in a training step, in which codes are learned."""
+        self._learned.check_not_fixed()
+        counts = tf.ones_like(ids, "float32")
+        if self.mask_zero:
+            counts = tf.cast(tf.not_equal(ids, 0), "float32")
+        # Each id once, so that its gradients are one: optimizers of Keras
+        # take those of repeated rows apart.
+        different, places = tf.unique(ids)
+        counts = tf.math.unsorted_segment_sum(
+            counts, places, tf.size(different)
+        )
+        vectors = self._learned.embed(different, counts)
+        if self._teacher is not None:
+            rows = tf.gather(self._teacher, different)
+            distances = tf.reduce_mean(tf.square(vectors - rows), axis=1)
+            self.add_loss_of_ids(self.teacher_weight * distances, counts)
+        return tf.gather(vectors, places)
+
+    def add_loss_of_ids(self, values, counts):
+        """Adds the mean of `values`, `(ids,)`, in which each counts so often.
+
+        Args:
+            values: Float tensor `(ids,)`.
+            counts: Float tensor `(ids,)`.
+        """
+        loss = mean_over_ids(values, counts)
+        loss.replica_context = tf.distribute.get_replica_context()
+        self.add_loss(loss)
+
+    def _get_own_losses(self):
+        # Devices take turns within a step, and Keras keeps the losses of all
+        # in one list.
+        context = tf.distribute.get_replica_context()
+        return [
+            loss
+            for loss in super()._get_own_losses()
+            if getattr(loss, "replica_context", context) is context
+        ]
+
+    @property
+    def teacher(self):
+        """The table that vectors are drawn to while codes are learned."""
+        return None if self._teacher is None else self._teacher.numpy()
+
+    @teacher.setter
+    def teacher(self, table):
+        if table is not None:
+            table = check_table(table, "teacher", width=self.output_dim)
+            if len(table) != self.input_dim or self.learn_codes is None:
+                raise ValueError(
+                    "`teacher` must have `input_dim` rows, and is for a layer "
+                    "with `learn_codes`. Received: a table of shape "
+                    f"{table.shape}, input_dim={self.input_dim}, "
+                    f"learn_codes={self.learn_codes!r}."
+                )
+            table = tf.constant(table, "float32")
+        self._teacher = table
+
+    def freeze_codes(self):
+        """Fixes the codes learned; what only learning needs is let go.
+
+        The layer then gives each id the vector that it gave outside training
+        before. Compile the model again before training it further.
+
+        Raises:
+            ValueError: if the codes are fixed already.
+        """
+        if self._learned is None:
+            raise ValueError(
+                "`freeze_codes` must be called once, on a layer that learns "
+                f"codes. Received: the layer {self.name!r}, whose codes are "
+                "fixed."
+            )
+        self._require_built("freeze_codes")
+        self._store(self.codes)
+        self._learned.drop()
+        self._learned = self.learn_codes = self.recode_every = None
+        self._teacher = None
+
+    def recode(self):
+        """Gives each id the code nearest its latent vector.
+
+        With `learn_codes="follow"`, each id has a latent vector, at first the
+        row that its code was learned from. Training adds to it the task's
+        gradients with respect to the id's vector, and to codebooks as ever.
+
+        Returns:
+            Integer, the ids whose codes changed.
+
+        Raises:
+            ValueError: if the layer has another `learn_codes`.
+        """
+        if self.learn_codes != "follow":
+            raise ValueError(
+                "`recode` must be called on a layer with learn_codes='follow'."
+                f" Received: the layer {self.name!r} with "
+                f"learn_codes={self.learn_codes!r}."
+            )
+        self._require_built("recode")
+        old = self.stored_codes
+        new = nearest_composed(
+            keras.ops.convert_to_numpy(self.latents),
+            self.composition,
+            keras.ops.convert_to_numpy(self.codebooks),
+            old,
+        )
+        self._store(new)
+        return int((old != new).any(axis=1).sum())
+
+    def _get_learning(self):
+        return {
+            name: getattr(self, name)
+            for name in (
+                "learn_codes",
+                "temperature",
+                "commitment",
+                "teacher_weight",
+                "recode_every",
+            )
+        }
+
+
+def check_learning(
+    learn_codes, temperature, commitment, teacher_weight, recode_every
+):
+    """Raises if an argument of learning is out of range."""
+    check_choice("learn_codes", learn_codes, (None, *_LEARNING))
+    check_positive_number("temperature", temperature)
+    check_positive_number("commitment", commitment, zero=True)
+    check_positive_number("teacher_weight", teacher_weight)
+    if recode_every is None:
+        return
+    check_positive_int("recode_every", recode_every)
+    if learn_codes != "follow":
+        raise ValueError(
+            "`recode_every` must be None unless learn_codes='follow'. "
+            f"Received: recode_every={recode_every}, {learn_codes=}."
+        )
