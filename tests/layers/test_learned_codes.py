@@ -1,0 +1,533 @@
+"""Codes learned while a task is trained."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from layer_checks import check_layer
+
+import keras_compembed as kc
+from keras_compembed.codes import key_scores
+from keras_compembed.codes.packing import unpack_codes
+
+ROWS, WIDTH, M, K = 40, 7, 4, 8
+IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
+MODES = [
+    {"learn_codes": "softmax"},
+    {"learn_codes": "softmax", "composition": "concat"},
+    {"learn_codes": "nearest"},
+    {"learn_codes": "nearest", "composition": "concat"},
+    {"learn_codes": "softmax", "composition": "lstm"},
+    {"learn_codes": "follow"},
+    {"learn_codes": "follow", "composition": "concat"},
+]
+
+
+def mode_name(mode):
+    return "-".join(mode.values())
+
+
+def make_layer(seed=0, **kwargs):
+    keras.utils.set_random_seed(seed)
+    return kc.CodeEmbedding(ROWS, WIDTH, M, K, seed=seed, **kwargs)
+
+
+def make_model(**kwargs):
+    layer = make_layer(**kwargs)
+    return keras.Sequential(
+        [
+            keras.Input((6,), dtype="int32"),
+            layer,
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(
+                3, kernel_initializer=keras.initializers.GlorotUniform(0)
+            ),
+        ]
+    )
+
+
+def compile_model(model, optimizer=None):
+    model.compile(
+        optimizer or keras.optimizers.Adam(0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    return model
+
+
+def task(size=48):
+    """Texts whose class is that of most of their ids."""
+    rng = np.random.default_rng(1)
+    labels = rng.integers(3, size=size)
+    own = labels[:, None] + 3 * rng.integers(13, size=(size, 6))
+    ids = np.where(rng.random((size, 6)) < 0.7, own, rng.integers(39))
+    return ids.astype("int32"), labels
+
+
+def softmax(x):
+    exp = np.exp(x - x.max(axis=-1, keepdims=True))
+    return exp / exp.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=mode_name)
+def test_layer_checks(mode, tmp_path):
+    trainable = {"softmax": 3, "nearest": 3, "follow": 2}[mode["learn_codes"]]
+    if mode == MODES[3]:
+        trainable -= 1  # Codewords are the keys.
+    if mode.get("composition") == "lstm":
+        trainable += 3
+    check_layer(
+        kc.CodeEmbedding,
+        {
+            "input_dim": 30,
+            "output_dim": WIDTH,
+            "num_codebooks": M,
+            "codebook_size": K,
+            "seed": 1,
+            **mode,
+        },
+        IDS,
+        expected_output_shape=(2, 3, WIDTH),
+        expected_trainable_weights=trainable,
+        expected_non_trainable_weights=2 + (mode["learn_codes"] != "follow"),
+        tmp_path=tmp_path,
+        statistics=("score_sums",),
+    )
+
+
+def reference_scores(queries, keys, mode):
+    """Scores of the parts of queries, one by one."""
+    parts = np.array_split(queries, M, axis=1)
+    keys = np.array_split(keys, M, axis=1)
+    scores = np.empty((len(queries), M, K))
+    for m in range(M):
+        for k in range(K):
+            if mode == "nearest":
+                score = -np.square(parts[m] - keys[m][k]).sum(axis=1)
+            else:
+                score = parts[m] @ keys[m][k]
+            scores[:, m, k] = score
+    return scores
+
+
+@pytest.mark.parametrize("mode", ["softmax", "nearest"])
+def test_training_step_equals_the_reference(mode):
+    layer = make_layer(learn_codes=mode, temperature=0.7, mask_zero=True)
+    layer.build()
+    rng = np.random.default_rng(0)
+    queries, keys = rng.normal(size=(ROWS, WIDTH)), rng.normal(size=(K, WIDTH))
+    codebooks = rng.normal(size=(M, K, WIDTH))
+    layer.queries.assign(queries)
+    layer.keys.assign(keys)
+    layer.codebooks.assign(codebooks)
+    ids = np.array([5, 0, 7, 5, 9, 11, 0, 7, 5])
+    upstream = rng.normal(size=(len(ids), WIDTH))
+    with tf.GradientTape() as tape:
+        vectors = layer(ids, training=True)
+        loss = tf.reduce_sum(vectors * upstream)
+    sources = [layer.queries.value, layer.keys.value, layer.codebooks.value]
+    gradients = [
+        tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, sources)
+    ]
+
+    # Ids count as often as they come; padding does not.
+    scores = reference_scores(queries, keys, mode)
+    counted = scores[ids[ids != 0]]
+    normalized = scores - counted.mean(axis=0)
+    normalized /= np.sqrt(counted.var(axis=0) + 1e-9)
+    codes = normalized[ids].argmax(axis=2)
+    expected = sum(codebooks[m, codes[:, m]] for m in range(M))
+    np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-4)
+
+    codebook_gradient = np.zeros_like(codebooks)
+    for row, code in zip(upstream, codes, strict=True):
+        codebook_gradient[np.arange(M), code] += row
+    np.testing.assert_allclose(gradients[2], codebook_gradient, atol=1e-4)
+
+    # Through the softmax, as if it had picked: checked by differences of
+    # sum(softmax * pull), in float64.
+    pull = np.einsum("nd,mkd->nmk", upstream, codebooks)
+
+    def surrogate(queries, keys):
+        scores = reference_scores(queries, keys, mode)
+        counted = scores[ids[ids != 0]]
+        scores = scores - counted.mean(axis=0)
+        scores /= np.sqrt(counted.var(axis=0) + 1e-9)
+        return np.sum(softmax(scores[ids] / 0.7) * pull)
+
+    step = 1e-6
+    for place, value in ((0, queries), (1, keys)):
+        for row, column in ((5, 0), (5, 6), (7, 3), (0, 2)):
+            moved = [queries.copy(), keys.copy()]
+            row = row % len(value)
+            moved[place][row, column] += step
+            up = surrogate(*moved)
+            moved[place][row, column] -= 2 * step
+            slope = (up - surrogate(*moved)) / (2 * step)
+            np.testing.assert_allclose(
+                gradients[place][row, column], slope, rtol=1e-3, atol=1e-3
+            )
+    untouched = np.setdiff1d(np.arange(ROWS), ids)
+    assert not gradients[0][untouched].any()
+
+
+def test_nearest_side_by_side_goes_straight_through():
+    layer = make_layer(
+        learn_codes="nearest", composition="concat", commitment=0.5
+    )
+    layer.build()
+    rng = np.random.default_rng(0)
+    queries, keys = rng.normal(size=(ROWS, WIDTH)), rng.normal(size=(K, WIDTH))
+    layer.queries.assign(queries)
+    layer.codebooks.assign(keys)
+    ids = np.array([5, 7, 5, 9])
+    upstream = rng.normal(size=(4, WIDTH))
+    with tf.GradientTape() as tape:
+        vectors = layer(ids, training=True)
+        loss = tf.reduce_sum(vectors * upstream) + sum(layer.losses)
+    sources = [layer.queries.value, layer.codebooks.value]
+    for_queries, for_keys = (
+        tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, sources)
+    )
+    scores = reference_scores(queries, keys, "nearest")[ids]
+    scores = (scores - scores.mean(axis=0)) / scores.std(axis=0)
+    codes = scores.argmax(axis=2)
+    part_of = np.repeat(np.arange(M), [2, 2, 2, 1])
+    chosen = keys[codes[:, part_of], np.arange(WIDTH)]
+    np.testing.assert_allclose(vectors, chosen, atol=1e-5)
+
+    apart = queries[ids] - chosen
+    np.testing.assert_allclose(
+        layer.losses[0], 1.5 * np.mean(apart**2), rtol=1e-4
+    )
+    commit = 0.5 * 2 * apart / (4 * WIDTH)
+    expected = np.zeros_like(queries)
+    np.add.at(expected, ids, upstream + commit)
+    np.testing.assert_allclose(for_queries, expected, atol=1e-5)
+    expected = np.zeros_like(keys)
+    columns = np.broadcast_to(np.arange(WIDTH), chosen.shape)
+    follow = upstream - 2 * apart / (4 * WIDTH)
+    np.add.at(expected, (codes[:, part_of], columns), follow)
+    np.testing.assert_allclose(for_keys, expected, atol=1e-5)
+
+
+def test_statistics_outside_training():
+    rng = np.random.default_rng(0)
+    kept = tf.Variable(tf.zeros((3, M, K)))
+    batches = [rng.normal(2, 3, size=(n, M, K)) for n in (30, 50)]
+    for batch in batches:
+        sums = key_scores.score_sums(
+            tf.constant(batch, "float32"), tf.ones(len(batch))
+        )
+        key_scores.keep_sums(kept, sums)
+    weights = np.concatenate([np.full(30, 0.99), np.ones(50)])
+    both = np.concatenate(batches)
+    mean = np.average(both, axis=0, weights=weights)
+    variance = np.average((both - mean) ** 2, axis=0, weights=weights)
+    np.testing.assert_allclose(
+        key_scores.normalize_scores(tf.constant(both, "float32"), kept),
+        (both - mean) / np.sqrt(variance),
+        rtol=1e-3,
+        atol=1e-3,
+    )
+
+
+@pytest.mark.parametrize("mode", MODES[:5], ids=mode_name)
+def test_codes_learn_a_task(mode):
+    ids, labels = task(size=400)
+    model = compile_model(make_model(**mode), keras.optimizers.Adam(0.02))
+    before = model.layers[0].codes
+    losses = model.fit(ids, labels, epochs=30, verbose=0).history["loss"]
+    assert (model.layers[0].codes != before).mean() > 0.1
+    accuracy = np.mean(model.predict(ids, verbose=0).argmax(axis=1) == labels)
+    assert losses[-1] < 0.5 * losses[0]
+    assert accuracy > 0.9
+
+
+@pytest.mark.parametrize("mode", MODES, ids=mode_name)
+def test_freeze_codes(mode, tmp_path):
+    ids, labels = task()
+    model = compile_model(make_model(**mode))
+    layer = model.layers[0]
+    model.fit(ids, labels, verbose=0)
+    codes, embeddings = layer.codes, layer.embeddings
+    vectors = layer(np.arange(ROWS)).numpy()
+    predictions = model.predict(ids, verbose=0)
+
+    layer.freeze_codes()
+    assert layer.learn_codes is None
+    names = [weight.name for weight in layer.weights]
+    own = [weight.name for weight in layer.composition.weights]
+    assert names == ["codebooks", "packed_codes", *own] or sorted(
+        names
+    ) == sorted(["codebooks", "packed_codes", *own])
+    np.testing.assert_array_equal(
+        unpack_codes(layer.packed_codes.numpy(), M, K), codes
+    )
+    np.testing.assert_array_equal(layer.embeddings, embeddings)
+    np.testing.assert_array_equal(layer(np.arange(ROWS)), vectors)
+    np.testing.assert_array_equal(
+        layer(np.arange(ROWS), training=True), vectors
+    )
+    np.testing.assert_array_equal(model.predict(ids, verbose=0), predictions)
+
+    # What was traced before still has the queries.
+    with pytest.raises(tf.errors.InvalidArgumentError, match="call `compile`"):
+        model.fit(ids, labels, verbose=0)
+    compile_model(model)
+    model.fit(ids, labels, verbose=0)
+    np.testing.assert_array_equal(layer.codes, codes)
+    assert not np.array_equal(layer.embeddings, embeddings)
+
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        again.predict(ids, verbose=0), model.predict(ids, verbose=0)
+    )
+    with pytest.raises(ValueError, match="`freeze_codes` must be called once"):
+        layer.freeze_codes()
+
+
+def test_training_goes_on_after_loading(tmp_path):
+    ids, labels = task()
+    model = compile_model(make_model(learn_codes="softmax"))
+    model.fit(ids, labels, verbose=0, shuffle=False)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for one in (model, again):
+        one.fit(ids, labels, verbose=0, shuffle=False)
+    for weight, same in zip(model.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), same.numpy())
+
+
+@pytest.mark.parametrize("mode", MODES[:1] + MODES[3:4], ids=mode_name)
+def test_teacher_draws_vectors(mode):
+    # Rows that codes can tell: each is one of three.
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(3, WIDTH))[np.arange(ROWS) % 3]
+    ids = np.tile(np.arange(ROWS), 20)[:, None]
+    apart = []
+    for teacher in (None, table):
+        layer = make_layer(teacher=teacher, teacher_weight=3.0, **mode)
+        model = keras.Sequential([keras.Input((1,), dtype="int32"), layer])
+        model.compile(
+            keras.optimizers.Adam(0.02),
+            lambda y_true, y_pred: 0.0 * keras.ops.mean(y_pred, axis=(1, 2)),
+        )
+        model.fit(ids, ids, epochs=10, verbose=0)
+        apart.append(np.mean((layer.embeddings - table) ** 2))
+    assert apart[1] < 0.2 * apart[0]
+
+    layer(np.array([4, 4, 5]), training=True)
+    vectors = layer(np.array([4, 4, 5]), training=True)
+    expected = 3 * np.mean((vectors - table[[4, 4, 5]]) ** 2)
+    np.testing.assert_allclose(layer.losses[-1], expected, rtol=1e-4)
+    np.testing.assert_allclose(layer.teacher, table, rtol=1e-6)
+    layer.freeze_codes()
+    assert layer.teacher is None
+
+
+def test_a_step_touches_its_own_rows():
+    # 3 ids of a million: nothing in forward and backward pass has a million
+    # rows but what is stored.
+    layer = kc.CodeEmbedding(
+        1_000_000, 16, 8, 16, learn_codes="softmax", composition="concat"
+    )
+    layer.build()
+
+    @tf.function
+    def step(ids):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(ids, training=True))
+        return tape.gradient(loss, layer.queries.value)
+
+    function = step.get_concrete_function(tf.TensorSpec((3,), "int32"))
+    gradient = function(tf.constant([7, 9, 7]))
+    assert isinstance(gradient, tf.IndexedSlices)
+    np.testing.assert_array_equal(np.sort(gradient.indices), [7, 9])
+    sizes = {
+        tensor.shape.num_elements() or 0
+        for op in function.graph.get_operations()
+        for tensor in op.outputs
+        if tensor.dtype != tf.resource and op.type != "ReadVariableOp"
+    }
+    assert max(sizes) <= 3 * 8 * 16
+
+
+def test_recode():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(ROWS, WIDTH)).astype("float32")
+    for composition in ("sum", "concat", "linear"):
+        layer = kc.CodeEmbedding.from_table(
+            table,
+            M,
+            K,
+            composition=composition,
+            learn_codes="follow",
+            learner=None,
+            seed=0,
+            verbose=0,
+        )
+        np.testing.assert_array_equal(layer.latents, table)
+        vectors = layer(np.arange(ROWS)).numpy()
+        np.testing.assert_array_equal(
+            layer(np.arange(ROWS), training=True), vectors
+        )
+        # A row that becomes another's gets a code as good for it.
+        layer.latents.assign(table[::-1])
+        before = np.square(layer.embeddings - table[::-1]).sum()
+        assert 0 < layer.recode() <= ROWS
+        after = np.square(layer.embeddings - table[::-1]).sum()
+        assert after < 0.5 * before
+        layer.freeze_codes()
+        assert "latents" not in [weight.name for weight in layer.weights]
+
+
+def test_latents_get_the_gradients_of_vectors():
+    layer = make_layer(learn_codes="follow")
+    ids = np.array([4, 9, 4])
+    upstream = np.random.default_rng(0).normal(size=(3, WIDTH))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(ids, training=True) * upstream)
+    gradient = tape.gradient(loss, layer.latents.value)
+    expected = np.zeros((ROWS, WIDTH))
+    np.add.at(expected, ids, upstream)
+    np.testing.assert_allclose(
+        tf.convert_to_tensor(gradient), expected, atol=1e-6
+    )
+
+
+def test_reset_codebooks():
+    for composition in ("sum", "lstm"):
+        layer = make_layer(composition=composition)
+        layer.build()
+        codes = layer.codes
+        for weight in layer.trainable_weights:
+            weight.assign(weight + 1000)
+        layer.reset_codebooks()
+        for weight in layer.trainable_weights:
+            assert np.abs(weight.numpy()).max() < 10
+        np.testing.assert_array_equal(layer.codes, codes)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=mode_name)
+def test_export_before_freezing(mode, tmp_path):
+    ids, labels = task()
+    model = compile_model(make_model(**mode))
+    model.fit(ids, labels, verbose=0)
+    export = kc.export_litert(model, tmp_path / "learning.tflite", verbose=0)
+    model.layers[0].freeze_codes()
+    frozen = kc.export_litert(model, tmp_path / "frozen.tflite", verbose=0)
+    assert export.file_bytes == frozen.file_bytes
+    outputs = [
+        kc.LiteRTModel(tmp_path / name)(ids)
+        for name in ("learning.tflite", "frozen.tflite")
+    ]
+    np.testing.assert_array_equal(*outputs)
+
+
+def fit_model(scope, optimizer, **kwargs):
+    with scope:
+        model = compile_model(
+            make_model(**kwargs), keras.optimizers.get(optimizer)
+        )
+    ids, labels = task()
+    history = model.fit(
+        ids, labels, batch_size=16, epochs=2, shuffle=False, verbose=0
+    )
+    return model, history.history["loss"]
+
+
+@pytest.mark.parametrize("name, rate", [("SGD", 0.5), ("Adam", 0.01)])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {**MODES[0], "mask_zero": True},
+        {**MODES[3], "teacher": np.ones((ROWS, WIDTH))},
+        MODES[5],
+    ],
+    ids=lambda mode: mode["learn_codes"],
+)
+def test_two_devices_learn_what_one_learns(strategy, mode, name, rate):
+    optimizer = {"class_name": name, "config": {"learning_rate": rate}}
+    one, one_loss = fit_model(contextlib.nullcontext(), optimizer, **mode)
+    two, two_loss = fit_model(strategy.scope(), optimizer, **mode)
+    np.testing.assert_allclose(one_loss, two_loss, rtol=1e-4)
+    for weight, same in zip(one.weights, two.weights, strict=True):
+        # Sums in another order; Adam divides by gradients as small as they
+        # are off.
+        np.testing.assert_allclose(
+            weight.numpy(), same.numpy(), atol=1e-3, err_msg=weight.path
+        )
+    layer = two.layers[0]
+    np.testing.assert_array_equal(one.layers[0].codes, layer.codes)
+    vectors = layer(np.arange(ROWS)).numpy()
+    layer.freeze_codes()
+    np.testing.assert_array_equal(layer(np.arange(ROWS)), vectors)
+
+
+def test_a_batch_of_padding():
+    layer = make_layer(learn_codes="softmax", mask_zero=True)
+    with tf.GradientTape() as tape:
+        vectors = layer(np.zeros((2, 3), "int32"), training=True)
+    gradients = tape.gradient(vectors, layer.trainable_variables)
+    for gradient in [vectors, *gradients]:
+        assert np.isfinite(tf.convert_to_tensor(gradient)).all()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"learn_codes": "kmeans"}, "`learn_codes` must be one of None, 'soft"),
+        ({"temperature": 0}, "`temperature` must be a positive number"),
+        ({"commitment": -1.0}, "`commitment` must be a number of at least 0"),
+        ({"teacher_weight": 0.0}, "`teacher_weight` must be a positive"),
+        ({"recode_every": 0}, "`recode_every` must be a positive integer"),
+        ({"recode_every": 5}, "`recode_every` must be None unless"),
+        ({"teacher": np.ones((ROWS, WIDTH))}, "with `learn_codes`. Received"),
+        (
+            {"learn_codes": "softmax", "teacher": np.ones((3, WIDTH))},
+            "`teacher` must have `input_dim` rows",
+        ),
+        (
+            {"learn_codes": "softmax", "teacher": np.ones((ROWS, 2))},
+            "`teacher` must have 7 columns",
+        ),
+        (
+            {"learn_codes": "nearest", "codes": np.zeros((ROWS, M), int)},
+            "`codes` must not be given with `learn_codes`",
+        ),
+        (
+            {"learn_codes": "follow", "composition": "lstm"},
+            "`composition` must be linear in the codewords",
+        ),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kc.CodeEmbedding(ROWS, WIDTH, M, K, **arguments)
+
+
+def test_bad_calls():
+    layer = make_layer()
+    with pytest.raises(ValueError, match="`recode` must be called on a layer"):
+        layer.recode()
+    with pytest.raises(ValueError, match="whose codes are fixed"):
+        layer.freeze_codes()
+    with pytest.raises(AttributeError, match="You must build the layer"):
+        layer.reset_codebooks()
+    with pytest.raises(AttributeError, match="You must build the layer"):
+        make_layer(learn_codes="softmax").freeze_codes()
+    with pytest.raises(ValueError, match="`learn_codes` must be None or 'fol"):
+        kc.CodeEmbedding.from_table(
+            np.ones((4, 4)), 2, 4, learn_codes="softmax"
+        )
+    with pytest.raises(ValueError, match="`composition` must be that of the"):
+        kc.CodeEmbedding.from_table(
+            np.ones((4, 4)),
+            2,
+            4,
+            composition="lstm",
+            learner=kc.AdditiveQuantizer(2, 4, verbose=0),
+        )
