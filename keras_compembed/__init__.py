@@ -24,6 +24,7 @@ from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
 from keras_compembed.reports.code_statistics import codes_of_words
@@ -47,6 +48,7 @@ __all__ = [
     "LinearComposition",
     "LiteRTModel",
     "RandomCodes",
+    "SparseRowOptimizer",
     "SumComposition",
     "TemperatureSchedule",
     "__version__",

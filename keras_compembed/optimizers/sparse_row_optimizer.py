@@ -1,0 +1,284 @@
+"""Optimizer whose steps touch only the rows of tables that have gradients."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.optimizers.variable_rows import VariableRows
+
+# Each takes norms or means over the whole of a variable.
+_NOT_ELEMENTWISE = ("Adafactor", "Lamb", "Muon")
+_UNSUPPORTED = ("gradient_accumulation_steps", "use_ema", "loss_scale_factor")
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class SparseRowOptimizer(keras.optimizers.Optimizer):
+    """Lets any optimizer update only the rows that a step has looked up.
+
+    A look-up in a table has a sparse gradient: rows, and their numbers. SGD
+    and Adagrad aside, Keras's optimizers turn to the whole table and to their
+    slots for it all the same, in each step. With this wrapper they see the
+    rows of the batch, from table and slots alike, as if there were no others.
+    A step's time and memory then do not grow with the rows of a table.
+
+    Rows that occur several times in a batch, or on several devices, are one,
+    with the sum of the gradients; Keras alone takes them one by one. Variables
+    with dense gradients are updated as `inner` does.
+
+    It is the algorithm known as lazy Adam, for all optimizers that treat each
+    element by itself: `SGD`, `Adam`, `AdamW`, `Nadam`, `Adamax`, `Adagrad`,
+    `Adadelta`, `RMSprop`, `Lion`, `Ftrl`. **It differs from `inner`** for rows
+    that some steps do not look up, which these steps leave as they are:
+
+    - Moments do not decay, and a row does not move on by its momentum. A
+      row's slots hold averages over the steps that looked it up.
+    - Weight decay is applied to the rows looked up. A rare row decays less.
+    - Bias corrections and learning-rate schedules follow `iterations`, the
+      steps of training, not those of a row. The first step of a row at
+      iteration t takes moments of one gradient for moments of t. With Adam's
+      defaults and large t, it is `learning_rate` times 0.1 / sqrt(0.001),
+      about 3.2.
+
+    Where every step looks up all rows it is equal to `inner` with a dense
+    gradient.
+
+    Gradients are clipped by the settings of `inner`, each row once, on each
+    device before devices add theirs up. Norms are those of the dense gradient.
+
+    Constraints of a variable are applied to the whole of it, as in Keras, and
+    so cost a pass over it. In `mixed_float16`, put `LossScaleOptimizer`
+    around this optimizer, as `compile` does by itself: it looks for infinity
+    through a tensor of booleans of the table's size. `mixed_bfloat16` does
+    without. `compile(jit_compile=True)` is not supported.
+
+    Example:
+
+    >>> layer = keras_compembed.CodeEmbedding(
+    ...     1_000_000, 64, learn_codes="softmax", composition="concat"
+    ... )
+    >>> model = keras.Sequential([layer, pooling, keras.layers.Dense(2)])
+    >>> model.compile(keras_compembed.SparseRowOptimizer("adam"), loss)
+
+    Args:
+        inner: Keras optimizer, its name, or its config. Its updates must be
+            elementwise. One of your own keeps slots in lists, with an entry
+            for each variable, as Keras's do.
+        name: Optional string.
+
+    Raises:
+        ValueError: if `inner` is not an optimizer, or one whose updates are
+            not elementwise, or wraps others, or if it has one of
+            `gradient_accumulation_steps`, `use_ema` and `loss_scale_factor`,
+            for which a step has to touch all rows.
+    """
+
+    def __init__(self, inner, name=None):
+        inner = _check_inner(inner)
+        super().__init__(learning_rate=0.0, name=name)
+        self.inner = inner
+        # One counter, which `apply` advances.
+        self._iterations = inner.iterations
+
+    def build(self, variables):
+        if self.built:
+            return
+        self.inner.build(variables)
+        super().build(variables)
+
+    @property
+    def variables(self):
+        return self.inner.variables
+
+    @property
+    def learning_rate(self):
+        return self.inner.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate):
+        self.inner.learning_rate = learning_rate
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        self.inner.exclude_from_weight_decay(var_list, var_names)
+
+    # Private methods of Keras from here on: none that is public comes between
+    # clipping and weight decay, which would make gradients dense or read
+    # whole tables, and `update_step`.
+    def _backend_apply_gradients(self, grads, trainable_variables):
+        grads = self._clip(grads, trainable_variables)
+        self.inner._apply_weight_decay(
+            [
+                variable
+                for gradient, variable in zip(
+                    grads, trainable_variables, strict=True
+                )
+                if not isinstance(gradient, tf.IndexedSlices)
+            ]
+        )
+        stepper = _shallow_copy(self.inner, update_step=self.update_step)
+        stepper._backend_update_step(
+            grads, trainable_variables, self.learning_rate
+        )
+
+    def _clip(self, grads, variables):
+        inner = self.inner
+        if not (inner.clipnorm or inner.clipvalue or inner.global_clipnorm):
+            return grads
+        grads = [
+            _merge(gradient, variable)
+            for gradient, variable in zip(grads, variables, strict=True)
+        ]
+        values = inner._clip_gradients(
+            [getattr(gradient, "values", gradient) for gradient in grads]
+        )
+        return [
+            _with_values(gradient, clipped)
+            for gradient, clipped in zip(grads, values, strict=True)
+        ]
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Update step given gradient and the associated model variable."""
+        if not isinstance(gradient, tf.IndexedSlices):
+            self.inner.update_step(gradient, variable, learning_rate)
+            return
+        gradient = _merge(gradient, variable)
+        rows = VariableRows(variable, gradient.indices)
+        slots = {
+            name: VariableRows(slot, gradient.indices)
+            for name, slot in self._slots(variable).items()
+        }
+        if self.inner.weight_decay and self.inner._use_weight_decay(variable):
+            decay = tf.cast(self.inner.weight_decay, rows.dtype)
+            rows.assign_sub(rows * decay * tf.cast(learning_rate, rows.dtype))
+        index = self.inner._get_variable_index(variable)
+        lists = {
+            name: _replaced(getattr(self.inner, name), index, slot)
+            for name, slot in slots.items()
+        }
+        inner = _shallow_copy(
+            self.inner, _get_variable_index=lambda _: index, **lists
+        )
+        inner.update_step(gradient.values, rows, learning_rate)
+        for part in (rows, *slots.values()):
+            part.write()
+
+    def _slots(self, variable):
+        """Slots of a variable, by the attributes that list them."""
+        index = self.inner._get_variable_index(variable)
+        number = len(self.inner._trainable_variables)
+        slots = {}
+        for name, values in vars(self.inner).items():
+            if name in ("_variables", "_trainable_variables"):
+                continue
+            if not isinstance(values, list) or len(values) != number:
+                continue
+            slot = values[index]
+            if not isinstance(slot, keras.Variable):
+                continue
+            if slot.shape != variable.shape:
+                raise ValueError(
+                    "`inner` must keep slots of the shape of their variable, "
+                    "to update some rows of it. Received: "
+                    f"inner={type(self.inner).__name__}, which keeps a slot "
+                    f"of shape {tuple(slot.shape)} for {variable.name}, of "
+                    f"shape {tuple(variable.shape)}."
+                )
+            slots[name] = slot
+        return slots
+
+    # Keras saves `inner`, and all variables are its own.
+    def save_own_variables(self, store):
+        pass
+
+    def load_own_variables(self, store):
+        pass
+
+    def get_config(self):
+        return {
+            "inner": keras.optimizers.serialize(self.inner),
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        config["inner"] = keras.optimizers.deserialize(
+            config["inner"], custom_objects=custom_objects
+        )
+        return cls(**config)
+
+
+def _check_inner(inner):
+    if not isinstance(inner, (str, dict, keras.optimizers.Optimizer)):
+        raise ValueError(
+            "`inner` must be a Keras optimizer, its name or its config. "
+            f"Received: inner={inner!r} (of type {type(inner).__name__})."
+        )
+    inner = keras.optimizers.get(inner)
+    name = type(inner).__name__
+    if _is_any(inner, ("LossScaleOptimizer",)):
+        raise ValueError(
+            "`inner` must not be a `LossScaleOptimizer`. Received: "
+            f"inner={name}. Put that one around this: "
+            "`LossScaleOptimizer(SparseRowOptimizer(optimizer))`."
+        )
+    if isinstance(inner, SparseRowOptimizer) or _is_any(
+        inner, ("MultiOptimizer",)
+    ):
+        raise ValueError(
+            f"`inner` must not wrap other optimizers. Received: inner={name}."
+        )
+    if _is_any(inner, _NOT_ELEMENTWISE):
+        raise ValueError(
+            "`inner` must update each element of a variable by itself, as "
+            f"Adam does. Received: inner={name}, which looks at a variable "
+            "as a whole."
+        )
+    for setting in _UNSUPPORTED:
+        value = getattr(inner, setting)
+        if value:
+            raise ValueError(
+                f"`inner` must not have `{setting}`, with which each step "
+                f"would touch all rows. Received: inner={name} with "
+                f"{setting}={value!r}."
+            )
+    return inner
+
+
+def _is_any(optimizer, names):
+    # Which of them there are depends on Keras's version.
+    classes = (getattr(keras.optimizers, name, None) for name in names)
+    return isinstance(optimizer, tuple(filter(None, classes)))
+
+
+def _shallow_copy(optimizer, **attributes):
+    # `copy.copy` would save it and load it.
+    copied = object.__new__(type(optimizer))
+    vars(copied).update(vars(optimizer), **attributes)
+    return copied
+
+
+def _replaced(values, index, value):
+    values = list(values)
+    values[index] = value
+    return values
+
+
+def _merge(gradient, variable):
+    """The gradient, with each row once if it is sparse."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    indices, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(
+        gradient.values, places, tf.size(indices)
+    )
+    # In XLA, `unique` of what `unique` returned has rubbish at the end. Rows
+    # beyond the table are not written there.
+    last = tf.reduce_max(places[: tf.size(gradient.indices)])
+    beyond = tf.cast(variable.shape[0], indices.dtype)
+    indices = tf.where(tf.range(tf.size(indices)) <= last, indices, beyond)
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
+def _with_values(gradient, values):
+    if not isinstance(gradient, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
