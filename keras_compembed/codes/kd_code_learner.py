@@ -7,15 +7,17 @@ import tensorflow as tf
 from keras_compembed.codes.composition_refinement import can_refine
 from keras_compembed.codes.composition_refinement import codeword_of_row
 from keras_compembed.codes.composition_refinement import nearest_composed
+from keras_compembed.codes.coordinate_search import covariance
 from keras_compembed.codes.coordinate_search import mean_row
 from keras_compembed.codes.gradient_code_learner import GradientCodeLearner
 from keras_compembed.codes.gradient_code_learner import check_rate
 from keras_compembed.codes.gradient_code_learner import serialize_rate
 from keras_compembed.codes.key_scores import pick_best
+from keras_compembed.codes.linear_composition import LinearComposition
 from keras_compembed.codes.temperature_schedule import TemperatureSchedule
 from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 from keras_compembed.utils.validation import check_choice
-from keras_compembed.utils.validation import float_chunks
 
 LOGITS = ("encoder", "free")
 ESTIMATORS = ("straight_through", "soft")
@@ -64,8 +66,8 @@ class KDCodeLearner(GradientCodeLearner):
             `Composition`. How codewords become a row. Defaults to
             `"linear"`.
         logits: `"encoder"` or `"free"`. Whether logits are a linear function
-            of the row, or numbers of their own for each row. Defaults to
-            `"encoder"`.
+            of the row, or numbers of their own for each row, of which a step
+            touches those of its batch. Defaults to `"encoder"`.
         temperature: Optional positive number or `LearningRateSchedule`, which
             is given the optimizer's step. Defaults to `None`:
             `TemperatureSchedule()`.
@@ -73,8 +75,9 @@ class KDCodeLearner(GradientCodeLearner):
             weights mix codewords in training; codes are their largest all
             the same. Defaults to `"straight_through"`.
         learning_rate: Optional positive number or `LearningRateSchedule`, of
-            the Adam optimizer that `train` compiles with, unless `compile`
-            was called. Defaults to `None`: from `1e-2` to `1e-4` by half a
+            the Adam optimizer that `train` compiles with, in a
+            `SparseRowOptimizer` for free logits, unless `compile` was called.
+            Defaults to `None`: from `1e-2` to `1e-4` by half a
             cosine over `iterations`.
         batch_size: Integer. Rows a step, over all devices. Defaults to
             `128`.
@@ -153,6 +156,18 @@ class KDCodeLearner(GradientCodeLearner):
         self.logits_from = check_choice("logits", logits, LOGITS)
         self.temperature = check_rate("temperature", temperature)
         self.estimator = check_choice("estimator", estimator, ESTIMATORS)
+        # XLA makes gradients of rows those of the whole table.
+        self.supports_jit = logits == "encoder"
+
+    def build(self, input_shape):
+        rows_known = len(input_shape) == 2 and input_shape[0] is not None
+        if self.logits_from == "free" and not (self.built or rows_known):
+            raise ValueError(
+                "A learner with logits='free' must be built by `train`, which "
+                "knows the table's rows. Received: input of shape "
+                f"{tuple(input_shape)}."
+            )
+        super().build(input_shape)
 
     def build_logits(self, num_rows, width):
         size = self.num_codebooks * self.codebook_size
@@ -165,12 +180,6 @@ class KDCodeLearner(GradientCodeLearner):
                 shape=(size,), initializer="zeros", name="bias"
             )
         else:
-            if num_rows is None:
-                raise ValueError(
-                    "A learner with logits='free' must be built by `train`, "
-                    "which knows the table's rows. Received: a build for "
-                    f"rows of {width} columns."
-                )
             shape, name = (num_rows, size), "row_logits"
             initializer = self.seeded(
                 keras.initializers.RandomNormal, 1, stddev=0.1
@@ -190,18 +199,28 @@ class KDCodeLearner(GradientCodeLearner):
 
     def begin(self, table, sample_weight):
         offset = mean_row(table, sample_weight)
-        total = 0.0
-        for start, rows in float_chunks(table):
-            squares = np.square(rows - offset).mean(axis=1)
-            if sample_weight is not None:
-                squares *= sample_weight[start : start + len(rows)]
-            total += float(squares.sum(dtype="float64"))
-        scale = np.sqrt(total / len(table)) or 1.0
+        moments = covariance(table, offset)
+        scale = np.sqrt(np.diag(moments).mean()) or 1.0
         self.offset.assign(offset)
         self.scale.assign(scale)
+        if isinstance(self.composition, LinearComposition):
+            self.composition.kernel.assign(self._first_kernel(moments))
         if can_refine(self.composition):
             codeword = codeword_of_row(offset, self.composition) / scale
             self.codewords.assign(self.codewords + codeword)
+
+    def _first_kernel(self, moments):
+        """The table's principal axes: a random matrix takes long to unlearn."""
+        kernel = self.composition.kernel.numpy()
+        axes = np.linalg.eigh(moments)[1].T[::-1][: len(kernel)]
+        kernel[: len(axes)] = axes
+        return kernel
+
+    def make_optimizer(self):
+        optimizer = super().make_optimizer()
+        if self.logits_from == "free":
+            optimizer = SparseRowOptimizer(optimizer)
+        return optimizer
 
     def codebooks_initializer(self):
         return self.seeded(
@@ -245,6 +264,19 @@ class KDCodeLearner(GradientCodeLearner):
         if self.compiled and self.optimizer is not None:
             step = self.optimizer.iterations
         return self.temperature(step)
+
+    def train(self, table, sample_weight=None, callbacks=None):
+        if self.built and self.logits_from == "free":
+            rows = self.kernel.shape[0]
+            if np.shape(table)[:1] != (rows,):
+                raise ValueError(
+                    f"`table` must have the {rows} rows that the learner's "
+                    "free logits are those of. Received: an array of shape "
+                    f"{np.shape(table)}."
+                )
+        return super().train(table, sample_weight, callbacks)
+
+    train.__doc__ = GradientCodeLearner.train.__doc__
 
     def encode(self, table):
         if self.logits_from == "encoder":
