@@ -11,6 +11,8 @@ from keras_compembed.codes.key_scores import pick_best
 from keras_compembed.codes.key_scores import score_sums
 from keras_compembed.optimizers.read_rows import read_rows
 
+# Normalized products with one number tell no more than its sign.
+_PART_WIDTH = 4
 _CHUNK_ELEMENTS = 1 << 22
 
 
@@ -90,7 +92,9 @@ class QueriedCodes(LearnedCodes):
     def build(self):
         super().build()
         layer = self.layer
-        width = max(layer.output_dim, layer.num_codebooks)
+        width = layer.output_dim
+        if not self._tied:
+            width = max(width, _PART_WIDTH * layer.num_codebooks)
         shape = layer.num_codebooks, layer.codebook_size
         self._add("queries", (layer.input_dim, width), initializer="uniform")
         if not self._tied:
