@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_compembed import CodeEmbedding
 from keras_compembed import GumbelCodeLearner
+from keras_compembed import KDCodeLearner
 
 BATCH_SIZE = 16
 
@@ -146,6 +147,33 @@ def test_learner_on_two_devices(strategy):
         np.testing.assert_allclose(a, b, atol=1e-4)
     assert (one.codes == two.codes).mean() > 0.99
     np.testing.assert_array_equal(two.encode(table), two.codes)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"composition": "linear"},
+        {"composition": "lstm", "estimator": "soft"},
+        {"composition": "concat", "logits": "free"},
+    ],
+    ids=["linear", "lstm", "free"],
+)
+def test_kd_learner_on_two_devices(strategy, kwargs):
+    one, _ = learn(
+        contextlib.nullcontext(), KDCodeLearner, refine=False, **kwargs
+    )
+    two, _ = learn(strategy.scope(), KDCodeLearner, refine=False, **kwargs)
+    assert not two.jit_compile
+    for key in ("loss", "val_loss"):
+        np.testing.assert_allclose(
+            one.history[key], two.history[key], rtol=1e-4
+        )
+    for a, b in zip(one.get_weights(), two.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+    assert (one.codes == two.codes).mean() > 0.99
+    for learner in (one, two):
+        temperature = learner.temperature(learner.optimizer.iterations)
+        assert learner.current_temperature() == temperature < 1
 
 
 def test_learner_with_noise_on_two_devices(strategy, tmp_path):

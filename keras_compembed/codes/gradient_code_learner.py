@@ -1,6 +1,5 @@
 """What learners of codes by gradient descent have in common."""
 
-import contextlib
 import functools
 import random
 
@@ -15,10 +14,16 @@ from keras_compembed.codes.composition_refinement import nearest_composed
 from keras_compembed.codes.composition_refinement import refine_composed
 from keras_compembed.codes.compositions import check_composition
 from keras_compembed.codes.compositions import get_composition
+from keras_compembed.codes.gradient_training import AsMatrix
+from keras_compembed.codes.gradient_training import KeepBest
+from keras_compembed.codes.gradient_training import SquaredDistance
+from keras_compembed.codes.gradient_training import check_rate
+from keras_compembed.codes.gradient_training import drawn_places
+from keras_compembed.codes.gradient_training import seeded_defaults
+from keras_compembed.codes.gradient_training import serialize_rate
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
@@ -115,7 +120,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         if seed is None:
             seed = random.getrandbits(31)
         self._seeds = np.random.SeedSequence(seed).generate_state(7) >> 1
-        self._distance = _SquaredDistance(name="squared_distance")
+        self._distance = SquaredDistance(name="squared_distance")
 
     def build_logits(self, num_rows, width):
         """Makes the weights of the logits.
@@ -149,6 +154,9 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     def begin(self, table, sample_weight):
         """Called by the first `train`, when all weights are made."""
 
+    def resume(self, table):
+        """Called by further `train`s, before anything is trained."""
+
     def make_optimizer(self):
         """The optimizer that `train` compiles with."""
         return keras.optimizers.Adam(self.learning_rate)
@@ -165,7 +173,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         if self.built:
             return
         num_rows, width = input_shape
-        with _seeded_defaults(int(self._seeds[6])):
+        with seeded_defaults(int(self._seeds[6])):
             self._composition = self._make_composition(
                 width, dtype=self.variable_dtype
             )
@@ -173,7 +181,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         self.build_logits(num_rows, width)
         self.codewords = self.add_weight(
             shape=shape,
-            initializer=_AsMatrix(self.codebooks_initializer()),
+            initializer=AsMatrix(self.codebooks_initializer()),
             autocast=False,
             name="codewords",
         )
@@ -260,7 +268,9 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         weight = check_sample_weight(sample_weight, len(table))
         steps = min(self.validation_interval, self.iterations)
         with self.distribute_strategy.scope():
-            if not self.built:
+            if self.built:
+                self.resume(table)
+            else:
                 self.build(table.shape)
                 self.begin(table, weight)
             if not self.compiled:
@@ -276,7 +286,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 )
             ),
         )
-        best = _KeepBest()
+        best = KeepBest()
         self.history = None
         try:
             self.fit(
@@ -384,94 +394,3 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             }
         )
         return config
-
-
-class _SquaredDistance(keras.losses.Loss):
-    """Squared distance of rows, summed over columns."""
-
-    def call(self, y_true, y_pred):
-        return tf.reduce_sum(tf.square(y_true - y_pred), axis=-1)
-
-
-class _KeepBest(keras.callbacks.Callback):
-    """Remembers the weights of the lowest validation loss."""
-
-    def __init__(self):
-        super().__init__()
-        self.loss = np.inf
-        self.weights = None
-        self.validations = 0
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.validations += 1
-        if logs["val_loss"] < self.loss:
-            self.loss = logs["val_loss"]
-            self.weights = self._values(self.model.trainable_variables)
-
-    def _values(self, variables):
-        return [keras.ops.convert_to_numpy(v).copy() for v in variables]
-
-    def restore(self):
-        if self.weights is not None:
-            for variable, value in zip(
-                self.model.trainable_variables, self.weights, strict=True
-            ):
-                variable.assign(value)
-        elif self.validations:
-            raise ValueError(
-                "The loss became NaN or infinite before the first validation. "
-                "Lower `learning_rate`, or scale the table. "
-                f"Received: learning_rate={self.model.learning_rate}."
-            )
-
-
-class _AsMatrix:
-    """Initializes an array of any rank as a matrix of its last axis."""
-
-    def __init__(self, initializer):
-        self.initializer = initializer
-
-    def __call__(self, shape, dtype=None):
-        matrix = int(np.prod(shape[:-1])), shape[-1]
-        return tf.reshape(self.initializer(matrix, dtype=dtype), shape)
-
-
-@contextlib.contextmanager
-def _seeded_defaults(seed):
-    """Seeds of initializers that are named without one follow from `seed`."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)
-
-
-def drawn_places(num_rows, weight, batch_size, seed):
-    """Yields batches of row numbers drawn in proportion to `weight`."""
-    rng = np.random.default_rng(seed)
-    if weight is not None:
-        cumulative = np.cumsum(weight, dtype="float64")
-        cumulative /= cumulative[-1]
-    while True:
-        if weight is None:
-            yield rng.integers(num_rows, size=batch_size)
-        else:
-            draws = rng.random(batch_size)
-            yield np.searchsorted(cumulative, draws, side="right")
-
-
-def check_rate(name, value):
-    """Returns a positive number as a float, or a `LearningRateSchedule`."""
-    if isinstance(value, dict):
-        value = keras.saving.deserialize_keras_object(value)
-    if isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
-        return value
-    return check_positive_number(name, value)
-
-
-def serialize_rate(value):
-    """What `check_rate` takes back, for `get_config`."""
-    if isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
-        return keras.saving.serialize_keras_object(value)
-    return value

@@ -10,8 +10,8 @@ from keras_compembed.codes.composition_refinement import nearest_composed
 from keras_compembed.codes.coordinate_search import covariance
 from keras_compembed.codes.coordinate_search import mean_row
 from keras_compembed.codes.gradient_code_learner import GradientCodeLearner
-from keras_compembed.codes.gradient_code_learner import check_rate
-from keras_compembed.codes.gradient_code_learner import serialize_rate
+from keras_compembed.codes.gradient_training import check_rate
+from keras_compembed.codes.gradient_training import serialize_rate
 from keras_compembed.codes.key_scores import pick_best
 from keras_compembed.codes.linear_composition import LinearComposition
 from keras_compembed.codes.temperature_schedule import TemperatureSchedule
@@ -245,10 +245,11 @@ class KDCodeLearner(GradientCodeLearner):
         if self.logits_from == "free":
             logits = read_rows(self.kernel, tf.cast(inputs, tf.int64))
         else:
-            rows = (inputs - self.offset.value) / self.scale.value
+            rows = tf.cast(inputs, self.variable_dtype) - self.offset.value
+            rows = tf.cast(rows / self.scale.value, self.compute_dtype)
             logits = tf.matmul(rows, self.kernel.value) + self.bias.value
         shape = -1, self.num_codebooks, self.codebook_size
-        return tf.reshape(logits, shape)
+        return tf.cast(tf.reshape(logits, shape), self.variable_dtype)
 
     def picks(self, logits):
         temperature = self.current_temperature()
@@ -265,18 +266,13 @@ class KDCodeLearner(GradientCodeLearner):
             step = self.optimizer.iterations
         return self.temperature(step)
 
-    def train(self, table, sample_weight=None, callbacks=None):
-        if self.built and self.logits_from == "free":
-            rows = self.kernel.shape[0]
-            if np.shape(table)[:1] != (rows,):
-                raise ValueError(
-                    f"`table` must have the {rows} rows that the learner's "
-                    "free logits are those of. Received: an array of shape "
-                    f"{np.shape(table)}."
-                )
-        return super().train(table, sample_weight, callbacks)
-
-    train.__doc__ = GradientCodeLearner.train.__doc__
+    def resume(self, table):
+        if self.logits_from == "free" and len(table) != self.kernel.shape[0]:
+            raise ValueError(
+                f"`table` must have the {self.kernel.shape[0]} rows that the "
+                "learner's free logits are those of. Received: an array of "
+                f"shape {table.shape}."
+            )
 
     def encode(self, table):
         if self.logits_from == "encoder":

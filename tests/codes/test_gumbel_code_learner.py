@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras_compembed import CodeEmbedding
 from keras_compembed import CodeLearner
 from keras_compembed import GumbelCodeLearner
-from keras_compembed.codes.gradient_code_learner import drawn_places
+from keras_compembed.codes.gradient_training import drawn_places
 from keras_compembed.codes.gumbel_code_learner import _log_softplus
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 import keras_compembed as kc
 from keras_compembed import KDCodeLearner
 from keras_compembed import TemperatureSchedule
-from keras_compembed.codes.gradient_code_learner import drawn_places
+from keras_compembed.codes.gradient_training import drawn_places
 
 COMPOSITIONS = ("sum", "concat", "linear", "lstm")
 
@@ -407,6 +407,14 @@ def test_save_and_load(tmp_path, kwargs):
         one.train(table)
         assert one.optimizer.iterations == 12
     np.testing.assert_array_equal(again.codes, learner.codes)
+
+
+@pytest.mark.parametrize("logits", ["encoder", "free"])
+def test_mixed_precision(logits):
+    learner = small_learner(dtype="mixed_bfloat16", logits=logits)
+    losses = learner.train(clustered_table()).history["val_loss"]
+    assert losses[-1] < losses[0]
+    assert learner.codebooks.dtype == np.float32
 
 
 def test_config_round_trip():
