@@ -21,6 +21,7 @@ from keras_compembed.codes.random_codes import RandomCodes
 from keras_compembed.codes.sum_composition import SumComposition
 from keras_compembed.codes.temperature_schedule import TemperatureSchedule
 from keras_compembed.compression.compress_model import compress_model
+from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.layers.code_embedding import CodeEmbedding
@@ -48,6 +49,7 @@ __all__ = [
     "LinearComposition",
     "LiteRTModel",
     "RandomCodes",
+    "RecodeEmbeddings",
     "SparseRowOptimizer",
     "SumComposition",
     "TemperatureSchedule",

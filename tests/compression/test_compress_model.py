@@ -47,11 +47,11 @@ def compress(model, **kwargs):
     return kc.compress_model(model, **{**settings, **kwargs})
 
 
-def sequential(**kwargs):
+def sequential(rows=60, **kwargs):
     return keras.Sequential(
         [
             keras.Input((None,), dtype="int32"),
-            layers.Embedding(60, 8, name="words", **kwargs),
+            layers.Embedding(rows, 8, name="words", **kwargs),
             layers.GlobalAveragePooling1D(),
             layers.Dense(3),
         ]
@@ -279,6 +279,34 @@ def test_settings_of_one_layer():
     )
     assert small.get_layer("first").codebooks.shape == (4, 8, 8)
     assert small.get_layer("last").codebooks.shape == (3, 5, 8)
+
+
+@pytest.mark.parametrize("composition", ["concat", "linear", "lstm"])
+def test_compositions(composition):
+    small = compress(
+        sequential(rows=200),
+        composition=composition,
+        learner=lambda *shape: kc.KDCodeLearner(
+            *shape, composition, iterations=5, seed=0, verbose=0
+        ),
+    )
+    layer = find(small, "words")
+    kind = type(layer.composition).__name__.lower()
+    assert kind == f"{composition}composition"
+    small(np.array([[1, 2, 3]]))
+
+
+def test_settings_of_one_layer_name_its_composition(capsys):
+    small = compress(
+        sequential(),
+        composition="lstm",
+        layer_settings={"words": {"composition": "sum"}},
+    )
+    assert isinstance(find(small, "words").composition, kc.SumComposition)
+    with pytest.raises(ValueError, match="narrower than `num_codebooks`"):
+        compress(sequential(), num_codebooks=9, composition="concat")
+    with pytest.raises(ValueError, match="`composition` must be 'sum'"):
+        compress(sequential(), composition="mean")
 
 
 def test_saved_and_loaded(tmp_path):

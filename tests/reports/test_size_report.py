@@ -117,6 +117,31 @@ def test_note_on_bits_only_where_they_differ():
     assert "exactly" not in str(size_report(CodeEmbedding(1000, 8, 4, 16)))
 
 
+@pytest.mark.parametrize(
+    "composition, values",
+    [
+        ("concat", 16 * 200),
+        ("linear", 16 * 16 * 200 + 200 * 200),
+        # Table 1 of Chen, Min & Sun: 0.37M.
+        ("lstm", 372_000),
+    ],
+)
+def test_compositions(composition, values):
+    row = one_row(10_000, 200, 16, 16, composition=composition)
+    assert row.num_values == values
+    assert row.codebook_bytes == 4 * values
+    assert row.codebook_int8_bytes == values
+    assert row.exact_bytes == 10_000 * 8 + 4 * values
+
+
+def test_what_learning_takes_is_not_counted():
+    layer = CodeEmbedding(100, 8, 4, 16, learn_codes="softmax")
+    layer.build()
+    report = size_report(layer)
+    assert report.embedding_bytes == 100 * 2 + 4 * 4 * 16 * 8
+    assert report.other_bytes == 0
+
+
 def test_odd_table_in_int4():
     row = one_row(3, 5, 1, 2)
     assert (row.table_bytes, row.table_int8_bytes) == (60, 15)
