@@ -11,7 +11,8 @@ whatever else the machine does. Start it with
 
 The committed results leave out most of what takes over five minutes: a run
 with default flags goes on from them, for hours. Choose by `--tables`,
-`--settings`, `--methods`, `--efforts` and `--gumbel-steps`.
+`--settings`, `--methods`, `--efforts`, `--gumbel-steps`, `--kd-steps` and
+`--kd-compositions`.
 
 Tables:
     reviews: 75,102 x 300 skip-gram vectors, `vectors_reviews_75k_300d` in the
@@ -52,7 +53,8 @@ from keras_compembed.codes.code_learner import decode_codes
 from keras_compembed.utils.files import replacing
 
 SETTINGS = "8x8,16x32,32x16,64x8,32x256"
-METHODS = "additive,rq,pq,opq,lsq,gumbel"
+METHODS = "additive,rq,pq,opq,lsq,gumbel,kd"
+KD_COMPOSITIONS = "sum,linear,concat"
 EFFORTS = "0.5,1,2"
 FAISS_NAMES = {
     "rq": "faiss RQ, beam 5",
@@ -119,6 +121,8 @@ def parse(arguments):
     parser.add_argument("--methods", default=METHODS)
     parser.add_argument("--efforts", default=EFFORTS)
     parser.add_argument("--gumbel-steps", type=int, default=20_000)
+    parser.add_argument("--kd-steps", type=int, default=10_000)
+    parser.add_argument("--kd-compositions", default=KD_COMPOSITIONS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--output",
@@ -134,6 +138,7 @@ def parse(arguments):
     if args.quick:
         args.tables, args.settings = "generated", "4x8"
         args.efforts, args.gumbel_steps = "0.2", 50
+        args.kd_steps = 50
     return args
 
 
@@ -202,6 +207,15 @@ def learners(shape, args):
                 (name, f"{name}, refined"),
                 functools.partial(gumbel, shape=shape, args=args),
             )
+        elif method == "kd":
+            for composition in args.kd_compositions.split(","):
+                name = f"KDCodeLearner {composition}, {args.kd_steps} steps"
+                yield (
+                    (name, f"{name}, refined"),
+                    functools.partial(
+                        kd, shape=shape, composition=composition, args=args
+                    ),
+                )
         elif importlib.util.find_spec("faiss") is None:
             print(f"faiss is not installed: {method} is left out.")
         else:
@@ -228,6 +242,26 @@ def gumbel(table, shape, args):
     yield learner.train(table).decode(learner.codes)
     codes, codebooks, _ = refine_codes(table, learner.codes, learner.codebooks)
     yield decode_codes(codes, codebooks)
+
+
+def kd(table, shape, composition, args):
+    """As published, but for the encoder, then refined."""
+    from keras_compembed.codes.composition_refinement import refine_composed
+    from keras_compembed.codes.kd_code_learner import KDCodeLearner
+
+    learner = KDCodeLearner(
+        *shape,
+        composition=composition,
+        iterations=args.kd_steps,
+        refine=False,
+        seed=args.seed,
+    )
+    yield learner.train(table).decode(learner.codes)
+    composition = learner.composition
+    codes, codebooks, _ = refine_composed(
+        table, learner.codes, composition, learner.codebooks
+    )
+    yield composition.decode(codes, codebooks)
 
 
 def faiss_quantizer(table, shape, method):
@@ -284,7 +318,9 @@ class Results:
             "threads": 1,
             "cpu": cpu_name(),
             "python": platform.python_version(),
-            "versions": versions("keras-compembed", "numpy", "faiss-cpu"),
+            "versions": versions(
+                "keras-compembed", "numpy", "faiss-cpu", "tensorflow", "keras"
+            ),
         }
 
     def has(self, key):

@@ -47,6 +47,20 @@ def test_code_learning(code_learning, tmp_path, capsys):
     assert "| generated | 4 x 8 |" in capsys.readouterr().out
 
 
+def test_code_learning_with_kd(code_learning, tmp_path):
+    output = tmp_path / "results.json"
+    rows = code_learning.main(
+        ["--quick", "--output", str(output), "--methods", "kd"]
+    )
+    assert [row["method"] for row in rows] == [
+        f"KDCodeLearner {composition}, 50 steps{end}"
+        for composition in ("sum", "linear", "concat")
+        for end in ("", ", refined")
+    ]
+    for plain, refined in zip(rows[::2], rows[1::2], strict=True):
+        assert refined["loss"] < plain["loss"]
+
+
 def test_code_learning_goes_on_where_it_stopped(
     code_learning, tmp_path, monkeypatch
 ):

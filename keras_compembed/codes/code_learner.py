@@ -20,7 +20,7 @@ class CodeLearner(abc.ABC):
         codebook_size: Integer, codewords a codebook (K).
         composition: Name of how codewords become a row, or a `Composition`.
         codebooks: float32 array `(num_codebooks, codebook_size, columns)`, or
-            None before `train`.
+            of the composition's `codebooks_shape`; None before `train`.
         codes: Unsigned integer array `(rows, num_codebooks)` of the table
             trained on, or None before `train`.
         history: Dict of lists, one entry an iteration. `"loss"` is the

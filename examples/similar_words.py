@@ -1,0 +1,140 @@
+"""Shows which words come to share a code.
+
+Learns codes of 4 subcodes of 6 for the 10,000 most frequent words of a table
+of word vectors. There are 1,296 such codes, so words have to share: the
+groups are those of Table 2 of Chen, Min & Sun (2018).
+
+    python examples/similar_words.py --data vectors
+    python examples/similar_words.py --data glove.6B.300d.txt --words london
+
+`--data` is a folder with `words.txt`, a word a line, and `vectors.npy`, a row
+a word, or a text file with a word and its numbers on each line, as GloVe and
+word2vec write them; frequent words first.
+"""
+
+import argparse
+import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+import keras_compembed as kc
+
+WORDS = "monday,july,two,london,germany,john,he,doctor,guitar,terrible,was,up"
+FOLDER = "vectors_reviews_75k_300d"
+PRINTED = 12  # Words of a group.
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    data = os.environ.get("COMPEMBED_DATA")
+    parser.add_argument(
+        "--data",
+        type=pathlib.Path,
+        default=data and pathlib.Path(data) / FOLDER,
+        required=not data,
+        help=f"vectors; default: {FOLDER} in the folder that the environment "
+        "variable COMPEMBED_DATA names",
+    )
+    parser.add_argument(
+        "--vocabulary-size", type=int, default=10_000, help="words to read"
+    )
+    parser.add_argument("--num-codebooks", type=int, default=4)
+    parser.add_argument("--codebook-size", type=int, default=6)
+    parser.add_argument(
+        "--composition", default="linear", help="sum, concat, linear or lstm"
+    )
+    parser.add_argument("--iterations", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--words", default=WORDS, help="whose groups to print, by commas"
+    )
+    return parser.parse_args(argv)
+
+
+def load_vectors(path, count):
+    """The first words, and a float32 table of their vectors."""
+    if path.is_dir():
+        text = (path / "words.txt").read_text(encoding="utf-8")
+        table = np.load(path / "vectors.npy", mmap_mode="r")[:count]
+        return text.splitlines()[:count], table.astype("float32")
+    words, rows = [], []
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            word, *numbers = line.rstrip().split(" ")
+            if len(numbers) == 1:  # word2vec's first line: rows, columns
+                continue
+            words.append(word)
+            rows.append(np.array(numbers, "float32"))
+            if len(words) == count:
+                break
+    return words, np.stack(rows)
+
+
+def likeness(vectors, groups):
+    """Mean cosine of two words of a group, and of any two words."""
+    vectors = vectors - vectors.mean(axis=0)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    totals = np.zeros(2)
+    for rows in groups:
+        pairs = len(rows) * (len(rows) - 1)
+        # All pairs, less each word with itself.
+        total = np.square(vectors[rows].sum(axis=0)).sum() - len(rows)
+        totals += total, pairs
+    everyone = np.square(vectors.sum(axis=0)).sum() - len(vectors)
+    any_two = everyone / (len(vectors) * (len(vectors) - 1))
+    return totals[0] / totals[1], any_two
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    words, table = load_vectors(args.data, args.vocabulary_size)
+    learner = kc.KDCodeLearner(
+        args.num_codebooks,
+        args.codebook_size,
+        composition=args.composition,
+        iterations=args.iterations,
+        seed=args.seed,
+        verbose=2,
+    )
+    learner.train(table)
+
+    groups = kc.words_sharing_codes(
+        learner.codes, words, codebook_size=args.codebook_size
+    )
+    place = {word: row for row, word in enumerate(words)}
+    error = np.square(table - learner.decode(learner.codes)).sum()
+    variance = np.square(table - table.mean(axis=0)).sum()
+    alike, any_two = likeness(
+        table, [[place[word] for word in group] for _, group in groups]
+    )
+    codes = args.codebook_size**args.num_codebooks
+    used = len(np.unique(learner.codes, axis=0))
+    print(
+        f"\n{len(words)} words, {used} of {codes} codes used, "
+        f"{sum(len(group) for _, group in groups)} words share one.\n"
+        f"Squared error: {error / variance:.3f} of the variance.\n"
+        f"Cosine of two words with the same code: {alike:.2f} on average; "
+        f"of any two words: {any_two:.2f}.\n"
+    )
+    print("code  words")
+    printed = []
+    for asked in args.words.split(","):
+        for code, group in groups:
+            if asked in group and code not in printed:
+                printed.append(code)
+                more = " ..." if len(group) > PRINTED else ""
+                print(
+                    f"{code.replace(' ', '')}  {' '.join(group[:PRINTED])}"
+                    + more
+                )
+    return groups
+
+
+if __name__ == "__main__":
+    main()
