@@ -16,6 +16,8 @@ from keras_compembed.version import __version__
 
 _PROGRAM = "keras-compembed"
 _FAILED, _BAD_INPUT, _INTERRUPTED = 1, 2, 130
+# Steps of `KDCodeLearner` at --effort 1.
+_KD_ITERATIONS = 10_000
 _KERAS_FILES = {"config.json", "metadata.json", "model.weights.h5"}
 
 
@@ -134,6 +136,12 @@ def _add_compress(commands):
         help="codewords a codebook, best a power of two (default: %(default)s)",
     )
     command.add_argument(
+        "--composition",
+        choices=("sum", "concat", "linear", "lstm"),
+        default="sum",
+        help="how codewords become a vector (default: %(default)s)",
+    )
+    command.add_argument(
         "--layers",
         nargs="+",
         metavar="NAME",
@@ -158,7 +166,8 @@ def _add_compress(commands):
         "--max-time",
         type=_positive_number,
         metavar="S",
-        help="seconds to learn the codes of one layer (default: no limit)",
+        help="seconds to learn the codes of one layer, for the composition "
+        "sum (default: no limit)",
     )
     command.add_argument(
         "--seed",
@@ -239,6 +248,11 @@ def _compress(arguments):
     _check_suffix(arguments.output, ".keras")
     check_output(arguments.output, arguments.overwrite)
     check_code_shape(arguments.num_codebooks, arguments.codebook_size)
+    if arguments.max_time is not None and arguments.composition != "sum":
+        raise ValueError(
+            "--max-time must not be given with a composition other than sum. "
+            f"Received: --composition {arguments.composition}."
+        )
     try:
         model = _load(arguments.model, compile=True)
     except ValueError:
@@ -247,10 +261,19 @@ def _compress(arguments):
         print("The result is not compiled: its loss is not in the file.")
 
     from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
+    from keras_compembed.codes.kd_code_learner import KDCodeLearner
     from keras_compembed.compression.compress_model import compress_model
     from keras_compembed.reports.size_report import size_report
 
     def make_learner(num_codebooks, codebook_size):
+        if arguments.composition != "sum":
+            return KDCodeLearner(
+                num_codebooks,
+                codebook_size,
+                arguments.composition,
+                iterations=max(1, round(_KD_ITERATIONS * arguments.effort)),
+                seed=arguments.seed,
+            )
         return AdditiveQuantizer(
             num_codebooks,
             codebook_size,
@@ -267,6 +290,7 @@ def _compress(arguments):
         num_codebooks=arguments.num_codebooks,
         codebook_size=arguments.codebook_size,
         layers=arguments.layers,
+        composition=arguments.composition,
         learner=make_learner,
         **options,
     )

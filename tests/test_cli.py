@@ -68,6 +68,22 @@ def fails(capsys, arguments, status=2):
 COMPRESS = "compress model.keras -o out.keras -m 2 -k 4 --effort 0.1 --seed 0"
 
 
+@pytest.mark.parametrize("composition", ["concat", "lstm"])
+def test_compositions(folder, model, composition, monkeypatch):
+    monkeypatch.setattr(cli, "_KD_ITERATIONS", 20)
+    arguments = f"{COMPRESS} --min-bytes 1000 --composition {composition}"
+    assert cli.main(arguments.split()) == 0
+    layer = keras.saving.load_model("out.keras").layers[0]
+    kind = type(layer.composition).__name__.lower()
+    assert kind == f"{composition}composition"
+
+
+def test_max_time_of_another_composition(folder, model, capsys):
+    arguments = f"{COMPRESS} --composition concat --max-time 3"
+    assert "--max-time must not" in fails(capsys, arguments)
+    assert not (folder / "out.keras").exists()
+
+
 def test_compress(folder, model, capsys):
     assert cli.main(f"{COMPRESS} --min-bytes 1000".split()) == 0
     assert re.search(r"tokens +600 x 32 +2 x 4", capsys.readouterr().out)

@@ -14,6 +14,8 @@ from export_models import random_ids
 from export_models import read_tensors
 
 import keras_compembed.export.export_litert as module
+from keras_compembed.codes.linear_composition import LinearComposition
+from keras_compembed.codes.lstm_composition import LSTMComposition
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.flatbuffer import schema
@@ -138,6 +140,58 @@ def test_quantize_shrinks_codebooks_and_leaves_codes(
     floats = sum(layer.codebooks.numpy().nbytes for layer in layers)
     assert sum(weights) == floats // ratio
     assert not any(k == "FLOAT32" and len(c) > 64 * 4 for k, _, c in tensors)
+
+
+COMPOSITIONS = [
+    "concat",
+    "linear",
+    "lstm",
+    LinearComposition(code_dim=2),
+    LSTMComposition(code_dim=3),
+]
+
+
+@pytest.mark.parametrize("codebook_size", [2, 4, 16, 20])
+@pytest.mark.parametrize(
+    "composition", COMPOSITIONS, ids=lambda c: getattr(c, "name", c)
+)
+def test_compositions(path, composition, codebook_size):
+    layer = code_embedding(5, codebook_size, composition=composition)
+    model = keras.Sequential([ids_input(), layer])
+    export_litert(model, path, verbose=0)
+    ids = random_ids(3, 7)
+    # Batch and length of its own; some tens of float32 operations.
+    np.testing.assert_allclose(LiteRTModel(path)(ids), model(ids), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "composition, values",
+    [
+        # Side by side: 16 codewords of 96 columns in parts.
+        ("concat", 16 * 96),
+        # Folded into a plain sum, or not, whichever is smaller.
+        ("linear", 12 * 16 * 96),
+        (LinearComposition(code_dim=8), 12 * 16 * 8 + 8 * 96),
+        ("lstm", 12 * 16 * 96 + 8 * 96 * 96 + 4 * 96),
+    ],
+    ids=["concat", "linear", "narrow", "lstm"],
+)
+def test_files_of_compositions_are_as_small_as_can_be(
+    path, composition, values
+):
+    model = keras.Sequential(
+        [
+            ids_input(),
+            code_embedding(
+                12, 16, 96, composition=composition, input_dim=50_000
+            ),
+        ]
+    )
+    export = export_litert(model, path, verbose=0)
+    exact = 50_000 * 6 + 4 * values
+    # The ops of an LSTM come once for each of 12 codewords.
+    ops = 48_000 if composition == "lstm" else 12_000
+    assert exact < export.file_bytes < exact + ops
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
