@@ -64,8 +64,9 @@ class Row:
         num_codebooks: Integer, or None for the conventional embedding.
         codebook_size: Integer, or None.
         composition: String.
-        learner: `"random"`, `"linear"`, `"lstm"`, `"additive"`: codes from
-            the conventional model's table, fixed. None: no table.
+        learner: `"random"`, `"linear"`, `"lstm"`, `"additive"`, `"weighted"`
+            (additive, words weighed by the root of how often they occur):
+            codes from the conventional model's table, fixed. None: no table.
         warm: Boolean, whether codebooks start from the learner's.
         learn_codes: `"softmax"` or `"nearest"`: codes learned with the model.
         swept: Boolean, whether the row is of Figure 3.
@@ -102,8 +103,9 @@ def all_rows(args):
         joint("softmax", "sum", small),
         learned("linear", "lstm"),
         learned("lstm", "lstm"),
+        learned("weighted", "sum"),
         dataclasses.replace(
-            learned("additive", "sum", warm=True), name="additive+sum, warm"
+            learned("weighted", "sum", warm=True), name="weighted+sum, warm"
         ),
         learned("random", "linear"),
         learned("lstm", "linear"),
@@ -276,7 +278,10 @@ class Run:
             table = np.load(self.table_path)["table"]
             start = time.time()
             learner = self.learner()
-            learner.train(table)
+            weighted = row.learner == "weighted"
+            learner.train(
+                table, sample_weight=self.text.counts**0.5 if weighted else None
+            )
             seconds = time.time() - start
             if row.learner == "random":
                 save(path, codes=learner.codes, seconds=seconds)
@@ -302,7 +307,7 @@ class Run:
         seed = self.recipe.seed
         if row.learner == "random":
             return kc.RandomCodes(*shape, seed=seed)
-        if row.learner == "additive":
+        if row.learner in ("additive", "weighted"):
             return kc.AdditiveQuantizer(*shape, seed=seed, verbose=0)
         return kc.KDCodeLearner(
             *shape,
