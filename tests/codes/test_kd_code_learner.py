@@ -32,8 +32,8 @@ def small_learner(eager=True, **kwargs):
         "learning_rate": 1e-2,
         "batch_size": 32,
         "iterations": 6,
-        "validation_interval": 2,
-        "validation_rows": 100,
+        "validation_interval": 3,
+        "validation_rows": 32,
         "refine": False,
         "seed": 0,
         "verbose": 0,
@@ -190,11 +190,16 @@ def test_temperature_reaches_the_graph():
     assert moves[0] > 1e-4 > 1e-6 > moves[1:].max()
 
 
-@pytest.mark.parametrize("logits", ["encoder", "free"])
 @pytest.mark.parametrize(
-    "composition",
-    [*COMPOSITIONS, kc.LinearComposition(code_dim=3), MeanComposition()],
-    ids=[*COMPOSITIONS, "narrow", "own"],
+    "composition, logits",
+    [
+        *((composition, "encoder") for composition in COMPOSITIONS),
+        (kc.LinearComposition(code_dim=3), "encoder"),
+        (MeanComposition(), "encoder"),
+        ("concat", "free"),
+        ("lstm", "free"),
+    ],
+    ids=[*COMPOSITIONS, "narrow", "own", "concat free", "lstm free"],
 )
 def test_every_composition_trains(composition, logits):
     table = clustered_table()
@@ -202,7 +207,6 @@ def test_every_composition_trains(composition, logits):
         composition=composition,
         logits=logits,
         num_codebooks=3,
-        validation_interval=3,
     )
     learner.train(table)
     losses = learner.history["val_loss"]
@@ -220,7 +224,7 @@ def test_every_composition_trains(composition, logits):
     decoded = learner.decode(learner.codes)
     np.testing.assert_allclose(decoded, expected, **close)
     np.testing.assert_allclose(learner(rows), expected, **close)
-    drawn = next(drawn_places(300, None, 100, learner._seeds[4]))
+    drawn = next(drawn_places(300, None, 32, learner._seeds[4]))
     np.testing.assert_allclose(
         min(losses),
         loss_of(learner, table[drawn], learner.codes[drawn]),
@@ -264,8 +268,15 @@ def test_uneven_parts():
     np.testing.assert_array_equal(second[3:6], learner.codebooks[5, 3:6])
 
 
-@pytest.mark.parametrize("composition", ["sum", "linear", "concat"])
-@pytest.mark.parametrize("logits", ["encoder", "free"])
+@pytest.mark.parametrize(
+    "composition, logits",
+    [
+        ("sum", "encoder"),
+        ("linear", "encoder"),
+        ("concat", "encoder"),
+        ("linear", "free"),
+    ],
+)
 def test_refine_lowers_the_loss(composition, logits):
     table = clustered_table()
     weight = np.random.default_rng(0).uniform(0.5, 2, size=300)
@@ -291,7 +302,7 @@ def test_scale_and_mean_do_not_matter():
     table = clustered_table()
     # Axes that a linear composition starts from may change their signs.
     for composition in ("sum", "concat"):
-        kwargs = {"composition": composition, "validation_interval": 3}
+        kwargs = {"composition": composition, "iterations": 3}
         one = small_learner(**kwargs).train(table)
         other = small_learner(**kwargs).train(1000 * table - 5000)
         np.testing.assert_allclose(
@@ -369,7 +380,7 @@ def test_interrupt_keeps_the_best(capsys):
                 raise KeyboardInterrupt
 
     interrupt = Interrupt()
-    learner = small_learner(composition="linear")
+    learner = small_learner(composition="linear", validation_interval=2)
     learner.train(clustered_table(), callbacks=[interrupt])
     assert "best weights so far are kept" in capsys.readouterr().out
     assert len(learner.history["val_loss"]) == 2
@@ -390,7 +401,7 @@ def test_interrupt_keeps_the_best(capsys):
 )
 def test_save_and_load(tmp_path, kwargs):
     table = clustered_table()
-    learner = small_learner(eager=False, **kwargs).train(table)
+    learner = small_learner(iterations=1, **kwargs).train(table)
     learner.save(tmp_path / "learner.keras")
     again = keras.saving.load_model(tmp_path / "learner.keras")
     assert isinstance(again, KDCodeLearner)
@@ -403,10 +414,21 @@ def test_save_and_load(tmp_path, kwargs):
         np.testing.assert_array_equal(
             again.encode(table), learner.encode(table)
         )
+
+
+def test_training_goes_on_after_loading(tmp_path):
+    table = clustered_table()
+    learner = small_learner(
+        eager=False, composition="linear", logits="free", refine=None
+    )
+    learner.train(table).save(tmp_path / "learner.keras")
+    again = keras.saving.load_model(tmp_path / "learner.keras")
+    assert isinstance(again.optimizer, kc.SparseRowOptimizer)
     for one in (learner, again):
         one.train(table)
         assert one.optimizer.iterations == 12
     np.testing.assert_array_equal(again.codes, learner.codes)
+    np.testing.assert_array_equal(again.codebooks, learner.codebooks)
 
 
 @pytest.mark.parametrize("logits", ["encoder", "free"])
@@ -437,7 +459,11 @@ def test_sample_weight_counts():
     table = np.repeat([[1.0], [-1.0], [5.0]], 20, axis=0)
     weight = np.repeat([1.0, 3.0, 0.0], 20)
     learner = small_learner(
-        num_codebooks=1, codebook_size=2, iterations=40, refine=True
+        num_codebooks=1,
+        codebook_size=2,
+        iterations=20,
+        validation_interval=20,
+        refine=True,
     )
     learner.train(table, sample_weight=weight)
     np.testing.assert_allclose(
@@ -458,7 +484,7 @@ def test_sample_weight_counts():
 @pytest.mark.parametrize("composition", ["concat", "linear"])
 def test_unusual_tables(table, composition):
     learner = small_learner(
-        num_codebooks=2, composition=composition, refine=None
+        num_codebooks=2, composition=composition, refine=None, iterations=1
     )
     learner.train(table)
     assert np.isfinite(learner.codebooks).all()
