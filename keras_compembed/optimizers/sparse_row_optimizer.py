@@ -48,15 +48,20 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     so cost a pass over it. In `mixed_float16`, put `LossScaleOptimizer`
     around this optimizer, as `compile` does by itself: it looks for infinity
     through a tensor of booleans of the table's size. `mixed_bfloat16` does
-    without. `compile(jit_compile=True)` is not supported.
+    without.
 
     Example:
 
-    >>> layer = keras_compembed.CodeEmbedding(
-    ...     1_000_000, 64, learn_codes="softmax", composition="concat"
+    >>> model = keras.Sequential(
+    ...     [
+    ...         CodeEmbedding(
+    ...             1_000_000, 64, composition="concat", learn_codes="softmax"
+    ...         ),
+    ...         keras.layers.GlobalAveragePooling1D(),
+    ...         keras.layers.Dense(1),
+    ...     ]
     ... )
-    >>> model = keras.Sequential([layer, pooling, keras.layers.Dense(2)])
-    >>> model.compile(keras_compembed.SparseRowOptimizer("adam"), loss)
+    >>> model.compile(SparseRowOptimizer("adam"), "mse")
 
     Args:
         inner: Keras optimizer, its name, or its config. Its updates must be
@@ -68,7 +73,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         ValueError: if `inner` is not an optimizer, or one whose updates are
             not elementwise, or wraps others, or if it has one of
             `gradient_accumulation_steps`, `use_ema` and `loss_scale_factor`,
-            for which a step has to touch all rows.
+            which are for dense gradients only.
     """
 
     def __init__(self, inner, name=None):
@@ -95,6 +100,9 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     @learning_rate.setter
     def learning_rate(self, learning_rate):
         self.inner.learning_rate = learning_rate
+
+    def set_weights(self, weights):
+        self.inner.set_weights(weights)
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         self.inner.exclude_from_weight_decay(var_list, var_names)
@@ -236,8 +244,8 @@ def _check_inner(inner):
         value = getattr(inner, setting)
         if value:
             raise ValueError(
-                f"`inner` must not have `{setting}`, with which each step "
-                f"would touch all rows. Received: inner={name} with "
+                f"`inner` must not have `{setting}`, which is for dense "
+                f"gradients only. Received: inner={name} with "
                 f"{setting}={value!r}."
             )
     return inner
