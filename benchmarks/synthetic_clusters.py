@@ -256,6 +256,14 @@ def draw(report, path):
     loss_axes.axhline(
         report["loss_of_true_clusters"], color="black", lw=0.8, ls="--"
     )
+    loss_axes.annotate(
+        "true clusters",
+        (report["iterations"], report["loss_of_true_clusters"]),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+    )
     loss_axes.set_yscale("log")
     loss_axes.set_ylabel("squared loss (dotted: in training)")
     nmi_axes.set_ylabel("NMI of codes and clusters")
