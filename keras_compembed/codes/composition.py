@@ -122,7 +122,7 @@ class Composition(keras.layers.Layer):
             self.compose_codes(
                 codebooks, tf.constant(codes[start : start + rows], "int32")
             )
-            for start in range(0, len(codes), rows)
+            for start in range(0, max(1, len(codes)), rows)
         ]
         return tf.concat(parts, axis=0).numpy()
 

@@ -223,6 +223,7 @@ def test_every_composition_trains(composition, logits):
     )
     decoded = learner.decode(learner.codes)
     np.testing.assert_allclose(decoded, expected, **close)
+    assert learner.decode(learner.codes[:0]).shape == (0, 8)
     np.testing.assert_allclose(learner(rows), expected, **close)
     drawn = next(drawn_places(300, None, 32, learner._seeds[4]))
     np.testing.assert_allclose(
