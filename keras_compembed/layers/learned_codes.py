@@ -120,11 +120,11 @@ class QueriedCodes(LearnedCodes):
 
     def embed(self, ids, counts=None):
         layer = self.layer
-        queries = read_rows(layer.queries, ids)
         codebooks = tf.convert_to_tensor(layer.codebooks.value)
         if counts is None:
-            codes = self._codes(queries)
+            codes = self._codes(tf.gather(layer.queries.value, ids))
             return layer.composition.compose_codes(codebooks, codes)
+        queries = read_rows(layer.queries, ids, once=True)
         scores = self._scores(queries)
         sums = score_sums(scores, counts)
         keep_sums(layer.score_sums, sums)
@@ -173,7 +173,7 @@ class FollowedCodes(LearnedCodes):
     def embed(self, ids, counts=None):
         vectors = self.layer.embed_stored(ids)
         if counts is not None:
-            latents = read_rows(self.layer.latents, ids)
+            latents = read_rows(self.layer.latents, ids, once=True)
             vectors += latents - tf.stop_gradient(latents)
         return vectors
 
