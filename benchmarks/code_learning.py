@@ -316,7 +316,6 @@ class Results:
             "benchmarks/code_learning.py",
             "seed": args.seed,
             "threads": 1,
-            "cpu": cpu_name(),
             "python": platform.python_version(),
             "versions": versions(
                 "keras-compembed", "numpy", "faiss-cpu", "tensorflow", "keras"
@@ -327,7 +326,8 @@ class Results:
         return any(key.items() <= row.items() for row in self.rows)
 
     def add(self, row):
-        self.rows.append(row)
+        # Rows of one file may come from several machines.
+        self.rows.append(row | {"cpu": cpu_name()})
         with replacing(self.path, overwrite=True) as path:
             text = json.dumps(self.about | {"rows": self.rows}, indent=1)
             pathlib.Path(path).write_text(text + "\n")

@@ -133,11 +133,15 @@ class KDCodeLearner(GradientCodeLearner):
         verbose=1,
         **kwargs,
     ):
+        if learning_rate is None:
+            learning_rate = keras.optimizers.schedules.CosineDecay(
+                1e-2, iterations, alpha=1e-2
+            )
         super().__init__(
             num_codebooks,
             codebook_size,
             composition=composition,
-            learning_rate=1.0 if learning_rate is None else learning_rate,
+            learning_rate=learning_rate,
             batch_size=batch_size,
             iterations=iterations,
             validation_interval=validation_interval,
@@ -147,10 +151,6 @@ class KDCodeLearner(GradientCodeLearner):
             verbose=verbose,
             **kwargs,
         )
-        if learning_rate is None:
-            self.learning_rate = keras.optimizers.schedules.CosineDecay(
-                1e-2, self.iterations, alpha=1e-2
-            )
         if temperature is None:
             temperature = TemperatureSchedule()
         self.logits_from = check_choice("logits", logits, LOGITS)
