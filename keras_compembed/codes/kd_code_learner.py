@@ -77,8 +77,8 @@ class KDCodeLearner(GradientCodeLearner):
         learning_rate: Optional positive number or `LearningRateSchedule`, of
             the Adam optimizer that `train` compiles with, in a
             `SparseRowOptimizer` for free logits, unless `compile` was called.
-            Defaults to `None`: from `1e-2` to `1e-4` by half a
-            cosine over `iterations`.
+            Defaults to `None`: from `1e-2` to `1e-4` by half a cosine over
+            `iterations`, and `1e-4` from then on.
         batch_size: Integer. Rows a step, over all devices. Defaults to
             `128`.
         iterations: Integer. Steps of `train`, rounded up to whole validation

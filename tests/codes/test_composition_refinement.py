@@ -9,6 +9,7 @@ from keras_compembed.codes.composition_refinement import refine_composed
 from keras_compembed.codes.composition_refinement import refine_parts
 from keras_compembed.codes.compositions import get_composition
 from keras_compembed.codes.linear_composition import LinearComposition
+from keras_compembed.codes.refinement import refine_codes
 from keras_compembed.codes.sum_composition import SumComposition
 
 RNG = np.random.default_rng(0)
@@ -45,6 +46,39 @@ def lloyd(table, codebooks, num_codebooks, weight):
                     table[mine, columns], axis=0, weights=weight[mine]
                 )
     return codes, new, np.average(loss, weights=weight)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_equal_the_reference(weighted):
+    weight = WEIGHT / WEIGHT.mean() if weighted else np.ones(200, "float32")
+    codebooks = np.random.default_rng(2).normal(size=(3, 5, 7))
+    codes = CODES.astype(int)
+    for m in np.random.default_rng(4).permutation(3):
+        for row, code in zip(TABLE, codes, strict=True):
+            code[m] = 0
+            rest = row - codebooks[np.arange(3), code].sum(axis=0)
+            rest = rest + codebooks[m, 0]
+            code[m] = np.square(rest - codebooks[m]).sum(axis=1).argmin()
+    residual = TABLE - codebooks[np.arange(3), codes].sum(axis=1)
+    one_hot = np.eye(5)[codes].reshape(200, 15)
+    # A ridge of 0.01 on the codebooks themselves.
+    solution = np.linalg.solve(
+        one_hot.T @ (weight[:, None] * one_hot) + 0.01 * np.eye(15),
+        one_hot.T @ (weight[:, None] * TABLE),
+    )
+    got = refine_codes(
+        TABLE,
+        CODES,
+        codebooks.astype("float32"),
+        weight if weighted else None,
+        sweeps=1,
+        seed=4,
+    )
+    np.testing.assert_array_equal(got[0], codes)
+    np.testing.assert_allclose(got[1], solution.reshape(3, 5, 7), atol=1e-3)
+    np.testing.assert_allclose(
+        got[2], [mean_squares(residual, weight)], rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("num_codebooks", [1, 3, 7])
