@@ -3,9 +3,8 @@
 Trains a text classifier with an embedding table, learns codes for the table
 and fine-tunes the codebooks with the task: once with the codes fixed, once
 with codes that follow the task (`recode_every`). Beside them, codes learned
-end to end with the classifier, from no table. All see the texts equally often
-after the codes are there; end to end, as often as the table and the
-fine-tuning together.
+end to end with the classifier, from no table, their codewords side by side,
+in as many epochs as the table and the fine-tuning take together.
 
     python benchmarks/task_codes.py
 
@@ -216,12 +215,12 @@ def following(table_model, shape, data, seed, args):
     return fine_tuned(table_model, shape, data, seed, args, args.recode_every)
 
 
-def end_to_end(table_model, shape, data, seed, args, composition="sum"):
+def end_to_end(table_model, shape, data, seed, args):
     layer = kc.CodeEmbedding(
         args.vocabulary_size,
         args.embedding_dim,
         *shape,
-        composition=composition,
+        composition="concat",
         learn_codes="softmax",
         mask_zero=True,
         name="words",

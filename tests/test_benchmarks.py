@@ -6,6 +6,7 @@ import os
 import pathlib
 from unittest import mock
 
+import keras
 import numpy as np
 import pytest
 
@@ -110,3 +111,21 @@ def test_unknown_names_are_refused(code_learning, tmp_path):
         code_learning.main(["--quick", *output, "--methods", "magic"])
     with pytest.raises(SystemExit, match="nowhere"):
         code_learning.main(["--tables", "nowhere", *output])
+
+
+def test_task_codes(tmp_path, capsys):
+    output = tmp_path / "results.json"
+    arguments = ["--quick", "--output", str(output)]
+    rows = load("task_codes").main(arguments)
+    assert [row["method"] for row in rows] == [
+        "table",
+        "fixed",
+        "following",
+        "end to end",
+    ]
+    assert json.loads(output.read_text()) == rows
+    assert all(row["times_smaller"] > 10 for row in rows[1:])
+    assert "| 2x8 |" in capsys.readouterr().out
+    # What stands there is not run again.
+    with mock.patch.object(keras.Model, "fit", side_effect=AssertionError):
+        assert load("task_codes").main(arguments) == rows

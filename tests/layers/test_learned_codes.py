@@ -420,6 +420,23 @@ def test_export_before_freezing(mode, tmp_path):
     np.testing.assert_array_equal(*outputs)
 
 
+@pytest.mark.parametrize("mode", [MODES[0], MODES[3]], ids=mode_name)
+def test_xla_trains_the_same(mode):
+    ids, labels = task()
+    weights = []
+    for jit_compile in (False, True):
+        model = make_model(mask_zero=True, **mode)
+        model.compile(
+            keras.optimizers.SGD(0.5),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile=jit_compile,
+        )
+        model.fit(ids, labels, batch_size=16, shuffle=False, verbose=0)
+        weights.append([w.numpy() for w in model.trainable_weights])
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
 def fit_model(scope, optimizer, **kwargs):
     with scope:
         model = compile_model(
