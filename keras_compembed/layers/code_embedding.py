@@ -204,10 +204,14 @@ class CodeEmbedding(CodeLearningLayer):
         self.supports_masking = mask_zero
         self.autocast = False
         self._initial_codes = codes
-        if codes is not None or codebooks is not None:
+        following = learn_codes == "follow"
+        if codes is not None or codebooks is not None or following:
+            # Not in a graph, where weights cannot begin with others' values.
             self.build()
         if codebooks is not None:
             self.codebooks.assign(codebooks)
+            if following:
+                self.latents.assign(self.embeddings)
         self._initial_codes = None
 
     @classmethod

@@ -132,8 +132,8 @@ class CodeLearningLayer(keras.layers.Layer):
     def recode(self):
         """Gives each id the code nearest its latent vector.
 
-        With `learn_codes="follow"`, each id has a latent vector, at first the
-        row that its code was learned from. Training adds to it the task's
+        With `learn_codes="follow"`, each id has a latent vector: at first the
+        id's own vector, or, after `from_table`, the table's row. Training adds to it the task's
         gradients with respect to the id's vector, and to codebooks as ever.
 
         Returns:

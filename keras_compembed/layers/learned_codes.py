@@ -1,5 +1,6 @@
 """Codes that a `CodeEmbedding` learns while it is trained on a task."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -168,7 +169,17 @@ class FollowedCodes(LearnedCodes):
     def build(self):
         super().build()
         layer = self.layer
-        self._add("latents", (layer.input_dim, layer.output_dim))
+        self._add(
+            "latents",
+            (layer.input_dim, layer.output_dim),
+            initializer=lambda shape, dtype: self.vectors(),
+        )
+
+    def vectors(self):
+        """Vectors of all ids: where latents begin."""
+        return self.layer.composition.decode(
+            self.find(), keras.ops.convert_to_numpy(self.layer.codebooks)
+        )
 
     def embed(self, ids, counts=None):
         vectors = self.layer.embed_stored(ids)

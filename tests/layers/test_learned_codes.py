@@ -377,6 +377,26 @@ def test_recode():
         assert "latents" not in [weight.name for weight in layer.weights]
 
 
+def test_latents_begin_with_the_vectors():
+    rng = np.random.default_rng(0)
+    given = {
+        "codes": rng.integers(K, size=(ROWS, M)),
+        "codebooks": rng.normal(size=(M, K, WIDTH)),
+    }
+    for arguments in ({}, given):
+        layer = make_layer(learn_codes="follow", **arguments)
+        layer.build()
+        np.testing.assert_allclose(layer.latents, layer.embeddings, atol=1e-6)
+
+    @tf.function
+    def build_in_a_graph(ids):
+        return inner(ids)
+
+    inner = make_layer(learn_codes="follow")
+    build_in_a_graph(tf.constant([1, 2]))
+    np.testing.assert_allclose(inner.latents, inner.embeddings, atol=1e-6)
+
+
 def test_latents_get_the_gradients_of_vectors():
     layer = make_layer(learn_codes="follow")
     ids = np.array([4, 9, 4])
