@@ -30,7 +30,7 @@ class LinearComposition(Composition):
     def build(self, input_shape):
         self.kernel = self.add_weight(
             shape=(self.code_dim, self.output_dim),
-            initializer="glorot_uniform",
+            initializer="orthogonal",
             autocast=False,
             name="kernel",
         )
