@@ -244,7 +244,7 @@ def test_codes_learn_a_task(mode):
     assert accuracy > 0.9
 
 
-@pytest.mark.parametrize("mode", MODES, ids=mode_name)
+@pytest.mark.parametrize("mode", MODES[1:6], ids=mode_name)
 def test_freeze_codes(mode, tmp_path):
     ids, labels = task()
     model = compile_model(make_model(**mode))
@@ -424,7 +424,9 @@ def test_reset_codebooks():
         np.testing.assert_array_equal(layer.codes, codes)
 
 
-@pytest.mark.parametrize("mode", MODES, ids=mode_name)
+@pytest.mark.parametrize(
+    "mode", [MODES[1], MODES[3], MODES[5]], ids=mode_name
+)
 def test_export_before_freezing(mode, tmp_path):
     ids, labels = task()
     model = compile_model(make_model(**mode))
