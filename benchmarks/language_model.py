@@ -15,6 +15,7 @@ The model is the paper's small one, of two LSTMs of 200. How it is trained is
 not: a few epochs of Adam with dropout and a sampled softmax, which on two
 cores take minutes instead of hours. All rows are trained alike, so compare a
 row with the conventional one first, and with the paper's figure after that.
+Seconds are of the clock, so other work on the machine counts in.
 
 Paper: https://arxiv.org/abs/1711.03067
 """
@@ -64,9 +65,10 @@ class Row:
         num_codebooks: Integer, or None for the conventional embedding.
         codebook_size: Integer, or None.
         composition: String.
-        learner: `"random"`, `"linear"`, `"lstm"`, `"additive"`, `"weighted"`
-            (additive, words weighed by the root of how often they occur):
-            codes from the conventional model's table, fixed. None: no table.
+        learner: Codes from the conventional model's table, fixed: `"random"`,
+            a composition that `KDCodeLearner` learns with, `"additive"`, or
+            `"weighted"` (additive, words weighed by the root of how often
+            they occur). None: no table.
         warm: Boolean, whether codebooks start from the learner's.
         learn_codes: `"softmax"` or `"nearest"`: codes learned with the model.
         swept: Boolean, whether the row is of Figure 3.
@@ -103,6 +105,7 @@ def all_rows(args):
         joint("softmax", "sum", small),
         learned("linear", "lstm"),
         learned("lstm", "lstm"),
+        Row("concat+concat", *narrow, "concat", "concat"),
         learned("weighted", "sum"),
         dataclasses.replace(
             learned("weighted", "sum", warm=True), name="weighted+sum, warm"
