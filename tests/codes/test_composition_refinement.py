@@ -109,7 +109,7 @@ def test_factors_are_the_best_of_their_width():
     """Reduced-rank regression, by the singular vectors of what is fitted."""
     root = np.sqrt(WEIGHT)[:, None]
     one_hot = np.eye(5)[CODES].reshape(200, 15)
-    full = np.linalg.lstsq(root * one_hot, root * TABLE)[0]
+    full = np.linalg.lstsq(root * one_hot, root * TABLE, rcond=None)[0]
     axes = np.linalg.svd(root * one_hot @ full)[2]
     for code_dim in (1, 3, 7, 9):
         narrow, kernel = factor_codebooks(

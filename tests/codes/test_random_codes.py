@@ -18,12 +18,10 @@ def test_codebooks_are_those_of_least_squares(weighted):
     learner.train(table, sample_weight=weight if weighted else None)
     one_hot = np.eye(4)[learner.codes].reshape(len(table), 12)
     root = np.sqrt(weight)[:, None] if weighted else 1.0
-    solution = np.linalg.lstsq(root * one_hot, root * table)[0]
+    solution = np.linalg.lstsq(root * one_hot, root * table, rcond=None)[0]
     fitted = one_hot @ solution
     # A ridge of 0.01 against about 50 rows a codeword.
-    np.testing.assert_allclose(
-        learner.decode(learner.codes), fitted, atol=3e-3
-    )
+    np.testing.assert_allclose(learner.decode(learner.codes), fitted, atol=3e-3)
     squares = np.square(table - learner.decode(learner.codes)).sum(axis=1)
     loss = np.average(squares, weights=weight if weighted else None)
     assert learner.history["loss"] == [pytest.approx(loss, rel=1e-5)]
