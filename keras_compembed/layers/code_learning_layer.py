@@ -133,8 +133,9 @@ class CodeLearningLayer(keras.layers.Layer):
         """Gives each id the code nearest its latent vector.
 
         With `learn_codes="follow"`, each id has a latent vector: at first the
-        id's own vector, or, after `from_table`, the table's row. Training adds to it the task's
-        gradients with respect to the id's vector, and to codebooks as ever.
+        id's own vector, or, after `from_table`, the table's row. Training
+        adds to it the task's gradients with respect to the id's vector, and
+        to codebooks as ever.
 
         Returns:
             Integer, the ids whose codes changed.

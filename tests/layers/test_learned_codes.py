@@ -424,9 +424,7 @@ def test_reset_codebooks():
         np.testing.assert_array_equal(layer.codes, codes)
 
 
-@pytest.mark.parametrize(
-    "mode", [MODES[1], MODES[3], MODES[5]], ids=mode_name
-)
+@pytest.mark.parametrize("mode", [MODES[1], MODES[3], MODES[5]], ids=mode_name)
 def test_export_before_freezing(mode, tmp_path):
     ids, labels = task()
     model = compile_model(make_model(**mode))
