@@ -361,7 +361,8 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             len(table), weight, batch_size, self._seeds[seed]
         ):
             rows = np.asarray(table[places], dtype="float32")
-            yield self.inputs_of(places, rows), rows
+            # TensorFlow takes each array as its own to write over.
+            yield self.inputs_of(places, rows), rows.copy()
 
     def _argmax_codes(self, table):
         shape = self.num_codebooks, self.codebook_size

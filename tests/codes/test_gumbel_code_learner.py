@@ -182,6 +182,16 @@ def test_validation_loss_is_that_of_the_codes(trained):
     )
 
 
+def test_parts_of_a_batch_share_no_memory():
+    # TensorFlow would write over both at once.
+    table = clustered_table()
+    learner = small_learner()
+    inputs, rows = next(learner._batches(table, None, 32, 5))
+    np.testing.assert_array_equal(inputs, rows)
+    assert not np.shares_memory(inputs, rows)
+    assert not np.shares_memory(inputs, table)
+
+
 class Spoil(keras.callbacks.Callback):
     """Remembers the codebooks of an epoch, and spoils those of later ones."""
 
