@@ -1,0 +1,91 @@
+"""Rows of a matrix of mostly zeros, as arrays."""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseTransform:
+    """A matrix of which only the non-zeros are held, row after row.
+
+    Row i has its numbers in `values[offsets[i]:offsets[i + 1]]`, and the
+    columns that they are in at the same places of `columns`: the layout known
+    as CSR.
+
+    Attributes:
+        offsets: int64 array `(rows + 1,)`, from 0 to the number of non-zeros.
+        columns: Integer array `(nonzeros,)`, rising within a row.
+        values: float32 array `(nonzeros,)`, none of them 0.
+        num_columns: Integer.
+    """
+
+    offsets: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    num_columns: int
+
+    @classmethod
+    def from_parts(cls, parts, num_columns):
+        """Collects the non-zeros of dense rows.
+
+        Args:
+            parts: Iterable of arrays `(some rows, num_columns)`, in order.
+            num_columns: Integer.
+        """
+        counts, columns, values = [], [], []
+        for part in parts:
+            part = np.asarray(part)
+            rows, places = np.nonzero(part)
+            counts.append(np.bincount(rows, minlength=len(part)))
+            columns.append(places.astype(column_dtype(num_columns)))
+            values.append(part[rows, places].astype("float32"))
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+        return cls(
+            offsets.astype("int64"),
+            np.concatenate(columns),
+            np.concatenate(values),
+            num_columns,
+        )
+
+    @property
+    def num_rows(self):
+        return len(self.offsets) - 1
+
+    @property
+    def nnz(self):
+        """Integer, the number of non-zeros."""
+        return len(self.values)
+
+    @property
+    def row_lengths(self):
+        """Integer array `(rows,)`, the non-zeros of each row."""
+        return np.diff(self.offsets)
+
+    def dense_rows(self, start=0, stop=None):
+        """Rows from `start` to before `stop` as a dense float32 array."""
+        stop = self.num_rows if stop is None else min(stop, self.num_rows)
+        dense = np.zeros((stop - start, self.num_columns), "float32")
+        inside = slice(self.offsets[start], self.offsets[stop])
+        rows = np.repeat(np.arange(stop - start), self.row_lengths[start:stop])
+        dense[rows, self.columns[inside]] = self.values[inside]
+        return dense
+
+    def keep_largest(self, nnz):
+        """The same with at most `nnz` numbers, those furthest from 0."""
+        if self.nnz <= nnz:
+            return self
+        kept = np.zeros(self.nnz, bool)
+        kept[np.argsort(-np.abs(self.values), kind="stable")[:nnz]] = True
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return SparseTransform(
+            before[self.offsets],
+            self.columns[kept],
+            self.values[kept],
+            self.num_columns,
+        )
+
+
+def column_dtype(num_columns):
+    """The smallest unsigned integer dtype that holds column numbers."""
+    return np.min_scalar_type(num_columns - 1)
