@@ -1,0 +1,23 @@
+"""Choosing anchors, and what is known of how objects relate."""
+
+from keras_compembed.anchors.anchor_initializer import AnchorInitializer
+from keras_compembed.anchors.coreset import Coreset
+from keras_compembed.anchors.dynamic import Dynamic
+from keras_compembed.anchors.frequency import Frequency
+from keras_compembed.anchors.frequency_then_k_means import FrequencyThenKMeans
+from keras_compembed.anchors.given import Given
+from keras_compembed.anchors.k_means import KMeans
+from keras_compembed.anchors.mixed import Mixed
+from keras_compembed.anchors.tf_idf import TfIdf
+
+__all__ = [
+    "AnchorInitializer",
+    "Coreset",
+    "Dynamic",
+    "Frequency",
+    "FrequencyThenKMeans",
+    "Given",
+    "KMeans",
+    "Mixed",
+    "TfIdf",
+]

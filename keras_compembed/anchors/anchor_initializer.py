@@ -1,0 +1,150 @@
+"""What all ways to choose anchors have in common."""
+
+import random
+
+import numpy as np
+
+from keras_compembed.utils.validation import check_positive_int
+
+
+class AnchorInitializer:
+    """Chooses the objects that anchors stand for, and where anchors start.
+
+    To choose in another way, override `choose`, and `vectors` if the anchors
+    start from something better than a random basis. Register the class with
+    `keras.saving.register_keras_serializable` if it has state that `chosen`
+    does not replace.
+
+    Args:
+        seed: Optional integer. What is random follows from it: the same
+            instance gives the same answers at every call. Defaults to one
+            drawn when the instance is made, which
+            `keras.utils.set_random_seed` makes repeatable.
+
+    Raises:
+        ValueError: if `seed` is not an integer of at least 0.
+    """
+
+    def __init__(self, seed=None):
+        if seed is None:
+            seed = random.randint(0, 2**31 - 1)
+        self.seed = check_positive_int("seed", seed, minimum=0)
+
+    def sizes(self, num_anchors):
+        """Tuple of the sizes of the sets that `num_anchors` fall into."""
+        return (num_anchors,)
+
+    def choose(self, input_dim, num_anchors):
+        """The ids that anchors stand for.
+
+        Args:
+            input_dim: Integer, the number of objects.
+            num_anchors: Integer.
+
+        Returns:
+            int64 array `(num_anchors,)`, distinct within a set of anchors. -1
+            where an anchor stands for no object, as all do by default.
+        """
+        del input_dim
+        return np.full(num_anchors, -1, "int64")
+
+    def vectors(self, num_anchors, output_dim):
+        """The anchor embeddings to start from.
+
+        Args:
+            num_anchors: Integer.
+            output_dim: Integer.
+
+        Returns:
+            float32 array `(num_anchors, output_dim)`, by default
+            `random_basis`.
+        """
+        return random_basis(num_anchors, output_dim, self.seed)
+
+    def chosen(self, input_dim, num_anchors):
+        """The same choice without the data that it was made from.
+
+        What layers put in their configs: of a table of a million rows, only
+        the ids remain. Its `vectors` are random, so anchor embeddings must
+        come from saved weights.
+
+        Returns:
+            An `AnchorInitializer`.
+        """
+        # A subclass: importing it above would go round in a circle.
+        from keras_compembed.anchors.given import Given
+
+        return Given(ids=self.choose(input_dim, num_anchors), seed=self.seed)
+
+    def get_config(self):
+        """The arguments of the constructor, data included."""
+        return {"seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def random_basis(num_anchors, output_dim, seed):
+    """Random vectors of length 1, orthogonal as far as there is room.
+
+    Args:
+        num_anchors: Integer.
+        output_dim: Integer.
+        seed: Integer.
+
+    Returns:
+        float32 array `(num_anchors, output_dim)`. Every block of `output_dim`
+        rows in turn, counted from the first, is orthonormal.
+    """
+    rng = np.random.default_rng(seed)
+    basis = np.empty((num_anchors, output_dim), "float32")
+    for start in range(0, num_anchors, output_dim):
+        block = basis[start : start + output_dim]
+        normal = rng.normal(size=block.T.shape)
+        columns, triangle = np.linalg.qr(normal)
+        # The signs that make the distribution uniform.
+        block[:] = (columns * np.sign(np.diag(triangle))).T
+    return basis
+
+
+def check_num_anchors(num_anchors, input_dim):
+    """Raises if there are fewer objects than anchors that stand for one."""
+    if num_anchors > input_dim:
+        raise ValueError(
+            "`num_anchors` must be at most the number of objects, "
+            f"`input_dim`, for anchors that stand for distinct objects. "
+            f"Received: num_anchors={num_anchors}, input_dim={input_dim}."
+        )
+
+
+def check_scores(name, scores):
+    """Returns one finite number of at least 0 an id as a float64 array."""
+    scores = np.asarray(scores)
+    if scores.ndim != 1 or not scores.size or scores.dtype.kind not in "fiub":
+        raise ValueError(
+            f"`{name}` must hold one number for each id. "
+            f"Received: an array of shape {scores.shape} and dtype "
+            f"{scores.dtype}."
+        )
+    scores = scores.astype("float64")
+    if not np.isfinite(scores).all() or (scores < 0).any():
+        raise ValueError(
+            f"`{name}` must be finite and not negative. Received: values "
+            f"from {scores.min()} to {scores.max()}."
+        )
+    return scores
+
+
+def check_rows(name, values, input_dim):
+    """Raises unless `values` has one entry or row for each object."""
+    if len(values) != input_dim:
+        raise ValueError(
+            f"`{name}` must have one entry for each object, "
+            f"input_dim={input_dim}. Received: {len(values)} of them."
+        )
+
+
+def highest(scores, number):
+    """Ids of the highest scores, from the highest down; ties by id."""
+    return np.argsort(-scores, kind="stable")[:number].astype("int64")
