@@ -1,0 +1,267 @@
+"""How an `ANTEmbedding` is written down for LiteRT.
+
+The rows of the transform stay sparse in the file: where each row begins, the
+columns of its numbers, and the numbers. Only rows looked up are read.
+"""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# Rows whose places are counted from a common one.
+_BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
+# Rows made dense and multiplied by the anchors are faster than sums of gathered
+# anchors up to so many anchors, and up to so many for each number read.
+_DENSE_ANCHORS = 128
+_DENSE_ANCHORS_PER_NUMBER = 48
+_DENSE_ANCHORS_PER_SLOT = 16
+# Longest row up to which windows are no slower than reading what is there.
+_WINDOW = 16
+
+
+class TracedTransform:
+    """Stands in for `ANTEmbedding.embed` while a model is converted.
+
+    Numbers are float32, with `quantize="float16"` of 16 bits and with
+    `quantize="int8"` of 8: whole multiples of a step of their anchor. That
+    keeps more digits than float16 would, is unpacked by a cast, and leaves
+    the runtime no table of floats to unpack as a whole.
+
+    Where the number of ids is open, as many numbers are read as the rows
+    have. Where it is known, each row is read as a window as wide as the
+    longest row, so that every shape is known; only if that is many times
+    what the rows have are shapes open between the look-up and the product
+    with the anchors, which the runtime's `CompiledModel` takes as well.
+
+    Args:
+        layer: A built `ANTEmbedding`.
+        quantize: As of `export_litert`.
+
+    Attributes:
+        offsets: `PackedOffsets`.
+        columns: Integer array, one entry a number and a last one of no row.
+        values: Array of the same shape, ending in 0.
+    """
+
+    def __init__(self, layer, quantize=None):
+        transform = layer.get_transform()
+        anchors = keras.ops.convert_to_numpy(layer.anchors).astype("float64")
+        values = transform.values.astype("float64")
+        self._bias = None
+        if layer.activation == "softmax":
+            values, anchors, bias = softmax_as_linear(
+                transform, anchors, layer.segments
+            )
+            self._bias = bias.astype("float32")
+        # Anchors that no row names are left out.
+        used = np.unique(transform.columns)
+        columns = np.searchsorted(used, transform.columns)
+        anchors = anchors[used]
+        if not len(used):
+            anchors = np.zeros((1, layer.output_dim))
+        self.values, anchors, self._step = _round_values(
+            np.append(values, 0), np.append(columns, 0), anchors, quantize
+        )
+        self.columns, self._first_column = _narrow_columns(
+            np.append(columns, 0), len(anchors)
+        )
+        self.anchors = anchors.astype("float32")
+        self.offsets = PackedOffsets(transform.offsets)
+        self._longest = max(1, int(transform.row_lengths.max()))
+        self._has_windows = (
+            self._longest <= _WINDOW
+            or len(anchors) > _DENSE_ANCHORS_PER_NUMBER * self._longest
+        )
+        self._mean_length = transform.nnz / transform.num_rows
+
+    def __call__(self, ids):
+        """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
+        ids = tf.cast(ids, tf.int32)
+        starts, stops = self.offsets(ids)
+        # Ones, but not to the converter, which would write down constants of
+        # as many entries as there are ids.
+        ones = tf.cast(ids >= 0, tf.int32)
+        if ids.shape[0] is not None and self._has_windows:
+            vectors = self._window(starts, stops, ones)
+        else:
+            vectors = self._ragged(starts, stops, ones)
+        return vectors if self._bias is None else vectors + self._bias
+
+    def _ragged(self, starts, stops, ones):
+        lengths = stops - starts
+        ends = tf.cumsum(lengths)
+        total = tf.reduce_sum(lengths)
+        # The row of a number: how many rows end before it.
+        marks = tf.scatter_nd(
+            tf.expand_dims(ends, 1), ones, tf.expand_dims(total + 1, 0)
+        )
+        rows = tf.cumsum(marks)[:-1]
+        places = tf.range(total) + tf.gather(stops - ends, rows)
+        columns, values = self._read(places)
+        # Sums of gathered anchors have an open shape: `CompiledModel` misreads
+        # them.
+        if ones.shape[0] is not None or self._prefers_product(
+            _DENSE_ANCHORS_PER_NUMBER * self._mean_length
+        ):
+            return self._product(rows, columns, values, tf.size(ones))
+        return tf.math.unsorted_segment_sum(
+            tf.gather(self.anchors, columns) * tf.expand_dims(values, 1),
+            rows,
+            tf.size(ones),
+        )
+
+    def _window(self, starts, stops, ones):
+        # Row by row of the window, which broadcasts faster than id by id.
+        steps = np.arange(self._longest, dtype="int32")[:, None]
+        places = tf.expand_dims(starts, 0) + steps
+        places = tf.where(
+            places < tf.expand_dims(stops, 0), places, len(self.values) - 1
+        )
+        columns, values = self._read(places)
+        if self._prefers_product(_DENSE_ANCHORS_PER_SLOT * self._longest):
+            rows = tf.expand_dims(tf.cumsum(ones, exclusive=True), 0)
+            return self._product(rows, columns, values, tf.size(ones))
+        vectors = tf.gather(self.anchors, columns)
+        return tf.reduce_sum(vectors * tf.expand_dims(values, 2), axis=0)
+
+    def _prefers_product(self, most_anchors):
+        return len(self.anchors) <= max(_DENSE_ANCHORS, most_anchors)
+
+    def _read(self, places):
+        columns = tf.cast(tf.gather(self.columns, places), tf.int32)
+        if self._first_column:
+            columns += self._first_column
+        values = tf.gather(self.values, places)
+        if self._step is not None:
+            values = tf.cast(values, tf.float32) * self._step
+        return columns, values
+
+    def _product(self, rows, columns, values, num_rows):
+        """Rows made dense, times the anchors."""
+        num_anchors = len(self.anchors)
+        cells = rows * num_anchors + columns
+        dense = tf.scatter_nd(
+            tf.reshape(cells, (-1, 1)),
+            tf.reshape(values, (-1,)),
+            tf.expand_dims(num_rows * num_anchors, 0),
+        )
+        return tf.matmul(tf.reshape(dense, (-1, num_anchors)), self.anchors)
+
+
+class PackedOffsets:
+    """Places where rows begin and end, in about a byte a row.
+
+    A place is the common one of its block of rows plus a small number.
+
+    Args:
+        offsets: Integer array `(rows + 1,)`, rising from 0.
+
+    Attributes:
+        coarse: int32 array, the place of each block.
+        fine: uint8 or int16 array `(rows + 1,)`, or None if blocks of one row
+            are smallest.
+    """
+
+    def __init__(self, offsets):
+        self.coarse, self.fine = offsets.astype("int32"), None
+        self._block = 1
+        for block in _BLOCKS:
+            coarse = offsets[::block]
+            fine = offsets - np.repeat(coarse, block)[: len(offsets)]
+            if fine.max() > np.iinfo("int16").max:
+                break
+            fine = fine.astype("uint8" if fine.max() < 256 else "int16")
+            if fine.nbytes + 4 * len(coarse) < self.nbytes:
+                self.coarse, self.fine = coarse.astype("int32"), fine
+                self._block = block
+
+    @property
+    def nbytes(self):
+        """Integer, what the file holds of them."""
+        fine = 0 if self.fine is None else self.fine.nbytes
+        return self.coarse.nbytes + fine
+
+    def __call__(self, ids):
+        """int32 tensors of where rows begin and end, for an int32 tensor."""
+        both = tf.concat([ids, ids + 1], axis=0)
+        if self.fine is None:
+            return tf.split(tf.gather(self.coarse, both), 2)
+        places = tf.gather(self.coarse, tf.math.floordiv(both, self._block))
+        places += tf.cast(tf.gather(self.fine, both), tf.int32)
+        return tf.split(places, 2)
+
+
+def softmax_as_linear(transform, anchors, segments):
+    """Weights and anchors whose plain product is a sum of softmaxes.
+
+    With p the softmax over a segment, p0 what it gives to a zero and m the
+    mean of the segment's anchors A,
+
+        p A = m + (p - p0) (A - m),
+
+    and p - p0 is 0 wherever the transform is.
+
+    Args:
+        transform: `SparseTransform`.
+        anchors: float64 array `(num_anchors, output_dim)`.
+        segments: Tuple of integers, columns of each softmax.
+
+    Returns:
+        Tuple `(values, anchors, bias)` in float64: what takes the place of
+        the transform's numbers, the anchors less their means, and what is
+        added to every row.
+    """
+    firsts = np.cumsum([0, *segments[:-1]])
+    sizes = np.asarray(segments)
+    means = np.add.reduceat(anchors, firsts) / sizes[:, None]
+    bias = means.sum(axis=0)
+    segment_of = np.repeat(np.arange(len(sizes)), sizes)
+    anchors = anchors - means[segment_of]
+    numbers = transform.values.astype("float64")
+    if not len(numbers):
+        return numbers, anchors, bias
+    rows = np.repeat(np.arange(transform.num_rows), transform.row_lengths)
+    keys = rows * len(sizes) + segment_of[transform.columns]
+    # A group is the part of a row in a segment: neighbours, as columns rise.
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    counts = np.diff(starts, append=len(keys))
+    zeros = sizes[keys[starts] % len(sizes)] - counts
+    top = np.maximum.reduceat(numbers, starts)
+    top = np.where(zeros > 0, np.maximum(top, 0), top)
+    of_zero = np.where(zeros > 0, np.exp(-np.maximum(top, 0)), 0)
+    exps = np.exp(numbers - np.repeat(top, counts))
+    sums = np.add.reduceat(exps, starts) + zeros * of_zero
+    exps -= np.repeat(of_zero, counts)
+    return exps / np.repeat(sums, counts), anchors, bias
+
+
+def _round_values(values, columns, anchors, quantize):
+    """Numbers as stored, the anchors to go with them, and the step."""
+    if quantize is None:
+        return values.astype("float32"), anchors, None
+    if quantize == "float16":
+        dtype = "int16"
+    else:
+        dtype = "int8" if values.min() < 0 else "uint8"
+    levels = np.iinfo(dtype).max
+    # A scale for each column, moved to the anchors, where it takes no space.
+    peaks = np.zeros(len(anchors))
+    np.maximum.at(peaks, columns, np.abs(values))
+    peaks[peaks == 0] = 1
+    stored = np.rint(values / peaks[columns] * levels).astype(dtype)
+    top = peaks.max()
+    return stored, anchors * (peaks / top)[:, None], np.float32(top / levels)
+
+
+def _narrow_columns(columns, num_columns):
+    """Columns in the narrowest type that can be gathered; the first's number.
+
+    Tables of uint16 cannot: from 32,769 columns on, int16 counts from below.
+    """
+    if num_columns <= 2**8:
+        return columns.astype("uint8"), 0
+    if num_columns <= 2**15:
+        return columns.astype("int16"), 0
+    if num_columns <= 2**16:
+        return (columns - 2**15).astype("int16"), 2**15
+    return columns.astype("int32"), 0
