@@ -8,6 +8,7 @@ from keras_compembed.anchors.frequency_then_k_means import FrequencyThenKMeans
 from keras_compembed.anchors.given import Given
 from keras_compembed.anchors.k_means import KMeans
 from keras_compembed.anchors.mixed import Mixed
+from keras_compembed.anchors.relations import Relations
 from keras_compembed.anchors.tf_idf import TfIdf
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "Given",
     "KMeans",
     "Mixed",
+    "Relations",
     "TfIdf",
 ]

@@ -1,0 +1,139 @@
+"""Counts of ids that are near each other."""
+
+import numbers
+
+import numpy as np
+
+from keras_compembed.utils.validation import check_positive_int
+
+# Tokens at a time: a window's length times as many pairs are in memory.
+_CHUNK = 1 << 18
+# Distinct pairs that wait to be merged with all others.
+_WAITING = 1 << 22
+
+
+def count_pairs(tokens, input_dim, window, ignore=()):
+    """Counts how often two different ids are at most `window` places apart.
+
+    Args:
+        tokens: Integer array of ids in the order of a text, or a sequence of
+            documents, each such an array. No pair spans two documents.
+        input_dim: Integer, above all ids.
+        window: Integer.
+        ignore: Ids that are in no pair, though they keep their places.
+
+    Returns:
+        keys: Sorted int64 array, `u * input_dim + v` of pairs of u < v.
+        counts: int64 array like `keys`.
+
+    Raises:
+        ValueError: if tokens are no ids below `input_dim`, or `window` is not
+            a positive integer.
+    """
+    window = check_positive_int("window", window)
+    ignored = np.zeros(input_dim, bool)
+    ignored[check_ids("ignore", list(ignore), input_dim)] = True
+    sums = np.zeros(0, "int64"), np.zeros(0, "int64")
+    waiting = []
+    for stream in _streams(tokens, input_dim, window):
+        for start in range(0, len(stream), _CHUNK):
+            part = stream[start : start + _CHUNK + window].astype("int64")
+            # Those at -1 stay there.
+            part[ignored[part]] = -1
+            waiting.append(_count_part(part, input_dim, window))
+            if sum(len(keys) for keys, _ in waiting) > max(
+                _WAITING, len(sums[0])
+            ):
+                sums, waiting = _merge([sums, *waiting]), []
+    return _merge([sums, *waiting])
+
+
+def mutual_information(keys, counts, input_dim):
+    """Pointwise mutual information of counted pairs.
+
+    `log(count(u, v) * total / (count(u) * count(v)))`, where `count(u)` is
+    that of all pairs with u, and `total` its sum over ids.
+    """
+    first, second = np.divmod(keys, input_dim)
+    of_id = np.bincount(first, counts, input_dim)
+    of_id += np.bincount(second, counts, input_dim)
+    return np.log(counts * of_id.sum() / (of_id[first] * of_id[second]))
+
+
+def among_top(keys, counts, input_dim, top):
+    """Boolean array: pairs that are among the `top` of one of their ids.
+
+    Of pairs that are as frequent, those of lower ids come first.
+    """
+    first, second = np.divmod(keys, input_dim)
+    ids = np.concatenate([first, second])
+    others = np.concatenate([second, first])
+    order = np.lexsort((others, -np.tile(counts, 2), ids))
+    ids = ids[order]
+    rank = np.arange(len(ids)) - np.searchsorted(ids, ids)
+    kept = np.zeros(len(keys), bool)
+    kept[order[rank < top] % len(keys)] = True
+    return kept
+
+
+def check_ids(name, ids, input_dim):
+    """Returns `ids` as an integer array, or raises if one is unknown."""
+    array = np.asarray(ids)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(
+            f"`{name}` must hold sequences of integers. Received: an array of "
+            f"shape {array.shape} and dtype {array.dtype}."
+        )
+    if not array.size:
+        return array.astype("int64")
+    for extreme in (array.min(), array.max()):
+        if not 0 <= extreme < input_dim:
+            raise ValueError(
+                f"`{name}` must hold ids from 0 to below "
+                f"input_dim={input_dim}. Received: id {extreme}."
+            )
+    return array
+
+
+def _count_part(part, input_dim, window):
+    """Sorted keys and counts of the pairs that start in a chunk."""
+    keys = []
+    for distance in range(1, window + 1):
+        first = part[:-distance][:_CHUNK]
+        second = part[distance:][:_CHUNK]
+        low = np.minimum(first, second)
+        high = np.maximum(first, second)
+        pairs = (low >= 0) & (low != high)
+        keys.append(low[pairs] * input_dim + high[pairs])
+    return np.unique(np.concatenate(keys), return_counts=True)
+
+
+def _merge(parts):
+    keys, places = np.unique(
+        np.concatenate([keys for keys, _ in parts]), return_inverse=True
+    )
+    counts = np.concatenate([counts for _, counts in parts])
+    sums = np.bincount(places.ravel(), counts, len(keys))
+    return keys, sums.astype("int64")
+
+
+def _streams(tokens, input_dim, window):
+    """Yields integer arrays, with -1 between documents."""
+    if not isinstance(tokens, np.ndarray):
+        tokens = list(tokens)
+        if tokens and isinstance(tokens[0], numbers.Integral):
+            tokens = np.asarray(tokens)
+    if isinstance(tokens, np.ndarray) and tokens.ndim == 1:
+        yield check_ids("tokens", tokens, input_dim)
+        return
+    gap = np.full(window, -1, "int64")
+    documents, size = [], 0
+    for document in tokens:
+        ids = check_ids("tokens", document, input_dim)
+        documents += [ids.astype("int64"), gap]
+        size += len(ids) + window
+        if size >= _CHUNK:
+            yield np.concatenate(documents)
+            documents, size = [], 0
+    if documents:
+        yield np.concatenate(documents)
