@@ -8,6 +8,7 @@ from keras_compembed.codes.composition_refinement import nearest_composed
 from keras_compembed.codes.key_scores import mean_over_ids
 from keras_compembed.layers.learned_codes import FollowedCodes
 from keras_compembed.layers.learned_codes import QueriedCodes
+from keras_compembed.layers.replica_losses import ReplicaLosses
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -20,7 +21,7 @@ _LEARNING = {
 }
 
 
-class CodeLearningLayer(keras.layers.Layer):
+class CodeLearningLayer(ReplicaLosses):
     """Base of `CodeEmbedding`, where the arguments are described."""
 
     def _set_learning(
@@ -75,19 +76,7 @@ class CodeLearningLayer(keras.layers.Layer):
             values: Float tensor `(ids,)`.
             counts: Float tensor `(ids,)`.
         """
-        loss = mean_over_ids(values, counts)
-        loss.replica_context = tf.distribute.get_replica_context()
-        self.add_loss(loss)
-
-    def _get_own_losses(self):
-        # Devices take turns within a step, and Keras keeps the losses of all
-        # in one list.
-        context = tf.distribute.get_replica_context()
-        return [
-            loss
-            for loss in super()._get_own_losses()
-            if getattr(loss, "replica_context", context) is context
-        ]
+        self.add_replica_loss(mean_over_ids(values, counts))
 
     @property
     def teacher(self):

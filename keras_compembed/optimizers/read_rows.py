@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_compembed.optimizers.device_writes import gather_rows
+
 
 def read_rows(table, ids, once=False):
     """Rows of a variable; training touches no others.
@@ -20,27 +22,55 @@ def read_rows(table, ids, once=False):
     Returns:
         Tensor `(ids, columns)`.
     """
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        if once:
-            return tf.gather(table.value, ids)
+    if once and not _on_several_devices():
+        return tf.gather(table.value, ids)
+    different, places = different_ids(ids)
+    return tf.gather(read_different_rows(table, different), places)
+
+
+def different_ids(ids):
+    """Each id once, over all devices.
+
+    Args:
+        ids: Integer tensor `(ids,)`.
+
+    Returns:
+        Tensor `(different ids,)`, on every device the same, and where in it
+        each of `ids` is.
+    """
+    if not _on_several_devices():
         different, places = tf.unique(ids)
-        return tf.gather(tf.gather(table.value, different), places)
+        return different, places
     # All devices read the rows of all, in the same order.
+    context = tf.distribute.get_replica_context()
     everywhere = context.all_gather(ids, axis=0)
     different = tf.sort(tf.unique(everywhere).y)
-    rows = _gradients_once(_gather_mirrored(table.value, different), context)
-    return tf.gather(rows, tf.searchsorted(different, ids))
+    return different, tf.searchsorted(different, ids)
+
+
+def read_different_rows(table, different):
+    """Rows of what `different_ids` returned, with the gradients of `read_rows`.
+
+    Args:
+        table: Keras variable `(rows, columns)`.
+        different: Integer tensor `(different ids,)`.
+    """
+    if not _on_several_devices():
+        return tf.gather(table.value, different)
+    context = tf.distribute.get_replica_context()
+    rows = _gather_mirrored(table, different)
+    return _gradients_once(rows, context)
+
+
+def _on_several_devices():
+    context = tf.distribute.get_replica_context()
+    return context is not None and context.num_replicas_in_sync > 1
 
 
 def _gather_mirrored(table, ids):
-    # `tf.gather` reads the whole of a variable that devices mirror. This read
-    # only has gradient tapes watch it, and is left out of graphs.
+    # This read only has gradient tapes watch it, and is left out of graphs.
     tf.convert_to_tensor(table)
-    rows = tf.raw_ops.ResourceGather(
-        resource=table.handle, indices=ids, dtype=table.dtype
-    )
-    return tf.ensure_shape(rows, (None, *table.shape[1:]))
+    return gather_rows(table, ids)
 
 
 def _gradients_once(rows, context):

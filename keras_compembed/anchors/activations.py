@@ -1,0 +1,92 @@
+"""Functions that turn the rows of a transform into weights of anchors."""
+
+import tensorflow as tf
+
+
+def sparsemax(rows):
+    """The points of the simplex nearest to rows: sums of 1, exact zeros.
+
+    Args:
+        rows: Float tensor `(rows, columns)`.
+
+    References:
+        - [Martins & Astudillo, 2016](https://arxiv.org/abs/1602.02068),
+          equations 2 and 3
+    """
+    order = tf.sort(tf.stop_gradient(rows), direction="DESCENDING")
+    places = tf.range(1, tf.shape(rows)[1] + 1)
+    places = tf.cast(places, rows.dtype)
+    inside = 1 + places * order > tf.cumsum(order, axis=1)
+    return tf.maximum(rows - _sparsemax_threshold(rows, order, inside), 0)
+
+
+def _sparsemax_threshold(rows, order, inside):
+    smallest = _smallest(order, inside)
+    support = tf.cast(tf.stop_gradient(rows) >= smallest, rows.dtype)
+    size = tf.reduce_sum(support, axis=1, keepdims=True)
+    return (tf.reduce_sum(support * rows, axis=1, keepdims=True) - 1) / size
+
+
+def entmax(rows):
+    """1.5-entmax: between softmax and sparsemax, with exact zeros.
+
+    Args:
+        rows: Float tensor `(rows, columns)`.
+
+    References:
+        - [Peters, Niculae & Martins, 2019](https://arxiv.org/abs/1905.05702),
+          algorithm 2
+    """
+    rows = rows / 2
+    order = tf.sort(tf.stop_gradient(rows), direction="DESCENDING")
+    places = tf.range(1, tf.shape(rows)[1] + 1)
+    places = tf.cast(places, rows.dtype)
+    mean = tf.cumsum(order, axis=1) / places
+    mean_square = tf.cumsum(tf.square(order), axis=1) / places
+    inside = _entmax_threshold(mean, mean_square, places) <= order
+    support = tf.cast(
+        tf.stop_gradient(rows) >= _smallest(order, inside), rows.dtype
+    )
+    size = tf.reduce_sum(support, axis=1, keepdims=True)
+    mean = tf.reduce_sum(support * rows, axis=1, keepdims=True) / size
+    mean_square = tf.reduce_sum(support * rows * rows, axis=1, keepdims=True)
+    threshold = _entmax_threshold(mean, mean_square / size, size)
+    return tf.square(tf.maximum(rows - threshold, 0))
+
+
+def _entmax_threshold(mean, mean_square, size):
+    rest = (1 - size * (mean_square - tf.square(mean))) / size
+    # The root of 0 has no gradient.
+    positive = rest > 0
+    root = tf.sqrt(tf.where(positive, rest, 1))
+    return mean - tf.where(positive, root, 0)
+
+
+def _smallest(order, inside):
+    """The smallest of the numbers in the support, a column."""
+    largest = order[:, :1]
+    return tf.reduce_min(
+        tf.where(inside, order, largest), axis=1, keepdims=True
+    )
+
+
+ACTIVATIONS = {
+    "softmax": tf.nn.softmax,
+    "sparsemax": sparsemax,
+    "entmax": entmax,
+}
+
+
+def activate(rows, activation, segments):
+    """Weights of anchors, each segment of columns by itself.
+
+    Args:
+        rows: Float tensor `(rows, columns)`.
+        activation: None or a name in `ACTIVATIONS`.
+        segments: Tuple of integers that sum to the columns.
+    """
+    if activation is None:
+        return rows
+    function = ACTIVATIONS[activation]
+    parts = tf.split(rows, segments, axis=1)
+    return tf.concat([function(part) for part in parts], axis=1)

@@ -1,0 +1,51 @@
+"""A transform that is held whole and shrunk whole."""
+
+import tensorflow as tf
+
+from keras_compembed.anchors.shrink import shrink
+from keras_compembed.anchors.transform_rows import TransformRows
+from keras_compembed.optimizers.device_writes import write
+from keras_compembed.optimizers.read_rows import read_different_rows
+
+
+class DenseRows(TransformRows):
+    """Algorithm 1 of Liang et al. as it stands: the reference."""
+
+    def build(self):
+        layer = self._layer
+        self.variable = self._add_weight(
+            shape=(layer.input_dim, layer.num_anchors),
+            initializer=layer.initialize_transform,
+            regularizer=layer.transform_regularizer,
+            name="transform",
+        )
+
+    def read(self, ids):
+        return read_different_rows(self.variable, ids)
+
+    def read_all(self):
+        return tf.convert_to_tensor(self.variable.value)
+
+    def whole(self):
+        rows = self.read_all()
+        return rows, tf.stop_gradient(rows), lambda ids: None
+
+    def after_step(self, step, amount):
+        rows = tf.convert_to_tensor(self.variable.value)
+        threshold = amount
+        if step.slot is not None:
+            threshold = amount * step.rates(step.slot.value)
+        shrunk = shrink(rows, threshold, non_negative=False)
+        shrunk = self._layer.free_entries.restore(shrunk, rows)
+        if self._layer.non_negative:
+            shrunk = tf.maximum(shrunk, 0)
+        write(self.variable, shrunk)
+
+    def count(self):
+        return tf.math.count_nonzero(self.variable.value)
+
+    def rows(self, start, stop):
+        return self.variable.value[start:stop].numpy()
+
+    def load(self, transform):
+        self.variable.assign(transform.dense_rows())

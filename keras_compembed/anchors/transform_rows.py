@@ -1,0 +1,169 @@
+"""How a layer holds its transform."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.anchors.sparse_transform import SparseTransform
+
+_CHUNK_NUMBERS = 1 << 22
+
+
+class TransformRows:
+    """The transform T of an `ANTEmbedding`, in one of several forms.
+
+    Rows that it gives are always those after all proximal steps, whatever the
+    form puts off.
+
+    Args:
+        layer: The `ANTEmbedding`, in which weights are made.
+
+    Attributes:
+        variable: Keras variable that the optimizer trains, or None.
+    """
+
+    variable = None
+
+    def __init__(self, layer):
+        self._layer = layer
+        self._names = []
+
+    def build(self):
+        """Makes the weights."""
+        raise NotImplementedError
+
+    def read(self, ids):
+        """Rows `(ids, num_anchors)` of what `different_ids` returned.
+
+        Differentiable. Reading changes nothing; what is put off may be done
+        when gradients are taken.
+        """
+        raise NotImplementedError
+
+    def after_step(self, step, amount):
+        """The proximal step that follows a step of the optimizer.
+
+        Args:
+            step: `StepSize` of `variable`.
+            amount: float32 scalar tensor, `step.scale` times l1.
+        """
+        raise NotImplementedError
+
+    def count(self):
+        """Non-zeros, an int64 scalar tensor."""
+        raise NotImplementedError
+
+    def rows(self, start, stop):
+        """Rows `start` to before `stop` as a NumPy array."""
+        raise NotImplementedError
+
+    def load(self, transform):
+        """Sets all rows to those of a `SparseTransform`."""
+        raise NotImplementedError
+
+    def settle(self):
+        """Does now what was put off."""
+
+    def state(self):
+        """Dict of further arrays to be saved; not larger than the non-zeros."""
+        return {}
+
+    def load_state(self, state):
+        """Takes what `state` gave."""
+
+    def chunks(self):
+        """Yields `(start, stop)` of parts small enough to be held."""
+        size = max(1, _CHUNK_NUMBERS // self._layer.num_anchors)
+        for start in range(0, self._layer.input_dim, size):
+            yield start, min(start + size, self._layer.input_dim)
+
+    def to_sparse(self):
+        """All rows as a `SparseTransform`."""
+        return SparseTransform.from_parts(
+            (self.rows(start, stop) for start, stop in self.chunks()),
+            self._layer.num_anchors,
+        )
+
+    def read_all(self):
+        """All rows, differentiable."""
+        return self.read(tf.range(self._layer.input_dim))
+
+    def project(self, scores, limit):
+        """Products with all rows, whose gradient reaches only some of them.
+
+        Equation 11 of Liang et al.: the gradient of a softmax is large for
+        few classes only.
+
+        Args:
+            scores: Tensor `(batch_size, num_anchors)`.
+            limit: Integer. Rows that get a gradient: those with the largest
+                sums of absolute gradients of their products.
+
+        Returns:
+            Tensor `(batch_size, input_dim)`.
+        """
+        stored, rows, settle = self.whole()
+        limit = min(limit, self._layer.input_dim)
+        context = tf.distribute.get_replica_context()
+        several = context is not None and context.num_replicas_in_sync > 1
+
+        def add_up(values):
+            if not several:
+                return values
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+        @tf.custom_gradient
+        def product(scores, stored):
+            def gradient(upstream):
+                size = add_up(tf.reduce_sum(tf.abs(upstream), axis=0))
+                ids = tf.math.top_k(size, limit).indices
+                settle(ids)
+                part = tf.gather(upstream, ids, axis=1)
+                of_rows = add_up(tf.matmul(part, scores, transpose_a=True))
+                if several:
+                    # Each device has the whole, and Keras will add them up.
+                    of_rows /= context.num_replicas_in_sync
+                return tf.matmul(upstream, rows), tf.IndexedSlices(
+                    of_rows, ids, tf.shape(stored)
+                )
+
+            return tf.matmul(scores, rows, transpose_b=True), gradient
+
+        return product(scores, stored)
+
+    def whole(self):
+        """All of it, for `project`.
+
+        Returns:
+            Tensors of the rows as stored, which gradients go to, and as they
+            are, and a function that makes them one for some ids.
+        """
+        raise ValueError(
+            "`softmax_rows` must be None with storage='sparse', which learns "
+            "from the gradients of rows looked up."
+        )
+
+    def drop(self):
+        """Lets go of the weights."""
+        for name in self._names:
+            delattr(self._layer, name)
+
+    def _add_weight(self, name, **kwargs):
+        weight = self._layer.add_weight(name=name, autocast=False, **kwargs)
+        # Keras lets go of weights that are attributes when these are deleted.
+        setattr(self._layer, name, weight)
+        self._names.append(name)
+        return weight
+
+
+def one_hot_rows(anchor_ids):
+    """Where objects that are anchors have their 1, as `(ids, columns)`.
+
+    An object that stands for several anchors is the first of them.
+    """
+    ids, columns = np.unique(anchor_ids, return_index=True)
+    return ids[ids >= 0], columns[ids >= 0]
+
+
+def read_anywhere(variable, ids):
+    """Rows of a variable as a NumPy array."""
+    return tf.gather(variable.value, ids).numpy()
