@@ -249,8 +249,11 @@ def _round_values(values, columns, anchors, quantize):
     np.maximum.at(peaks, columns, np.abs(values))
     peaks[peaks == 0] = 1
     stored = np.rint(values / peaks[columns] * levels).astype(dtype)
-    top = peaks.max()
-    return stored, anchors * (peaks / top)[:, None], np.float32(top / levels)
+    # The step of the largest, up to a factor of 2: a power of 2 that float16
+    # has, which is what the converter may make of it.
+    step = 2.0 ** max(np.ceil(np.log2(peaks.max() / levels)), -24)
+    scales = peaks / levels / step
+    return stored, anchors * scales[:, None], np.float32(step)
 
 
 def _narrow_columns(columns, num_columns):
