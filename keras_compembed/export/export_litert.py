@@ -72,8 +72,11 @@ def export_litert(
     """Writes a Keras model as a LiteRT (TFLite) file of built-in ops.
 
     Codes of `CodeEmbedding` layers stay packed in the file, in the bits that
-    they take in Keras, and only those of the ids looked up are unpacked. The
-    file is run and held against the model before it gets its name.
+    they take in Keras, and only those of the ids looked up are unpacked. Of
+    transforms of `ANTEmbedding` layers, trained or sparsified, the file holds
+    the non-zeros, and only rows of the ids looked up are read; where shapes
+    are known, so are those of the look-up, as the runtime's `CompiledModel`
+    wants. The file is run and held against the model before it gets its name.
 
     Example:
 
@@ -96,9 +99,10 @@ def export_litert(
         input_signature: Optional structure of `tf.TensorSpec`, as the model
             is called with. Needed for subclassed models. Defaults to `None`:
             the model's own inputs.
-        quantize: `None`, `"float16"` or `"int8"`. How codebooks and other
-            weights are stored; codes are never touched. Defaults to `None`,
-            float32.
+        quantize: `None`, `"float16"` or `"int8"`. How codebooks, anchors and
+            other weights are stored; codes are never touched. Numbers of
+            sparse transforms become multiples of a step for each anchor, in
+            16 or 8 bits. Defaults to `None`, float32.
         min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
             that must run the file. Codebook sizes 9 to 16 are read fastest by
             2.18 and newer (TensorFlow 2.18, ai-edge-litert 1.0), sizes 2 to 4

@@ -9,6 +9,8 @@ import tensorflow as tf
 from keras_compembed.export.lookup import TracedLookup
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
+from keras_compembed.export.transform_lookup import TracedTransform
+from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 
 
@@ -90,6 +92,9 @@ def litert_form(model, min_runtime=None, quantize=None):
             if isinstance(layer, CodeEmbedding):
                 lookup = TracedLookup(layer, min_runtime, quantize)
                 tables.append(lookup.table)
+                swap = _swapped(layer, "embed", lookup)
+            elif isinstance(layer, ANTEmbedding):
+                lookup = TracedTransform(layer, quantize)
                 swap = _swapped(layer, "embed", lookup)
             elif isinstance(layer, keras.layers.RNN):
                 loop = litert_inner_loop(layer)

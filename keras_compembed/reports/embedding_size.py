@@ -11,8 +11,9 @@ class EmbeddingSize:
     """Bytes of one embedding layer, as stored and as other formats of it.
 
     One row of a `SizeReport`. A layer without codes has `num_codebooks` and
-    `codebook_size` None. Figures for int8 and int4 count the values alone:
-    scales and zero points come on top.
+    `codebook_size` None, one without anchors `num_anchors` and
+    `num_nonzeros`. Figures for int8 and int4 count the values alone: scales
+    and zero points come on top.
 
     Args:
         name: String, the layer's name, or its path where names repeat.
@@ -20,11 +21,20 @@ class EmbeddingSize:
         output_dim: Integer, columns of the table.
         num_codebooks: Optional integer, subcodes a row (M).
         codebook_size: Optional integer, codewords a codebook (K).
+        num_anchors: Optional integer, rows of the anchors (A).
+        num_nonzeros: Optional integer, non-zeros of the transform (T).
         num_values: Integer, numbers in the codebooks and in the weights that
-            compose codewords.
+            compose codewords; or non-zeros and numbers in the anchors, which
+            the paper counts as parameters.
         code_bytes: Integer, codes as stored: whole bytes a row.
         codebook_bytes: Integer, codebooks as stored.
-        uncompressed_bytes: Integer, the table as stored, if it is no codes.
+        offset_bytes: Integer, where rows of a sparsified transform begin.
+        packed_offset_bytes: Integer, the same in a LiteRT file.
+        column_bytes: Integer, the columns of its non-zeros.
+        value_bytes: Integer, its non-zeros.
+        anchor_bytes: Integer, anchors as stored.
+        uncompressed_bytes: Integer, the table as stored, if it is neither
+            codes nor anchors.
         fidelity: Optional `Fidelity` to the table it stands for.
     """
 
@@ -33,23 +43,58 @@ class EmbeddingSize:
     output_dim: int
     num_codebooks: int | None = None
     codebook_size: int | None = None
+    num_anchors: int | None = None
+    num_nonzeros: int | None = None
     num_values: int = 0
     code_bytes: int = 0
     codebook_bytes: int = 0
+    offset_bytes: int = 0
+    packed_offset_bytes: int = 0
+    column_bytes: int = 0
+    value_bytes: int = 0
+    anchor_bytes: int = 0
     uncompressed_bytes: int = 0
     fidelity: Fidelity | None = None
 
     @property
     def num_vectors(self):
-        """Vectors kept: M * K codewords, or every row."""
+        """Vectors kept: M * K codewords, anchors, or every row."""
+        if self.num_anchors is not None:
+            return self.num_anchors
         if self.num_codebooks is None:
             return self.input_dim
         return self.num_codebooks * self.codebook_size
 
     @property
+    def transform_bytes(self):
+        """The sparse rows as stored."""
+        return self.offset_bytes + self.column_bytes + self.value_bytes
+
+    @property
     def stored_bytes(self):
         """All that is stored for the layer."""
-        return self.code_bytes + self.codebook_bytes + self.uncompressed_bytes
+        return (
+            self.code_bytes
+            + self.codebook_bytes
+            + self.transform_bytes
+            + self.anchor_bytes
+            + self.uncompressed_bytes
+        )
+
+    @property
+    def litert_bytes(self):
+        """Sparse rows and anchors in a LiteRT file, or None without anchors.
+
+        A dict from what `quantize` stands for, `"float32"`, `"float16"` and
+        `"int8"`, to bytes.
+        """
+        if self.num_anchors is None:
+            return None
+        places = self.packed_offset_bytes + self.column_bytes
+        return {
+            name: places + size * self.num_values
+            for name, size in (("float32", 4), ("float16", 2), ("int8", 1))
+        }
 
     @property
     def table_bytes(self):
@@ -132,7 +177,9 @@ class EmbeddingSize:
         fidelity = figures.pop("fidelity")
         for name in (
             "num_vectors",
+            "transform_bytes",
             "stored_bytes",
+            "litert_bytes",
             "table_bytes",
             "table_int8_bytes",
             "table_int4_bytes",

@@ -144,13 +144,25 @@ def plot_size_report(report, path, overwrite=False):
     def total(figure):
         return sum(getattr(row, figure) or 0 for row in rows)
 
+    def kinds(*names):
+        figures = ("code_bytes", "anchor_bytes")
+        return " and ".join(
+            name
+            for name, figure in zip(names, figures, strict=True)
+            if total(figure)
+        )
+
     tables = total("uncompressed_bytes")
     bars = [
         ("float32 tables", (0, 0, report.table_bytes)),
         ("int8 tables", (0, 0, total("table_int8_bytes"))),
         ("int4 tables", (0, 0, total("table_int4_bytes"))),
     ]
-    if total("code_bytes"):
+    if total("anchor_bytes"):
+        sizes = total("code_bytes") + total("transform_bytes")
+        vectors = total("codebook_bytes") + total("anchor_bytes")
+        bars.append(("as stored", (sizes, vectors, tables)))
+    elif total("code_bytes"):
         for dtype, codebooks in (
             ("as stored", "codebook_bytes"),
             ("float16 codebooks", "codebook_float16_bytes"),
@@ -167,8 +179,8 @@ def plot_size_report(report, path, overwrite=False):
     figure, axes = _new_figure(path, overwrite, (7.2, 0.9 + 0.42 * len(bars)))
     rest = report.other_bytes or 0
     parts = (
-        ("codes", _CODES),
-        ("codebooks", _CODEBOOKS),
+        (kinds("codes", "sparse rows"), _CODES),
+        (kinds("codebooks", "anchors"), _CODEBOOKS),
         ("tables", _BASELINE),
         ("everything else", _REST),
     )

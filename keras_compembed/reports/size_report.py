@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from keras_compembed.codes.compositions import count_values
 from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.export.transform_lookup import PackedOffsets
+from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.reports.embedding_size import EmbeddingSize
 from keras_compembed.reports.fidelity import fidelity
@@ -74,10 +76,12 @@ class SizeReport:
 def size_report(model, reference=None):
     """Sizes of a model's embeddings, against those of uncompressed tables.
 
-    Finds every `CodeEmbedding` and every `keras.layers.Embedding` left, in
-    nested models, wrappers and subclassed models too; a layer used several
-    times counts once. `print` the report, take its `to_dict()`, or `plot` it.
-    Sizes come from the layers' configuration, so layers need not be built.
+    Finds every `CodeEmbedding`, every `ANTEmbedding` and every
+    `keras.layers.Embedding` left, in nested models, wrappers and subclassed
+    models too; a layer used several times counts once. `print` the report,
+    take its `to_dict()`, or `plot` it. Sizes come from the layers'
+    configuration, so layers need not be built, but for an `ANTEmbedding`,
+    which is counted as `sparsify` would store it now.
 
     Example:
 
@@ -93,14 +97,16 @@ def size_report(model, reference=None):
         reference: Optional original, from which the codes were learned: a
             model with Embedding layers of the same names, or, for one layer,
             an Embedding layer or an array `(input_dim, output_dim)`. Each
-            layer with codes then gets a `Fidelity`. Defaults to `None`.
+            layer with codes or anchors then gets a `Fidelity`. Defaults to
+            `None`.
 
     Returns:
         A `SizeReport`.
 
     Raises:
-        ValueError: if `model` is no Keras layer, or `reference` has no table
-            of the same name and shape.
+        ValueError: if `model` is no Keras layer or has an `ANTEmbedding` that
+            is not built, or `reference` has no table of the same name and
+            shape.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Tables 1
@@ -136,6 +142,9 @@ def size_report(model, reference=None):
     return SizeReport(embeddings=tuple(rows), other_bytes=other_bytes)
 
 
+_COMPRESSED = (CodeEmbedding, ANTEmbedding)
+
+
 def _embedding_layers(root):
     """Embedding layers by name, or by path where a name repeats."""
     found, seen = [], set()
@@ -144,7 +153,7 @@ def _embedding_layers(root):
         if id(layer) in seen:
             return
         seen.add(id(layer))
-        if isinstance(layer, (CodeEmbedding, keras.layers.Embedding)):
+        if isinstance(layer, (*_COMPRESSED, keras.layers.Embedding)):
             found.append((path, layer))
         for inner in layer._flatten_layers(include_self=False, recursive=False):
             search(inner, (*path, inner.name))
@@ -174,6 +183,8 @@ def _measure(name, layer):
             codebook_bytes=num_values * itemsize,
         )
         return row, layer.weights
+    if isinstance(layer, ANTEmbedding):
+        return _measure_anchors(name, layer), layer.weights
     # Quantized tables, and those with low-rank updates, have other weights.
     weights = layer.weights
     size = sum(_nbytes(weight) for weight in weights)
@@ -182,17 +193,39 @@ def _measure(name, layer):
     return EmbeddingSize(name, *table, uncompressed_bytes=size), weights
 
 
+def _measure_anchors(name, layer):
+    if not layer.built:
+        raise ValueError(
+            "`model` must be built to count the non-zeros of its "
+            f"ANTEmbedding. Received: {name!r}, which is not built."
+        )
+    transform = layer.get_transform()
+    return EmbeddingSize(
+        name,
+        layer.input_dim,
+        layer.output_dim,
+        num_anchors=layer.num_anchors,
+        num_nonzeros=transform.nnz,
+        num_values=transform.nnz + layer.num_anchors * layer.output_dim,
+        offset_bytes=transform.offsets.nbytes,
+        packed_offset_bytes=PackedOffsets(transform.offsets).nbytes,
+        column_bytes=transform.columns.nbytes,
+        value_bytes=transform.values.nbytes,
+        anchor_bytes=_nbytes(layer.anchors),
+    )
+
+
 def _nbytes(weight):
     size = tf.as_dtype(keras.backend.standardize_dtype(weight.dtype)).size
     return int(np.prod(weight.shape, dtype="int64")) * size
 
 
 def _originals(layers, reference):
-    """The originals of layers with codes, by the layers' names."""
+    """The originals of compressed layers, by the layers' names."""
     coded = {
         name: layer
         for name, layer in layers.items()
-        if isinstance(layer, CodeEmbedding)
+        if isinstance(layer, _COMPRESSED)
     }
     if not isinstance(reference, keras.layers.Layer):
         table = np.asanyarray(reference)
@@ -212,7 +245,8 @@ def _originals(layers, reference):
         wanted = {name: _shape(layer) for name, layer in coded.items()}
         raise ValueError(
             "`reference` must hold a table of the same name and shape as a "
-            f"CodeEmbedding of the model, which has {wanted or 'none'}. "
+            "CodeEmbedding or ANTEmbedding of the model, which has "
+            f"{wanted or 'none'}. "
             f"Received: tables of shape {shapes}."
         )
     return found

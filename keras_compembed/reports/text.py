@@ -39,6 +39,15 @@ def _embedding_cells(row):
     shape = f"{row.input_dim} x {row.output_dim}"
     tables = (row.table_bytes, row.table_int8_bytes, row.table_int4_bytes)
     sizes = _sizes(row.stored_bytes, *tables)
+    if row.num_anchors is not None:
+        return (
+            _shorten(row.name),
+            shape,
+            f"{row.num_anchors} anchors",
+            format_bytes(row.transform_bytes),
+            format_bytes(row.anchor_bytes),
+            *sizes,
+        )
     if row.num_codebooks is None:
         return (_shorten(row.name), shape, "-", "-", "-", *sizes)
     return (
@@ -88,7 +97,13 @@ def _notes(report):
     yield "MB = 2**20 bytes. float32, int8, int4: the tables uncompressed."
     if report.other_bytes is None:
         yield "The model is not built: its other weights are not counted."
+    if any(row.num_anchors is not None for row in report.embeddings):
+        yield "Of anchors: sparse rows in place of codes, anchors of codebooks."
     for row in report.embeddings:
+        if row.num_anchors is not None:
+            yield from _anchor_notes(row)
+            if row.fidelity:
+                yield from _fidelity_notes(row.fidelity)
         if row.num_codebooks is None:
             continue
         yield f"{row.name}:"
@@ -106,6 +121,25 @@ def _notes(report):
             )
         if row.fidelity:
             yield from _fidelity_notes(row.fidelity)
+
+
+def _anchor_notes(row):
+    yield f"{row.name}:"
+    yield (
+        f"  {row.num_nonzeros:,} non-zeros, "
+        f"{row.num_nonzeros / row.input_dim:.3g} a row; with the anchors "
+        f"{row.num_values:,} numbers"
+    )
+    yield (
+        f"  offsets {format_bytes(row.offset_bytes)}, columns "
+        f"{format_bytes(row.column_bytes)}, values "
+        f"{format_bytes(row.value_bytes)}"
+    )
+    sizes = ", ".join(
+        f"{format_bytes(size)} ({name})"
+        for name, size in row.litert_bytes.items()
+    )
+    yield f"  in a LiteRT file: {sizes}"
 
 
 def _fidelity_notes(fidelity):

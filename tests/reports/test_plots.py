@@ -5,6 +5,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.reports import plots
 from keras_compembed.reports.size_report import size_report
@@ -170,6 +171,22 @@ def test_bars_add_up(tmp_path, figures):
     bars = [bar for bar in axes.patches if round(bar.get_y() + 0.4) == place]
     total = sum(bar.get_width() for bar in bars) * 2**20
     assert total == pytest.approx(report.total_bytes)
+
+
+def test_bars_of_anchors_add_up(tmp_path, figures):
+    layer = ANTEmbedding(5000, 8, num_anchors=5, storage="dense")
+    layer.build()
+    report = size_report(layer)
+    report.plot(tmp_path / "a.png")
+    axes = figures[0].axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    place = names.index("as stored")
+    bars = [bar for bar in axes.patches if round(bar.get_y() + 0.4) == place]
+    total = sum(bar.get_width() for bar in bars) * 2**20
+    assert total == pytest.approx(report.total_bytes)
+    (legend,) = figures[0].legends
+    kinds = [text.get_text() for text in legend.get_texts()]
+    assert kinds == ["sparse rows", "anchors", "tables"]
 
 
 def test_report_without_layers(tmp_path):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.reports.size_report import size_report
 
@@ -215,6 +216,89 @@ def test_half_precision_weights():
     assert report.embeddings[0].codebook_bytes == 2 * 4 * 4 * 2
     report = size_report(keras.layers.Embedding(100, 4, dtype="bfloat16"))
     assert report.embedding_bytes == 800
+
+
+def anchor_embedding(num_rows=1000, num_anchors=20, **kwargs):
+    """A layer with two non-zeros in each second row."""
+    layer = ANTEmbedding(num_rows, 8, num_anchors=num_anchors, **kwargs)
+    layer.build()
+    transform = np.zeros((num_rows, num_anchors))
+    transform[::2, :2] = 1.5
+    layer.assign_transform(transform)
+    return layer
+
+
+@pytest.mark.parametrize("storage", ["dense", "lazy", "sparse"])
+def test_anchors(storage):
+    layer = anchor_embedding(storage=storage, name="tokens")
+    (row,) = size_report(layer).embeddings
+    assert row.num_anchors == row.num_vectors == 20
+    assert row.num_nonzeros == 1000
+    assert row.num_values == 1000 + 20 * 8
+    assert (row.column_bytes, row.value_bytes) == (1000, 4000)
+    assert row.anchor_bytes == 20 * 8 * 4
+    assert row.transform_bytes == row.offset_bytes + 5000
+    assert row.stored_bytes == row.transform_bytes + 640
+    assert (row.table_bytes, row.table_int8_bytes) == (32_000, 8000)
+    # A byte a row, and four for each 128 of them, which have 128 non-zeros.
+    packed = 1001 + 4 * 8
+    assert row.packed_offset_bytes == packed
+    assert row.litert_bytes == {
+        "float32": packed + 1000 + 4 * 1160,
+        "float16": packed + 1000 + 2 * 1160,
+        "int8": packed + 1000 + 1160,
+    }
+    assert row.codebook_float16_bytes is None and row.code_bits is None
+    text = str(size_report(layer))
+    assert "20 anchors" in text
+    assert "1,000 non-zeros, 1 a row; with the anchors 1,160 numbers" in text
+    assert "in a LiteRT file: 6.52 KB (float32), 4.25 KB (float16)" in text
+
+
+def test_stored_bytes_of_anchors_are_those_of_the_sparsified_layer():
+    layer = anchor_embedding()
+    before = size_report(layer)
+    layer.sparsify()
+    report = size_report(layer)
+    assert report == before
+    weights = sum(
+        keras.ops.convert_to_numpy(weight).nbytes
+        for weight in layer.weights
+        if weight.name != "l1"
+    )
+    assert report.total_bytes == weights
+
+
+def test_columns_of_many_anchors_take_two_bytes():
+    (row,) = size_report(anchor_embedding(num_anchors=300)).embeddings
+    assert row.column_bytes == 2 * row.num_nonzeros
+
+
+def test_anchors_with_codes_and_a_reference():
+    anchors = anchor_embedding(name="words")
+    inputs = keras.Input((None,), dtype="int32")
+    codes = CodeEmbedding(50, 8, 4, 16, name="kinds")
+    model = keras.Model(inputs, anchors(inputs) + codes(inputs))
+    original = keras.layers.Embedding(
+        1000, 8, weights=anchors.embeddings, name="words"
+    )
+    report = size_report(model, original)
+    fidelity = {row.name: row.fidelity for row in report.embeddings}
+    assert fidelity["words"].mean_squared_distance == 0
+    assert fidelity["kinds"] is None
+    assert report.other_bytes == 0
+    figures = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    words = {row["name"]: row for row in figures["embeddings"]}["words"]
+    assert words["num_nonzeros"] == 1000
+    lines = str(report).split("\n")
+    assert max(map(len, lines)) <= 100
+    assert "mean squared distance 0," in str(report)
+
+
+def test_anchors_must_be_built():
+    layer = ANTEmbedding(100, 8, num_anchors=5, name="words")
+    with pytest.raises(ValueError, match="`model` must be built.*'words'"):
+        size_report(layer)
 
 
 def test_quantized_embedding():
