@@ -229,8 +229,8 @@ class Relations:
                 to, as in NLTK. Defaults to `True`.
 
         Raises:
-            ValueError: if the vocabulary is empty, the folder has not the
-                files, or they cannot be read.
+            ValueError: if the vocabulary is empty or holds anything but
+                strings, the folder has not the files, or they cannot be read.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197),

@@ -70,8 +70,15 @@ def wordnet_pairs(vocabulary, folder, lemmatize=True):
         once, in both orders, and of a word with itself.
 
     Raises:
-        ValueError: if the folder has not the files, or a line cannot be read.
+        ValueError: if a word is not a string, the folder has not the files,
+            or they cannot be read.
     """
+    for word in vocabulary:
+        if not isinstance(word, str):
+            raise ValueError(
+                "`vocabulary` must hold strings. "
+                f"Received: {word!r} (of type {type(word).__name__})."
+            )
     folder = find_database(folder)
     synsets = read_synsets(folder)
     found = _ids_of_lemmas(vocabulary, synsets, folder, lemmatize)
@@ -87,6 +94,12 @@ def wordnet_pairs(vocabulary, folder, lemmatize=True):
         for symbol, other_part, offset, source, target in synset.pointers:
             if symbol not in (_HYPERNYM, _HYPONYM, _ANTONYM):
                 continue
+            if (other_part, offset) not in synsets:
+                raise ValueError(
+                    "`folder` must hold whole files of one version of "
+                    f"WordNet. Received: a pointer from {synset.words[0]!r} "
+                    f"to the missing {other_part} {offset:08d}."
+                )
             words = synsets[other_part, offset].words
             if target:
                 words = words[target - 1 : target]
@@ -172,7 +185,9 @@ def _ids_of_lemmas(vocabulary, synsets, folder, lemmatize):
         lemmas[part].update(synset.words)
     ids = collections.defaultdict(tuple)
     for part, name in _PARTS.items():
-        exceptions = _read_exceptions(folder / f"{name}.exc")
+        exceptions = {}
+        if lemmatize:
+            exceptions = _read_exceptions(folder / f"{name}.exc")
         for place, word in enumerate(vocabulary):
             word = word.lower().replace(" ", "_")
             forms = {word}

@@ -1,0 +1,161 @@
+"""Relations from WordNet's files."""
+
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+
+from keras_compembed.anchors import Relations
+from keras_compembed.anchors import wordnet
+
+LICENCE = "  1 This software and database is being provided to you\n"
+NOUNS = """\
+00000100 03 n 01 animal 0 001 ~ 00000200 n 0000 | a living thing
+00000200 03 n 02 dog 0 domestic_dog 0 002 @ 00000100 n 0000 ~ 00000300 n 0000 \
+| it barks
+00000300 03 n 01 puppy 0 001 @ 00000200 n 0000 | young
+00000400 03 n 01 Fido 0 001 @i 00000200 n 0000 | an instance
+00000500 03 n 02 light 0 lamp 0 001 ! 00000600 n 0101 | shines
+00000600 03 n 02 dark 0 night 0 001 ! 00000500 n 0101 | does not
+"""
+VERBS = """\
+00000100 29 v 02 run 0 scat 1 001 + 00000100 n 0101 01 + 02 00 | move fast
+"""
+ADJECTIVES = """\
+00000100 00 a 01 dark(p) 0 002 ! 00000200 a 0101 & 00000300 s 0000 | no light
+00000200 00 a 01 light 0 001 ! 00000100 a 0101 | bright
+00000300 00 s 02 dim 0 faint(a) 0 001 & 00000100 a 0000 | not bright
+"""
+ADVERBS = """\
+00000100 02 r 01 fast 0 000 | quickly
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "dict"
+    folder.mkdir()
+    for name, text in (
+        ("noun", NOUNS),
+        ("verb", VERBS),
+        ("adj", ADJECTIVES),
+        ("adv", ADVERBS),
+    ):
+        (folder / f"data.{name}").write_text(LICENCE + text)
+    (folder / "verb.exc").write_text("ran run\n")
+    return folder
+
+
+def related_words(vocabulary, folder, **arguments):
+    relations = Relations.from_wordnet(vocabulary, folder, **arguments)
+    assert relations.input_dim == len(vocabulary)
+    return {
+        tuple(sorted((vocabulary[u], vocabulary[v])))
+        for u, v in relations.pairs
+    }
+
+
+def test_synonyms_hypernyms_and_antonyms(folder):
+    words = "animal dog puppy fido light lamp dark night dim faint fast"
+    assert related_words(words.split(), folder) == {
+        ("animal", "dog"),
+        ("dog", "puppy"),
+        ("lamp", "light"),
+        ("dark", "night"),
+        # Lexical: not of "lamp" and "night".
+        ("dark", "light"),
+        ("dim", "faint"),
+    }
+
+
+def test_case_and_spaces(folder):
+    assert related_words(["", "[UNK]", "Domestic dog", "PUPPY"], folder) == {
+        ("Domestic dog", "PUPPY")
+    }
+
+
+def test_inflected_words(folder):
+    words = ["dogs", "dog", "animals", "animal", "ran", "run", "scat", "s"]
+    assert related_words(words, folder) == {
+        ("dog", "dogs"),
+        ("animal", "animals"),
+        ("animal", "dog"),
+        # But not with the inflected form of a word related to theirs.
+        ("animal", "dogs"),
+        ("animals", "dog"),
+        ("ran", "run"),
+        ("ran", "scat"),
+        ("run", "scat"),
+    }
+    assert related_words(words, folder, lemmatize=False) == {
+        ("animal", "dog"),
+        ("run", "scat"),
+    }
+
+
+def test_a_word_that_is_there_twice(folder):
+    relations = Relations.from_wordnet(["Dog", "puppy", "dog"], folder)
+    assert relations.pairs.tolist() == [[0, 1], [0, 2], [1, 2]]
+
+
+@pytest.mark.parametrize("inside", ["", "wordnet/"])
+def test_zip_file(folder, tmp_path, inside):
+    path = tmp_path / "wordnet.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in folder.iterdir():
+            archive.write(file, inside + file.name)
+    assert related_words(["animal", "dogs"], path) == {("animal", "dogs")}
+
+
+def test_files_that_are_not_there(folder, tmp_path):
+    (folder / "data.adv").unlink()
+    with pytest.raises(ValueError, match="`folder` .* without data.adv"):
+        Relations.from_wordnet(["dog"], folder)
+    with pytest.raises(ValueError, match="without data.noun, data.verb"):
+        Relations.from_wordnet(["dog"], tmp_path / "nowhere")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("readme", "nothing")
+    with pytest.raises(ValueError, match="without data.noun, data.verb"):
+        Relations.from_wordnet(["dog"], tmp_path / "other.zip")
+
+
+@pytest.mark.parametrize(
+    "line", ["not a line of it", "00000200 02 r 02 fast", "1 2 r 01 a 0 001 @"]
+)
+def test_lines_that_are_not_wordnets(folder, line):
+    (folder / "data.adv").write_text(LICENCE + line)
+    with pytest.raises(ValueError, match=r"Line 2 of data.adv .* Received: '"):
+        Relations.from_wordnet(["dog"], folder)
+
+
+def test_pointers_to_nowhere(folder):
+    (folder / "data.noun").write_text(NOUNS.splitlines()[0])
+    with pytest.raises(ValueError, match="'animal' to the missing n 00000200"):
+        Relations.from_wordnet(["animal"], folder)
+
+
+def test_vocabulary_is_checked(folder):
+    with pytest.raises(ValueError, match="`vocabulary` must hold strings"):
+        Relations.from_wordnet(["dog", 3], folder)
+    with pytest.raises(ValueError, match="`input_dim` must be"):
+        Relations.from_wordnet([], folder)
+
+
+@pytest.mark.data
+def test_wordnet_itself(data_dir, tmp_path):
+    with tarfile.open(data_dir / "wordnet30" / "dict.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / "dict"
+    synsets = wordnet.read_synsets(folder)
+    parts = [part for part, _ in synsets]
+    # As published.
+    assert {part: parts.count(part) for part in "nvar"} == {
+        "n": 82115,
+        "v": 13767,
+        "a": 18156,
+        "r": 3621,
+    }
+    words = ["dog", "puppies", "good", "bad", "car", "automobile", "paper"]
+    relations = Relations.from_wordnet(words, folder)
+    np.testing.assert_array_equal(relations.pairs, [[0, 1], [2, 3], [4, 5]])
