@@ -95,6 +95,7 @@ def litert_form(model, min_runtime=None, quantize=None):
                 swap = _swapped(layer, "embed", lookup)
             elif isinstance(layer, ANTEmbedding):
                 lookup = TracedTransform(layer, quantize)
+                stack.enter_context(_swapped(layer, "_logits", lookup.logits))
                 swap = _swapped(layer, "embed", lookup)
             elif isinstance(layer, keras.layers.RNN):
                 loop = litert_inner_loop(layer)

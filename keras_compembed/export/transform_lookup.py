@@ -20,7 +20,9 @@ _WINDOW = 16
 
 
 class TracedTransform:
-    """Stands in for `ANTEmbedding.embed` while a model is converted.
+    """Stands in for an `ANTEmbedding` while a model is converted.
+
+    A call takes the place of its `embed`, `logits` that of reverse calls.
 
     Numbers are float32, with `quantize="float16"` of 16 bits and with
     `quantize="int8"` of 8: whole multiples of a step of their anchor. That
@@ -72,45 +74,76 @@ class TracedTransform:
             self._longest <= _WINDOW
             or len(anchors) > _DENSE_ANCHORS_PER_NUMBER * self._longest
         )
+        self._num_rows = transform.num_rows
         self._mean_length = transform.nnz / transform.num_rows
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
         ids = tf.cast(ids, tf.int32)
-        starts, stops = self.offsets(ids)
-        # Ones, but not to the converter, which would write down constants of
-        # as many entries as there are ids.
-        ones = tf.cast(ids >= 0, tf.int32)
         if ids.shape[0] is not None and self._has_windows:
-            vectors = self._window(starts, stops, ones)
+            vectors = self._window(ids)
         else:
-            vectors = self._ragged(starts, stops, ones)
+            vectors = self._ragged(ids)
         return vectors if self._bias is None else vectors + self._bias
 
-    def _ragged(self, starts, stops, ones):
+    def logits(self, vectors):
+        """Products `(..., input_dim)` of vectors `(..., output_dim)`.
+
+        What the layer gives with `reverse=True`.
+        """
+        output_dim = self.anchors.shape[1]
+        flat = tf.reshape(vectors, (-1, output_dim))
+        # Zero, but not to the converter, which would write down the rows.
+        zero = tf.minimum(tf.cast(flat[0, 0] >= 0, tf.int32), 0)
+        ids = tf.range(zero, self._num_rows + zero)
+        rows, columns, values = self._numbers(ids)
+        scores = tf.matmul(flat, self.anchors, transpose_b=True)
+        if flat.shape[0] is None:
+            parts = tf.gather(tf.transpose(scores), columns)
+            products = tf.math.unsorted_segment_sum(
+                parts * tf.expand_dims(values, 1), rows, self._num_rows
+            )
+            logits = tf.transpose(products)
+        else:
+            dense = self._dense_rows(rows, columns, values, self._num_rows)
+            logits = tf.matmul(scores, dense, transpose_b=True)
+        if self._bias is not None:
+            logits += tf.matmul(flat, self._bias[:, None])
+        shape = tf.concat([tf.shape(vectors)[:-1], [self._num_rows]], axis=0)
+        logits = tf.reshape(logits, shape)
+        logits.set_shape((*vectors.shape[:-1], self._num_rows))
+        return logits
+
+    def _numbers(self, ids):
+        """The numbers of rows one after another: rows, columns, values."""
+        starts, stops = self.offsets(ids)
         lengths = stops - starts
         ends = tf.cumsum(lengths)
         total = tf.reduce_sum(lengths)
         # The row of a number: how many rows end before it.
         marks = tf.scatter_nd(
-            tf.expand_dims(ends, 1), ones, tf.expand_dims(total + 1, 0)
+            tf.expand_dims(ends, 1), _ones(ids), tf.expand_dims(total + 1, 0)
         )
         rows = tf.cumsum(marks)[:-1]
         places = tf.range(total) + tf.gather(stops - ends, rows)
-        columns, values = self._read(places)
+        return rows, *self._read(places)
+
+    def _ragged(self, ids):
+        rows, columns, values = self._numbers(ids)
         # Sums of gathered anchors have an open shape: `CompiledModel` misreads
         # them.
-        if ones.shape[0] is not None or self._prefers_product(
+        if ids.shape[0] is not None or self._prefers_product(
             _DENSE_ANCHORS_PER_NUMBER * self._mean_length
         ):
-            return self._product(rows, columns, values, tf.size(ones))
+            return self._product(rows, columns, values, tf.size(ids))
         return tf.math.unsorted_segment_sum(
             tf.gather(self.anchors, columns) * tf.expand_dims(values, 1),
             rows,
-            tf.size(ones),
+            tf.size(ids),
         )
 
-    def _window(self, starts, stops, ones):
+    def _window(self, ids):
+        starts, stops = self.offsets(ids)
         # Row by row of the window, which broadcasts faster than id by id.
         steps = np.arange(self._longest, dtype="int32")[:, None]
         places = tf.expand_dims(starts, 0) + steps
@@ -119,8 +152,8 @@ class TracedTransform:
         )
         columns, values = self._read(places)
         if self._prefers_product(_DENSE_ANCHORS_PER_SLOT * self._longest):
-            rows = tf.expand_dims(tf.cumsum(ones, exclusive=True), 0)
-            return self._product(rows, columns, values, tf.size(ones))
+            rows = tf.expand_dims(tf.cumsum(_ones(ids), exclusive=True), 0)
+            return self._product(rows, columns, values, tf.size(ids))
         vectors = tf.gather(self.anchors, columns)
         return tf.reduce_sum(vectors * tf.expand_dims(values, 2), axis=0)
 
@@ -136,8 +169,10 @@ class TracedTransform:
             values = tf.cast(values, tf.float32) * self._step
         return columns, values
 
-    def _product(self, rows, columns, values, num_rows):
-        """Rows made dense, times the anchors."""
+    def _product(self, *numbers):
+        return tf.matmul(self._dense_rows(*numbers), self.anchors)
+
+    def _dense_rows(self, rows, columns, values, num_rows):
         num_anchors = len(self.anchors)
         cells = rows * num_anchors + columns
         dense = tf.scatter_nd(
@@ -145,7 +180,13 @@ class TracedTransform:
             tf.reshape(values, (-1,)),
             tf.expand_dims(num_rows * num_anchors, 0),
         )
-        return tf.matmul(tf.reshape(dense, (-1, num_anchors)), self.anchors)
+        return tf.reshape(dense, (-1, num_anchors))
+
+
+def _ones(ids):
+    # Not to the converter, which would write down constants of as many entries
+    # as there are ids.
+    return tf.cast(ids >= 0, tf.int32)
 
 
 class PackedOffsets:

@@ -197,3 +197,49 @@ def test_compiled_model(path):
         compiled.run_by_index(0, inputs, outputs)
         got = outputs[0].read(6, np.float32).reshape(2, 3)
         np.testing.assert_allclose(got, model(ids), **ROUNDING)
+
+
+@pytest.mark.parametrize("length", [None, 5])
+@pytest.mark.parametrize("activation", [None, "softmax"])
+@pytest.mark.parametrize("sparsified", [False, True])
+def test_tied_outputs(path, sparsified, activation, length):
+    layer = anchor_embedding(input_dim=2000, activation=activation)
+    if sparsified:
+        layer.sparsify()
+    ids = keras.Input(
+        (length,), batch_size=length and 2, dtype="int32", name="ids"
+    )
+    vectors = keras.layers.Dense(6)(layer(ids))
+    model = keras.Model(ids, layer(vectors, reverse=True))
+    export_litert(model, path, verbose=0)
+    ids = random_ids(2, 5, high=2000)
+    logits = LiteRTModel(path)(ids)
+    assert logits.shape == (2, 5, 2000)
+    # Some 32 operations on numbers up to the largest logit.
+    expected = model(ids)
+    atol = 32 * 2**-23 * np.abs(expected).max()
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=atol)
+    # The rows are there once, and are all that grows with their number.
+    values = layer.get_transform()
+    large = [
+        len(content)
+        for *_, content in read_tensors(path)
+        if len(content) > 1000
+    ]
+    assert sorted(large) == [2001, values.nnz + 1, 4 * (values.nnz + 1)]
+
+
+def test_compiled_model_of_tied_outputs(path):
+    module = pytest.importorskip("ai_edge_litert.compiled_model")
+    layer = anchor_embedding()
+    vectors = keras.Input((4, 6), batch_size=1)
+    model = keras.Model(vectors, layer(vectors, reverse=True))
+    export_litert(model, path, verbose=0)
+    compiled = module.CompiledModel.from_file(path)
+    inputs = compiled.create_input_buffers(0)
+    outputs = compiled.create_output_buffers(0)
+    for vectors in np.random.default_rng(0).normal(size=(2, 1, 4, 6)):
+        inputs[0].write(vectors.astype("float32").reshape(-1))
+        compiled.run_by_index(0, inputs, outputs)
+        got = outputs[0].read(4 * ROWS, np.float32).reshape(1, 4, ROWS)
+        np.testing.assert_allclose(got, model(vectors), **ROUNDING)
