@@ -9,6 +9,7 @@ if keras.backend.backend() != "tensorflow":
         f"Received: KERAS_BACKEND={keras.backend.backend()}."
     )
 
+from keras_compembed import anchors
 from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
 from keras_compembed.codes.code_learner import CodeLearner
 from keras_compembed.codes.composition import Composition
@@ -24,6 +25,7 @@ from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.interpreter import LiteRTModel
+from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 from keras_compembed.reports.code_statistics import code_balance
@@ -38,6 +40,7 @@ from keras_compembed.reports.size_report import size_report
 from keras_compembed.version import __version__
 
 __all__ = [
+    "ANTEmbedding",
     "AdditiveQuantizer",
     "CodeEmbedding",
     "CodeLearner",
@@ -54,6 +57,7 @@ __all__ = [
     "SumComposition",
     "TemperatureSchedule",
     "__version__",
+    "anchors",
     "code_balance",
     "code_usage",
     "codes_of_words",

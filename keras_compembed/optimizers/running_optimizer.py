@@ -58,8 +58,10 @@ class StepSize:
             scale *= make_scale(step)
         accumulation = optimizer.gradient_accumulation_steps
         if accumulation:
-            real = tf.equal(step % accumulation, 0)
-            scale = tf.where(real, scale, 0.0)
+            # `iterations` counts the steps that move weights; the first
+            # variable of an optimizer counts all.
+            calls = tf.cast(optimizer.variables[0].value, "int64") + 1
+            scale = tf.where(tf.equal(calls % accumulation, 0), scale, 0.0)
         self.scale = scale
 
     def rates(self, values):

@@ -1,0 +1,442 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from layer_checks import check_config
+from layer_checks import check_layer
+
+from keras_compembed import ANTEmbedding
+from keras_compembed import CodeEmbedding
+from keras_compembed.anchors import Frequency
+from keras_compembed.anchors import Given
+from keras_compembed.anchors import KMeans
+from keras_compembed.anchors import Mixed
+from keras_compembed.anchors import Relations
+from keras_compembed.anchors.activations import ACTIVATIONS
+from keras_compembed.anchors.sparse_transform import SparseTransform
+from keras_compembed.layers.ant_arguments import choose_storage
+
+INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
+STORAGES = ("dense", "lazy", "sparse")
+
+
+def make_layer(storage="dense", rows=30, num_anchors=6, **kwargs):
+    kwargs.setdefault("seed", 0)
+    layer = ANTEmbedding(
+        rows, 5, num_anchors=num_anchors, storage=storage, **kwargs
+    )
+    layer.build()
+    return layer
+
+
+def sparse_matrix(rows=30, columns=6, density=0.3, seed=1):
+    rng = np.random.default_rng(seed)
+    dense = rng.random((rows, columns)) * (
+        rng.random((rows, columns)) < density
+    )
+    dense[3] = 0
+    return dense.astype("float32")
+
+
+def make_model(layer):
+    return keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layer,
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(1),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "kwargs, frozen, statistics",
+    [
+        ({"storage": "dense", "mask_zero": True}, 1, ()),
+        (
+            {"storage": "lazy", "non_negative": False},
+            5,
+            ("clock", "settled", "rate"),
+        ),
+        (
+            {"storage": "dense", "activation": "entmax", "num_mixtures": 2},
+            1,
+            (),
+        ),
+    ],
+    ids=["dense", "lazy", "mixture"],
+)
+def test_layer(kwargs, frozen, statistics, tmp_path):
+    check_layer(
+        ANTEmbedding,
+        {"input_dim": 30, "output_dim": 5, "num_anchors": 6, "seed": 0}
+        | kwargs,
+        INPUTS,
+        (4, 7, 5),
+        expected_trainable_weights=2,
+        expected_non_trainable_weights=frozen,
+        tmp_path=tmp_path,
+        statistics=statistics,
+    )
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_product(storage):
+    layer = make_layer(storage)
+    transform = sparse_matrix()
+    layer.assign_transform(transform)
+    table = transform @ layer.anchors.numpy()
+    np.testing.assert_allclose(layer(INPUTS), table[INPUTS], atol=1e-6)
+    np.testing.assert_allclose(layer.embeddings, table, atol=1e-6)
+    np.testing.assert_array_equal(layer.get_transform().dense_rows(), transform)
+    assert layer.nnz == np.count_nonzero(transform)
+    assert layer.density == layer.nnz / 180
+    hidden = np.random.default_rng(2).normal(size=(2, 3, 5)).astype("float32")
+    np.testing.assert_allclose(
+        layer(hidden, reverse=True), hidden @ table.T, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("activation", ["softmax", "sparsemax", "entmax"])
+def test_mixtures(activation):
+    layer = make_layer(
+        activation=activation,
+        anchors_initializer=Mixed(
+            [Frequency(np.arange(30)), Given(np.eye(4, 5))], sizes=[2, 4]
+        ),
+    )
+    assert layer.segments == (2, 4)
+    np.testing.assert_array_equal(layer.anchors[2:], np.eye(4, 5))
+    rows = tf.constant(layer.transform.numpy())
+    function = ACTIVATIONS[activation]
+    expected = function(rows[:, :2]) @ layer.anchors[:2]
+    expected += function(rows[:, 2:]) @ layer.anchors[2:]
+    np.testing.assert_allclose(layer.embeddings, expected, atol=1e-6)
+    np.testing.assert_allclose(
+        layer(INPUTS), layer.embeddings[INPUTS], atol=1e-6
+    )
+    vectors = layer.embeddings
+    layer.sparsify()
+    np.testing.assert_allclose(layer.embeddings, vectors, atol=1e-6)
+    assert layer.activation == ("softmax" if activation == "softmax" else None)
+
+
+def test_sets_of_random_anchors_differ():
+    layer = make_layer(num_mixtures=3)
+    assert layer.segments == (2, 2, 2)
+    anchors = layer.anchors.numpy()
+    assert not np.allclose(anchors[:2], anchors[2:4])
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_sparsify(storage, tmp_path):
+    layer = make_layer(storage, mask_zero=True)
+    layer.assign_transform(sparse_matrix())
+    model = make_model(layer)
+    expected = model.predict(INPUTS, verbose=0)
+    nnz = layer.nnz
+    layer.sparsify()
+    assert layer.storage == "fixed"
+    assert layer.nnz == nnz
+    np.testing.assert_allclose(
+        model.predict(INPUTS, verbose=0), expected, atol=1e-6
+    )
+    names = {weight.name for weight in layer.weights}
+    assert names == {"anchors", "l1", "offsets", "columns", "values"}
+    assert [weight.name for weight in layer.trainable_weights] == ["anchors"]
+    with pytest.raises(ValueError, match="must be called once"):
+        layer.sparsify()
+    check_config(layer)
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        loaded.predict(INPUTS, verbose=0), model.predict(INPUTS, verbose=0)
+    )
+    transform = layer.get_transform().dense_rows()
+    model.compile("adam", "mse")
+    model.fit(INPUTS, np.ones(4), verbose=0)
+    np.testing.assert_array_equal(layer.get_transform().dense_rows(), transform)
+    assert not np.array_equal(layer.anchors, loaded.layers[0].anchors)
+
+
+def test_sparsify_without_nonzeros():
+    layer = make_layer()
+    layer.assign_transform(np.zeros((30, 6)))
+    layer.sparsify()
+    np.testing.assert_array_equal(layer(INPUTS), np.zeros((4, 7, 5)))
+    assert layer.nnz == 0
+
+
+def test_sparsify_to_the_target():
+    layer = make_layer(target_nonzeros=11)
+    transform = sparse_matrix()
+    layer.assign_transform(transform)
+    layer.sparsify()
+    assert layer.nnz == 11
+    kept = layer.get_transform().values
+    assert kept.min() == np.sort(transform, axis=None)[-11]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_files(storage, tmp_path):
+    """Training goes on from a file as if there had been none."""
+    relations = Relations([[0, 5], [1, 7]], 30)
+    layer = make_layer(
+        storage,
+        anchors_initializer=KMeans(
+            np.random.default_rng(0).normal(size=(30, 5)), seed=0
+        ),
+        l1=0.01,
+        relations=relations,
+    )
+    model = make_model(layer)
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    model.fit(INPUTS, np.arange(4.0), verbose=0, epochs=3)
+    layer.l1 = 0.02
+    assert layer.l1 == np.float32(0.02)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    again = loaded.layers[0]
+    assert again.l1 == layer.l1
+    np.testing.assert_array_equal(again.anchor_ids, layer.anchor_ids)
+    np.testing.assert_array_equal(again.relations.keys, relations.keys)
+    np.testing.assert_array_equal(again.embeddings, layer.embeddings)
+    for each in (model, loaded):
+        each.fit(INPUTS[:2], np.arange(2.0), verbose=0, shuffle=False)
+    np.testing.assert_allclose(again.embeddings, layer.embeddings, atol=1e-6)
+    assert again.nnz == layer.nnz
+
+
+def test_file_size_follows_the_nonzeros(tmp_path):
+    sizes = []
+    for nonzeros in (100, 10_000):
+        layer = make_layer("lazy", rows=2000, num_anchors=50)
+        transform = np.zeros((2000, 50), "float32")
+        transform.flat[:nonzeros] = 1
+        layer.assign_transform(transform)
+        path = tmp_path / f"{nonzeros}.keras"
+        make_model(layer).save(path)
+        sizes.append(path.stat().st_size)
+    # A float32 value, a uint8 column; 9,900 rows of 50 are 400,000 bytes.
+    assert 0.9 * 9900 * 5 < sizes[1] - sizes[0] < 1.2 * 9900 * 5
+    assert sizes[1] < 150_000
+
+
+def test_save_after_a_broken_step(tmp_path):
+    layer = make_layer()
+    layer.anchors.assign(np.full((6, 5), np.inf))
+    with pytest.raises(ValueError, match="NaN or infinity in anchors"):
+        make_model(layer).save(tmp_path / "model.keras")
+
+
+def test_from_table():
+    rng = np.random.default_rng(0)
+    table = sparse_matrix(200, 12, 0.2) @ rng.normal(size=(12, 8))
+    for storage in STORAGES:
+        layer = ANTEmbedding.from_table(
+            table,
+            num_anchors=12,
+            max_nonzeros=5,
+            iterations=20,
+            seed=0,
+            verbose=0,
+            storage=storage,
+            l1=0.0,
+        )
+        error = np.square(layer.embeddings - table).sum()
+        assert error < 0.1 * np.square(table).sum()
+        assert layer.get_transform().row_lengths.max() <= 5
+    model = make_model(layer)
+    model.compile("adam", "mse")
+    model.fit(INPUTS, np.ones(4), verbose=0)
+
+
+def test_frequency_vocabulary():
+    """Appendix D: vectors of frequent words only."""
+    counts = np.arange(30)
+    layer = make_layer(
+        anchors_initializer=Frequency(counts), transform_initializer="zeros"
+    )
+    layer.sparsify()
+    model = make_model(layer)
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    model.fit(INPUTS, np.ones(4), verbose=0)
+    expected = np.zeros((30, 5))
+    expected[29:23:-1] = layer.anchors
+    np.testing.assert_array_equal(layer.embeddings, expected)
+    assert layer.nnz == 6
+
+
+def test_low_rank():
+    """Appendix D: sets of one anchor, no sparsity."""
+    rng = np.random.default_rng(3)
+    left, right = rng.normal(size=(30, 2)), rng.normal(size=(2, 5))
+    layer = make_layer(
+        num_anchors=2,
+        num_mixtures=2,
+        l1=0.0,
+        non_negative=False,
+        transform_initializer="random_normal",
+    )
+    model = keras.Sequential([keras.Input((), dtype="int32"), layer])
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    ids = np.tile(np.arange(30), 600)
+    model.fit(ids, (left @ right)[ids], batch_size=30, shuffle=False, verbose=0)
+    np.testing.assert_allclose(layer.embeddings, left @ right, atol=0.02)
+    assert layer.density == 1
+
+
+def test_compositional_codes():
+    """Appendix D: one anchor of each set."""
+    rng = np.random.default_rng(4)
+    codes = rng.integers(4, size=(30, 3))
+    coded = CodeEmbedding(30, 5, num_codebooks=3, codebook_size=4, codes=codes)
+    coded.build()
+    transform = np.eye(4)[codes].reshape(30, 12)
+    layer = make_layer(num_anchors=12, num_mixtures=3)
+    layer.assign_transform(transform)
+    layer.sparsify()
+    layer.anchors.assign(keras.ops.reshape(coded.codebooks, (12, 5)))
+    np.testing.assert_allclose(layer.embeddings, coded.embeddings, atol=1e-6)
+    models = [make_model(layer), make_model(coded)]
+    models[1].layers[2].set_weights(models[0].layers[2].get_weights())
+    for model in models:
+        model.compile(keras.optimizers.SGD(0.5), "mse")
+        model.fit(INPUTS, np.ones(4), verbose=0)
+    np.testing.assert_allclose(layer.embeddings, coded.embeddings, atol=1e-5)
+
+
+def test_tied_output():
+    layer = ANTEmbedding(30, 5, num_anchors=6, mask_zero=True, seed=0)
+    inputs = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.LSTM(5, return_sequences=True)(layer(inputs))
+    logits = layer(hidden, reverse=True)
+    model = keras.Model(inputs, logits)
+    assert logits.shape == (None, None, 30)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.05), loss)
+    losses = model.fit(INPUTS, INPUTS, epochs=5, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+
+
+def test_sampled_softmax():
+    """Appendix C: only rows of classes drawn are looked up."""
+    layer = make_layer("lazy", num_anchors=6)
+    hidden = np.random.default_rng(0).normal(size=(4, 5)).astype("float32")
+    with tf.GradientTape() as tape:
+        classes = tf.constant([3, 8, 8, 20, 1, 4])
+        logits = tf.matmul(hidden, layer(classes), transpose_b=True)
+        loss = tf.reduce_sum(tf.nn.softmax(logits)[:, 0])
+    gradient = tape.gradient(loss, layer.transform)
+    np.testing.assert_array_equal(gradient.indices, [3, 8, 20, 1, 4])
+
+
+def test_masks():
+    layer = make_layer(mask_zero=True)
+    ids = np.array([[0, 3, 0]])
+    np.testing.assert_array_equal(
+        layer.compute_mask(ids), [[False, True, False]]
+    )
+    assert make_layer().compute_mask(ids) is None
+    hidden = np.ones((1, 2, 5), "float32")
+    assert layer.compute_mask(hidden, mask="kept") == "kept"
+
+
+def test_default_storage():
+    assert choose_storage(50_000, 50) == "dense"
+    assert choose_storage(100_000, 50) == "lazy"
+    assert choose_storage(1_000_000, 1000) == "sparse"
+
+
+def test_default_anchors_and_seeds():
+    first, second = (make_layer(seed=3) for _ in range(2))
+    np.testing.assert_array_equal(
+        first.get_transform().dense_rows(), second.get_transform().dense_rows()
+    )
+    basis = first.anchors.numpy()[:5]
+    np.testing.assert_allclose(basis @ basis.T, np.eye(5), atol=1e-5)
+    lengths = first.get_transform().row_lengths
+    assert lengths.max() == 4
+
+
+@pytest.mark.parametrize("weights", ["nnz", "embeddings", "get_transform"])
+def test_not_built(weights):
+    layer = ANTEmbedding(30, 5, num_anchors=6)
+    with pytest.raises(AttributeError, match="must build the layer"):
+        value = getattr(layer, weights)
+        value()
+
+
+@pytest.mark.parametrize(
+    "kwargs, message",
+    [
+        ({"input_dim": 0}, "`input_dim` must be a positive integer"),
+        ({"output_dim": 2.5}, "`output_dim` must be a positive integer"),
+        ({"num_anchors": 0}, "`num_anchors` must be a positive integer"),
+        ({"num_anchors": 31}, "`num_anchors` must be at most `input_dim`"),
+        ({"l1": -1e-5}, "`l1` must be a number of at least 0"),
+        ({"l1": np.nan}, "`l1` must be a number of at least 0"),
+        ({"threshold": "adam"}, "`threshold` must be one of"),
+        ({"storage": "csr"}, "`storage` must be one of"),
+        ({"storage": "fixed"}, "`storage` must be one of"),
+        ({"activation": "relu"}, "`activation` must be one of"),
+        ({"negative_weight": -1}, "`negative_weight` must be a number"),
+        ({"orthogonality": "a"}, "`orthogonality` must be a number"),
+        ({"max_nonzeros": 3}, "is for storage='sparse'"),
+        ({"max_nonzeros": 7, "storage": "sparse"}, "at most `num_anchors`"),
+        ({"target_nonzeros": 0}, "`target_nonzeros` must be a positive"),
+        ({"target_nonzeros": 9, "l1": 0}, "with a positive `l1`"),
+        (
+            {"target_nonzeros": 9, "activation": "sparsemax"},
+            "without 'sparsemax'",
+        ),
+        ({"softmax_rows": 3, "activation": "entmax"}, "`softmax_rows` must"),
+        ({"relations": [[0, 1]]}, "`relations` must be a"),
+        ({"relations": Relations([[0, 1]], 9)}, "between ids below"),
+        (
+            {"relations": Relations([[0, 1]], 30), "num_mixtures": 2},
+            "`relations` must be None with several sets",
+        ),
+        (
+            {
+                "relations": Relations([[0, 1]], 30),
+                "anchors_initializer": ["dynamic", "dynamic"],
+            },
+            "`relations` must be None with several sets",
+        ),
+        ({"num_mixtures": 0}, "`num_mixtures` must be a positive integer"),
+        ({"anchors_initializer": "best"}, "`anchors_initializer` must be"),
+        (
+            {"anchors_initializer": Frequency(np.ones(9))},
+            "`counts` must have one entry for each object",
+        ),
+    ],
+)
+def test_bad_arguments(kwargs, message):
+    kwargs = {"input_dim": 30, "output_dim": 5, "num_anchors": 6} | kwargs
+    with pytest.raises(ValueError, match=message):
+        ANTEmbedding(**kwargs)
+
+
+def test_bad_transforms():
+    layer = make_layer("sparse", max_nonzeros=2)
+    with pytest.raises(ValueError, match="must have shape"):
+        layer.assign_transform(np.zeros((30, 5)))
+    with pytest.raises(ValueError, match="`max_nonzeros` must be at least"):
+        layer.assign_transform(np.ones((30, 6)))
+    with pytest.raises(ValueError, match="`transform`"):
+        layer.assign_transform(np.full((30, 6), np.nan))
+    with pytest.raises(ValueError, match="`l1` must be a number"):
+        layer.l1 = -1
+    layer = make_layer()
+    layer.sparsify()
+    other = SparseTransform.from_parts([np.zeros((30, 6))], 6)
+    with pytest.raises(ValueError, match="as many non-zeros"):
+        layer.assign_transform(other)
+
+
+def test_softmax_rows_with_sparse_storage():
+    layer = make_layer("sparse", softmax_rows=3)
+    with pytest.raises(ValueError, match="`softmax_rows` must be None"):
+        layer(np.ones((2, 5), "float32"), reverse=True)

@@ -1,0 +1,484 @@
+"""Proximal training, against Algorithm 1 written down."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_compembed import ANTEmbedding
+from keras_compembed import SparseRowOptimizer
+from keras_compembed.anchors import Frequency
+from keras_compembed.anchors import Given
+from keras_compembed.anchors import Relations
+
+ROWS = 60
+STORAGES = ("dense", "lazy", "sparse")
+
+
+def examples(rows=96, seed=0):
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(ROWS - 5, size=(rows, 4))
+    return ids, (ids % 3 == 0).sum(axis=1).astype("float32")
+
+
+def make_model(storage, jit_compile=False, optimizer="sgd", **kwargs):
+    kwargs = {"num_anchors": 6, "l1": 2e-3, "seed": 1} | kwargs
+    anchors = 0.5 * np.random.default_rng(2).normal(size=(6, 5))
+    kwargs.setdefault("anchors_initializer", Given(anchors, seed=0))
+    layer = ANTEmbedding(ROWS, 5, storage=storage, **kwargs)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            layer,
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(
+                1, kernel_initializer=keras.initializers.GlorotUniform(0)
+            ),
+        ]
+    )
+    model.compile(optimizer, "mse", jit_compile=jit_compile)
+    return model, layer
+
+
+def fit(model, epochs=3):
+    return model.fit(
+        *examples(), batch_size=16, epochs=epochs, shuffle=False, verbose=0
+    ).history["loss"]
+
+
+def fit_long(model, rounds):
+    """As many epochs in one, which takes less time."""
+    ids, labels = examples()
+    ids, labels = np.tile(ids, (rounds, 1)), np.tile(labels, rounds)
+    model.fit(ids, labels, batch_size=16, shuffle=False, verbose=0)
+
+
+class SGD:
+    def __init__(self, rate):
+        self.rate = rate
+
+    def __call__(self, name, gradient, step):
+        return self.rate * gradient, self.rate
+
+
+class Adam:
+    """Equations of Kingma & Ba, with the epsilon of their section 2."""
+
+    def __init__(self, rate):
+        self.rate = rate
+        self.m, self.v = {}, {}
+
+    def __call__(self, name, gradient, step):
+        m = 0.1 * gradient + 0.9 * self.m.get(name, 0)
+        v = 0.001 * gradient**2 + 0.999 * self.v.get(name, 0)
+        self.m[name], self.v[name] = m, v
+        rate = self.rate * np.sqrt(1 - 0.999**step)
+        size = np.where(v > 0, rate / (np.sqrt(v) + 1e-7), 0)
+        return size / (1 - 0.9**step) * m, size
+
+
+def algorithm_1(model, l1, update, by_coordinate, epochs=3, free=None):
+    """Trains copies of the weights; returns them and the loss of each epoch."""
+    layer, dense = model.layers[0], model.layers[2]
+    weights = {
+        "T": layer.get_transform().dense_rows(),
+        "A": layer.anchors.numpy(),
+        "W": dense.kernel.numpy(),
+        "b": dense.bias.numpy(),
+    }
+    weights = {name: value.astype("float64") for name, value in weights.items()}
+    ids, labels = examples()
+    step, losses = 0, []
+    for _ in range(epochs):
+        total = 0
+        for start in range(0, len(ids), 16):
+            step += 1
+            x, y = ids[start : start + 16], labels[start : start + 16]
+            tensors = {k: tf.constant(v) for k, v in weights.items()}
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                table = tensors["T"] @ tensors["A"]
+                pooled = tf.reduce_mean(tf.gather(table, x), axis=1)
+                got = (pooled @ tensors["W"] + tensors["b"])[:, 0]
+                loss = tf.reduce_mean(tf.square(got - y))
+            total += float(loss)
+            for name, gradient in tape.gradient(loss, tensors).items():
+                gradient = tf.convert_to_tensor(gradient).numpy()
+                moved, size = update(name, gradient, step)
+                weights[name] = weights[name] - moved
+                if name == "T":
+                    if not by_coordinate:
+                        size = update.rate
+                    before = weights["T"]
+                    after = np.maximum(np.abs(before) - size * l1, 0)
+                    after *= np.sign(before)
+                    if free is not None:
+                        after = np.where(free, before, after)
+                    weights["T"] = np.maximum(after, 0)
+        losses.append(total / (len(ids) // 16))
+    return weights, losses
+
+
+def check_equal(model, weights, atol):
+    layer = model.layers[0]
+    transform = layer.get_transform().dense_rows()
+    np.testing.assert_allclose(transform, weights["T"], atol=atol)
+    # Zeros at the same places, but for what rounding decides.
+    np.testing.assert_array_equal(transform > atol, weights["T"] > atol)
+    np.testing.assert_allclose(layer.anchors, weights["A"], atol=atol)
+    np.testing.assert_allclose(model.layers[2].kernel, weights["W"], atol=atol)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("storage", ["dense", "lazy"])
+def test_sgd(storage, jit_compile):
+    model, layer = make_model(
+        storage, jit_compile, keras.optimizers.SGD(0.5), l1=5e-3
+    )
+    weights, losses = algorithm_1(model, 5e-3, SGD(0.5), True)
+    # 18 steps with sums of float32 numbers of size 1.
+    np.testing.assert_allclose(fit(model), losses, rtol=1e-5)
+    check_equal(model, weights, 2e-6)
+    assert 0.01 < (weights["T"] == 0).mean() < 0.99
+    assert layer.nnz == np.count_nonzero(weights["T"])
+
+
+@pytest.mark.parametrize("threshold", ["coordinate", "learning_rate"])
+def test_adam(threshold):
+    model, _ = make_model(
+        "dense",
+        optimizer=keras.optimizers.Adam(0.01),
+        threshold=threshold,
+        l1=2e-2 if threshold == "coordinate" else 0.2,
+    )
+    weights, losses = algorithm_1(
+        model,
+        model.layers[0].l1,
+        Adam(0.01),
+        threshold == "coordinate",
+    )
+    np.testing.assert_allclose(fit(model), losses, rtol=1e-4)
+    # Where gradients are near 0, Adam makes much of their rounding.
+    check_equal(model, weights, 1e-4)
+    assert 0.01 < (weights["T"] == 0).mean() < 0.99
+
+
+def test_free_entries():
+    pairs = [[0, 10], [1, 20], [2, 30], [3, 3 + 30], [0, 5], [7, 4]]
+    counts = np.arange(ROWS)[::-1]
+    model, layer = make_model(
+        "dense",
+        optimizer=keras.optimizers.SGD(0.5),
+        anchors_initializer=Frequency(counts, seed=0),
+        relations=Relations(pairs, ROWS),
+        l1=5e-3,
+    )
+    free = np.zeros((ROWS, 6), bool)
+    for u, v in pairs:
+        if u < 6:
+            free[v, u] = True
+        if v < 6:
+            free[u, v] = True
+    weights, _ = algorithm_1(model, 5e-3, SGD(0.5), True, free=free)
+    lazy, _ = make_model(
+        "lazy",
+        optimizer=keras.optimizers.SGD(0.5),
+        anchors_initializer=Frequency(counts, seed=0),
+        relations=Relations(pairs, ROWS),
+        l1=5e-3,
+    )
+    fit(model)
+    check_equal(model, weights, 2e-6)
+    fit(lazy)
+    check_equal(lazy, weights, 2e-6)
+
+
+def test_anchor_objects_start_as_themselves():
+    counts = np.arange(ROWS)[::-1]
+    for storage in STORAGES:
+        _, layer = make_model(storage, anchors_initializer=Frequency(counts))
+        np.testing.assert_array_equal(
+            layer.get_transform().dense_rows(0, 6), np.eye(6)
+        )
+
+
+OPTIMIZERS = {
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adam": lambda: keras.optimizers.Adam(0.01),
+    "adamw": lambda: keras.optimizers.AdamW(0.01),
+    "nadam": lambda: keras.optimizers.Nadam(0.01),
+    "adamax": lambda: keras.optimizers.Adamax(0.02),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.01),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.1),
+    "adadelta": lambda: keras.optimizers.Adadelta(50.0),
+    "lion": lambda: keras.optimizers.Lion(0.003),
+    "adafactor": lambda: keras.optimizers.Adafactor(0.05),
+    "rows": lambda: SparseRowOptimizer(keras.optimizers.Adam(0.01)),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(0.01)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_exact_zeros_and_a_lower_loss(name):
+    storages = STORAGES if name in ("adam", "rows") else ("dense",)
+    for storage in storages:
+        by_rate = name in ("lion", "adafactor")
+        model, layer = make_model(
+            storage,
+            optimizer=OPTIMIZERS[name](),
+            l1=0.2 if by_rate else 0.01,
+        )
+        losses = fit(model, epochs=5)
+        assert losses[-1] < losses[0]
+        assert 0 < layer.nnz < 0.8 * ROWS * 6
+        assert (layer.get_transform().values > 0).all()
+
+
+def test_a_regularizer_gives_no_zeros():
+    model, layer = make_model(
+        "dense",
+        optimizer=keras.optimizers.Adam(0.01),
+        l1=0.0,
+        non_negative=False,
+        transform_initializer="uniform",
+        transform_regularizer=keras.regularizers.L1(0.01),
+    )
+    fit(model, epochs=8)
+    assert layer.density == 1
+
+
+def test_accumulated_gradients():
+    models = [
+        make_model(
+            storage,
+            optimizer=keras.optimizers.SGD(
+                0.5, gradient_accumulation_steps=steps
+            ),
+            l1=5e-3,
+        )[0]
+        for storage, steps in (("dense", 2), ("lazy", 2), ("dense", None))
+    ]
+    for model in models[:2]:
+        fit(model)
+    models[2].fit(
+        *examples(), batch_size=32, epochs=3, shuffle=False, verbose=0
+    )
+    rows = [model.layers[0].get_transform().dense_rows() for model in models]
+    np.testing.assert_allclose(rows[0], rows[2], atol=1e-6)
+    np.testing.assert_allclose(rows[1], rows[2], atol=1e-6)
+    assert (rows[0] == 0).sum() > 100
+
+
+def test_several_steps_in_one_call():
+    results = []
+    for steps in (1, 3):
+        model, layer = make_model("lazy", l1=5e-3)
+        model.compile(
+            keras.optimizers.SGD(0.5), "mse", steps_per_execution=steps
+        )
+        fit(model)
+        results.append(layer.get_transform().dense_rows())
+    np.testing.assert_allclose(*results, atol=1e-6)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_eagerly(storage):
+    results = []
+    for eagerly in (False, True):
+        model, layer = make_model(storage, l1=5e-3)
+        model.compile(keras.optimizers.Adam(0.01), "mse", run_eagerly=eagerly)
+        fit(model, epochs=1)
+        results.append(layer.get_transform().dense_rows())
+    np.testing.assert_allclose(*results, atol=1e-4)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_mixed_precision(storage, policy):
+    model, layer = make_model(
+        storage,
+        optimizer=keras.optimizers.Adam(0.01),
+        dtype=policy,
+        l1=0.02,
+    )
+    losses = fit(model, epochs=6)
+    assert losses[-1] < losses[0]
+    assert layer.transform.dtype == "float32"
+    assert layer.nnz < 0.8 * ROWS * 6
+
+
+@pytest.mark.parametrize("storage", ["lazy", "sparse"])
+def test_reading_is_up_to_date_and_changes_nothing(storage):
+    model, layer = make_model(storage, l1=5e-3)
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    fit(model)
+    stored = layer.transform.numpy()
+    rows = layer.get_transform().dense_rows()
+    expected = rows @ layer.anchors.numpy()
+    np.testing.assert_allclose(layer.embeddings, expected, atol=1e-6)
+    ids = np.arange(ROWS)
+    np.testing.assert_allclose(layer(ids), expected, atol=1e-6)
+    np.testing.assert_array_equal(layer.transform, stored)
+    # Rows that the last batch did not look up owe something.
+    assert np.count_nonzero(stored) > layer.nnz
+
+
+def test_a_layer_that_is_not_trained():
+    model, layer = make_model("dense")
+    layer.trainable = False
+    before = layer.get_transform().dense_rows()
+    model.compile("sgd", "mse")
+    fit(model, epochs=1)
+    np.testing.assert_array_equal(layer.get_transform().dense_rows(), before)
+
+
+def test_own_training_loop():
+    layer = ANTEmbedding(ROWS, 5, num_anchors=6, storage="lazy", l1=0.1, seed=0)
+    optimizer = keras.optimizers.SGD(0.5)
+    layer.build()
+    before = layer.nnz
+    for start in range(0, 50, 10):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(np.arange(start, start + 10)) ** 2)
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        optimizer.apply(gradients, layer.trainable_variables)
+    assert layer.nnz < before
+
+
+def test_sparse_rows_find_the_anchors_that_help():
+    # Each id's vector is one anchor of 40, with room for 2 in a row.
+    rng = np.random.default_rng(0)
+    anchors = rng.normal(size=(40, 16)).astype("float32")
+    wanted = rng.integers(40, size=30)
+    layer = ANTEmbedding(
+        40,
+        16,
+        num_anchors=40,
+        anchors_initializer=anchors,
+        storage="sparse",
+        max_nonzeros=4,
+        l1=1e-3,
+        seed=0,
+    )
+    model = keras.Sequential([keras.Input((), dtype="int32"), layer])
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    ids = np.tile(np.arange(30), 200)
+    model.fit(
+        ids, anchors[wanted][ids], batch_size=30, shuffle=False, verbose=0
+    )
+    rows = layer.get_transform().dense_rows()[:30]
+    assert (rows.argmax(axis=1) == wanted).mean() > 0.9
+    assert np.count_nonzero(rows, axis=1).max() <= 4
+
+
+def test_negative_pairs():
+    rng = np.random.default_rng(0)
+    rows = np.abs(rng.normal(size=(ROWS, 6))).astype("float32")
+    pairs = [[u, v] for u in range(4) for v in range(u) if (u, v) != (3, 1)]
+    _, layer = make_model(
+        "dense",
+        negative_weight=0.5,
+        relations=Relations(pairs, ROWS),
+    )
+    layer.assign_transform(rows)
+    # Of the four ids, only 3 and 1 are not related.
+    layer(np.array([0, 1, 2, 3, 1, 1]), training=True)
+    np.testing.assert_allclose(
+        layer.losses, [0.5 * rows[3] @ rows[1]], rtol=1e-6
+    )
+    layer(np.array([0, 1, 2, 0]), training=True)
+    np.testing.assert_array_equal(layer.losses, [0])
+    layer(np.array([3, 1]))
+    assert not layer.losses
+
+    _, other = make_model("dense", negative_weight=2.0)
+    other.assign_transform(rows)
+    losses = []
+    for shift in range(40):
+        other(np.arange(shift % 2, 10), training=True)
+        losses.append(float(other.losses[0]))
+    products = rows[:10] @ rows[:10].T
+    mean = products[~np.eye(10, dtype=bool)].mean()
+    assert 0.5 * mean < np.mean(losses) / 2 < 1.5 * mean
+
+
+def test_orthogonality_with_another_regularizer():
+    _, layer = make_model(
+        "dense",
+        orthogonality=0.1,
+        anchors_regularizer=keras.regularizers.L2(0.01),
+    )
+    anchors = layer.anchors.numpy()
+    products = np.abs(anchors @ anchors.T)
+    expected = 0.1 * (products.sum() - np.trace(products))
+    expected += 0.01 * np.square(anchors).sum()
+    np.testing.assert_allclose(sum(layer.losses), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_target(storage):
+    model, layer = make_model(
+        storage,
+        optimizer=keras.optimizers.Adam(0.02),
+        l1=1e-3,
+        target_nonzeros=60,
+    )
+    fit_long(model, 60)
+    assert layer.l1 > 1e-3
+    assert 30 < layer.nnz < 120
+    layer.sparsify()
+    assert layer.nnz <= 60
+
+
+def test_sums_over_a_table_with_a_limited_gradient():
+    for storage in ("dense", "lazy"):
+        gradients = {}
+        for limit in (None, ROWS, 3):
+            _, layer = make_model(storage, softmax_rows=limit)
+            hidden = np.random.default_rng(3).normal(size=(4, 5))
+            hidden = tf.constant(hidden, "float32")
+            with tf.GradientTape() as tape:
+                tape.watch(hidden)
+                logits = layer(hidden, reverse=True)
+                loss = tf.reduce_sum(tf.nn.softmax(logits)[:, :2])
+            gradients[limit] = tape.gradient(
+                loss, [layer.transform, layer.anchors, hidden]
+            )
+            np.testing.assert_allclose(
+                logits, hidden @ layer.embeddings.T, atol=1e-6
+            )
+        whole = tf.convert_to_tensor(gradients[None][0])
+        part = gradients[3][0]
+        np.testing.assert_allclose(
+            part.values, tf.gather(whole, part.indices), atol=1e-7
+        )
+        assert part.indices.shape == (3,)
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(gradients[ROWS][0]), whole, atol=1e-7
+        )
+        for limit in (ROWS, 3):
+            for a, b in zip(
+                gradients[limit][1:], gradients[None][1:], strict=True
+            ):
+                np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_not_finite():
+    model, layer = make_model("dense")
+    layer.transform.assign(np.full((ROWS, 6), np.nan))
+    for act in (layer.sparsify, layer.get_transform, lambda: layer.nnz):
+        with pytest.raises(ValueError, match="NaN or infinity in transform"):
+            act()
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [keras.optimizers.Ftrl(), keras.optimizers.Adam(use_ema=True)],
+    ids=["ftrl", "ema"],
+)
+def test_optimizers_that_cannot_be_handled(optimizer):
+    model, _ = make_model("dense", optimizer=optimizer)
+    with pytest.raises(ValueError, match="ANTEmbedding"):
+        fit(model, epochs=1)
