@@ -10,6 +10,8 @@ from keras_compembed.utils.validation import check_positive_int
 _CHUNK = 1 << 18
 # Distinct pairs that wait to be merged with all others.
 _WAITING = 1 << 22
+# Counts above it rank alike.
+_MOST = (1 << 32) - 1
 
 
 def count_pairs(tokens, input_dim, window, ignore=()):
@@ -66,9 +68,11 @@ def among_top(keys, counts, input_dim, top):
     Of pairs that are as frequent, those of lower ids come first.
     """
     first, second = np.divmod(keys, input_dim)
-    ids = np.concatenate([first, second])
-    others = np.concatenate([second, first])
-    order = np.lexsort((others, -np.tile(counts, 2), ids))
+    # As keys are sorted, the others of an id are in order too: first the
+    # lower ones, then the higher. A stable sort keeps that.
+    ids = np.concatenate([second, first])
+    counts = np.minimum(counts, _MOST)
+    order = np.argsort(ids << 32 | np.tile(_MOST - counts, 2), kind="stable")
     ids = ids[order]
     rank = np.arange(len(ids)) - np.searchsorted(ids, ids)
     kept = np.zeros(len(keys), bool)
@@ -109,12 +113,16 @@ def _count_part(part, input_dim, window):
 
 
 def _merge(parts):
-    keys, places = np.unique(
-        np.concatenate([keys for keys, _ in parts]), return_inverse=True
-    )
+    """Sums of the counts of parts, each of sorted keys."""
+    keys = np.concatenate([keys for keys, _ in parts])
     counts = np.concatenate([counts for _, counts in parts])
-    sums = np.bincount(places.ravel(), counts, len(keys))
-    return keys, sums.astype("int64")
+    # Quick for a few runs that are sorted already.
+    order = np.argsort(keys, kind="stable")
+    keys, counts = keys[order], counts[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    if not len(starts):
+        return keys, counts
+    return keys[starts], np.add.reduceat(counts, starts)
 
 
 def _streams(tokens, input_dim, window):
