@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import schema
@@ -48,3 +49,17 @@ def read_tensors(path):
         if tensor.shape is not None
         and (data := model.buffers[tensor.buffer].data) is not None
     ]
+
+
+def convert(function, num_ids=None, dtype="int32"):
+    """A LiteRT file of a function of one rank-1 tensor of ids, as bytes."""
+    module = tf.Module()
+    module.function = tf.function(
+        function, input_signature=[tf.TensorSpec((num_ids,), dtype)]
+    )
+    concrete = module.function.get_concrete_function()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [concrete], module
+    )
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    return converter.convert()

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-# Rows whose places are counted from a common one.
-_BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
+from keras_compembed.export.packed_offsets import PackedOffsets
+
 # Rows made dense and multiplied by the anchors are faster than sums of gathered
 # anchors up to so many anchors, and up to so many for each number read.
 _DENSE_ANCHORS = 128
@@ -105,7 +105,7 @@ class TracedTransform:
             )
             logits = tf.transpose(products)
         else:
-            dense = self._dense_rows(rows, columns, values, self._num_rows)
+            dense = self._dense_rows(rows, columns, values, [self._num_rows])
             logits = tf.matmul(scores, dense, transpose_b=True)
         if self._bias is not None:
             logits += tf.matmul(flat, self._bias[:, None])
@@ -119,13 +119,11 @@ class TracedTransform:
         starts, stops = self.offsets(ids)
         lengths = stops - starts
         ends = tf.cumsum(lengths)
-        total = tf.reduce_sum(lengths)
+        total = tf.reduce_sum(lengths, keepdims=True)
         # The row of a number: how many rows end before it.
-        marks = tf.scatter_nd(
-            tf.expand_dims(ends, 1), _ones(ids), tf.expand_dims(total + 1, 0)
-        )
+        marks = tf.scatter_nd(tf.expand_dims(ends, 1), _ones(ids), total + 1)
         rows = tf.cumsum(marks)[:-1]
-        places = tf.range(total) + tf.gather(stops - ends, rows)
+        places = tf.range(total[0]) + tf.gather(stops - ends, rows)
         return rows, *self._read(places)
 
     def _ragged(self, ids):
@@ -135,7 +133,7 @@ class TracedTransform:
         if ids.shape[0] is not None or self._prefers_product(
             _DENSE_ANCHORS_PER_NUMBER * self._mean_length
         ):
-            return self._product(rows, columns, values, tf.size(ids))
+            return self._product(rows, columns, values, tf.shape(ids))
         return tf.math.unsorted_segment_sum(
             tf.gather(self.anchors, columns) * tf.expand_dims(values, 1),
             rows,
@@ -153,7 +151,7 @@ class TracedTransform:
         columns, values = self._read(places)
         if self._prefers_product(_DENSE_ANCHORS_PER_SLOT * self._longest):
             rows = tf.expand_dims(tf.cumsum(_ones(ids), exclusive=True), 0)
-            return self._product(rows, columns, values, tf.size(ids))
+            return self._product(rows, columns, values, tf.shape(ids))
         vectors = tf.gather(self.anchors, columns)
         return tf.reduce_sum(vectors * tf.expand_dims(values, 2), axis=0)
 
@@ -173,12 +171,13 @@ class TracedTransform:
         return tf.matmul(self._dense_rows(*numbers), self.anchors)
 
     def _dense_rows(self, rows, columns, values, num_rows):
+        """The numbers in a matrix; `num_rows` is a list or tensor of one."""
         num_anchors = len(self.anchors)
         cells = rows * num_anchors + columns
         dense = tf.scatter_nd(
             tf.reshape(cells, (-1, 1)),
             tf.reshape(values, (-1,)),
-            tf.expand_dims(num_rows * num_anchors, 0),
+            tf.multiply(num_rows, num_anchors),
         )
         return tf.reshape(dense, (-1, num_anchors))
 
@@ -187,49 +186,6 @@ def _ones(ids):
     # Not to the converter, which would write down constants of as many entries
     # as there are ids.
     return tf.cast(ids >= 0, tf.int32)
-
-
-class PackedOffsets:
-    """Places where rows begin and end, in about a byte a row.
-
-    A place is the common one of its block of rows plus a small number.
-
-    Args:
-        offsets: Integer array `(rows + 1,)`, rising from 0.
-
-    Attributes:
-        coarse: int32 array, the place of each block.
-        fine: uint8 or int16 array `(rows + 1,)`, or None if blocks of one row
-            are smallest.
-    """
-
-    def __init__(self, offsets):
-        self.coarse, self.fine = offsets.astype("int32"), None
-        self._block = 1
-        for block in _BLOCKS:
-            coarse = offsets[::block]
-            fine = offsets - np.repeat(coarse, block)[: len(offsets)]
-            if fine.max() > np.iinfo("int16").max:
-                break
-            fine = fine.astype("uint8" if fine.max() < 256 else "int16")
-            if fine.nbytes + 4 * len(coarse) < self.nbytes:
-                self.coarse, self.fine = coarse.astype("int32"), fine
-                self._block = block
-
-    @property
-    def nbytes(self):
-        """Integer, what the file holds of them."""
-        fine = 0 if self.fine is None else self.fine.nbytes
-        return self.coarse.nbytes + fine
-
-    def __call__(self, ids):
-        """int32 tensors of where rows begin and end, for an int32 tensor."""
-        both = tf.concat([ids, ids + 1], axis=0)
-        if self.fine is None:
-            return tf.split(tf.gather(self.coarse, both), 2)
-        places = tf.gather(self.coarse, tf.math.floordiv(both, self._block))
-        places += tf.cast(tf.gather(self.fine, both), tf.int32)
-        return tf.split(places, 2)
 
 
 def softmax_as_linear(transform, anchors, segments):

@@ -2,13 +2,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from export_models import convert
 
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.interpreter import LiteRTModel
-from keras_compembed.export.transform_lookup import PackedOffsets
 from keras_compembed.export.transform_lookup import TracedTransform
 from keras_compembed.export.transform_lookup import softmax_as_linear
 
@@ -70,19 +69,6 @@ def make_layer(
         dense[2, :longest] = 1 + rng.random(longest)
     anchors = rng.normal(size=(num_anchors, width)).astype("float32")
     return Layer(dense, anchors, **kwargs)
-
-
-def convert(function, num_ids=None, dtype="int32"):
-    module = tf.Module()
-    module.function = tf.function(
-        function, input_signature=[tf.TensorSpec((num_ids,), dtype)]
-    )
-    concrete = module.function.get_concrete_function()
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [concrete], module
-    )
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    return converter.convert()
 
 
 @pytest.fixture
@@ -245,29 +231,6 @@ def test_anchors_of_no_row_are_left_out(run):
     np.testing.assert_allclose(got, layer.table, rtol=0, atol=layer.rounding)
 
 
-@pytest.mark.parametrize(
-    "lengths, bytes_a_row, dtype",
-    [
-        ([0] * 5000, 1, "uint8"),
-        ([2, 0, 1, 3] * 1250, 1, "uint8"),
-        ([200, 100] * 2500, 2, "int16"),
-        ([30_000] * 5000, 4, None),
-        ([40_000, 2] * 2500, 4, None),
-    ],
-)
-def test_offsets(run, lengths, bytes_a_row, dtype):
-    places = np.concatenate([[0], np.cumsum(lengths)])
-    offsets = PackedOffsets(places)
-    assert offsets.nbytes <= 1.05 * bytes_a_row * len(places)
-    assert (offsets.fine is None) == (dtype is None)
-    if dtype is not None:
-        assert offsets.fine.dtype == dtype
-    ids = np.random.default_rng(0).permutation(5000)
-    got = run(lambda ids: tf.stack(offsets(ids), axis=1), ids)
-    np.testing.assert_array_equal(got[:, 0], places[ids])
-    np.testing.assert_array_equal(got[:, 1], places[ids + 1])
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     "quantize, number_bytes", [(None, 4), ("float16", 2), ("int8", 1)]
@@ -280,8 +243,7 @@ def test_files_hold_compressed_rows_and_no_more(quantize, number_bytes, form):
     large = [size for size in constants(content) if size > 128]
     assert large == sorted(
         [
-            lookup.offsets.coarse.nbytes,
-            lookup.offsets.fine.nbytes,
+            *(table.nbytes for table in lookup.offsets.tables),
             transform.nnz + 1,
             (transform.nnz + 1) * number_bytes,
             50 * 64 * 4,
@@ -289,6 +251,23 @@ def test_files_hold_compressed_rows_and_no_more(quantize, number_bytes, form):
     )
     rows = 4 * 5001 + (1 + number_bytes) * transform.nnz
     assert len(content) <= 1.05 * (rows + layer.anchors.nbytes)
+
+
+def test_rows_without_a_number_take_a_quarter_of_a_byte(run):
+    layer = make_layer(num_rows=20_000, num_anchors=50, density=0.001)
+    layer.dense[2, :5] = 1
+    lookup = TracedTransform(layer)
+    full = np.count_nonzero(layer.dense.any(axis=1))
+    assert full < 1200
+    assert lookup.offsets.nbytes < 1.1 * (0.25 * 20_000 + full)
+    ids = np.concatenate(
+        [np.flatnonzero(layer.dense.any(axis=1))[:80], np.arange(60)]
+    )
+    for num_ids in FORMS.values():
+        got = run(lookup, ids, num_ids)
+        np.testing.assert_allclose(
+            got, layer.table[ids], rtol=0, atol=layer.rounding
+        )
 
 
 def test_many_ids_take_no_more_bytes():
@@ -312,7 +291,6 @@ def test_ops():
         "GREATER_EQUAL",
         "MUL",
         "RANGE",
-        "REDUCE_PROD",
         "RESHAPE",
         "SCATTER_ND",
         "SHAPE",
