@@ -16,7 +16,8 @@ class PackedOffsets:
 
     A place is the common one of a block of rows plus a small number of its
     own: about a byte a row. Where most rows are empty, a bit says which, and
-    only the others have a place.
+    only the others have a place; up to seven ids past the last, which the
+    runtime refuses otherwise, then pass for empty rows.
 
     Args:
         offsets: Integer array `(rows + 1,)`, rising from 0.
