@@ -16,9 +16,11 @@ from keras_compembed.optimizers.running_optimizer import StepSize
 # Numbers in a row of T at the start, and the largest of them.
 _START_NONZEROS = 4
 _START_VALUE = 0.1
-# Steps from one adjustment of l1 to the next, and its largest factor.
+# Steps from one adjustment of l1 to the next, the power of `nnz / target` that
+# it is multiplied by, and the largest factor.
 _TARGET_INTERVAL = 20
-_TARGET_FACTOR = 1.2
+_TARGET_POWER = 0.5
+_TARGET_FACTOR = 1.5
 # Random partners of each id of a batch.
 _PARTNERS = 4
 
@@ -101,9 +103,8 @@ class ANTTraining(ReplicaLosses):
         def adjusted():
             count = tf.cast(self._rows.count() + 1, "float32")
             ratio = count / self.target_nonzeros
-            # The tenth root: T takes a while to follow.
             factor = tf.clip_by_value(
-                ratio**0.1, 1 / _TARGET_FACTOR, _TARGET_FACTOR
+                ratio**_TARGET_POWER, 1 / _TARGET_FACTOR, _TARGET_FACTOR
             )
             return l1 * factor
 
