@@ -1,15 +1,20 @@
 """Two devices learn what one learns."""
 
 import contextlib
+import functools
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_compembed import ANTEmbedding
 from keras_compembed import CodeEmbedding
 from keras_compembed import GumbelCodeLearner
 from keras_compembed import KDCodeLearner
+from keras_compembed import SparseRowOptimizer
+from keras_compembed.anchors import Frequency
+from keras_compembed.anchors import Relations
 
 BATCH_SIZE = 16
 
@@ -194,3 +199,119 @@ def test_learner_with_noise_on_two_devices(strategy, tmp_path):
     learner.save(tmp_path / "learner.keras")
     loaded = keras.saving.load_model(tmp_path / "learner.keras")
     np.testing.assert_array_equal(loaded.encode(table), learner.codes)
+
+
+def fit_anchors(scope, optimizer, **kwargs):
+    with scope:
+        layer = ANTEmbedding(
+            40, 6, num_anchors=8, l1=2e-3, target_nonzeros=70, seed=0, **kwargs
+        )
+        model = keras.Sequential(
+            [
+                keras.Input((7,), dtype="int32"),
+                layer,
+                keras.layers.GlobalAveragePooling1D(),
+                keras.layers.Dense(
+                    3, kernel_initializer=keras.initializers.GlorotUniform(0)
+                ),
+            ]
+        )
+        layer.anchors.assign(np.random.default_rng(3).normal(size=(8, 6)))
+        model.compile(
+            optimizer(),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile=False,
+        )
+    history = model.fit(
+        *examples(10 * BATCH_SIZE),
+        batch_size=BATCH_SIZE,
+        epochs=2,
+        shuffle=False,
+        verbose=0,
+    )
+    return layer, history.history["loss"]
+
+
+@pytest.mark.parametrize(
+    "storage, optimizer, kwargs",
+    [
+        ("dense", lambda: keras.optimizers.SGD(0.5), {}),
+        ("dense", lambda: keras.optimizers.Adam(0.01), {}),
+        (
+            "lazy",
+            lambda: SparseRowOptimizer(keras.optimizers.Adam(0.01)),
+            {
+                "anchors_initializer": Frequency(np.arange(40)),
+                "relations": Relations([[0, 39], [5, 38], [1, 2]], 40),
+                "negative_weight": 0.1,
+                "orthogonality": 1e-3,
+            },
+        ),
+        (
+            "lazy",
+            lambda: keras.optimizers.SGD(0.5),
+            {"activation": "softmax", "num_mixtures": 2},
+        ),
+        (
+            "sparse",
+            lambda: SparseRowOptimizer(keras.optimizers.Adam(0.01)),
+            {"max_nonzeros": 3},
+        ),
+    ],
+)
+def test_anchors_on_two_devices(strategy, storage, optimizer, kwargs):
+    kwargs["storage"] = storage
+    one, one_loss = fit_anchors(contextlib.nullcontext(), optimizer, **kwargs)
+    two, two_loss = fit_anchors(strategy.scope(), optimizer, **kwargs)
+    np.testing.assert_allclose(one_loss, two_loss, rtol=1e-5)
+    rows = [layer.get_transform().dense_rows() for layer in (one, two)]
+    # Adam divides sums in another order by their size.
+    np.testing.assert_allclose(*rows, atol=1e-5)
+    np.testing.assert_array_equal(rows[0] > 1e-5, rows[1] > 1e-5)
+    np.testing.assert_allclose(one.anchors, two.anchors, atol=1e-5)
+    assert one.l1 == pytest.approx(two.l1) and one.l1 != np.float32(2e-3)
+    assert 0 < one.nnz < 0.9 * 40 * 8
+    for weight in two.weights:
+        replicas = strategy.experimental_local_results(weight.value)
+        assert len(replicas) == 2
+        np.testing.assert_array_equal(*replicas)
+
+
+@pytest.mark.parametrize("storage", ["dense", "lazy"])
+def test_tied_anchors_on_two_devices(strategy, storage):
+    losses = []
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        with scope:
+            layer = ANTEmbedding(
+                40, 6, num_anchors=8, softmax_rows=10, storage=storage, seed=0
+            )
+            inputs = keras.Input((7,), dtype="int32")
+            model = keras.Model(inputs, layer(layer(inputs), reverse=True))
+            layer.anchors.assign(np.random.default_rng(3).normal(size=(8, 6)))
+            model.compile(
+                SparseRowOptimizer(keras.optimizers.Adam(0.02)),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                jit_compile=False,
+            )
+        ids, _ = examples()
+        history = model.fit(
+            ids, ids, batch_size=BATCH_SIZE, epochs=3, shuffle=False, verbose=0
+        )
+        losses.append(history.history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_sparsified_anchors_on_two_devices(strategy, tmp_path):
+    optimizer = functools.partial(keras.optimizers.Adam, 0.01)
+    layer, _ = fit_anchors(strategy.scope(), optimizer, storage="lazy")
+    vectors = layer.embeddings
+    kept = layer.get_transform().keep_largest(70)
+    with strategy.scope():
+        layer.sparsify()
+    np.testing.assert_array_equal(
+        layer.get_transform().dense_rows(), kept.dense_rows()
+    )
+    expected = kept.dense_rows() @ layer.anchors.numpy()
+    np.testing.assert_allclose(layer.embeddings, expected, atol=1e-6)
+    assert vectors.shape == expected.shape

@@ -5,7 +5,6 @@ import tensorflow as tf
 from keras_compembed.anchors.shrink import shrink
 from keras_compembed.anchors.transform_rows import TransformRows
 from keras_compembed.optimizers.device_writes import write
-from keras_compembed.optimizers.read_rows import read_different_rows
 
 
 class DenseRows(TransformRows):
@@ -21,7 +20,18 @@ class DenseRows(TransformRows):
         )
 
     def read(self, ids):
-        return read_different_rows(self.variable, ids)
+        @tf.custom_gradient
+        def gather(table):
+            def gradient(upstream):
+                # Dense: Keras's optimizers take rows of several look-ups in
+                # one step apart.
+                return tf.math.unsorted_segment_sum(
+                    upstream, ids, self._layer.input_dim
+                )
+
+            return tf.gather(table, ids), gradient
+
+        return gather(self.read_all())
 
     def read_all(self):
         return tf.convert_to_tensor(self.variable.value)

@@ -27,8 +27,12 @@ class FixedRows(TransformRows):
         fixed = {"initializer": "zeros", "trainable": False}
         # Without non-zeros too, look-ups have something to look at.
         length = max(1, self.num_nonzeros)
+        large = self.num_nonzeros > np.iinfo("int32").max
         self._offsets = self._add_weight(
-            shape=(layer.input_dim + 1,), dtype="int64", name="offsets", **fixed
+            shape=(layer.input_dim + 1,),
+            dtype="int64" if large else "int32",
+            name="offsets",
+            **fixed,
         )
         self._columns = self._add_weight(
             shape=(length,),
@@ -44,7 +48,7 @@ class FixedRows(TransformRows):
         num_anchors = self._layer.num_anchors
         starts = tf.gather(self._offsets.value, ids)
         lengths = tf.gather(self._offsets.value, ids + 1) - starts
-        places = tf.range(self.longest_row, dtype=tf.int64)
+        places = tf.range(self.longest_row, dtype=starts.dtype)
         inside = places < lengths[:, None]
         places = tf.where(inside, starts[:, None] + places, 0)
         values = tf.gather(self._values.value, places)
@@ -57,7 +61,7 @@ class FixedRows(TransformRows):
 
     def to_sparse(self):
         return SparseTransform(
-            np.asarray(self._offsets.value),
+            np.asarray(self._offsets.value).astype("int64"),
             np.asarray(self._columns.value)[: self.num_nonzeros],
             np.asarray(self._values.value)[: self.num_nonzeros],
             self._layer.num_anchors,

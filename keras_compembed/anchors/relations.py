@@ -204,7 +204,7 @@ class Relations:
         return cls(np.stack(np.divmod(keys, input_dim), axis=1), input_dim)
 
     @classmethod
-    def from_wordnet(cls, vocabulary, folder, lemmatize=True):
+    def from_wordnet(cls, vocabulary, folder=None, lemmatize=True):
         """Relates words that WordNet relates at once.
 
         Those are synonyms, hypernyms with their hyponyms, and antonyms.
@@ -223,14 +223,15 @@ class Relations:
             folder: Path of the folder of WordNet's database files
                 (`data.noun` and so on, `dict` in its distribution), or of a
                 zip file of it, as NLTK downloads: the file
-                `corpora/wordnet.zip` of its data.
+                `corpora/wordnet.zip` of its data. Defaults to `None`: where
+                `WNSEARCHDIR`, NLTK or Debian's package have it.
             lemmatize: Boolean. Whether an inflected word ("dogs") is related
                 to its base forms ("dog") and to all that they are related
                 to, as in NLTK. Defaults to `True`.
 
         Raises:
             ValueError: if the vocabulary is empty or holds anything but
-                strings, the folder has not the files, or they cannot be read.
+                strings, the files are not there, or they cannot be read.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197),

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import itertools
+import os
 import pathlib
 import zipfile
 
@@ -60,7 +61,8 @@ def wordnet_pairs(vocabulary, folder, lemmatize=True):
     Args:
         vocabulary: Sequence of strings. Case is ignored, and a space in a
             word is the underscore of WordNet.
-        folder: Folder of WordNet's database files, or a zip file of it.
+        folder: Folder of WordNet's database files, a zip file of it, or None
+            to look where they usually are.
         lemmatize: Boolean. Whether an inflected word is related to its base
             forms, and to all that they are related to.
 
@@ -79,7 +81,7 @@ def wordnet_pairs(vocabulary, folder, lemmatize=True):
                 "`vocabulary` must hold strings. "
                 f"Received: {word!r} (of type {type(word).__name__})."
             )
-    folder = find_database(folder)
+    folder = find_database(folder or find_installed())
     synsets = read_synsets(folder)
     found = _ids_of_lemmas(vocabulary, synsets, folder, lemmatize)
     exact = _ids_of_lemmas(vocabulary, synsets, folder, lemmatize=False)
@@ -108,6 +110,35 @@ def wordnet_pairs(vocabulary, folder, lemmatize=True):
                 here[source - 1] if source else every, sum(there, ())
             )
     return np.asarray(pairs, "int64").reshape(-1, 2)
+
+
+def find_installed():
+    """Where WordNet is on this machine.
+
+    Looks in `WNSEARCHDIR`, the environment variable of WordNet's own programs,
+    in the data folders of NLTK, and in the folder of Debian's package.
+
+    Raises:
+        ValueError: if it is in none of them.
+    """
+    places = []
+    if os.environ.get("WNSEARCHDIR"):
+        places.append(pathlib.Path(os.environ["WNSEARCHDIR"]))
+    nltk = os.environ.get("NLTK_DATA", "").split(os.pathsep)
+    nltk += [pathlib.Path.home() / "nltk_data", "/usr/share/nltk_data"]
+    for folder in filter(None, nltk):
+        corpora = pathlib.Path(folder) / "corpora"
+        places += [corpora / "wordnet", corpora / "wordnet.zip"]
+    places.append(pathlib.Path("/usr/share/wordnet"))
+    for place in places:
+        if place.is_file() or (place / "data.noun").is_file():
+            return place
+    raise ValueError(
+        "`folder` must be given where WordNet is not in a usual place: a "
+        "folder of its database files, or a zip file of it, as "
+        "`nltk.download('wordnet')` fetches. Looked in: "
+        f"{', '.join(map(str, places))}."
+    )
 
 
 def find_database(folder):

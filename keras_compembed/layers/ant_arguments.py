@@ -116,3 +116,15 @@ def _check_relations(arguments):
             f"input_dim={arguments['input_dim']}."
         )
     return relations
+
+
+def check_use_of_relations(relations, anchor_ids, negative_weight):
+    """Raises if relations would have no effect."""
+    if relations is None or negative_weight or (anchor_ids >= 0).any():
+        return
+    raise ValueError(
+        "`relations` must come with anchors that stand for ids, such as "
+        "`keras_compembed.anchors.Frequency(counts)`, or with a positive "
+        "`negative_weight`: they have no effect otherwise. Received: anchors "
+        "that stand for no ids, negative_weight=0."
+    )

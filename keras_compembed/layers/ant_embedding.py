@@ -15,6 +15,7 @@ from keras_compembed.anchors.sparse_coding import learn_dictionary
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.layers.ant_arguments import STORAGES
 from keras_compembed.layers.ant_arguments import check_arguments
+from keras_compembed.layers.ant_arguments import check_use_of_relations
 from keras_compembed.layers.ant_arguments import choose_storage
 from keras_compembed.layers.ant_training import ANTTraining
 from keras_compembed.optimizers.read_rows import different_ids
@@ -49,7 +50,9 @@ class ANTEmbedding(ANTTraining):
       every reading is as up to date as with `"dense"`. With SGD the two are
       equal. Pass the optimizer through
       `keras_compembed.SparseRowOptimizer` for steps whose time does not
-      depend on `input_dim`: Keras's own Adam turns to the whole of T.
+      depend on `input_dim`: Keras's own Adam turns to the whole of T. Do so
+      too where a model calls the layer more than once: Keras's optimizers
+      take the gradients of several look-ups apart.
     - `"sparse"` holds at most `max_nonzeros` numbers a row, so that memory
       does not depend on `num_anchors`. Free places of a row go to the
       anchors with the largest gradient when it is looked up.
@@ -62,8 +65,13 @@ class ANTEmbedding(ANTTraining):
     epsilon)`, and so has the threshold with `threshold="coordinate"`. Then
     an entry stays 0 where the loss's gradient is below `l1`, with whatever
     optimizer. `"learning_rate"` shrinks by `learning_rate * l1` everywhere;
-    under Adam that takes an `l1` larger by about 1 / sqrt(v). Coordinates
-    that had no gradient yet are left alone, as the optimizer leaves them.
+    under Adam that takes an `l1` larger by about 1 / sqrt(v), and it is what
+    optimizers do that have one step size for all coordinates (SGD, Lion), or
+    do not tell them (Adadelta, Adafactor, Lamb). Coordinates that had no
+    gradient yet are left alone, as the optimizer leaves them.
+
+    **With a sampled softmax**, look up the classes drawn like any ids:
+    `logits = hidden @ transpose(layer(classes))`.
 
     Example:
 
@@ -109,7 +117,9 @@ class ANTEmbedding(ANTTraining):
             the others give exact zeros. Defaults to `None`.
         relations: Optional `keras_compembed.anchors.Relations` between ids.
             Entries of T for an id and an anchor that stands for a related id
-            are not shrunk.
+            are not shrunk, and `negative_weight` spares related ids. Anchors
+            that stand for ids are those of an initializer such as
+            `Frequency`.
         negative_weight: Number of at least 0. Weight of the mean of
             `|t_u| . |t_v|` over pairs of ids of a batch that are not
             related, drawn at random. Defaults to `0.0`.
@@ -153,8 +163,8 @@ class ANTEmbedding(ANTTraining):
     Raises:
         ValueError: if a size or number is out of range, a name is unknown,
             there are more anchors than ids, the initializer is for another
-            number of ids, `relations` are of another number of ids or come
-            with several sets of anchors, or `max_nonzeros` comes without
+            number of ids, `relations` are of another number of ids, come with
+            several sets of anchors or have nothing to act on, or `max_nonzeros` comes without
             `storage="sparse"`.
 
     References:
@@ -228,6 +238,7 @@ class ANTEmbedding(ANTTraining):
         self.anchor_ids = self._anchors_initializer.choose(
             input_dim, num_anchors
         )
+        check_use_of_relations(relations, self.anchor_ids, negative_weight)
         self.storage = storage or choose_storage(input_dim, num_anchors)
         if self.storage == "sparse" and max_nonzeros is None:
             self.max_nonzeros = min(16, num_anchors)

@@ -1,5 +1,6 @@
 """Relations from WordNet's files."""
 
+import pathlib
 import tarfile
 import zipfile
 
@@ -106,6 +107,28 @@ def test_zip_file(folder, tmp_path, inside):
         for file in folder.iterdir():
             archive.write(file, inside + file.name)
     assert related_words(["animal", "dogs"], path) == {("animal", "dogs")}
+
+
+def test_usual_places(folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("WNSEARCHDIR", raising=False)
+    monkeypatch.setenv("NLTK_DATA", str(tmp_path / "nltk"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    words = ["dog", "puppy"]
+    monkeypatch.setattr(pathlib.Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("WNSEARCHDIR", str(folder))
+    expected = related_words(words, folder)
+    assert related_words(words, None) == expected
+    monkeypatch.delenv("WNSEARCHDIR")
+    corpora = tmp_path / "nltk" / "corpora"
+    corpora.mkdir(parents=True)
+    folder.rename(corpora / "wordnet")
+    assert related_words(words, None) == expected
+
+
+def test_no_usual_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(pathlib.Path, "is_file", lambda path: False)
+    with pytest.raises(ValueError, match="`folder` must be given"):
+        Relations.from_wordnet(["dog"])
 
 
 def test_files_that_are_not_there(folder, tmp_path):

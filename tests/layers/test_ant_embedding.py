@@ -405,6 +405,10 @@ def test_not_built(weights):
             },
             "`relations` must be None with several sets",
         ),
+        (
+            {"relations": Relations([[0, 1]], 30)},
+            "`relations` must come with anchors that stand for ids",
+        ),
         ({"num_mixtures": 0}, "`num_mixtures` must be a positive integer"),
         ({"anchors_initializer": "best"}, "`anchors_initializer` must be"),
         (
