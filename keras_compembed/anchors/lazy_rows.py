@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from keras_compembed.anchors.shrink import shrink
 from keras_compembed.anchors.transform_rows import TransformRows
-from keras_compembed.anchors.transform_rows import read_anywhere
 from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.optimizers.device_writes import write
 from keras_compembed.optimizers.device_writes import write_rows
@@ -163,20 +162,11 @@ class LazyRows(TransformRows):
 
     def rows(self, start, stop):
         ids = tf.range(start, stop)
-        rows = read_anywhere(self.variable, ids)
-        return self._settled_rows(rows, ids).numpy()
+        return self._settled_rows(ids).numpy()
 
-    def _settled_rows(self, rows, ids):
-        owed = self._clock.value - tf.gather(self._settled.value, ids)
-        rates = tf.gather(self._rate.value, ids)
-        rates = tf.where(rates > 0, rates, self._default_rate.value)
-        threshold = tf.cast(owed, "float32") * rates
-        return shrink(
-            rows,
-            threshold[:, None],
-            self._layer.non_negative,
-            self._free(ids),
-        )
+    def _settled_rows(self, ids):
+        rows = tf.gather(self.variable.value, ids)
+        return self._shrink(rows, ids, tf.identity(self._clock.value))
 
     def load(self, transform):
         self.variable.assign(transform.dense_rows())

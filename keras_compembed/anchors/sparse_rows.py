@@ -6,7 +6,6 @@ import tensorflow as tf
 from keras_compembed.anchors.fixed_rows import scatter_columns
 from keras_compembed.anchors.lazy_rows import LazyRows
 from keras_compembed.anchors.transform_rows import TransformRows
-from keras_compembed.anchors.transform_rows import read_anywhere
 from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.optimizers.device_writes import write_rows
 from keras_compembed.optimizers.read_rows import read_different_rows
@@ -97,18 +96,14 @@ class SparseRows(LazyRows):
 
     def rows(self, start, stop):
         ids = tf.range(start, stop)
-        columns = read_anywhere(self._columns, ids)
-        values = self._settled_rows(read_anywhere(self.variable, ids), ids)
+        columns = gather_rows(self._columns, ids).numpy()
+        values = self._settled_rows(ids)
         dense = np.zeros((stop - start, self._layer.num_anchors), "float32")
         np.put_along_axis(dense, columns, values.numpy(), axis=1)
         return dense
 
     def settle(self):
-        parts = []
-        for start, stop in self.chunks():
-            ids = tf.range(start, stop)
-            rows = read_anywhere(self.variable, ids)
-            parts.append(self._settled_rows(rows, ids))
+        parts = [self._settled_rows(tf.range(*part)) for part in self.chunks()]
         self.variable.assign(np.concatenate(parts))
         self._reset()
 

@@ -162,8 +162,3 @@ def one_hot_rows(anchor_ids):
     """
     ids, columns = np.unique(anchor_ids, return_index=True)
     return ids[ids >= 0], columns[ids >= 0]
-
-
-def read_anywhere(variable, ids):
-    """Rows of a variable as a NumPy array."""
-    return tf.gather(variable.value, ids).numpy()

@@ -12,12 +12,12 @@ from keras_compembed.anchors.fixed_rows import FixedRows
 from keras_compembed.anchors.free_entries import FreeEntries
 from keras_compembed.anchors.mixed import Mixed
 from keras_compembed.anchors.sparse_coding import learn_dictionary
-from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.layers.ant_arguments import STORAGES
 from keras_compembed.layers.ant_arguments import check_arguments
 from keras_compembed.layers.ant_arguments import check_use_of_relations
 from keras_compembed.layers.ant_arguments import choose_storage
-from keras_compembed.layers.ant_training import ANTTraining
+from keras_compembed.layers.ant_weights import ANTWeights
+from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.optimizers.read_rows import different_ids
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -25,7 +25,7 @@ from keras_compembed.utils.validation import check_table
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class ANTEmbedding(ANTTraining):
+class ANTEmbedding(ANTWeights):
     """Turns non-negative integers into sparse combinations of anchors.
 
     Drop-in replacement of `keras.layers.Embedding` by the method Anchor &
@@ -164,8 +164,8 @@ class ANTEmbedding(ANTTraining):
         ValueError: if a size or number is out of range, a name is unknown,
             there are more anchors than ids, the initializer is for another
             number of ids, `relations` are of another number of ids, come with
-            several sets of anchors or have nothing to act on, or `max_nonzeros` comes without
-            `storage="sparse"`.
+            several sets of anchors or have nothing to act on, or
+            `max_nonzeros` comes without `storage="sparse"`.
 
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197): Algorithm 1;
@@ -348,19 +348,10 @@ class ANTEmbedding(ANTTraining):
     def call(self, inputs, reverse=False, training=False):
         if reverse:
             return self._logits(inputs)
-        ids = tf.convert_to_tensor(inputs)
-        if ids.dtype not in (tf.int32, tf.int64):
-            ids = tf.cast(ids, tf.int32)
-        flat = tf.reshape(ids, (-1,))
-        if training and self.negative_weight:
-            vectors = self._embed_and_separate(flat)
-        else:
-            vectors = self.embed(flat)
-        vectors = tf.cast(vectors, self.compute_dtype)
-        shape = tf.concat([tf.shape(ids), [self.output_dim]], axis=0)
-        vectors = tf.reshape(vectors, shape)
-        vectors.set_shape((*ids.shape, self.output_dim))
-        return vectors
+        separates = training and self.negative_weight
+        return self.look_up(
+            inputs, self._embed_and_separate if separates else self.embed
+        )
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
@@ -384,10 +375,7 @@ class ANTEmbedding(ANTTraining):
         else:
             logits = self._rows.project(scores, self.softmax_rows)
         logits = tf.cast(logits, self.compute_dtype)
-        shape = tf.concat([tf.shape(inputs)[:-1], [self.input_dim]], axis=0)
-        logits = tf.reshape(logits, shape)
-        logits.set_shape((*inputs.shape[:-1], self.input_dim))
-        return logits
+        return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
 
     def compute_mask(self, inputs, mask=None):
         if keras.backend.is_float_dtype(inputs.dtype):
@@ -415,134 +403,6 @@ class ANTEmbedding(ANTTraining):
         self._initial_l1 = check_positive_number("l1", value, zero=True)
         if self.built:
             self.l1_value.assign(self._initial_l1)
-
-    def get_transform(self):
-        """The non-zeros of T, a `SparseTransform`.
-
-        With `"sparsemax"` and `"entmax"`, those of the weights that they
-        give, so that `E = T A` again; with `"softmax"`, of what it is
-        applied to.
-
-        Raises:
-            ValueError: if a number is not finite.
-        """
-        self._require_built("get_transform")
-        if self.activation in (None, "softmax"):
-            transform = self._rows.to_sparse()
-        else:
-            transform = SparseTransform.from_parts(
-                (
-                    activate(
-                        tf.constant(self._rows.rows(*part)),
-                        self.activation,
-                        self.segments,
-                    ).numpy()
-                    for part in self._rows.chunks()
-                ),
-                self.num_anchors,
-            )
-        self._check_finite(transform)
-        return transform
-
-    def assign_transform(self, transform):
-        """Sets T, before training or in place of it.
-
-        Args:
-            transform: `SparseTransform`, or array `(input_dim, num_anchors)`.
-
-        Raises:
-            ValueError: if it has another shape, or more non-zeros in a row
-                than `max_nonzeros`.
-        """
-        self._require_built("assign_transform")
-        if not isinstance(transform, SparseTransform):
-            transform = SparseTransform.from_parts(
-                [check_table(transform, "transform")], np.shape(transform)[1]
-            )
-        shape = transform.num_rows, transform.num_columns
-        if shape != (self.input_dim, self.num_anchors):
-            raise ValueError(
-                "`transform` must have shape (input_dim, num_anchors) = "
-                f"{(self.input_dim, self.num_anchors)}. Received: {shape}."
-            )
-        self._rows.load(transform)
-
-    @property
-    def nnz(self):
-        """Integer, the non-zeros of T."""
-        return self.get_transform().nnz
-
-    @property
-    def density(self):
-        """Float, the part of T that is not 0."""
-        return self.nnz / (self.input_dim * self.num_anchors)
-
-    @property
-    def embeddings(self):
-        """The whole table as a float32 array `(input_dim, output_dim)`."""
-        self._require_built("embeddings")
-        table = np.empty((self.input_dim, self.output_dim), "float32")
-        for start, stop in self._rows.chunks():
-            rows = tf.constant(self._rows.rows(start, stop))
-            table[start:stop] = self._compose(rows).numpy()
-        return table
-
-    def sparsify(self):
-        """Turns the layer into its inference form, which stores T sparse.
-
-        Vectors stay what they are, unless `target_nonzeros` is set and there
-        are more, of which the smallest are then dropped. T is fixed from now
-        on, while anchors can be trained further. Compile the model again
-        before that.
-
-        Raises:
-            ValueError: if the layer is sparse already or a number is not
-                finite.
-        """
-        if self.storage == "fixed":
-            raise ValueError(
-                "`sparsify` must be called once. "
-                f"Received: the layer {self.name!r}, which is sparse already."
-            )
-        transform = self.get_transform()
-        if self.target_nonzeros is not None:
-            transform = transform.keep_largest(self.target_nonzeros)
-        self._rows.drop()
-        if self.activation != "softmax":
-            self.activation = None
-        longest = int(transform.row_lengths.max(initial=0))
-        self.storage = "fixed"
-        self._rows = FixedRows(self, transform.nnz, longest)
-        # Keras locks the weights of a built layer, as its own `quantize` has
-        # to undo too.
-        self._tracker.unlock()
-        self._rows.build()
-        self._tracker.lock()
-        self._rows.load(transform)
-
-    def save_own_variables(self, store):
-        self._rows.settle()
-        transform = self._rows.to_sparse()
-        self._check_finite(transform)
-        store["anchors"] = self.anchors.numpy()
-        store["l1"] = self.l1_value.numpy()
-        store["offsets"] = transform.offsets
-        store["columns"] = transform.columns
-        store["values"] = transform.values
-        for name, value in self._rows.state().items():
-            store[name] = value
-
-    def load_own_variables(self, store):
-        self.anchors.assign(store["anchors"])
-        self.l1_value.assign(store["l1"])
-        transform = SparseTransform(
-            np.asarray(store["offsets"]),
-            np.asarray(store["columns"]),
-            np.asarray(store["values"]),
-            self.num_anchors,
-        )
-        self.assign_transform(transform)
-        self._rows.load_state(store)
 
     def get_config(self):
         config = super().get_config()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.anchors.orthogonality import Orthogonality
 from keras_compembed.anchors.transform_rows import one_hot_rows
-from keras_compembed.layers.replica_losses import ReplicaLosses
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.device_writes import write
 from keras_compembed.optimizers.read_rows import different_ids
 from keras_compembed.optimizers.running_optimizer import StepSize
@@ -25,7 +25,7 @@ _TARGET_FACTOR = 1.5
 _PARTNERS = 4
 
 
-class ANTTraining(ReplicaLosses):
+class ANTTraining(LookupLayer):
     """Base of `ANTEmbedding`, where the arguments are described."""
 
     def initialize_transform(self, shape, dtype=None):
@@ -152,28 +152,6 @@ class ANTTraining(ReplicaLosses):
         places = tf.searchsorted(keys, wanted)
         places = tf.minimum(places, tf.size(keys) - 1)
         return tf.equal(tf.gather(keys, places), wanted)
-
-    def _check_finite(self, transform):
-        bad = [
-            name
-            for name, values in (
-                ("anchors", self.anchors.numpy()),
-                ("transform", transform.values),
-            )
-            if not np.isfinite(values).all()
-        ]
-        if bad:
-            raise ValueError(
-                f"The weights of the layer {self.name!r} must be finite. "
-                f"Received: NaN or infinity in {' and '.join(bad)}. Lower the "
-                "learning rate, or look for NaN in the inputs and the loss."
-            )
-
-    def _require_built(self, name):
-        if not self.built:
-            raise AttributeError(
-                f"You must build the layer before accessing `{name}`."
-            )
 
 
 def check_optimizer(optimizer):

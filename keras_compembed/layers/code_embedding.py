@@ -325,19 +325,8 @@ class CodeEmbedding(CodeLearningLayer):
         return tf.convert_to_tensor(pack_codes(codes, self.codebook_size))
 
     def call(self, inputs, training=False):
-        ids = tf.convert_to_tensor(inputs)
-        if ids.dtype not in (tf.int32, tf.int64):
-            ids = tf.cast(ids, tf.int32)
-        flat = tf.reshape(ids, (-1,))
-        if training and self._learned is not None:
-            vectors = self._learn(flat)
-        else:
-            vectors = self.embed(flat)
-        vectors = tf.cast(vectors, self.compute_dtype)
-        shape = tf.concat([tf.shape(ids), [self.output_dim]], axis=0)
-        vectors = tf.reshape(vectors, shape)
-        vectors.set_shape((*ids.shape, self.output_dim))
-        return vectors
+        learns = training and self._learned is not None
+        return self.look_up(inputs, self._learn if learns else self.embed)
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
@@ -421,12 +410,6 @@ class CodeEmbedding(CodeLearningLayer):
 
     def _store(self, codes):
         self.packed_codes.assign(pack_codes(codes, self.codebook_size))
-
-    def _require_built(self, name):
-        if not self.built:
-            raise AttributeError(
-                f"You must build the layer before accessing `{name}`."
-            )
 
     def get_config(self):
         config = super().get_config()

@@ -8,7 +8,7 @@ from keras_compembed.codes.composition_refinement import nearest_composed
 from keras_compembed.codes.key_scores import mean_over_ids
 from keras_compembed.layers.learned_codes import FollowedCodes
 from keras_compembed.layers.learned_codes import QueriedCodes
-from keras_compembed.layers.replica_losses import ReplicaLosses
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -21,7 +21,7 @@ _LEARNING = {
 }
 
 
-class CodeLearningLayer(ReplicaLosses):
+class CodeLearningLayer(LookupLayer):
     """Base of `CodeEmbedding`, where the arguments are described."""
 
     def _set_learning(

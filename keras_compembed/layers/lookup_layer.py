@@ -1,0 +1,64 @@
+"""What layers that turn ids into vectors have in common."""
+
+import keras
+import tensorflow as tf
+
+
+class LookupLayer(keras.layers.Layer):
+    """Base of layers with `input_dim`, `output_dim` and `embed`."""
+
+    def look_up(self, inputs, embed):
+        """Vectors of ids of any shape.
+
+        Args:
+            inputs: Integer tensor, or what becomes one.
+            embed: From a rank-1 tensor of ids to vectors
+                `(ids, output_dim)`.
+
+        Returns:
+            Tensor of the shape of `inputs` followed by `output_dim`, of the
+            compute dtype.
+        """
+        ids = tf.convert_to_tensor(inputs)
+        if ids.dtype not in (tf.int32, tf.int64):
+            ids = tf.cast(ids, tf.int32)
+        vectors = tf.cast(embed(tf.reshape(ids, (-1,))), self.compute_dtype)
+        return unflatten(vectors, ids, ids.shape, self.output_dim)
+
+    def add_replica_loss(self, loss):
+        """Adds a loss that counts for the device it was computed on.
+
+        For layers that synchronize devices in `call`: devices then take turns
+        within a step, and Keras keeps the losses of all in one list.
+        """
+        loss.replica_context = tf.distribute.get_replica_context()
+        self.add_loss(loss)
+
+    def _get_own_losses(self):
+        context = tf.distribute.get_replica_context()
+        return [
+            loss
+            for loss in super()._get_own_losses()
+            if getattr(loss, "replica_context", context) is context
+        ]
+
+    def _require_built(self, name):
+        if not self.built:
+            raise AttributeError(
+                f"You must build the layer before accessing `{name}`."
+            )
+
+
+def unflatten(rows, like, leading, width):
+    """Rows in the leading shape of another tensor.
+
+    Args:
+        rows: Tensor `(rows, width)`.
+        like: Tensor whose first axes are of the shape wanted.
+        leading: The static shape of these axes.
+        width: Integer.
+    """
+    sizes = tf.shape(like)[: len(leading)]
+    rows = tf.reshape(rows, tf.concat([sizes, [width]], axis=0))
+    rows.set_shape((*leading, width))
+    return rows
