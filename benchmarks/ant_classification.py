@@ -1,0 +1,658 @@
+"""How few parameters does a text classifier's embedding need?
+
+Trains classifiers with a full `Embedding`, then with an `ANTEmbedding` of
+many settings, on IMDB reviews and on 20 Newsgroups: Table 1 of Liang et al.
+on other data, and the curve of accuracy against non-zeros. Parameters are
+counted as in the paper: the anchors and the non-zeros of T.
+
+    COMPEMBED_DATA=... python benchmarks/ant_classification.py
+    python benchmarks/ant_classification.py --tasks imdb --rows 'full|l1'
+
+Needs the folders `imdb`, `20newsgroups` and `wordnet30` of the data folder.
+Results are kept in a JSON file as they come; what stands there is not run
+again, unless a setting of it has changed.
+
+Every row is trained for the same number of epochs, the rate falling to 0, and
+tested after the last one, in its inference form. The full table is also tested
+after every epoch: rows are compared with the best of these. Test texts chose
+nothing else: settings are those that did well on a tenth of the training
+texts, column `valid`.
+
+Paper: https://arxiv.org/abs/2003.08197
+"""
+# ruff: noqa: E402
+
+import argparse
+import dataclasses
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import sys
+import tarfile
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import labelled_texts
+import numpy as np
+
+import keras_compembed as kc
+from keras_compembed.reports.plots import plot_accuracy_against_size
+from keras_compembed.utils.files import replacing
+
+# Adam's rate falls to this part of its start, not to 0: T must be able to
+# settle.
+_LAST_RATE = 0.02
+_TEST_BATCH = 512
+# Near words of a word that co-occurrence relates it to.
+_NEAREST = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A data set and the classifier that is trained on it.
+
+    Args:
+        data: Name that `labelled_texts.read` knows.
+        encoder: `"mean"`, of all word vectors, or `"cnn"`, that of Table 5.
+        length: Integer, words read of a text.
+        width: Integer, of word vectors.
+        epochs, batch_size, learning_rate, dropout: Numbers of the training.
+    """
+
+    data: str
+    encoder: str
+    length: int
+    width: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    dropout: float = 0.0
+    filters: int = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        task: String, name of a task.
+        name: String.
+        layer: Dict of arguments of `ANTEmbedding`; None for a full table.
+        anchors: `"dynamic"`, `"frequency"` or `"tf-idf"`.
+        length: Number, of the vectors that anchors start as.
+        relations: `"wordnet"`, `"co-occurrence"`, both with `" + "` between
+            them, or None.
+        kept_words: Integer, how many words have a vector of a full table; all
+            others share that of unknown words. None for all.
+        words_by: `"frequency"` or `"tf-idf"`, which words are kept.
+        subgradient: Number, weight of sum |T| as an ordinary regularizer.
+        fitted: Boolean, whether anchors and T are fitted to the trained table
+            and then fixed: "Sparse Code" of the paper.
+        curve: Boolean, whether the row is part of the picture.
+    """
+
+    task: str
+    name: str
+    layer: dict | None = None
+    anchors: str = "dynamic"
+    length: float = 1.0
+    relations: str | None = None
+    kept_words: int | None = None
+    words_by: str = "frequency"
+    subgradient: float = 0.0
+    fitted: bool = False
+    curve: bool = False
+
+
+TASKS = {
+    "imdb": Task("imdb", "mean", 400, 64, 8, 128, 3e-3),
+    "newsgroups": Task("20newsgroups", "mean", 300, 64, 16, 128, 5e-3, 0.3),
+    "newsgroups cnn": Task("20newsgroups", "cnn", 100, 64, 8, 64, 2e-3, 0.5),
+}
+
+
+def ant(num_anchors=10, l1=1e-4, **arguments):
+    return {"num_anchors": num_anchors, "l1": l1, **arguments}
+
+
+def all_rows():
+    return [*imdb_rows(), *newsgroups_rows()]
+
+
+def imdb_rows():
+    def row(name, *args, **kwargs):
+        return Row("imdb", name, *args, **kwargs)
+
+    def curve(l1, num_anchors=10):
+        name = f"l1 {l1:.0e}".replace("e-0", "e-")
+        return row(name, ant(num_anchors, l1), curve=True)
+
+    return [
+        row("full table"),
+        curve(3e-5),
+        curve(5e-5),
+        row("WordNet", ant(10, 5e-5), "frequency", relations="wordnet"),
+        row("WordNet, by tf-idf", ant(10, 5e-5), "tf-idf", relations="wordnet"),
+        row(
+            "co-occurrence",
+            ant(10, 5e-5),
+            "tf-idf",
+            relations="co-occurrence",
+        ),
+        row(
+            "WordNet + co-occurrence",
+            ant(10, 5e-5),
+            "tf-idf",
+            relations="wordnet + co-occurrence",
+        ),
+        row("by frequency", ant(10, 5e-5), "frequency"),
+        row("by tf-idf", ant(10, 5e-5), "tf-idf"),
+        curve(1e-5),
+        curve(1e-4),
+        curve(3e-4),
+        curve(1e-3),
+        row("target 50,000", ant(10, 1e-5, target_nonzeros=50_000)),
+        row("target 20,000", ant(10, 1e-5, target_nonzeros=20_000)),
+        row(
+            "subgradient",
+            ant(10, 0.0, non_negative=False),
+            subgradient=3e-5,
+        ),
+        row(
+            "l1 0.3 of the rate",
+            ant(10, 0.3, threshold="learning_rate"),
+        ),
+        row("lazy", ant(10, 3e-5, storage="lazy")),
+        row("sparse rows", ant(10, 3e-5, storage="sparse", max_nonzeros=8)),
+        row("5,000 words", kept_words=5000),
+        row("1,700 words", kept_words=1700),
+        row(
+            "sparse code of the table",
+            ant(50, max_nonzeros=2),
+            fitted=True,
+        ),
+    ]
+
+
+def newsgroups_rows():
+    rows = []
+    for task in ("newsgroups", "newsgroups cnn"):
+
+        def row(name, *args, task=task, **kwargs):
+            return Row(task, name, *args, **kwargs)
+
+        rows += [row("full table")]
+    return rows
+
+
+QUICK_TASKS = {
+    "words": Task("generated", "mean", 12, 8, 3, 32, 2e-2),
+    "words cnn": Task("generated", "cnn", 12, 8, 2, 32, 5e-3, 0.1, filters=4),
+}
+
+
+def quick_rows():
+    words = "words"
+    return [
+        Row(words, "full table"),
+        Row(words, "l1 1e-3", ant(4, 1e-3), curve=True),
+        Row(words, "frequency", ant(4, 1e-3), anchors="frequency"),
+        Row(
+            words,
+            "co-occurrence",
+            ant(4, 1e-3),
+            anchors="tf-idf",
+            relations="co-occurrence",
+        ),
+        Row(
+            words,
+            "subgradient",
+            ant(4, 0.0, non_negative=False),
+            subgradient=1e-3,
+        ),
+        Row(words, "50 words", kept_words=50),
+        Row(words, "50 words by tf-idf", kept_words=50, words_by="tf-idf"),
+        Row(words, "sparse code", ant(4, max_nonzeros=2), fitted=True),
+        Row("words cnn", "full table"),
+        Row(
+            "words cnn",
+            "mixture",
+            ant(4, 1e-3, num_mixtures=2, activation="sparsemax"),
+        ),
+    ]
+
+
+def main(arguments=None):
+    args = parse(arguments)
+    results = Results(args.output)
+    rows = [row for row in args.all_rows if re.search(args.rows, row.name)]
+    for name, task in args.tasks.items():
+        texts = None
+        for seed in range(args.seeds):
+            for row in rows:
+                if row.task != name or results.has(row, task, seed):
+                    continue
+                if texts is None:
+                    texts = labelled_texts.read(
+                        task.data, args.data, task.length
+                    )
+                print(f"{name}: {row.name}", flush=True)
+                figures = Run(row, task, texts, seed, args.data).measure()
+                results.add(row, task, seed, figures)
+        if args.picture:
+            draw(results.of_task(name, task), args.picture, name)
+        results.print(name, task)
+    return results.rows
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data",
+        default=os.environ.get("COMPEMBED_DATA"),
+        type=pathlib.Path,
+        help="data folder; default: the environment variable COMPEMBED_DATA",
+    )
+    parser.add_argument(
+        "--tasks", default=",".join(TASKS), help="names, comma between them"
+    )
+    parser.add_argument("--rows", default="", help="regular expression")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument(
+        "--output",
+        type=pathlib.Path,
+        default=pathlib.Path(__file__).with_suffix(".json"),
+    )
+    parser.add_argument(
+        "--picture",
+        type=pathlib.Path,
+        help="folder for pictures ant_TASK.png, of accuracy against size",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small models on generated texts, to see that it runs",
+    )
+    args = parser.parse_args(arguments)
+    if args.quick:
+        args.tasks, args.all_rows = QUICK_TASKS, quick_rows()
+    else:
+        if args.data is None:
+            sys.exit("Name the data folder: --data, or COMPEMBED_DATA.")
+        args.tasks = {name: TASKS[name] for name in args.tasks.split(",")}
+        args.all_rows = all_rows()
+    return args
+
+
+class Run:
+    """Trains and measures one row."""
+
+    def __init__(self, row, task, texts, seed, folder):
+        self.row, self.task, self.seed = row, task, seed
+        self.folder = folder
+        self.texts = keep_words(texts, row)
+
+    def measure(self):
+        keras.utils.set_random_seed(self.seed)
+        start = time.time()
+        if self.row.fitted:
+            model, tests = self.fit_to_table()
+        else:
+            model, tests = self.train(self.embedding())
+        seconds = time.time() - start
+        layer = model.get_layer("words")
+        if isinstance(layer, kc.ANTEmbedding):
+            layer.sparsify()
+        compile_model(model, "adam")
+        size = kc.size_report(model).embeddings[0]
+        parameters = size.num_values
+        if size.num_anchors is None:
+            parameters = size.input_dim * size.output_dim
+        whole = len(self.texts.words) * self.task.width
+        return {
+            "parameters": parameters,
+            "times_fewer": whole / parameters,
+            "nonzeros": size.num_nonzeros,
+            "bytes": size.uncompressed_bytes
+            + size.packed_offset_bytes
+            + size.column_bytes
+            + size.value_bytes
+            + size.anchor_bytes,
+            "train": accuracy(model, self.texts.train),
+            "valid": accuracy(model, self.texts.valid),
+            "test": accuracy(model, self.texts.test),
+            "by_epoch": tests,
+            "seconds": round(seconds),
+        }
+
+    def train(self, embedding):
+        task = self.task
+        model = build(embedding, task, self.texts.num_classes)
+        steps = task.epochs * -(-len(self.texts.train[0]) // task.batch_size)
+        rate = keras.optimizers.schedules.CosineDecay(
+            task.learning_rate, steps, alpha=_LAST_RATE
+        )
+        compile_model(model, keras.optimizers.Adam(rate))
+        tests = EachEpoch(self.texts.test)
+        model.fit(
+            *self.texts.train,
+            batch_size=task.batch_size,
+            epochs=task.epochs,
+            verbose=0,
+            callbacks=[tests],
+        )
+        return model, tests.rows
+
+    def fit_to_table(self):
+        task = self.task
+        model, tests = self.train(self.table())
+        layer = kc.ANTEmbedding.from_table(
+            model.get_layer("words").get_weights()[0],
+            mask_zero=task.encoder == "mean",
+            name="words",
+            seed=self.seed,
+            verbose=0,
+            **self.row.layer,
+        )
+        fitted = build(layer, task, self.texts.num_classes)
+        for old, new in zip(model.layers[2:], fitted.layers[2:], strict=True):
+            new.set_weights(old.get_weights())
+        return fitted, tests
+
+    def table(self):
+        return keras.layers.Embedding(
+            self.row.kept_words or len(self.texts.words),
+            self.task.width,
+            mask_zero=self.task.encoder == "mean",
+            name="words",
+        )
+
+    def embedding(self):
+        row, texts = self.row, self.texts
+        if row.layer is None:
+            return self.table()
+        arguments = dict(row.layer)
+        if row.subgradient:
+            arguments["transform_regularizer"] = keras.regularizers.L1(
+                row.subgradient
+            )
+        if row.relations:
+            arguments["relations"] = find_relations(
+                row.relations, texts, self.folder
+            )
+        arguments["anchors_initializer"] = self.anchors(row.layer)
+        return kc.ANTEmbedding(
+            len(texts.words),
+            self.task.width,
+            mask_zero=self.task.encoder == "mean",
+            name="words",
+            seed=self.seed,
+            **arguments,
+        )
+
+    def anchors(self, layer):
+        row, texts = self.row, self.texts
+        sets = layer.get("num_mixtures", 1)
+        if row.anchors == "frequency":
+            chosen = kc.anchors.Frequency(texts.counts, seed=self.seed)
+        elif row.anchors == "tf-idf":
+            chosen = kc.anchors.TfIdf(scores=tf_idf(texts), seed=self.seed)
+        else:
+            chosen = kc.anchors.Dynamic(self.seed)
+        shape = layer["num_anchors"] // sets, self.task.width
+        ids = chosen.choose(len(texts.words), shape[0])
+        parts = []
+        for seed in range(sets):
+            basis = kc.anchors.Dynamic(sets * self.seed + seed).vectors(*shape)
+            parts.append(kc.anchors.Given(row.length * basis, ids=ids))
+        return parts[0] if sets == 1 else kc.anchors.Mixed(parts)
+
+
+class EachEpoch(keras.callbacks.Callback):
+    """Tests after each epoch."""
+
+    def __init__(self, test):
+        super().__init__()
+        self.test, self.rows = test, []
+
+    def on_epoch_end(self, epoch, logs=None):
+        row = {
+            "loss": round(logs["loss"], 4),
+            "test": accuracy(self.model, self.test),
+        }
+        layer = self.model.get_layer("words")
+        if isinstance(layer, kc.ANTEmbedding):
+            row |= {"nonzeros": layer.nnz, "l1": layer.l1}
+        self.rows.append(row)
+
+
+def keep_words(texts, row):
+    """Texts in which words without a vector of their own are unknown."""
+    if row.kept_words is None:
+        return texts
+    scores = texts.counts if row.words_by == "frequency" else tf_idf(texts)
+    kept = np.argsort(-scores, kind="stable")[: row.kept_words - 2]
+    places = np.full(len(scores), labelled_texts.UNKNOWN)
+    places[labelled_texts.PAD] = labelled_texts.PAD
+    places[kept] = 2 + np.arange(len(kept))
+    parts = {
+        name: (places[ids].astype("int32"), labels)
+        for name in ("train", "valid", "test")
+        for ids, labels in [getattr(texts, name)]
+    }
+    return dataclasses.replace(texts, **parts)
+
+
+def tf_idf(texts):
+    """The TF-IDF of words in training texts, as `anchors.TfIdf` has it."""
+    ids = texts.train[0]
+    documents = [np.unique(row) for row in ids]
+    frequency = np.bincount(ids.ravel(), minlength=len(texts.words))
+    inside = np.bincount(np.concatenate(documents), minlength=len(texts.words))
+    scores = frequency * np.log(len(ids) / np.maximum(inside, 1))
+    scores[[labelled_texts.PAD, labelled_texts.UNKNOWN]] = 0
+    return scores
+
+
+def find_relations(names, texts, folder):
+    relations = None
+    for name in names.split(" + "):
+        if name == "wordnet":
+            found = read_wordnet(texts.words, folder)
+        else:
+            found = kc.anchors.Relations.from_tokens(
+                texts.train[0],
+                len(texts.words),
+                top=_NEAREST,
+                min_count=3,
+                min_information=1.0,
+                ignore=(labelled_texts.PAD, labelled_texts.UNKNOWN),
+            )
+        relations = found if relations is None else relations | found
+    return relations
+
+
+def read_wordnet(words, folder):
+    archive = folder / "wordnet30" / "dict.tar.xz"
+    with tempfile.TemporaryDirectory() as unpacked:
+        with tarfile.open(archive) as tar:
+            tar.extractall(unpacked, filter="data")
+        return kc.anchors.Relations.from_wordnet(
+            words, pathlib.Path(unpacked) / "dict"
+        )
+
+
+def build(embedding, task, num_classes):
+    layers = keras.layers
+    inputs = keras.Input((task.length,), dtype="int32")
+    hidden = embedding(inputs)
+    if task.encoder == "mean":
+        hidden = layers.GlobalAveragePooling1D()(hidden)
+    else:
+        hidden = layers.Concatenate()(
+            [
+                layers.GlobalMaxPooling1D()(
+                    layers.Conv1D(task.filters, size, activation="relu")(hidden)
+                )
+                for size in (3, 4, 5)
+            ]
+        )
+    hidden = layers.Dropout(task.dropout)(hidden)
+    return keras.Model(inputs, layers.Dense(num_classes)(hidden))
+
+
+def compile_model(model, optimizer):
+    model.compile(
+        optimizer,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+
+
+def accuracy(model, part):
+    return model.evaluate(*part, batch_size=_TEST_BATCH, verbose=0)[1]
+
+
+class Results:
+    """Rows of the table, saved as each comes."""
+
+    def __init__(self, path):
+        self.path = path
+        self.rows = []
+        if path.exists():
+            self.rows = json.loads(path.read_text())["rows"]
+
+    def has(self, row, task, seed):
+        settings = as_settings(row, task)
+        return any(
+            line["settings"] == settings and line["seed"] == seed
+            for line in self.rows
+        )
+
+    def add(self, row, task, seed, figures):
+        line = {
+            "task": row.task,
+            "name": row.name,
+            "seed": seed,
+            **figures,
+            "settings": as_settings(row, task),
+        }
+        key = ("task", "name", "seed")
+        self.rows = [
+            other
+            for other in self.rows
+            if any(other[name] != line[name] for name in key)
+        ]
+        self.rows.append(line)
+        versions = {
+            name: importlib.metadata.version(name)
+            for name in ("keras-compembed", "keras", "tensorflow")
+        }
+        with replacing(self.path, overwrite=True) as path:
+            text = json.dumps(
+                {"versions": versions, "rows": self.rows}, indent=1
+            )
+            pathlib.Path(path).write_text(text + "\n")
+        print(
+            f"  test {100 * line['test']:.2f}, {line['times_fewer']:.1f} times "
+            f"fewer parameters, {line['seconds']} s",
+            flush=True,
+        )
+
+    def of_task(self, name, task):
+        settings = dataclasses.asdict(task)
+        return [
+            line
+            for line in self.rows
+            if line["task"] == name and line["settings"]["task"] == settings
+        ]
+
+    def print(self, name, task):
+        rows = self.of_task(name, task)
+        full = [row for row in rows if row["name"] == "full table"]
+        groups = {}
+        for row in rows:
+            groups.setdefault(row["name"], []).append(row)
+        head = (
+            name,
+            "anchors",
+            "non-zeros",
+            "parameters",
+            "times fewer",
+            "valid",
+            "test",
+            "to the table's best",
+            "seeds",
+            "s",
+        )
+        print("| " + " | ".join(head) + " |")
+        print("|" + "---|" * len(head))
+        for group in groups.values():
+
+            def mean(key, group=group):
+                return sum(row[key] or 0 for row in group) / len(group)
+
+            layer = group[0]["settings"]["row"]["layer"] or {}
+            apart = [
+                row["test"] - best(other)
+                for row in group
+                for other in full
+                if row["seed"] == other["seed"]
+            ]
+            cells = (
+                group[0]["name"],
+                layer.get("num_anchors", ""),
+                f"{mean('nonzeros'):,.0f}" if layer else "",
+                f"{mean('parameters') / 1e6:.4f} M",
+                f"{mean('times_fewer'):.1f}",
+                f"{100 * mean('valid'):.2f}",
+                f"{100 * mean('test'):.2f}",
+                f"{100 * sum(apart) / len(apart):+.2f}" if apart else "",
+                len(group),
+                f"{mean('seconds'):.0f}",
+            )
+            print("| " + " | ".join(str(cell) for cell in cells) + " |")
+
+
+def best(line):
+    return max(epoch["test"] for epoch in line["by_epoch"])
+
+
+def as_settings(row, task):
+    settings = {
+        "row": dataclasses.asdict(row),
+        "task": dataclasses.asdict(task),
+    }
+    # As they come back from the file.
+    return json.loads(json.dumps(settings))
+
+
+def draw(lines, folder, name):
+    """Accuracy against the bytes of table or anchors and sparse rows."""
+    points = [
+        {
+            "name": "baseline: full table"
+            if line["name"] == "full table"
+            else f"{line['nonzeros']:,} non-zeros",
+            "embedding_bytes": line["bytes"],
+            "keras_accuracy": line["test"],
+        }
+        for line in lines
+        if line["seed"] == 0
+        and (line["name"] == "full table" or line["settings"]["row"]["curve"])
+    ]
+    if len(points) > 1:
+        path = folder / f"ant_{name.replace(' ', '_')}.png"
+        plot_accuracy_against_size(points, path, overwrite=True)
+
+
+if __name__ == "__main__":
+    main()
