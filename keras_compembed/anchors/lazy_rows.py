@@ -10,6 +10,9 @@ from keras_compembed.optimizers.device_writes import write
 from keras_compembed.optimizers.device_writes import write_rows
 from keras_compembed.optimizers.read_rows import read_different_rows
 
+# Look-ups in one step that are remembered until the optimizer has moved T.
+_MOST_LOOKUPS = 16
+
 
 class LazyRows(TransformRows):
     """Rows that owe shrinkage, which is taken when they are next read.
@@ -119,7 +122,10 @@ class LazyRows(TransformRows):
 
     # What the step just taken looked up, for `after_step` of the same graph.
     def _remember(self, ids):
-        self._touched.setdefault(_replica(), []).append(ids)
+        recent = self._touched.setdefault(_replica(), [])
+        # Where no optimizer follows, none of them is ever recalled.
+        del recent[:-_MOST_LOOKUPS]
+        recent.append(ids)
 
     def _recall(self):
         return [

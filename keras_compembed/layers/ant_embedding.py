@@ -73,6 +73,13 @@ class ANTEmbedding(ANTWeights):
     **With a sampled softmax**, look up the classes drawn like any ids:
     `logits = hidden @ transpose(layer(classes))`.
 
+    **Special cases** (appendix D of the paper). Vectors for frequent ids only:
+    `Frequency` anchors, `transform_initializer="zeros"`, and `sparsify`
+    before training, so that only anchors are trained. A table of low rank:
+    `l1=0`, `non_negative=False` and a dense `transform_initializer`. Discrete
+    codes: `num_mixtures`, rows with a single 1 in each set through
+    `assign_transform`, and `sparsify`.
+
     Example:
 
     >>> layer = ANTEmbedding(1000, 64, num_anchors=20, l1=1e-4)

@@ -91,6 +91,13 @@ class ANTTraining(LookupLayer):
         if self._rows.variable is None:
             return
         check_optimizer(optimizer)
+        # XLA leaves this out; there, `get_transform` and saving find it.
+        tf.debugging.check_numerics(
+            self.anchors.value,
+            f"`anchors` of the layer {self.name!r} must be finite after a "
+            "step. Lower the learning rate, or look for NaN in the inputs and "
+            "the loss. Received",
+        )
         step = StepSize(
             optimizer, self._rows.variable, self.threshold == "coordinate"
         )

@@ -90,7 +90,8 @@ class ANTWeights(ANTTraining):
         Vectors stay what they are, unless `target_nonzeros` is set and there
         are more, of which the smallest are then dropped. T is fixed from now
         on, while anchors can be trained further. Compile the model again
-        before that.
+        before that, and before saving it: the optimizer has slots of the size
+        of the whole T, which it saves with the model.
 
         Raises:
             ValueError: if the layer is sparse already or a number is not

@@ -470,6 +470,19 @@ def test_not_finite():
             act()
 
 
+def test_not_finite_after_a_step():
+    model, layer = make_model("dense", optimizer=keras.optimizers.SGD(1e30))
+    message = "`anchors` of the layer .* must be finite after a step"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        fit(model, epochs=1)
+    model, layer = make_model(
+        "dense", optimizer=keras.optimizers.SGD(1e30), jit_compile=True
+    )
+    fit(model, epochs=1)
+    with pytest.raises(ValueError, match="must be finite"):
+        layer.sparsify()
+
+
 @pytest.mark.parametrize(
     "optimizer",
     [keras.optimizers.Ftrl(), keras.optimizers.Adam(use_ema=True)],
