@@ -48,6 +48,7 @@ from keras_compembed.utils.files import replacing
 # settle.
 _LAST_RATE = 0.02
 _TEST_BATCH = 512
+_TUNING_RATE, _TUNING_EPOCHS = 5e-4, 2
 # Near words of a word that co-occurrence relates it to.
 _NEAREST = 10
 
@@ -87,6 +88,9 @@ class Row:
         length: Number, of the vectors that anchors start as.
         relations: `"wordnet"`, `"co-occurrence"`, both with `" + "` between
             them, or None.
+        kept_nonzeros: Integer, how many numbers of T, the largest, are kept
+            after training; then T is fixed and all else is trained for two
+            epochs more. None for all.
         kept_words: Integer, how many words have a vector of a full table; all
             others share that of unknown words. None for all.
         words_by: `"frequency"` or `"tf-idf"`, which words are kept.
@@ -102,6 +106,7 @@ class Row:
     anchors: str = "dynamic"
     length: float = 1.0
     relations: str | None = None
+    kept_nonzeros: int | None = None
     kept_words: int | None = None
     words_by: str = "frequency"
     subgradient: float = 0.0
@@ -111,8 +116,8 @@ class Row:
 
 TASKS = {
     "imdb": Task("imdb", "mean", 400, 64, 8, 128, 3e-3),
-    "newsgroups": Task("20newsgroups", "mean", 300, 64, 16, 128, 5e-3, 0.3),
-    "newsgroups cnn": Task("20newsgroups", "cnn", 100, 64, 8, 64, 2e-3, 0.5),
+    "newsgroups": Task("20newsgroups", "mean", 300, 256, 10, 128, 5e-3, 0.3),
+    "newsgroups cnn": Task("20newsgroups", "cnn", 100, 128, 6, 64, 2e-3, 0.5),
 }
 
 
@@ -128,65 +133,116 @@ def imdb_rows():
     def row(name, *args, **kwargs):
         return Row("imdb", name, *args, **kwargs)
 
-    def curve(l1, num_anchors=10):
+    def curve(l1):
         name = f"l1 {l1:.0e}".replace("e-0", "e-")
-        return row(name, ant(num_anchors, l1), curve=True)
+        return row(name, ant(10, l1), curve=True)
+
+    def kept(nonzeros, l1=1e-5):
+        return row(
+            f"{nonzeros:,} kept",
+            ant(10, l1),
+            length=8.0,
+            kept_nonzeros=nonzeros,
+        )
+
+    def known(name, anchors, relations=None):
+        return row(name, ant(10, 1e-4), anchors, relations=relations)
 
     return [
         row("full table"),
         curve(3e-5),
-        curve(5e-5),
-        row("WordNet", ant(10, 5e-5), "frequency", relations="wordnet"),
-        row("WordNet, by tf-idf", ant(10, 5e-5), "tf-idf", relations="wordnet"),
-        row(
-            "co-occurrence",
-            ant(10, 5e-5),
-            "tf-idf",
-            relations="co-occurrence",
-        ),
-        row(
-            "WordNet + co-occurrence",
-            ant(10, 5e-5),
-            "tf-idf",
-            relations="wordnet + co-occurrence",
-        ),
-        row("by frequency", ant(10, 5e-5), "frequency"),
-        row("by tf-idf", ant(10, 5e-5), "tf-idf"),
-        curve(1e-5),
+        kept(80_000),
+        kept(40_000),
         curve(1e-4),
+        known("by tf-idf", "tf-idf"),
+        known("by tf-idf, WordNet", "tf-idf", relations="wordnet"),
+        known("by tf-idf, co-occurrence", "tf-idf", "co-occurrence"),
+        known("by frequency", "frequency"),
+        known("by frequency, WordNet", "frequency", "wordnet"),
+        curve(1e-5),
         curve(3e-4),
         curve(1e-3),
         row("target 50,000", ant(10, 1e-5, target_nonzeros=50_000)),
-        row("target 20,000", ant(10, 1e-5, target_nonzeros=20_000)),
         row(
             "subgradient",
             ant(10, 0.0, non_negative=False),
             subgradient=3e-5,
         ),
-        row(
-            "l1 0.3 of the rate",
-            ant(10, 0.3, threshold="learning_rate"),
-        ),
+        row("l1 0.3 of the rate", ant(10, 0.3, threshold="learning_rate")),
         row("lazy", ant(10, 3e-5, storage="lazy")),
         row("sparse rows", ant(10, 3e-5, storage="sparse", max_nonzeros=8)),
         row("5,000 words", kept_words=5000),
         row("1,700 words", kept_words=1700),
+        row("1,700 words by tf-idf", kept_words=1700, words_by="tf-idf"),
+        row("sparse code", ant(20, max_nonzeros=2), fitted=True),
+        row("target 20,000", ant(10, 1e-5, target_nonzeros=20_000)),
         row(
-            "sparse code of the table",
-            ant(50, max_nonzeros=2),
-            fitted=True,
+            "by tf-idf, WordNet + co-occurrence",
+            ant(10, 1e-4),
+            "tf-idf",
+            relations="wordnet + co-occurrence",
         ),
     ]
 
 
 def newsgroups_rows():
     rows = []
-    for task in ("newsgroups", "newsgroups cnn"):
+    # Anchors start with numbers of about 1.
+    for task, length in (("newsgroups", 16.0), ("newsgroups cnn", 11.3)):
 
-        def row(name, *args, task=task, **kwargs):
-            return Row(task, name, *args, **kwargs)
+        def row(name, layer=None, *args, task=task, length=length, **kwargs):
+            if layer is not None:
+                kwargs.setdefault("length", length)
+            return Row(task, name, layer, *args, **kwargs)
 
-        rows += [row("full table")]
+        def kept(name, *args, row=row, nonzeros=250_000, **kwargs):
+            sets = kwargs.pop("sets", {})
+            layer = ant(50, 0.1, threshold="learning_rate", **sets)
+            return row(name, layer, *args, kept_nonzeros=nonzeros, **kwargs)
+
+        def mixture(activation, row=row):
+            layer = ant(
+                50,
+                0.1,
+                threshold="learning_rate",
+                num_mixtures=2,
+                activation=activation,
+            )
+            return row(f"two sets, {activation}", layer)
+
+        rows += [
+            row("full table"),
+            kept("250,000 kept"),
+            kept("250,000 kept, by tf-idf", "tf-idf"),
+            kept(
+                "250,000 kept, by tf-idf, WordNet",
+                "tf-idf",
+                relations="wordnet",
+            ),
+            kept("400,000 kept", nonzeros=400_000),
+            kept("130,000 kept", nonzeros=130_000),
+            row("l1 1e-5", ant(50, 1e-5)),
+            row("l1 1e-5, anchors of length 1", ant(50, 1e-5), length=1.0),
+            mixture("sparsemax"),
+            mixture("softmax"),
+            mixture("entmax"),
+            row("2,500 words", kept_words=2500),
+            row("2,500 words by tf-idf", kept_words=2500, words_by="tf-idf"),
+            kept("250,000 kept, by frequency", "frequency"),
+            kept(
+                "250,000 kept, by tf-idf, co-occurrence",
+                "tf-idf",
+                relations="co-occurrence",
+            ),
+            kept("250,000 kept, signed", sets={"non_negative": False}),
+            row("two sets", ant(50, 1e-5, num_mixtures=2)),
+            row("sparse code", ant(50, max_nonzeros=4), fitted=True),
+            row(
+                "subgradient",
+                ant(50, 0.0, non_negative=False),
+                subgradient=1e-5,
+            ),
+        ]
     return rows
 
 
@@ -201,7 +257,14 @@ def quick_rows():
     return [
         Row(words, "full table"),
         Row(words, "l1 1e-3", ant(4, 1e-3), curve=True),
-        Row(words, "frequency", ant(4, 1e-3), anchors="frequency"),
+        Row(
+            words,
+            "frequency",
+            ant(4, 1e-3),
+            anchors="frequency",
+            length=2.0,
+            kept_nonzeros=150,
+        ),
         Row(
             words,
             "co-occurrence",
@@ -309,9 +372,21 @@ class Run:
             model, tests = self.train(self.embedding())
         seconds = time.time() - start
         layer = model.get_layer("words")
+        if self.row.kept_nonzeros:
+            transform = layer.get_transform()
+            layer.assign_transform(
+                transform.keep_largest(self.row.kept_nonzeros)
+            )
         if isinstance(layer, kc.ANTEmbedding):
             layer.sparsify()
-        compile_model(model, "adam")
+        compile_model(model, keras.optimizers.Adam(_TUNING_RATE))
+        if self.row.kept_nonzeros:
+            model.fit(
+                *self.texts.train,
+                batch_size=self.task.batch_size,
+                epochs=_TUNING_EPOCHS,
+                verbose=0,
+            )
         size = kc.size_report(model).embeddings[0]
         parameters = size.num_values
         if size.num_anchors is None:
@@ -637,18 +712,20 @@ def as_settings(row, task):
 
 def draw(lines, folder, name):
     """Accuracy against the bytes of table or anchors and sparse rows."""
-    points = [
-        {
-            "name": "baseline: full table"
-            if line["name"] == "full table"
-            else f"{line['nonzeros']:,} non-zeros",
-            "embedding_bytes": line["bytes"],
-            "keras_accuracy": line["test"],
-        }
-        for line in lines
-        if line["seed"] == 0
-        and (line["name"] == "full table" or line["settings"]["row"]["curve"])
-    ]
+    points = []
+    for line in lines:
+        row = line["settings"]["row"]
+        full = line["name"] == "full table"
+        kept = line["name"] == f"{row['kept_nonzeros'] or 0:,} kept"
+        if line["seed"] == 0 and (full or kept or row["curve"]):
+            size = "full table" if full else f"{line['nonzeros']:,} non-zeros"
+            points.append(
+                {
+                    "name": f"baseline: {size}" if full else size,
+                    "embedding_bytes": line["bytes"],
+                    "keras_accuracy": line["test"],
+                }
+            )
     if len(points) > 1:
         path = folder / f"ant_{name.replace(' ', '_')}.png"
         plot_accuracy_against_size(points, path, overwrite=True)

@@ -49,6 +49,7 @@ def test_rows(benchmark, tmp_path, capsys):
     assert sparse["by_epoch"][-1]["l1"] == pytest.approx(1e-3)
     # Every number that training has touched.
     assert rows["words", "subgradient"]["nonzeros"] > 4 * (words - 3)
+    assert rows["words", "frequency"]["nonzeros"] == 150
     assert rows["words", "50 words"]["parameters"] == 50 * 8
     assert rows["words", "sparse code"]["nonzeros"] <= 2 * words
     assert (tmp_path / "ant_words.png").read_bytes().startswith(b"\x89PNG")
