@@ -148,7 +148,8 @@ class ANTEmbedding(ANTWeights):
             gradients of logits. Defaults to `None`: all.
         mask_zero: Boolean. Whether id 0 is padding to be masked, as in
             `keras.layers.Embedding`. Defaults to `False`.
-        seed: Optional integer. Seed of the random start of T.
+        seed: Optional integer. Seed of the random start of T, and of anchors
+            that are `"dynamic"`.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call arguments:
@@ -239,7 +240,7 @@ class ANTEmbedding(ANTWeights):
         self.autocast = False
         self._initial_l1 = float(l1)
         self._anchors_initializer = _get_initializer(
-            anchors_initializer, num_mixtures
+            anchors_initializer, num_mixtures, seed
         )
         self.segments = self._anchors_initializer.sizes(num_anchors)
         self.anchor_ids = self._anchors_initializer.choose(
@@ -464,7 +465,9 @@ class ANTEmbedding(ANTWeights):
         return config
 
 
-def _get_initializer(value, num_mixtures):
+def _get_initializer(value, num_mixtures, seed):
+    if isinstance(value, str) and value == "dynamic":
+        value = Dynamic(seed)
     if isinstance(value, (list, tuple)):
         value = Mixed([get_anchor_initializer(part) for part in value])
     value = get_anchor_initializer(value)

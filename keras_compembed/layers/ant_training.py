@@ -23,6 +23,7 @@ _TARGET_POWER = 0.5
 _TARGET_FACTOR = 1.5
 # Random partners of each id of a batch.
 _PARTNERS = 4
+_PRIME, _FACTOR = 2**31 - 1, 1_000_003
 
 
 class ANTTraining(LookupLayer):
@@ -129,24 +130,26 @@ class ANTTraining(LookupLayer):
 
     def _shared_anchors(self, ids, rows):
         """Mean of `|t_u| . |t_v|` over random pairs that are not related."""
-        # In the order of ids, and by a seed from them: on all devices alike.
+        # In an order that is the same on all devices and changes with the
+        # batch: multiples of the ids modulo a prime.
         ids = tf.cast(ids, tf.int64)
-        by_id = tf.argsort(ids)
-        seed = tf.stack([tf.reduce_sum(ids), tf.size(ids, tf.int64)])
-        random_order = tf.argsort(
-            tf.random.stateless_uniform((tf.size(ids),), seed)
-        )
-        order = tf.gather(by_id, random_order)
+        factor = _FACTOR + tf.math.floormod(tf.reduce_sum(ids), _FACTOR)
+        order = tf.argsort(tf.math.floormod(ids * factor, _PRIME))
         ids = tf.gather(ids, order)
         rows = tf.abs(tf.gather(rows, order))
+        number = tf.size(ids)
         total = count = 0.0
         for shift in range(1, _PARTNERS + 1):
-            partners = tf.roll(ids, shift, axis=0)
+            # Not `tf.roll`: XLA does it wrong on axes of unknown size.
+            others = tf.math.floormod(tf.range(number) + shift, number)
+            partners = tf.gather(ids, others)
             counts = tf.cast(tf.not_equal(ids, partners), rows.dtype)
+            if self.mask_zero:
+                counts *= tf.cast(tf.not_equal(ids * partners, 0), rows.dtype)
             if self.relations is not None:
                 related = self._related(ids, partners)
                 counts *= 1 - tf.cast(related, rows.dtype)
-            shared = tf.reduce_sum(rows * tf.roll(rows, shift, axis=0), axis=1)
+            shared = tf.reduce_sum(rows * tf.gather(rows, others), axis=1)
             total += tf.reduce_sum(counts * shared)
             count += tf.reduce_sum(counts)
         return total / tf.maximum(count, 1)

@@ -354,6 +354,7 @@ def test_default_anchors_and_seeds():
     np.testing.assert_array_equal(
         first.get_transform().dense_rows(), second.get_transform().dense_rows()
     )
+    np.testing.assert_array_equal(first.anchors, second.anchors)
     basis = first.anchors.numpy()[:5]
     np.testing.assert_allclose(basis @ basis.T, np.eye(5), atol=1e-5)
     lengths = first.get_transform().row_lengths

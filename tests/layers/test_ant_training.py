@@ -390,6 +390,11 @@ def test_negative_pairs():
     layer(np.array([3, 1]))
     assert not layer.losses
 
+    _, masked = make_model("dense", negative_weight=1.0, mask_zero=True)
+    masked.assign_transform(rows)
+    masked(np.array([0, 8, 5]), training=True)
+    np.testing.assert_allclose(masked.losses, [rows[8] @ rows[5]], rtol=1e-6)
+
     _, other = make_model("dense", negative_weight=2.0)
     other.assign_transform(rows)
     losses = []
@@ -399,6 +404,14 @@ def test_negative_pairs():
     products = rows[:10] @ rows[:10].T
     mean = products[~np.eye(10, dtype=bool)].mean()
     assert 0.5 * mean < np.mean(losses) / 2 < 1.5 * mean
+
+
+def test_negative_pairs_in_compiled_steps():
+    histories = []
+    for jit_compile in (False, True):
+        model, _ = make_model("lazy", jit_compile, negative_weight=0.5)
+        histories.append(fit(model, epochs=1))
+    np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
 def test_orthogonality_with_another_regularizer():
