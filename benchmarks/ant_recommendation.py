@@ -10,8 +10,9 @@ sides, with room for a few non-zeros in each row of T (`storage="sparse"`):
 
 - trained from a random start, with anchors that stand for nothing;
 - with anchors that stand for the busiest users and places, where rows of users
-  and places start at the anchors that they share visits or a cluster with, and
-  those numbers are not shrunk;
+  and places start at the anchors that they are related to, and those numbers
+  are not shrunk: what they share visits with, or those that are nearest by the
+  leading singular vectors of all visits;
 - fitted to the full tables and trained further;
 - with room for all numbers, of which `l1` alone makes zeros, after epochs
   without: two short vectors give each other no gradient to grow by.
@@ -62,6 +63,8 @@ SMALL_L1 = 1e-7
 # Times longer at the start than the layer's own, or a row's first steps would
 # be much too short for vectors that need each other's gradients.
 LONGER = 5
+# Anchors that an id is related to.
+RELATED = 4
 # Settings that make a difference to figures.
 SETTINGS = (
     "dim",
@@ -90,7 +93,7 @@ class Row:
         nonzeros: Integer, room in a row of T, or None.
         fitted: Boolean. Whether anchors and T are fitted to the full tables.
         l1: Number, for T with room for all numbers, or None.
-        relations: None, `"visits"` or `"clusters"`.
+        relations: None, `"nearest"` or `"visits"`.
     """
 
     name: str
@@ -375,19 +378,18 @@ def visits(pairs, side, count, args):
     )
 
 
-def clusters(pairs, side, count, args):
-    """Relates what is nearest to the same of some centers."""
+def nearest(pairs, side, count, args):
+    """Relates each with those anchors whose visits are most like its own."""
+    counts = np.bincount(pairs.train[:, side], minlength=count)
+    anchors = kc.anchors.Frequency(counts, args.seed).choose(
+        count, args.num_anchors
+    )
     points = visit_space(pairs, side, count, args)
-    centers = kc.anchors.KMeans(points, seed=args.seed).vectors(
-        args.num_anchors, points.shape[1]
-    )
-    labels = np.concatenate(
-        [
-            np.argmax(part @ centers.T, axis=1)
-            for part in np.array_split(points, 1 + count // 4096)
-        ]
-    )
-    return kc.anchors.Relations.from_clusters(labels)
+    number = min(RELATED, len(anchors))
+    related = tf.math.top_k(points @ points[anchors].T, number).indices
+    ids = np.repeat(np.arange(count), number)
+    related = anchors[related.numpy().ravel()]
+    return kc.anchors.Relations(np.stack([ids, related], axis=1), count)
 
 
 def visit_space(pairs, side, count, args):
@@ -409,7 +411,7 @@ def visit_space(pairs, side, count, args):
     return points / np.maximum(length, 1e-12)
 
 
-RELATIONS = {"visits": visits, "clusters": clusters}
+RELATIONS = {"nearest": nearest, "visits": visits}
 
 
 class Batches(keras.utils.PyDataset):

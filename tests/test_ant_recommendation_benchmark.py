@@ -29,10 +29,10 @@ def test_rows(benchmark, tmp_path, capsys):
     output = tmp_path / "results.json"
     arguments = ["--quick", "--output", str(output)]
     arguments += ["--cache", str(tmp_path)]
-    rows = "^tables|fitted|clusters|l1"
+    rows = "^tables|fitted|nearest|l1"
     lines = benchmark.main([*arguments, "--rows", rows])
     assert json.loads(output.read_text())["rows"] == lines
-    tables, fitted, clusters, shrunk = lines
+    tables, fitted, nearest, shrunk = lines
     assert tables["parameters"] == (150 + 100) * 8
     assert tables["times_smaller"] == 1
     for line in lines:
@@ -40,7 +40,7 @@ def test_rows(benchmark, tmp_path, capsys):
         assert line["recall"] > 0.5
         assert 0 < line["ndcg"] <= 1
         assert len(line["by_epoch"]) == 4
-    for line in (fitted, clusters):
+    for line in (fitted, nearest):
         # Ten anchors of width 8 on each side, two numbers a row.
         assert 160 < line["parameters"] <= 160 + 2 * 250
     numbers = [size for _, size in shrunk["by_epoch"]]
@@ -78,10 +78,12 @@ def test_visits_relate_what_is_shared(benchmark):
     assert users.pairs.tolist() == [[0, 1]]
 
 
-def test_clusters_are_of_the_same_visits(benchmark):
-    args = types.SimpleNamespace(seed=0, num_anchors=5)
+def test_nearest_have_the_same_visits(benchmark):
+    args = types.SimpleNamespace(seed=0, num_anchors=20)
     pairs = benchmark.make_pairs(args)
-    relations = benchmark.clusters(pairs, 1, pairs.num_items, args)
+    relations = benchmark.nearest(pairs, 1, pairs.num_items, args)
+    anchors = np.argsort(-np.bincount(pairs.train[:, 1]), kind="stable")[:20]
+    assert np.isin(relations.pairs, anchors).any(axis=1).all()
     alike = relations.pairs[:, 0] % 5 == relations.pairs[:, 1] % 5
     # A fifth of the pairs by chance.
     assert alike.mean() > 0.5
