@@ -488,7 +488,8 @@ class Run:
         parts = []
         for seed in range(sets):
             basis = kc.anchors.Dynamic(sets * self.seed + seed).vectors(*shape)
-            parts.append(kc.anchors.Given(row.length * basis, ids=ids))
+            basis *= row.length / np.sqrt(self.task.width)
+            parts.append(kc.anchors.Given(basis, ids=ids))
         return parts[0] if sets == 1 else kc.anchors.Mixed(parts)
 
 

@@ -86,7 +86,11 @@ class AnchorInitializer:
 
 
 def random_basis(num_anchors, output_dim, seed):
-    """Random vectors of length 1, orthogonal as far as there is room.
+    """Random vectors, orthogonal as far as there is room.
+
+    Their numbers have a mean square of 1. A step of an optimizer such as Adam,
+    of one size for all weights, then moves an embedding through T as far as
+    it moves a row of an ordinary table.
 
     Args:
         num_anchors: Integer.
@@ -95,7 +99,8 @@ def random_basis(num_anchors, output_dim, seed):
 
     Returns:
         float32 array `(num_anchors, output_dim)`. Every block of `output_dim`
-        rows in turn, counted from the first, is orthonormal.
+        rows in turn, counted from the first, is orthogonal, of rows of length
+        `sqrt(output_dim)`.
     """
     rng = np.random.default_rng(seed)
     basis = np.empty((num_anchors, output_dim), "float32")
@@ -105,7 +110,7 @@ def random_basis(num_anchors, output_dim, seed):
         columns, triangle = np.linalg.qr(normal)
         # The signs that make the distribution uniform.
         block[:] = (columns * np.sign(np.diag(triangle))).T
-    return basis
+    return basis * np.float32(np.sqrt(output_dim))
 
 
 def check_num_anchors(num_anchors, input_dim):

@@ -61,7 +61,7 @@ class FixedRows(TransformRows):
 
     def to_sparse(self):
         return SparseTransform(
-            np.asarray(self._offsets.value).astype("int64"),
+            np.asarray(self._offsets.value),
             np.asarray(self._columns.value)[: self.num_nonzeros],
             np.asarray(self._values.value)[: self.num_nonzeros],
             self._layer.num_anchors,

@@ -14,7 +14,8 @@ class SparseTransform:
     as CSR.
 
     Attributes:
-        offsets: int64 array `(rows + 1,)`, from 0 to the number of non-zeros.
+        offsets: int32 array `(rows + 1,)`, from 0 to the number of non-zeros;
+            int64 where there are too many for that.
         columns: Integer array `(nonzeros,)`, rising within a row.
         values: float32 array `(nonzeros,)`, none of them 0.
         num_columns: Integer.
@@ -24,6 +25,11 @@ class SparseTransform:
     columns: np.ndarray
     values: np.ndarray
     num_columns: int
+
+    def __post_init__(self):
+        small = self.offsets[-1] <= np.iinfo("int32").max
+        offsets = self.offsets.astype("int32" if small else "int64")
+        object.__setattr__(self, "offsets", offsets)
 
     @classmethod
     def from_parts(cls, parts, num_columns):
@@ -42,7 +48,7 @@ class SparseTransform:
             values.append(part[rows, places].astype("float32"))
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         return cls(
-            offsets.astype("int64"),
+            offsets,
             np.concatenate(columns),
             np.concatenate(values),
             num_columns,

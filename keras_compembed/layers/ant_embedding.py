@@ -70,6 +70,11 @@ class ANTEmbedding(ANTWeights):
     do not tell them (Adadelta, Adafactor, Lamb). Coordinates that had no
     gradient yet are left alone, as the optimizer leaves them.
 
+    With many rare ids, try `threshold="learning_rate"`, with `l1` from 0.03 to
+    0.3: the v of a rare id fades between its occurrences, so that its
+    thresholds under `"coordinate"` grow. On 20 Newsgroups that was worth a
+    point of accuracy; on IMDB, none.
+
     **With a sampled softmax**, look up the classes drawn like any ids:
     `logits = hidden @ transpose(layer(classes))`.
 

@@ -7,6 +7,7 @@ from keras_compembed.anchors.activations import activate
 from keras_compembed.anchors.fixed_rows import FixedRows
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.layers.ant_training import ANTTraining
+from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
 
 
@@ -84,27 +85,35 @@ class ANTWeights(ANTTraining):
             table[start:stop] = self._compose(rows).numpy()
         return table
 
-    def sparsify(self):
+    def sparsify(self, max_nonzeros=None):
         """Turns the layer into its inference form, which stores T sparse.
 
-        Vectors stay what they are, unless `target_nonzeros` is set and there
-        are more, of which the smallest are then dropped. T is fixed from now
+        Vectors stay what they are, unless there are more non-zeros than
+        wanted, of which the smallest are then dropped. T is fixed from now
         on, while anchors can be trained further. Compile the model again
         before that, and before saving it: the optimizer has slots of the size
         of the whole T, which it saves with the model.
 
+        Args:
+            max_nonzeros: Optional integer, the most non-zeros to keep. Defaults
+                to `target_nonzeros`, or to all.
+
         Raises:
-            ValueError: if the layer is sparse already or a number is not
-                finite.
+            ValueError: if the layer is sparse already, a number is not finite,
+                or `max_nonzeros` is not a positive integer.
         """
         if self.storage == "fixed":
             raise ValueError(
                 "`sparsify` must be called once. "
                 f"Received: the layer {self.name!r}, which is sparse already."
             )
+        if max_nonzeros is None:
+            max_nonzeros = self.target_nonzeros
+        else:
+            check_positive_int("max_nonzeros", max_nonzeros)
         transform = self.get_transform()
-        if self.target_nonzeros is not None:
-            transform = transform.keep_largest(self.target_nonzeros)
+        if max_nonzeros is not None:
+            transform = transform.keep_largest(max_nonzeros)
         self._rows.drop()
         if self.activation != "softmax":
             self.activation = None

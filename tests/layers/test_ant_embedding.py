@@ -178,6 +178,15 @@ def test_sparsify_to_the_target():
     assert kept.min() == np.sort(transform, axis=None)[-11]
 
 
+def test_sparsify_to_fewer():
+    layer = make_layer()
+    layer.assign_transform(sparse_matrix())
+    with pytest.raises(ValueError, match="`max_nonzeros` must be a positive"):
+        layer.sparsify(0)
+    layer.sparsify(max_nonzeros=7)
+    assert layer.nnz == 7
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 def test_files(storage, tmp_path):
     """Training goes on from a file as if there had been none."""
@@ -356,7 +365,7 @@ def test_default_anchors_and_seeds():
     )
     np.testing.assert_array_equal(first.anchors, second.anchors)
     basis = first.anchors.numpy()[:5]
-    np.testing.assert_allclose(basis @ basis.T, np.eye(5), atol=1e-5)
+    np.testing.assert_allclose(basis @ basis.T, 5 * np.eye(5), atol=1e-5)
     lengths = first.get_transform().row_lengths
     assert lengths.max() == 4
 
