@@ -38,9 +38,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 import word_lstm
+from record import write_record
 
 import keras_compembed as kc
-from keras_compembed.utils.files import replacing
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -263,15 +263,7 @@ def count_parameters(embedding):
 
 
 def save(path, lines):
-    about = {
-        "command": "python benchmarks/ant_language_model.py",
-        "cpu_count": os.cpu_count(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "rows": lines,
-    }
-    with replacing(path, overwrite=True) as beside:
-        pathlib.Path(beside).write_text(json.dumps(about, indent=1) + "\n")
+    write_record(path, "python benchmarks/ant_language_model.py", rows=lines)
 
 
 def print_table(lines):

@@ -11,10 +11,8 @@ values and anchors, of the types that the file has.
 # ruff: noqa: E402
 
 import argparse
-import json
 import os
 import pathlib
-import platform
 import tempfile
 import time
 
@@ -22,12 +20,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
-import tensorflow as tf
+from record import write_record
 
 import keras_compembed as kc
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.anchors.sparse_transform import column_dtype
-from keras_compembed.utils.files import replacing
 
 # Name, whether the length is known, `quantize`, bytes of a number.
 FORMS = (
@@ -175,18 +172,13 @@ def measure(files, args):
 
 def save(args, rows, nnz):
     settings = vars(args).items()
-    about = {
-        "command": "python benchmarks/ant_litert.py",
-        "settings": {key: value for key, value in settings if key != "output"},
-        "nonzeros": nnz,
-        "cpu_count": os.cpu_count(),
-        "machine": platform.machine(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "rows": rows,
-    }
-    with replacing(args.output, overwrite=True) as path:
-        pathlib.Path(path).write_text(json.dumps(about, indent=1) + "\n")
+    write_record(
+        args.output,
+        "python benchmarks/ant_litert.py",
+        settings={key: value for key, value in settings if key != "output"},
+        nonzeros=nnz,
+        rows=rows,
+    )
 
 
 def print_table(rows):

@@ -52,9 +52,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
+from record import write_record
 
 import keras_compembed as kc
-from keras_compembed.utils.files import replacing
 
 FOLDER = pathlib.Path(__file__).parent
 TOP = 20
@@ -585,15 +585,7 @@ def _of_users(keys, users, num_items):
 
 
 def save(path, lines):
-    about = {
-        "command": "python benchmarks/ant_recommendation.py",
-        "cpu_count": os.cpu_count(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "rows": lines,
-    }
-    with replacing(path, overwrite=True) as beside:
-        pathlib.Path(beside).write_text(json.dumps(about, indent=1) + "\n")
+    write_record(path, "python benchmarks/ant_recommendation.py", rows=lines)
 
 
 def print_table(lines):

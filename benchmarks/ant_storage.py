@@ -13,10 +13,8 @@ memory that this took.
 
 import argparse
 import functools
-import json
 import os
 import pathlib
-import platform
 import re
 import resource
 import subprocess
@@ -28,9 +26,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
+from record import write_record
 
 import keras_compembed as kc
-from keras_compembed.utils.files import replacing
 
 OPTIMIZERS = {
     "Adam": keras.optimizers.Adam,
@@ -204,22 +202,17 @@ def peak_bytes():
 
 def save(args, rows, memory):
     settings = vars(args).items()
-    about = {
-        "command": "python benchmarks/ant_storage.py",
-        "settings": {
+    write_record(
+        args.output,
+        "python benchmarks/ant_storage.py",
+        settings={
             key: value
             for key, value in settings
             if key not in ("output", "memory_of")
         },
-        "cpu_count": os.cpu_count(),
-        "machine": platform.machine(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "rows": rows,
-        "memory": memory,
-    }
-    with replacing(args.output, overwrite=True) as path:
-        pathlib.Path(path).write_text(json.dumps(about, indent=1) + "\n")
+        rows=rows,
+        memory=memory,
+    )
 
 
 def print_table(rows):

@@ -15,10 +15,8 @@ The ids of a batch are uniform: the largest number of different rows.
 
 import argparse
 import functools
-import json
 import os
 import pathlib
-import platform
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -26,9 +24,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
+from record import write_record
 
 import keras_compembed as kc
-from keras_compembed.utils.files import replacing
 
 OPTIMIZERS = {
     "SparseRowOptimizer(Adam)": lambda: kc.SparseRowOptimizer("adam"),
@@ -141,17 +139,12 @@ def clocks():
 
 def save(args, rows):
     settings = vars(args).items()
-    about = {
-        "command": "python benchmarks/sparse_rows.py",
-        "settings": {key: value for key, value in settings if key != "output"},
-        "cpu_count": os.cpu_count(),
-        "machine": platform.machine(),
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "rows": rows,
-    }
-    with replacing(args.output, overwrite=True) as path:
-        pathlib.Path(path).write_text(json.dumps(about, indent=1) + "\n")
+    write_record(
+        args.output,
+        "python benchmarks/sparse_rows.py",
+        settings={key: value for key, value in settings if key != "output"},
+        rows=rows,
+    )
 
 
 def print_table(rows):
