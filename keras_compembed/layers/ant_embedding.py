@@ -140,9 +140,10 @@ class ANTEmbedding(ANTWeights):
             `0.0`.
         target_nonzeros: Optional integer. Non-zeros of T wanted. `l1`, which
             must then be positive, is only where it begins: every 20 steps it
-            is multiplied by up to 1.2 while there are more, and divided while
-            there are fewer. `sparsify` drops the smallest numbers of what is
-            still too many. Defaults to `None`.
+            is multiplied by the root of `nnz / target_nonzeros`, by 1.5 and
+            1 / 1.5 at most. That takes some hundred steps, in which rows must
+            have been looked up. `sparsify` drops the smallest numbers of what
+            is still too many. Defaults to `None`.
         transform_initializer: Optional initializer of T. Defaults to `None`:
             up to 4 random numbers a row.
         transform_regularizer: Optional regularizer of T.
