@@ -9,7 +9,7 @@ demo: $(STAMP)
 	$(BIN)/python examples/compress_text_classifier.py --output build/demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

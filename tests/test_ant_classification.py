@@ -1,28 +1,16 @@
 """The ANT benchmark runs in its quick mode, on generated texts."""
 
-import importlib.util
 import json
 import lzma
-import pathlib
-import sys
 
 import numpy as np
 import pytest
-
-BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
+from benchmark_files import load
 
 
 @pytest.fixture
-def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    spec = importlib.util.spec_from_file_location(
-        "benchmark_ant_classification", BENCHMARKS / "ant_classification.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    # Data classes look their own module up.
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+def benchmark():
+    return load("ant_classification")
 
 
 def test_rows(benchmark, tmp_path, capsys):

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from test_benchmarks import load
+from benchmark_files import load
 
 
 def test_ant_litert(tmp_path, capsys):

@@ -1,28 +1,17 @@
 """The recommendation benchmark runs in its quick mode, on made-up visits."""
 
-import importlib.util
 import json
 import lzma
-import pathlib
-import sys
 import types
 
 import numpy as np
 import pytest
-
-BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
+from benchmark_files import load
 
 
 @pytest.fixture
-def benchmark(monkeypatch):
-    spec = importlib.util.spec_from_file_location(
-        "benchmark_ant_recommendation", BENCHMARKS / "ant_recommendation.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    # Data classes look their own module up.
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+def benchmark():
+    return load("ant_recommendation")
 
 
 def test_rows(benchmark, tmp_path, capsys):

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from test_benchmarks import load
+from benchmark_files import load
 
 # Keras's own Adam, which is there for comparison, warns of tables it fills.
 pytestmark = pytest.mark.filterwarnings("ignore:Converting sparse")

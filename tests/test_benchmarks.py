@@ -1,27 +1,12 @@
 """Benchmarks run: each in its quick mode, on data made on the spot."""
 
-import importlib.util
 import json
-import os
-import pathlib
 from unittest import mock
 
 import keras
 import numpy as np
 import pytest
-
-BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(
-        f"benchmark_{name}", BENCHMARKS / f"{name}.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    # It sets numbers of threads, which are its own affair.
-    with mock.patch.dict(os.environ):
-        spec.loader.exec_module(module)
-    return module
+from benchmark_files import load
 
 
 @pytest.fixture(scope="module")

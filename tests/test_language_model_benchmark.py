@@ -1,43 +1,22 @@
 """The language-model benchmark runs in its quick mode, on generated text."""
 
-import importlib.util
 import json
-import lzma
-import pathlib
-import sys
 
 import numpy as np
 import pytest
-
-BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
+from benchmark_files import load
+from benchmark_files import write_sentences
 
 
 @pytest.fixture
-def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    spec = importlib.util.spec_from_file_location(
-        "benchmark_language_model", BENCHMARKS / "language_model.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    # Data classes look their own module up.
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    return module
+def benchmark():
+    return load("language_model")
 
 
 @pytest.fixture
 def data(tmp_path):
     """Sentences in which each word follows from the one before."""
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "ptb"
-    folder.mkdir()
-    for part, lines in (("train", 60), ("valid", 20), ("test", 20)):
-        text = ""
-        for start in rng.integers(30, size=lines):
-            words = (start + np.arange(8)) % 30
-            text += "".join(f" w{word}" for word in words) + " \n"
-        with lzma.open(folder / f"ptb.{part}.txt.xz", "wt") as file:
-            file.write(text)
+    write_sentences(tmp_path)
     return tmp_path
 
 

@@ -1,6 +1,6 @@
 import json
 
-from test_benchmarks import load
+from benchmark_files import load
 
 
 def test_sparse_rows(tmp_path, capsys):

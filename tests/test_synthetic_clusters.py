@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from test_benchmarks import load
+from benchmark_files import load
 
 
 @pytest.fixture(scope="module")
