@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.anchors.fixed_rows import scatter_columns
+
 
 class FreeEntries:
     """The matrix 1 - S(G) of Liang et al., section 3.3, held sparse.
@@ -36,17 +38,9 @@ class FreeEntries:
         inside = places < tf.gather(self._lengths, ids)[:, None]
         places = places + tf.gather(self._starts, ids)[:, None]
         columns = tf.gather(self._columns, tf.where(inside, places, 0))
-        # Beyond the last: `one_hot` leaves it out.
         columns = tf.where(inside, columns, self.num_columns)
-        rows = tf.range(tf.shape(ids)[0])[:, None] + tf.zeros_like(columns)
-        flat = rows * (self.num_columns + 1) + columns
-        count = tf.math.unsorted_segment_sum(
-            tf.ones_like(flat, "float32"),
-            flat,
-            tf.shape(ids)[0] * (self.num_columns + 1),
-        )
-        count = tf.reshape(count, (-1, self.num_columns + 1))
-        return count[:, : self.num_columns] > 0
+        ones = tf.ones_like(columns, "float32")
+        return scatter_columns(columns, ones, self.num_columns) > 0
 
     def of_entries(self, ids, columns):
         """Boolean tensor like `columns`, `(ids, some columns)`."""

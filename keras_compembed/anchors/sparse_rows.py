@@ -7,6 +7,8 @@ from keras_compembed.anchors.fixed_rows import scatter_columns
 from keras_compembed.anchors.lazy_rows import LazyRows
 from keras_compembed.anchors.transform_rows import TransformRows
 from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.optimizers.device_writes import share_of_device
+from keras_compembed.optimizers.device_writes import sum_over_devices
 from keras_compembed.optimizers.device_writes import write_rows
 from keras_compembed.optimizers.read_rows import read_different_rows
 
@@ -47,13 +49,9 @@ class SparseRows(LazyRows):
 
         def use(effective):
             def gradient(upstream):
-                context = tf.distribute.get_replica_context()
-                if context is None or context.num_replicas_in_sync == 1:
-                    return self._grow(ids, columns, effective, upstream)
-                total = context.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
+                total = sum_over_devices(upstream)
                 grown = self._grow(ids, columns, effective, total)
-                # Each device has the whole, and Keras will add them up.
-                return grown / context.num_replicas_in_sync
+                return share_of_device(grown)
 
             return scatter_columns(columns, effective, num_anchors), gradient
 

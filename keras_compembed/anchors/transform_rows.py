@@ -4,6 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.anchors.sparse_transform import SparseTransform
+from keras_compembed.optimizers.device_writes import share_of_device
+from keras_compembed.optimizers.device_writes import sum_over_devices
 
 _CHUNK_NUMBERS = 1 << 22
 
@@ -103,25 +105,17 @@ class TransformRows:
         """
         stored, rows, settle = self.whole()
         limit = min(limit, self._layer.input_dim)
-        context = tf.distribute.get_replica_context()
-        several = context is not None and context.num_replicas_in_sync > 1
-
-        def add_up(values):
-            if not several:
-                return values
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
         @tf.custom_gradient
         def product(scores, stored):
             def gradient(upstream):
-                size = add_up(tf.reduce_sum(tf.abs(upstream), axis=0))
+                size = tf.reduce_sum(tf.abs(upstream), axis=0)
+                size = sum_over_devices(size)
                 ids = tf.math.top_k(size, limit).indices
                 settle(ids)
                 part = tf.gather(upstream, ids, axis=1)
-                of_rows = add_up(tf.matmul(part, scores, transpose_a=True))
-                if several:
-                    # Each device has the whole, and Keras will add them up.
-                    of_rows /= context.num_replicas_in_sync
+                of_rows = tf.matmul(part, scores, transpose_a=True)
+                of_rows = share_of_device(sum_over_devices(of_rows))
                 return tf.matmul(upstream, rows), tf.IndexedSlices(
                     of_rows, ids, tf.shape(stored)
                 )

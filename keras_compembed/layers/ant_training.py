@@ -105,9 +105,9 @@ class ANTTraining(LookupLayer):
         l1 = tf.convert_to_tensor(self.l1_value.value)
         self._rows.after_step(step, step.scale * l1)
         if self.target_nonzeros is not None:
-            self._follow_target(optimizer, l1)
+            self._follow_target(optimizer, l1, step.scale > 0)
 
-    def _follow_target(self, optimizer, l1):
+    def _follow_target(self, optimizer, l1, moved):
         def adjusted():
             count = tf.cast(self._rows.count() + 1, "float32")
             ratio = count / self.target_nonzeros
@@ -117,7 +117,8 @@ class ANTTraining(LookupLayer):
             return l1 * factor
 
         iterations = tf.cast(optimizer.iterations, "int64") + 1
-        due = tf.equal(iterations % _TARGET_INTERVAL, 0)
+        # Steps that only accumulate gradients do not advance `iterations`.
+        due = moved & tf.equal(iterations % _TARGET_INTERVAL, 0)
         write(self.l1_value, tf.cond(due, adjusted, lambda: l1))
 
     def _embed_and_separate(self, ids):

@@ -8,6 +8,28 @@ device computes alike may be written by each for itself.
 import tensorflow as tf
 
 
+def on_several_devices():
+    """Whether this is one of several devices that take a step together."""
+    context = tf.distribute.get_replica_context()
+    return context is not None and context.num_replicas_in_sync > 1
+
+
+def sum_over_devices(values):
+    """The sum of what all devices have, on every device."""
+    if not on_several_devices():
+        return values
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
+def share_of_device(values):
+    """An equal part of what all devices have alike, for Keras to add up."""
+    if not on_several_devices():
+        return values
+    context = tf.distribute.get_replica_context()
+    return values / context.num_replicas_in_sync
+
+
 def write(variable, value):
     """Sets this device's copy of a Keras variable."""
     tf.raw_ops.AssignVariableOp(
@@ -26,8 +48,7 @@ def write_rows(variable, ids, rows):
 
 def gather_rows(variable, ids):
     """Rows of this device's copy."""
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    if not on_several_devices():
         return tf.gather(variable.value, ids)
     # `tf.gather` reads the whole of a variable that devices mirror.
     rows = tf.raw_ops.ResourceGather(

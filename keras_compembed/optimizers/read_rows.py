@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.optimizers.device_writes import on_several_devices
 
 
 def read_rows(table, ids, once=False):
@@ -22,7 +23,7 @@ def read_rows(table, ids, once=False):
     Returns:
         Tensor `(ids, columns)`.
     """
-    if once and not _on_several_devices():
+    if once and not on_several_devices():
         return tf.gather(table.value, ids)
     different, places = different_ids(ids)
     return tf.gather(read_different_rows(table, different), places)
@@ -38,7 +39,7 @@ def different_ids(ids):
         Tensor `(different ids,)`, on every device the same, and where in it
         each of `ids` is.
     """
-    if not _on_several_devices():
+    if not on_several_devices():
         different, places = tf.unique(ids)
         return different, places
     # All devices read the rows of all, in the same order.
@@ -55,16 +56,11 @@ def read_different_rows(table, different):
         table: Keras variable `(rows, columns)`.
         different: Integer tensor `(different ids,)`.
     """
-    if not _on_several_devices():
+    if not on_several_devices():
         return tf.gather(table.value, different)
     context = tf.distribute.get_replica_context()
     rows = _gather_mirrored(table, different)
     return _gradients_once(rows, context)
-
-
-def _on_several_devices():
-    context = tf.distribute.get_replica_context()
-    return context is not None and context.num_replicas_in_sync > 1
 
 
 def _gather_mirrored(table, ids):

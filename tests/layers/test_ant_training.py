@@ -442,6 +442,18 @@ def test_target(storage):
     assert layer.nnz <= 60
 
 
+def test_target_moves_once_a_step_of_accumulated_gradients():
+    model, layer = make_model(
+        "dense",
+        optimizer=keras.optimizers.SGD(0.01, gradient_accumulation_steps=3),
+        l1=1e-5,
+        target_nonzeros=1,
+    )
+    # 60 batches, 20 steps: one adjustment, by the largest factor.
+    fit(model, epochs=10)
+    np.testing.assert_allclose(layer.l1, 1.5e-5, rtol=1e-6)
+
+
 def test_sums_over_a_table_with_a_limited_gradient():
     for storage in ("dense", "lazy"):
         gradients = {}
