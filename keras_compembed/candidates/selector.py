@@ -1,0 +1,163 @@
+"""What ways to choose candidate classes have in common."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.utils.validation import check_positive_int
+
+# Numbers of scores that are held at a time.
+_CHUNK_SCORES = 1 << 22
+
+
+class Selector(keras.layers.Layer):
+    """Base of what chooses the candidates of each example.
+
+    A selector belongs to one `keras_compembed.CANESoftmax`, which calls
+    `attach`, then `build`, then `select` in each step of training. For a
+    method of your own, write `select`, and `top_k` if you know a faster way
+    than scores of all classes:
+
+    >>> @keras.saving.register_keras_serializable()
+    ... class FirstClasses(kc.candidates.Selector):
+    ...     def select(self, head, features, context=None):
+    ...         return tf.range(self.num_candidates)
+
+    What a selector may read from `head`: `class_vectors(ids)`,
+    `class_biases(ids)`, and the variables `kernel`, `bias`, `nodes` and
+    `node_bias`.
+
+    Attributes:
+        num_classes: Integer, from `attach`.
+        num_candidates: Integer, from `attach`.
+        tree: `ClassTree` that class vectors are sums over paths of, or None.
+    """
+
+    tree = None
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.num_classes = None
+        self.num_candidates = None
+
+    def attach(self, num_classes, num_candidates):
+        """Tells sizes, before `build`.
+
+        Args:
+            num_classes: Integer.
+            num_candidates: Integer, how many to choose for an example.
+
+        Raises:
+            ValueError: if the selector is for other sizes, or is attached
+                already.
+        """
+        check_positive_int("num_classes", num_classes)
+        check_positive_int("num_candidates", num_candidates)
+        sizes = (num_classes, num_candidates)
+        if self.num_classes is not None and sizes != (
+            self.num_classes,
+            self.num_candidates,
+        ):
+            raise ValueError(
+                "A selector must belong to one layer. Received: "
+                f"num_classes={num_classes}, num_candidates={num_candidates} "
+                f"and a selector of a layer with {self.num_classes} classes "
+                f"and {self.num_candidates} candidates."
+            )
+        self.num_classes, self.num_candidates = sizes
+
+    def build(self, input_shape=None):
+        self.built = True
+
+    def select(self, head, features, context=None):
+        """Candidates of examples.
+
+        Args:
+            head: The `CANESoftmax`.
+            features: float32 tensor `(rows, width)`.
+            context: Optional integer tensor `(rows,)`, what the layer was
+                called with.
+
+        Returns:
+            int32 tensor `(rows, num_candidates)` of ids that differ within a
+            row, with -1 where there are fewer, or `(num_candidates,)`, the
+            same for all rows.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must have a method `select`."
+        )
+
+    def after_step(self, head, labels, hit):
+        """Called once in each step of training, after `select`.
+
+        Args:
+            head: The `CANESoftmax`.
+            labels: int32 tensor `(rows,)`.
+            hit: Boolean tensor `(rows,)`, whether candidates hold the label.
+        """
+
+    def top_k(self, head, features, k):
+        """The classes of the highest scores.
+
+        The base class scores all classes, in chunks.
+
+        Args:
+            head: The `CANESoftmax`.
+            features: float32 tensor `(rows, width)`.
+            k: Integer.
+
+        Returns:
+            Tensors `(rows, k)`: int32 ids, best first, and scores. Where
+            fewer classes were found, ids are -1 and scores minus infinity.
+        """
+        return exact_top_k(head, features, k)
+
+
+def exact_top_k(head, features, k):
+    """The classes of the highest scores of all, in chunks.
+
+    Args:
+        head: Layer with `num_classes` and `score_chunk`.
+        features: float32 tensor `(rows, width)`.
+        k: Integer, at most `num_classes`.
+
+    Returns:
+        Tensors `(rows, k)`: int32 ids, best first, and scores.
+    """
+    rows = tf.shape(features)[0]
+
+    def better(start, scores, ids):
+        chunk_ids, chunk_scores = head.score_chunk(features, start, size)
+        chunk_scores = without_nan(chunk_scores)
+        best, places = tf.math.top_k(chunk_scores, min(k, size))
+        scores = tf.concat([scores, best], axis=1)
+        ids = tf.concat([ids, tf.gather(chunk_ids, places)], axis=1)
+        scores, places = tf.math.top_k(scores, k)
+        return start + size, scores, tf.gather(ids, places, batch_dims=1)
+
+    size = chunk_size(features.shape[0], head.num_classes)
+    _, scores, ids = tf.while_loop(
+        lambda start, *_: start < head.num_classes,
+        better,
+        (
+            0,
+            tf.fill((rows, k), float("-inf")),
+            tf.fill((rows, k), -1),
+        ),
+        shape_invariants=(
+            tf.TensorShape(()),
+            tf.TensorShape((features.shape[0], k)),
+            tf.TensorShape((features.shape[0], k)),
+        ),
+    )
+    return tf.where(scores > float("-inf"), ids, -1), scores
+
+
+def without_nan(scores):
+    """Scores with minus infinity for NaN, which `top_k` would put anywhere."""
+    return tf.where(tf.math.is_nan(scores), float("-inf"), scores)
+
+
+def chunk_size(rows, num_classes):
+    """Classes to be scored at a time, for so many rows, if known."""
+    rows = rows or 1024
+    return min(num_classes, max(256, _CHUNK_SCORES // rows))
