@@ -1,0 +1,325 @@
+"""The reference that layers are tested against does what the paper proves."""
+
+import itertools
+
+import cane_reference as reference
+import numpy as np
+import pytest
+
+FORMS = ("separate", "joint")
+CLASSES = 5
+TREE = [[0, [1, 2]], [3, 4], 5]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def difference(function, values, step=1e-6):
+    """Gradient of a scalar function by central differences."""
+    gradient = np.zeros_like(values)
+    for place in np.ndindex(*values.shape):
+        move = np.zeros_like(values)
+        move[place] = step
+        gradient[place] = (
+            function(values + move) - function(values - move)
+        ) / (2 * step)
+    return gradient
+
+
+def test_loss_by_hand():
+    scores, q = np.log([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 0.25, 0.75])
+    # Candidates weigh 3; the noises 3 / 0.25 = 12 and 4 / 0.75 = 16 / 3.
+    loss, gradient = reference.loss_and_gradient(scores, 1, [0, 1], [2, 3], q)
+    expected = (np.log(15 / 2) + np.log(25 / 3 / 2)) / 2
+    assert loss == pytest.approx(expected, rel=1e-14)
+    np.testing.assert_allclose(
+        gradient,
+        [
+            (1 / 15 + 3 / 25) / 2,
+            (2 / 15 + 6 / 25) / 2 - 1,
+            12 / 15 / 2,
+            16 / 25 / 2,
+        ],
+        rtol=1e-14,
+    )
+    loss, _ = reference.loss_and_gradient(
+        scores, 1, [0, 1], [2, 3], q, form="joint"
+    )
+    assert loss == pytest.approx(np.log((3 + 6 + 8 / 3) / 2), rel=1e-14)
+    # The label in the place of noises; in the joint form, of the last.
+    loss, gradient = reference.loss_and_gradient(scores, 3, [0, 1], [2, 2], q)
+    assert loss == pytest.approx(np.log((3 + 16 / 3) / 4), rel=1e-14)
+    assert gradient[2] == 0
+    loss, _ = reference.loss_and_gradient(
+        scores, 3, [0, 1], [2, 2], q, form="joint"
+    )
+    assert loss == pytest.approx(np.log((3 + 6 + 8 / 3) / 4), rel=1e-14)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_loss_is_exact_where_all_classes_are_candidates(form, rng):
+    scores = rng.normal(size=CLASSES)
+    loss, gradient = reference.loss_and_gradient(
+        scores, 2, range(CLASSES), [-1], np.zeros(CLASSES), form
+    )
+    assert loss == pytest.approx(reference.softmax_loss(scores, 2), rel=1e-14)
+    np.testing.assert_allclose(
+        gradient,
+        np.exp(scores) / np.exp(scores).sum() - np.eye(CLASSES)[2],
+        atol=1e-14,
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_large_scores(form):
+    loss, gradient = reference.loss_and_gradient(
+        [1000.0, -1000.0, 0.0], 1, [0], [1, 2], [0, 0.5, 0.5], form
+    )
+    assert loss == pytest.approx(2000)
+    np.testing.assert_allclose(gradient, [1, -1, 0])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_of_the_head(form, shared, rng):
+    rows, width, classes = 6, 3, 8
+    features = rng.normal(size=(rows, width))
+    kernel, bias = rng.normal(size=(classes, width)), rng.normal(size=classes)
+    labels = np.array([0, 1, 2, 3, 4, 7])
+    candidates = np.array([rng.permutation(classes)[:3] for _ in labels])
+    candidates[0] = [0, 5, -1]
+    candidates[2] = [7, 2, 1]
+    q = rng.dirichlet(np.ones(classes))
+    if shared:
+        # The first is a candidate of the first row.
+        noises = np.array([5, 6, 3, 6])
+    else:
+        q = np.array([reference.outside(q, row) for row in candidates])
+        noises = np.array([rng.choice(classes, size=4, p=row) for row in q])
+    weight = rng.uniform(size=rows)
+
+    def loss(features, kernel, bias):
+        return reference.head(
+            *(features, kernel, bias, labels, candidates, noises, q),
+            form=form,
+            sample_weight=weight,
+        )
+
+    found = loss(features, kernel, bias)
+    assert found["loss"] == pytest.approx(np.mean(found["losses"] * weight))
+    for name, values, function in (
+        ("features", features, lambda v: loss(v, kernel, bias)["loss"]),
+        ("kernel", kernel, lambda v: loss(features, v, bias)["loss"]),
+        ("bias", bias, lambda v: loss(features, kernel, v)["loss"]),
+    ):
+        np.testing.assert_allclose(
+            found[name], difference(function, values), atol=1e-8
+        )
+
+
+@pytest.mark.parametrize("candidates", [[1, 3], [0, 4], [2, 4]])
+def test_gradients_of_edges(candidates, rng):
+    label, features = 4, rng.normal(size=3)
+    edges = {
+        edge: rng.normal(size=3)
+        for path in reference.paths(TREE).values()
+        for edge in path
+    }
+    q = reference.outside(np.ones(6), candidates)
+    noises = np.flatnonzero(q)[:2]
+    found = reference.edge_gradients(
+        TREE, edges, features, label, candidates, noises, q
+    )
+    for edge, parameters in edges.items():
+
+        def loss(values, edge=edge):
+            scores = reference.path_scores(
+                TREE, edges | {edge: values}, features
+            )
+            return reference.loss_and_gradient(
+                scores, label, candidates, noises, q
+            )[0]
+
+        np.testing.assert_allclose(
+            -difference(loss, parameters),
+            found.get(edge, np.zeros(3)),
+            atol=1e-8,
+        )
+
+
+def test_edges_on_all_paths_have_no_gradient(rng):
+    """Proposition 1."""
+    edges = {
+        edge: rng.normal(size=2)
+        for path in reference.paths(TREE).values()
+        for edge in path
+    }
+    found = reference.edge_gradients(
+        TREE, edges, rng.normal(size=2), 0, [0, 2], [1], np.ones(6)
+    )
+    np.testing.assert_allclose(found[0,], 0, atol=1e-15)
+    assert abs(found[0, 1]).min() > 0.01
+    assert (1,) not in found
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("num_noises", [1, 2, 3])
+def test_truth_is_the_maximum(form, shared, num_noises, rng):
+    """Theorem 1: the expected gradient is zero at log p, and only there.
+
+    For the joint form: the expectation is over labels and `n` noises, of
+    which the last gives way to a label outside the candidates. With
+    `w(j) = e^s_j / q(j)`, at true scores, and `D = P(C) + 1/n sum_i w(j_i)`,
+    noises `j_1..j_n` are in the sum with probability
+    `prod_i q(j_i) * (P(C) + w(j_n))`, first term from labels in `C`, second
+    from the label `j_n`. `D` has no order, so that the mean over orders may be
+    taken, `prod_i q(j_i) * D`. The gradient of `log D` is that of `D` by `D`;
+    `D` falls out, and what remains is the gradient of the sum over all
+    classes. A shared noise that is a candidate has `w = 0`, in both places.
+    """
+    candidates = [1, 3]
+    q = rng.dirichlet(np.ones(CLASSES))
+    p = rng.dirichlet(np.ones(CLASSES))
+    arguments = p, candidates, q, num_noises, form, shared
+    gradient = reference.expected_gradient(np.log(p) + 0.7, *arguments)
+    np.testing.assert_allclose(gradient, 0, atol=1e-14)
+    elsewhere = np.log(p) + 0.1 * rng.normal(size=CLASSES)
+    gradient = reference.expected_gradient(elsewhere, *arguments)
+    assert abs(gradient).max() > 1e-3
+
+
+@pytest.mark.parametrize("num_noises", [1, 2])
+def test_gradient_varies_as_the_loss_bends(num_noises, rng):
+    """Theorem 3: M is both, so that its inverse is the variance."""
+    p = rng.dirichlet(np.ones(CLASSES))
+    candidates = [1, 3]
+    # The last class is a candidate whose score stays.
+    q = reference.outside(rng.dirichlet(np.ones(CLASSES)), [*candidates, 4])
+    kept = slice(0, CLASSES - 1)
+    expected = reference.information(p, candidates, q[kept], num_noises)
+    covariance = np.zeros((CLASSES, CLASSES))
+    for noises in itertools.product(np.flatnonzero(q), repeat=num_noises):
+        for label, probability in enumerate(p):
+            _, gradient = reference.loss_and_gradient(
+                *(np.log(p), label, [*candidates, 4], noises, q), form="joint"
+            )
+            covariance += (
+                probability
+                * np.prod(q[list(noises)])
+                * np.outer(gradient, gradient)
+            )
+    np.testing.assert_allclose(covariance[kept, kept], expected, atol=1e-15)
+
+    def gradient(scores):
+        return reference.expected_gradient(
+            *(np.append(scores, 0), p, [*candidates, 4], q, num_noises),
+            form="joint",
+        )[kept]
+
+    truth = np.log(p[kept] / p[-1])
+    step = 1e-6
+    second = [
+        (gradient(truth + step * move) - gradient(truth - step * move))
+        / (2 * step)
+        for move in np.eye(CLASSES - 1)
+    ]
+    np.testing.assert_allclose(second, expected, atol=1e-8)
+
+
+def mle_information(p):
+    return np.diag(p[:-1]) - np.outer(p[:-1], p[:-1])
+
+
+def variance(information):
+    """Sum of variances of scores, as they are estimated from one example."""
+    return np.trace(np.linalg.inv(information))
+
+
+def test_information_tends_to_that_of_the_softmax_with_coverage():
+    """Corollary 1, with the same classes, and more of the labels in them."""
+    candidates, q = [0, 1], np.array([0, 0, 0.2, 0.3, 0.5])
+    distances, excesses = [], []
+    for covered in (0.5, 0.9, 0.99, 0.999):
+        often = covered * np.array([0.5, 0.3, 0.2])
+        rarely = (1 - covered) * np.array([0.4, 0.4, 0.2])
+        p = np.array([*often[:2], *rarely, often[2]])
+        found, mle = reference.information(p, candidates, q), mle_information(p)
+        distances.append(abs(found - mle).max())
+        excesses.append(variance(found) / variance(mle) - 1)
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < 1e-4 * distances[0]
+    assert excesses == sorted(excesses, reverse=True)
+    assert 0 < excesses[-1] < 1e-2
+
+
+def test_variance_falls_with_candidates_and_with_noises():
+    p = np.array([0.4, 0.25, 0.15, 0.08, 0.04, 0.08])
+    uniform = np.ones(5)
+    by_candidates = [
+        variance(
+            reference.information(
+                p, range(size), reference.outside(uniform, range(size))
+            )
+        )
+        for size in range(5)
+    ]
+    assert by_candidates == sorted(by_candidates, reverse=True)
+    # One class left is a sum, not a sample.
+    least = variance(mle_information(p))
+    assert by_candidates[-1] == pytest.approx(least)
+    q = reference.outside(uniform, [0])
+    by_noises = [
+        variance(reference.information(p, [0], q, size))
+        for size in (1, 2, 3, 4)
+    ]
+    assert by_noises == sorted(by_noises, reverse=True)
+    assert by_noises[-1] > least
+
+
+def test_gradient_is_largest_where_noises_come_as_labels_do():
+    """Sum of expected squares: the trace of M, at most 1 - sum p^2."""
+    p = np.array([0.3, 0.02, 0.05, 0.1, 0.2, 0.33])
+    powers = [0, 0.5, 0.9, 1, 1.1, 1.5]
+    found = [
+        np.trace(
+            reference.information(
+                p, [0], reference.outside(p[:-1] ** power, [0])
+            )
+        )
+        for power in powers
+    ]
+    assert np.argmax(found) == powers.index(1)
+
+
+def test_beam_search(rng):
+    classes = 6
+    edges = {
+        edge: rng.normal(size=3)
+        for path in reference.paths(TREE).values()
+        for edge in path
+    }
+    for features in rng.normal(size=(20, 3)):
+        scores = reference.path_scores(TREE, edges, features)
+        for width in (1, 2, 3):
+            ids, found = reference.beam_search(
+                TREE, edges, features, width, classes
+            )
+            np.testing.assert_allclose(found, scores[ids], atol=1e-14)
+            assert (np.diff(found) <= 0).all() and 5 in ids
+            best = max((0,), (1,), key=lambda edge: features @ edges[edge])
+            if width == 1:
+                assert set(ids) == ({0, 1, 2, 5}, {3, 4, 5})[best[0]]
+            else:
+                # A level has no more inner nodes: the search is exact.
+                np.testing.assert_array_equal(
+                    ids, reference.top_k(scores, classes)[0]
+                )
+
+
+def test_top_k():
+    ids, scores = reference.top_k([1.0, 3.0, 3.0, 2.0], 3)
+    np.testing.assert_array_equal(ids, [1, 2, 3])
+    np.testing.assert_array_equal(scores, [3, 3, 2])

@@ -1,0 +1,281 @@
+"""CANE in plain NumPy and float64, written from the paper.
+
+Scores of one example are a vector over all classes. Candidates and noises are
+sequences of class ids, -1 for places that hold none; `q` is a vector over all
+classes. A tree is nested lists, whose leaves are class ids; an edge is named
+by the places of the children that lead to it, `(2, 0)` for the first child of
+the root's third; the parameters of edges are a dict.
+
+Paper: Han, Huang & Zhang, 2018, "Candidates vs. Noises Estimation for Large
+Multi-Class Classification Problem".
+"""
+
+import itertools
+
+import numpy as np
+
+
+def loss_and_gradient(scores, label, candidates, noises, q, form="separate"):
+    """Loss of one example, and its gradient by the scores of all classes.
+
+    `form="separate"` is Algorithm 1: where the label is a candidate, the mean
+    over noises of the loss with one noise (equation 7); elsewhere the label
+    is the noise (equation 8).
+
+    `form="joint"` has all noises in one sum,
+
+        -s_y + log(sum_{k in C} e^s_k + 1/n sum_{i=1..n} e^s_{j_i} / q(j_i)),
+
+    with the label in the place of the last of the `n` noises where it is no
+    candidate. With one noise that is the paper's.
+
+    Noises that are candidates, which happens where examples share noises
+    drawn from all classes, count as 0. Then `q` sums to 1 over all classes,
+    otherwise over those outside the candidates.
+
+    Args:
+        scores: Array `(classes,)`.
+        label: Integer.
+        candidates: Class ids, distinct but for -1.
+        noises: Class ids, not empty.
+        q: Array `(classes,)`.
+        form: `"separate"` or `"joint"`.
+    """
+    scores = np.asarray(scores, "float64")
+    candidates = [k for k in candidates if k >= 0]
+    noises = list(noises)
+    if form == "joint":
+        slots = noises
+        if label not in candidates:
+            slots = [*noises[:-1], label]
+        return _loss_and_gradient(scores, label, candidates, slots, q)
+    if label not in candidates:
+        return _loss_and_gradient(scores, label, candidates, [label], q)
+    parts = [
+        _loss_and_gradient(scores, label, candidates, [noise], q)
+        for noise in noises
+    ]
+    losses, gradients = zip(*parts, strict=True)
+    return np.mean(losses), np.mean(gradients, axis=0)
+
+
+def _loss_and_gradient(scores, label, candidates, slots, q):
+    highest = scores.max()
+    terms = np.zeros_like(scores)
+    for k in candidates:
+        terms[k] += np.exp(scores[k] - highest)
+    for j in slots:
+        if j >= 0 and j not in candidates:
+            terms[j] += np.exp(scores[j] - highest) / q[j] / len(slots)
+    gradient = terms / terms.sum()
+    gradient[label] -= 1
+    return highest + np.log(terms.sum()) - scores[label], gradient
+
+
+def head(
+    features,
+    kernel,
+    bias,
+    labels,
+    candidates,
+    noises,
+    q,
+    form="separate",
+    sample_weight=None,
+):
+    """Mean loss of a batch, and its gradients.
+
+    Args:
+        features: Array `(rows, width)`.
+        kernel: Array `(classes, width)`, the class vectors.
+        bias: Array `(classes,)`.
+        labels: Integers `(rows,)`.
+        candidates: Integers `(rows, m)`, or `(m,)` for all rows.
+        noises: Integers `(rows, n)`, or `(n,)` for all rows.
+        q: Array `(rows, classes)`, or `(classes,)` for all rows.
+        form: As for `loss_and_gradient`.
+        sample_weight: Array `(rows,)`; the sum of weighted losses is divided
+            by the number of rows.
+
+    Returns:
+        Dict of `losses` `(rows,)`, without weights, `loss`, `features`,
+        `kernel` and `bias`.
+    """
+    features = np.asarray(features, "float64")
+    kernel = np.asarray(kernel, "float64")
+    rows = len(features)
+    weight = np.ones(rows) if sample_weight is None else sample_weight
+    scores = features @ kernel.T + bias
+
+    def each(values, rank):
+        values = np.asarray(values)
+        return values if values.ndim == rank else [values] * rows
+
+    losses, gradients = zip(
+        *map(
+            lambda *arguments: loss_and_gradient(*arguments, form=form),
+            scores,
+            labels,
+            each(candidates, 2),
+            each(noises, 2),
+            each(q, 2),
+        ),
+        strict=True,
+    )
+    by_scores = np.array(gradients) * np.asarray(weight)[:, None] / rows
+    return {
+        "losses": np.array(losses),
+        "loss": np.dot(losses, weight) / rows,
+        "features": by_scores @ kernel,
+        "kernel": by_scores.T @ features,
+        "bias": by_scores.sum(0),
+    }
+
+
+def outside(q, candidates):
+    """`q` outside the candidates, of sum 1."""
+    q = np.array(q, "float64")
+    q[[k for k in candidates if k >= 0]] = 0
+    return q / q.sum()
+
+
+def expected_gradient(
+    scores, p, candidates, q, num_noises, form="separate", shared=False
+):
+    """Gradient in expectation over labels and noises, by enumeration.
+
+    Args:
+        p: Array `(classes,)`, probabilities of labels.
+        q: Array `(classes,)` of sum 1 over all classes.
+        shared: Boolean, whether noises are drawn from all classes, otherwise
+            from those outside the candidates.
+    """
+    if not shared:
+        q = outside(q, candidates)
+    total = np.zeros(len(p))
+    for noises in itertools.product(np.flatnonzero(q), repeat=num_noises):
+        chance = np.prod(q[list(noises)])
+        for label, probability in enumerate(p):
+            _, gradient = loss_and_gradient(
+                scores, label, candidates, noises, q, form
+            )
+            total += chance * probability * gradient
+    return total
+
+
+def information(p, candidates, q, num_noises=1):
+    """The matrix M of Theorem 3, of the joint form for several noises.
+
+    It is the expected second derivative of the loss at the true scores, and
+    there also the covariance of its gradient; its inverse is the variance of
+    estimated scores. The last class is the one whose score is 0, in neither
+    the candidates nor the noises.
+
+    Args:
+        p: Array `(classes,)`.
+        candidates: Class ids, without the last.
+        q: Array `(classes - 1,)` of sum 1 outside the candidates.
+    """
+    size = len(p) - 1
+    others = [j for j in range(size) if j not in candidates]
+    total = np.zeros((size, size))
+    for noises in itertools.product(others, repeat=num_noises):
+        u = np.zeros(size)
+        u[list(candidates)] = p[list(candidates)]
+        for j in noises:
+            u[j] += p[j] / q[j] / num_noises
+        chance = np.prod(q[list(noises)])
+        total += chance * (np.diag(u) - np.outer(u, u) / (p[-1] + u.sum()))
+    return total
+
+
+def paths(tree):
+    """Dict from a class to the list of edges from the root to it."""
+    found = {}
+
+    def visit(node, edge):
+        if not isinstance(node, list):
+            found[node] = [edge[: end + 1] for end in range(len(edge))]
+            return
+        for place, child in enumerate(node):
+            visit(child, (*edge, place))
+
+    visit(tree, ())
+    return found
+
+
+def path_scores(tree, edges, features):
+    """Scores of all classes for one example, equation 9."""
+    found = paths(tree)
+    return np.array(
+        [
+            sum(features @ edges[edge] for edge in found[k])
+            for k in range(len(found))
+        ]
+    )
+
+
+def edge_gradients(tree, edges, features, label, candidates, noises, q):
+    """Gradients of the objective by the edges that it touches.
+
+    Equations 10 and 11, to be climbed: the loss has the opposite sign. Edges
+    on all paths are among them, with a gradient of 0 (Proposition 1).
+
+    Returns:
+        Dict from an edge to an array like its parameters.
+    """
+    found = paths(tree)
+    weights = np.exp(path_scores(tree, edges, features))
+    if label not in candidates:
+        noises = [label]
+    gradients = {
+        edge: np.zeros_like(features)
+        for k in (*candidates, *noises, label)
+        for edge in found[k]
+    }
+    for edge in gradients:
+        for j in noises:
+            above = sum(weights[k] for k in candidates if edge in found[k])
+            below = sum(weights[k] for k in candidates)
+            above += (edge in found[j]) * weights[j] / q[j]
+            below += weights[j] / q[j]
+            share = (edge in found[label]) - above / below
+            gradients[edge] += share * features / len(noises)
+    return gradients
+
+
+def beam_search(tree, edges, features, width, k):
+    """The best `k` classes that a beam of `width` inner nodes finds.
+
+    From each level the best `width` inner nodes are expanded. Classes do not
+    compete with inner nodes: all that the beam meets are kept to the end.
+
+    Returns:
+        Class ids and scores, best first, fewer than `k` where the beam met
+        fewer.
+    """
+    beam, met = [(0.0, (), tree)], []
+    while beam:
+        reached = [
+            (score + features @ edges[(*edge, place)], (*edge, place), child)
+            for score, edge, node in beam
+            for place, child in enumerate(node)
+        ]
+        met += [(s, node) for s, _, node in reached if type(node) is not list]
+        inner = [item for item in reached if type(item[2]) is list]
+        beam = sorted(inner, key=lambda item: -item[0])[:width]
+    met = sorted(met, key=lambda item: -item[0])[:k]
+    return [node for _, node in met], [score for score, _ in met]
+
+
+def top_k(scores, k):
+    """The best `k` classes and their scores, lowest id first among equals."""
+    ids = np.argsort(-np.asarray(scores), kind="stable")[:k]
+    return ids, np.asarray(scores)[ids]
+
+
+def softmax_loss(scores, label):
+    """Equation 1 for one example."""
+    scores = np.asarray(scores, "float64")
+    highest = scores.max()
+    return highest + np.log(np.exp(scores - highest).sum()) - scores[label]
