@@ -44,10 +44,7 @@ class Text:
     """Word ids of the three parts, most frequent word first."""
 
     def __init__(self, folder):
-        words = {
-            part: _read(pathlib.Path(folder) / f"ptb.{part}.txt.xz")
-            for part in ("train", "valid", "test")
-        }
+        words = self.read(pathlib.Path(folder))
         counts = collections.Counter(words["train"]).most_common()
         self.vocabulary = [word for word, _ in counts]
         self.counts = np.array([count for _, count in counts])
@@ -55,6 +52,13 @@ class Text:
         self.ids = {
             part: np.array([ids[word] for word in text], "int32")
             for part, text in words.items()
+        }
+
+    def read(self, folder):
+        """Words of the parts; those of training are the vocabulary."""
+        return {
+            part: _read(folder / f"ptb.{part}.txt.xz")
+            for part in ("train", "valid", "test")
         }
 
     def segments(self, part, batch_size, steps):
