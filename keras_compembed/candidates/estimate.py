@@ -69,8 +69,9 @@ def log_sum_exp(scores):
     largest = tf.stop_gradient(tf.reduce_max(scores, axis=-1))
     finite = tf.where(largest > float("-inf"), largest, 0.0)
     total = tf.reduce_sum(tf.exp(scores - finite[..., None]), axis=-1)
-    # The gradient of a branch not taken must be finite as well.
-    positive = total > 0
+    # Not `total > 0`, which NaN is not. Gradients of branches not taken must
+    # be finite as well.
+    positive = tf.logical_not(total <= 0)
     logarithm = tf.math.log(tf.where(positive, total, 1.0)) + finite
     return tf.where(positive, logarithm, float("-inf"))
 

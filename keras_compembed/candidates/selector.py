@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from keras_compembed.candidates.estimate import log_add_exp
+from keras_compembed.candidates.estimate import log_sum_exp
 from keras_compembed.utils.validation import check_positive_int
 
 # Numbers of scores that are held at a time.
@@ -106,8 +108,10 @@ class Selector(keras.layers.Layer):
             k: Integer.
 
         Returns:
-            Tensors `(rows, k)`: int32 ids, best first, and scores. Where
-            fewer classes were found, ids are -1 and scores minus infinity.
+            Tensors: `(rows, k)` int32 ids, best first, and `(rows, k)`
+            scores, where fewer classes were found -1 and minus infinity;
+            and `(rows,)`, the logarithm of the sum of exponentials of the
+            scores of all classes that were looked at.
         """
         return exact_top_k(head, features, k)
 
@@ -121,35 +125,58 @@ def exact_top_k(head, features, k):
         k: Integer, at most `num_classes`.
 
     Returns:
-        Tensors `(rows, k)`: int32 ids, best first, and scores.
+        As of `Selector.top_k`.
     """
     rows = tf.shape(features)[0]
 
-    def better(start, scores, ids):
+    def better(start, scores, ids, total):
         chunk_ids, chunk_scores = head.score_chunk(features, start, size)
         chunk_scores = without_nan(chunk_scores)
         best, places = tf.math.top_k(chunk_scores, min(k, size))
         scores = tf.concat([scores, best], axis=1)
         ids = tf.concat([ids, tf.gather(chunk_ids, places)], axis=1)
         scores, places = tf.math.top_k(scores, k)
-        return start + size, scores, tf.gather(ids, places, batch_dims=1)
+        ids = tf.gather(ids, places, batch_dims=1)
+        total = log_add_exp(total, log_sum_exp(chunk_scores))
+        return start + size, scores, ids, total
 
     size = chunk_size(features.shape[0], head.num_classes)
-    _, scores, ids = tf.while_loop(
+    _, scores, ids, total = tf.while_loop(
         lambda start, *_: start < head.num_classes,
         better,
         (
             0,
             tf.fill((rows, k), float("-inf")),
             tf.fill((rows, k), -1),
+            tf.fill((rows,), float("-inf")),
         ),
         shape_invariants=(
             tf.TensorShape(()),
             tf.TensorShape((features.shape[0], k)),
             tf.TensorShape((features.shape[0], k)),
+            tf.TensorShape((features.shape[0],)),
         ),
     )
-    return tf.where(scores > float("-inf"), ids, -1), scores
+    return tf.where(scores > float("-inf"), ids, -1), scores, total
+
+
+def best_of(ids, scores, k):
+    """What `Selector.top_k` returns, from all classes that were looked at.
+
+    Args:
+        ids: int32 tensor `(rows, found)`, -1 where there is none.
+        scores: Tensor `(rows, found)`, minus infinity where there is none.
+        k: Integer.
+    """
+    missing = max(0, k - ids.shape[1])
+    if missing:
+        sides = [[0, 0], [0, missing]]
+        ids = tf.pad(ids, sides, constant_values=-1)
+        scores = tf.pad(scores, sides, constant_values=float("-inf"))
+    total = log_sum_exp(scores)
+    scores, places = tf.math.top_k(scores, k)
+    ids = tf.gather(ids, places, batch_dims=1)
+    return tf.where(scores > float("-inf"), ids, -1), scores, total
 
 
 def without_nan(scores):

@@ -1,0 +1,180 @@
+"""Candidates by beam search over a tree of classes."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.candidates.beam_search import beam_search
+from keras_compembed.candidates.beam_search import find_frontier
+from keras_compembed.candidates.class_tree import ClassTree
+from keras_compembed.candidates.selector import Selector
+from keras_compembed.candidates.selector import best_of
+from keras_compembed.candidates.tree_arrays import TreeArrays
+from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.utils.validation import check_positive_int
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class BeamTree(Selector):
+    """Searches a tree for the classes of the highest scores.
+
+    The vector of a class is the sum of vectors along its path from the root
+    (equation 9), so that inner nodes have scores of their own, and only what
+    is under the best of them is looked at: Algorithm 2. Both training and
+    prediction then take a time that grows with the depth of the tree.
+
+    The top of the tree is not searched but scored whole, as far down as that
+    is a small product: it is as fast, and overlooks nothing. A tree of up to
+    `max_frontier` classes is never searched at all.
+
+    Example:
+
+    >>> tree = kc.candidates.ClassTree.random(10_000, branching=10, seed=0)
+    >>> head = kc.CANESoftmax(10_000, selector=BeamTree(tree))
+
+    Args:
+        tree: `ClassTree`.
+        beam_width: Optional integer, inner nodes that are followed at a time.
+            Defaults to `None`: as many as classes are wanted.
+            `CANESoftmax.calibrate_beam` finds what a recall takes.
+        max_frontier: Integer. Entries of the tree that are scored for every
+            example. Defaults to `1024`.
+        **kwargs: `name` of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: if a number is not positive, or `tree` is not a
+            `ClassTree`.
+
+    References:
+        - [Han et al., 2018](https://arxiv.org/abs/1711.00658), Algorithm 2
+    """
+
+    def __init__(self, tree, beam_width=None, max_frontier=1024, **kwargs):
+        frontier = kwargs.pop("frontier", None)
+        super().__init__(**kwargs)
+        if isinstance(tree, ClassTree):
+            tree = TreeArrays(tree)
+        if not isinstance(tree, TreeArrays):
+            raise ValueError(
+                "`tree` must be a `keras_compembed.candidates.ClassTree`. "
+                f"Received: tree={tree!r}."
+            )
+        if beam_width is not None:
+            check_positive_int("beam_width", beam_width)
+        self.tree = tree
+        self.beam_width = beam_width
+        self.max_frontier = check_positive_int("max_frontier", max_frontier)
+        self._start = None
+        if frontier is None:
+            self._start, depth = find_frontier(tree.class_tree, max_frontier)
+            self._start = np.sort(self._start)
+            nodes = int(np.sum(self._start < tree.num_nodes))
+            classes = len(self._start) - nodes
+            frontier = {"nodes": nodes, "classes": classes, "depth": depth}
+        self._frontier = frontier
+
+    def attach(self, num_classes, num_candidates):
+        if num_classes != self.tree.num_classes:
+            raise ValueError(
+                "`tree` must have one leaf for each class, "
+                f"num_classes={num_classes}. Received: a tree of "
+                f"{self.tree.num_classes} classes."
+            )
+        super().attach(num_classes, num_candidates)
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        self.tree.build()
+        size = self._frontier["nodes"] + self._frontier["classes"]
+        self.start = self.add_weight(
+            name="start",
+            shape=(size,),
+            dtype="int32",
+            initializer=(
+                "zeros"
+                if self._start is None
+                else lambda shape, dtype: self._start
+            ),
+            trainable=False,
+        )
+        self.built = True
+
+    def select(self, head, features, context=None):
+        ids, _, _ = self.top_k(head, features, self.num_candidates)
+        return ids
+
+    def top_k(self, head, features, k):
+        width = max(self.beam_width or self.num_candidates, k)
+        search = _Search(self, head)
+        return best_of(*beam_search(search, features, width), k)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "tree": keras.saving.serialize_keras_object(self.tree),
+            "beam_width": self.beam_width,
+            "max_frontier": self.max_frontier,
+            "frontier": self._frontier,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        tree = keras.saving.deserialize_keras_object(config["tree"])
+        return cls(**{**config, "tree": tree})
+
+
+class _Search:
+    """A tree with the parameters of a head, as `beam_search` wants it."""
+
+    def __init__(self, selector, head):
+        self.selector = selector
+        self.head = head
+        self.tree = selector.tree
+        self.num_nodes = self.tree.num_nodes
+        depth = selector._frontier["depth"]
+        nodes = selector._frontier["nodes"]
+        self.kinds = self.tree.kinds[depth:] if nodes else ()
+
+    def frontier(self):
+        entries = self.selector.start.value
+        nodes = entries[: self.selector._frontier["nodes"]]
+        classes = entries[self.selector._frontier["nodes"] :] - self.num_nodes
+        vectors, biases = [], []
+        if nodes.shape[0]:
+            vectors.append(self.head.node_vectors(nodes))
+            biases.append(self.head.node_biases(nodes))
+        if classes.shape[0]:
+            vectors.append(self.head.class_vectors(classes))
+            biases.append(self.head.class_biases(classes))
+        return entries, tf.concat(vectors, axis=0), tf.concat(biases, axis=0)
+
+    def children(self, entries):
+        return self.tree.under(entries)
+
+    def entries(self, entries, kind):
+        flat = tf.reshape(entries, (-1,))
+        head, nodes = self.head, self.num_nodes
+        vectors = biases = None
+        if kind != "classes":
+            ids = tf.clip_by_value(flat, 0, nodes - 1)
+            vectors = gather_rows(head.nodes, ids)
+            if head.bias is not None:
+                biases = gather_rows(head.node_bias, ids)
+        if kind != "nodes":
+            ids = tf.maximum(flat - nodes, 0)
+            inner = (flat < nodes)[:, None]
+            own = head.own_vectors(ids)
+            vectors = own if kind == "classes" else tf.where(inner, vectors, own)
+            if head.bias is not None:
+                own = gather_rows(head.bias, ids)
+                biases = (
+                    own
+                    if kind == "classes"
+                    else tf.where(inner[:, 0], biases, own)
+                )
+        shape = (-1, *entries.shape[1:])
+        vectors = tf.reshape(vectors, (*shape, vectors.shape[-1]))
+        if biases is None:
+            return vectors, 0.0
+        return vectors, tf.reshape(biases, shape)

@@ -1,0 +1,165 @@
+"""Candidates sampled from the best of a few subsets by frequency."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.candidates.class_tree import ClassTree
+from keras_compembed.candidates.random_bits import random_bits
+from keras_compembed.candidates.selector import Selector
+from keras_compembed.candidates.tree_arrays import TreeArrays
+from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.anchors.anchor_initializer import check_scores
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class FrequencySubsets(Selector):
+    """Routes an example to a subset of classes, and samples from it.
+
+    The tree of section 5 of the paper, for language models: one level of
+    subsets, split so that each has an equal share of what occurs. An example
+    goes to the subset of the highest score; its candidates are drawn there
+    evenly, or are the whole subset if that is small.
+
+    This is here to be compared with. What it chooses is seldom the label, as
+    nearly all of a rare class's subset is not drawn; `BeamTree` and
+    `FrequentClasses` chose better in all measurements of this package.
+
+    Example:
+
+    >>> counts = 1000 // np.arange(1, 1001)
+    >>> selector = FrequencySubsets(counts, num_subsets=6)
+    >>> head = kc.CANESoftmax(1000, selector, 40, 1, class_counts=counts)
+
+    Args:
+        counts: Array `(num_classes,)`, how often each class occurs.
+        num_subsets: Integer, at least 2. Defaults to `6`.
+        seed: Optional integer.
+        **kwargs: `name` of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: if `counts` are not numbers of at least 0, or
+            `num_subsets` is not from 2 to the number of classes.
+
+    References:
+        - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 5
+    """
+
+    def __init__(self, counts=None, num_subsets=6, seed=None, **kwargs):
+        tree = kwargs.pop("tree", None)
+        super().__init__(**kwargs)
+        check_positive_int("num_subsets", num_subsets, minimum=2)
+        self._order = self._starts = None
+        if tree is None:
+            counts = check_scores("counts", counts)
+            check_positive_int("num_subsets", num_subsets, 2, len(counts))
+            groups = split_evenly(counts, num_subsets)
+            tree = TreeArrays(ClassTree.from_groups(groups))
+            self._order = np.argsort(groups, kind="stable").astype("int32")
+            sizes = np.bincount(groups, minlength=num_subsets)
+            self._starts = np.concatenate([[0], np.cumsum(sizes)])
+        self.num_subsets = num_subsets
+        self.seed = seed
+        self.tree = tree
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def attach(self, num_classes, num_candidates):
+        if num_classes != self.tree.num_classes:
+            raise ValueError(
+                "`counts` must have one entry for each class, "
+                f"num_classes={num_classes}. "
+                f"Received: {self.tree.num_classes} of them."
+            )
+        super().attach(num_classes, num_candidates)
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        self.tree.build()
+        self.order = self.add_weight(
+            name="order",
+            shape=(self.num_classes,),
+            dtype="int32",
+            initializer=_constant(self._order),
+            trainable=False,
+        )
+        self.starts = self.add_weight(
+            name="starts",
+            shape=(self.num_subsets + 1,),
+            dtype="int32",
+            initializer=_constant(self._starts),
+            trainable=False,
+        )
+        self.built = True
+
+    def select(self, head, features, context=None):
+        nodes = tf.range(self.num_subsets)
+        scores = tf.matmul(
+            features, head.node_vectors(nodes), transpose_b=True
+        ) + head.node_biases(nodes)
+        subset = tf.argmax(scores, axis=1, output_type="int32")
+        start = gather_rows(self.starts, subset)[:, None]
+        size = gather_rows(self.starts, subset + 1)[:, None] - start
+        # One place in each of equal parts, so that no class comes twice.
+        number = self.num_candidates
+        bits = random_bits(
+            self.seed_generator.next(), number, tf.shape(features)[0]
+        )
+        shares = tf.cast(tf.bitwise.right_shift(bits, 40), "float32")
+        shares = shares / 2.0**24 + 0.5
+        parts = tf.range(number, dtype="float32") + shares
+        places = parts * tf.cast(size, "float32") / number
+        places = tf.minimum(tf.cast(places, "int32"), size - 1)
+        steps = tf.range(number)
+        small = size <= number
+        places = tf.where(small, tf.minimum(steps, size - 1), places)
+        ids = tf.gather(self.order.value, start + places)
+        return tf.where(small & (steps >= size), -1, ids)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_subsets": self.num_subsets,
+            "seed": self.seed,
+            "tree": keras.saving.serialize_keras_object(self.tree),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        tree = keras.saving.deserialize_keras_object(config["tree"])
+        return cls(**{**config, "tree": tree})
+
+
+def split_evenly(counts, num_groups):
+    """Groups of classes, most frequent first, of about equal mass.
+
+    Args:
+        counts: Array `(num_classes,)`.
+        num_groups: Integer.
+
+    Returns:
+        int32 array `(num_classes,)`: the group of each class. None is empty.
+    """
+    order = np.argsort(-np.asarray(counts, "float64"), kind="stable")
+    mass = np.cumsum(np.maximum(counts, 1e-9)[order], dtype="float64")
+    middle = (mass - np.maximum(counts, 1e-9)[order] / 2) / mass[-1]
+    groups = np.minimum((middle * num_groups).astype(int), num_groups - 1)
+    # Each group begins after the one before it, and leaves room for others.
+    starts = np.searchsorted(groups, np.arange(num_groups))
+    number = len(counts)
+    for group in range(1, num_groups):
+        starts[group] = max(starts[group], starts[group - 1] + 1)
+    room = number - num_groups + np.arange(num_groups)
+    starts = np.minimum(starts, room)
+    result = np.empty(number, "int32")
+    result[order] = (
+        np.searchsorted(starts, np.arange(number), side="right") - 1
+    )
+    return result
+
+
+def _constant(array):
+    if array is None:
+        return "zeros"
+    return lambda shape, dtype: array

@@ -1,0 +1,248 @@
+"""Softmax over very many classes, trained on candidates and noises."""
+
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.anchors.anchor_initializer import check_scores
+from keras_compembed.candidates.beam_tree import BeamTree
+from keras_compembed.candidates.class_tree import ClassTree
+from keras_compembed.candidates.noises import get_noise
+from keras_compembed.candidates.path_sums import differences_of_means
+from keras_compembed.candidates.path_sums import log_shares
+from keras_compembed.candidates.selector import Selector
+from keras_compembed.layers.cane_training import CANETraining
+from keras_compembed.layers.class_output import flat_features
+from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class CANESoftmax(CANETraining):
+    """PLACEHOLDER"""
+
+    def __init__(
+        self,
+        num_classes,
+        selector=None,
+        num_candidates=10,
+        num_noises=10,
+        noise="uniform",
+        share_noises=False,
+        estimate="joint",
+        class_counts=None,
+        class_embedding=None,
+        use_bias=True,
+        kernel_initializer=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_classes, **kwargs)
+        self.num_candidates = check_positive_int(
+            "num_candidates", num_candidates
+        )
+        self.num_noises = check_positive_int("num_noises", num_noises)
+        self.estimate = check_choice(
+            "estimate", estimate, ("joint", "separate")
+        )
+        self.share_noises = share_noises
+        self.use_bias = use_bias
+        self.seed = seed
+        self.class_counts = _check_counts(class_counts, num_classes)
+        self.class_embedding = _check_embedding(class_embedding, num_classes)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.samples = num_candidates + num_noises < num_classes
+        if not self.samples:
+            warnings.warn(
+                "`num_candidates` + `num_noises` must be less than "
+                "`num_classes` for a cost below that of all classes: the "
+                f"layer {self.name!r} trains a full softmax. Received: "
+                f"num_candidates={num_candidates}, num_noises={num_noises}, "
+                f"num_classes={num_classes}.",
+                stacklevel=2,
+            )
+        self.selector = _get_selector(selector, num_classes, seed)
+        self.selector.attach(num_classes, min(num_candidates, num_classes))
+        self.noise = get_noise(noise)
+        self.noise.attach(num_classes)
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def build(self, input_shape):
+        if self.built:
+            return
+        width = input_shape[-1]
+        if width is None:
+            raise ValueError(
+                "The last axis of the features must be known. "
+                f"Received: input_shape={tuple(input_shape)}."
+            )
+        self.width = int(width)
+        _check_width(self.class_embedding, self.width)
+        self.selector.build(input_shape)
+        self.noise.build()
+        tree = self.selector.tree
+        self.kernel = self.nodes = self.bias = self.node_bias = None
+        classes, nodes = self._start_of_vectors(tree)
+        if self.class_embedding is None:
+            self.kernel = self.add_weight(
+                name="kernel",
+                shape=(self.num_classes, self.width),
+                initializer=classes,
+            )
+        elif not self.class_embedding.built:
+            self.class_embedding.build((None,))
+        if tree is not None and tree.num_nodes:
+            self.nodes = self.add_weight(
+                name="nodes",
+                shape=(tree.num_nodes, self.width),
+                initializer=nodes,
+            )
+        if self.use_bias:
+            classes, nodes = self._start_of_biases(tree)
+            self.bias = self.add_weight(
+                name="bias", shape=(self.num_classes,), initializer=classes
+            )
+            if self.nodes is not None:
+                self.node_bias = self.add_weight(
+                    name="node_bias",
+                    shape=(tree.num_nodes,),
+                    initializer=nodes,
+                )
+        self.built = True
+
+    def _start_of_vectors(self, tree):
+        known = None if tree is None else tree.class_tree
+        if self.kernel_initializer is not None:
+            return self.kernel_initializer, "zeros"
+        if (
+            self.class_embedding is None
+            and known is not None
+            and known.class_means is not None
+            and known.class_means.shape[1] == self.width
+        ):
+            return (_constant(part) for part in differences_of_means(known))
+        return keras.initializers.RandomUniform(seed=self.seed), "zeros"
+
+    def _start_of_biases(self, tree):
+        if self.class_counts is None:
+            return "zeros", "zeros"
+        known = None if tree is None else tree.class_tree
+        counts = np.maximum(self.class_counts, 0.5)
+        return (_constant(part) for part in log_shares(known, counts))
+
+    def top_k(self, features, k=5):
+        """The most probable classes, as the selector finds them.
+
+        Args:
+            features: Float tensor `(..., width)`, what the layer is given.
+            k: Integer. Defaults to `5`.
+
+        Returns:
+            Tensors `(..., k)`: int32 ids, best first, -1 where fewer were
+            found, and float32 probabilities.
+
+        Raises:
+            ValueError: if `k` is not from 1 to `num_classes`, or the layer is
+                not built.
+        """
+        check_positive_int("k", k, maximum=self.num_classes)
+        features = tf.convert_to_tensor(features)
+        if not self.built:
+            self.build(features.shape)
+        ids, scores, total = self.selector.top_k(
+            self, flat_features(features), k
+        )
+        probabilities = tf.exp(scores - total[:, None])
+        leading = tf.shape(features)[:-1]
+        shape = tf.concat([leading, [k]], axis=0)
+        static = (*features.shape[:-1], k)
+        ids = tf.ensure_shape(tf.reshape(ids, shape), static)
+        return ids, tf.ensure_shape(tf.reshape(probabilities, shape), static)
+
+    def get_config(self):
+        embedding = self.class_embedding
+        return {
+            **super().get_config(),
+            "selector": keras.saving.serialize_keras_object(self.selector),
+            "num_candidates": self.num_candidates,
+            "num_noises": self.num_noises,
+            "noise": keras.saving.serialize_keras_object(self.noise),
+            "share_noises": self.share_noises,
+            "estimate": self.estimate,
+            "class_embedding": (
+                None
+                if embedding is None
+                else keras.saving.serialize_keras_object(embedding)
+            ),
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(
+                self.kernel_initializer
+            ),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        for name in ("selector", "noise", "class_embedding"):
+            if config.get(name) is not None:
+                part = keras.saving.deserialize_keras_object(config[name])
+                config[name] = part
+        return cls(**config)
+
+
+def _constant(array):
+    return lambda shape, dtype: array
+
+
+def _check_counts(counts, num_classes):
+    if counts is None:
+        return None
+    counts = check_scores("class_counts", counts)
+    if len(counts) != num_classes:
+        raise ValueError(
+            "`class_counts` must have one entry for each class, "
+            f"num_classes={num_classes}. Received: {len(counts)} of them."
+        )
+    return counts
+
+
+def _check_embedding(embedding, num_classes):
+    if embedding is None:
+        return None
+    if not isinstance(embedding, LookupLayer):
+        raise ValueError(
+            "`class_embedding` must be an `ANTEmbedding` or a "
+            "`CodeEmbedding`. Received: an object of type "
+            f"{type(embedding).__name__}."
+        )
+    if embedding.input_dim != num_classes:
+        raise ValueError(
+            "`class_embedding` must have one row for each class, "
+            f"num_classes={num_classes}. "
+            f"Received: input_dim={embedding.input_dim}."
+        )
+    return embedding
+
+
+def _check_width(embedding, width):
+    if embedding is not None and embedding.output_dim != width:
+        raise ValueError(
+            "`class_embedding` must be as wide as the features, "
+            f"{width}. Received: output_dim={embedding.output_dim}."
+        )
+
+
+def _get_selector(selector, num_classes, seed):
+    if selector is None:
+        tree = ClassTree.random(num_classes, branching=10, seed=seed)
+        return BeamTree(tree)
+    if not isinstance(selector, Selector):
+        raise ValueError(
+            "`selector` must be a `keras_compembed.candidates.Selector`. "
+            f"Received: selector={selector!r}."
+        )
+    return selector

@@ -1,0 +1,311 @@
+"""Scores of a `CANESoftmax`, and what it draws in training."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from keras_compembed.candidates.estimate import joint_losses
+from keras_compembed.candidates.estimate import log_add_exp
+from keras_compembed.candidates.estimate import separate_losses
+from keras_compembed.candidates.random_bits import random_bits
+from keras_compembed.candidates.selector import chunk_size
+from keras_compembed.layers.class_head import ClassHead
+from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.optimizers.device_writes import on_several_devices
+from keras_compembed.optimizers.read_rows import different_ids
+from keras_compembed.optimizers.read_rows import read_different_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """What a step considers.
+
+    Attributes:
+        losses: Tensor `(rows,)`.
+        hit: Boolean tensor `(rows,)`, whether candidates hold the label.
+        best: Boolean tensor `(rows,)`, whether the label is scored at least
+            as high as all classes considered.
+    """
+
+    losses: tf.Tensor
+    hit: tf.Tensor
+    best: tf.Tensor
+
+
+class CANETraining(ClassHead):
+    """Base of `CANESoftmax`, where the arguments are described."""
+
+    def class_vectors(self, ids):
+        """Vectors of classes, summed over paths, without gradients.
+
+        Args:
+            ids: Integer tensor `(ids,)`.
+
+        Returns:
+            float32 tensor `(ids, width)`.
+        """
+        vectors = self.own_vectors(ids)
+        if self.nodes is not None:
+            vectors += self._sum_of_nodes(self.selector.tree.ancestors(ids))
+        return vectors
+
+    def class_biases(self, ids):
+        """Biases of classes, as of `class_vectors`.
+
+        Args:
+            ids: Integer tensor `(ids,)`.
+
+        Returns:
+            float32 tensor `(ids,)`.
+        """
+        if self.bias is None:
+            return tf.zeros(tf.shape(ids))
+        biases = gather_rows(self.bias, ids)
+        if self.nodes is not None:
+            ancestors = self.selector.tree.ancestors(ids)
+            above = gather_rows(self.node_bias, tf.maximum(ancestors, 0))
+            biases += tf.reduce_sum(tf.where(ancestors >= 0, above, 0.0), 1)
+        return biases
+
+    def node_vectors(self, nodes):
+        """Vectors of inner nodes, summed over paths, without gradients."""
+        return self._sum_of_nodes(self.selector.tree.ancestors_of_nodes(nodes))
+
+    def node_biases(self, nodes):
+        """Biases of inner nodes, summed over paths."""
+        if self.node_bias is None:
+            return tf.zeros(tf.shape(nodes))
+        ancestors = self.selector.tree.ancestors_of_nodes(nodes)
+        above = gather_rows(self.node_bias, tf.maximum(ancestors, 0))
+        return tf.reduce_sum(tf.where(ancestors >= 0, above, 0.0), axis=1)
+
+    def own_vectors(self, ids):
+        """The parts of vectors that classes have for themselves."""
+        if self.class_embedding is not None:
+            vectors = self.class_embedding.embed(ids)
+            return tf.cast(vectors, "float32")
+        return gather_rows(self.kernel, ids)
+
+    def _sum_of_nodes(self, ancestors):
+        total = 0.0
+        for nodes in tf.unstack(ancestors, axis=1):
+            rows = gather_rows(self.nodes, tf.maximum(nodes, 0))
+            total += tf.where(nodes[:, None] >= 0, rows, 0.0)
+        return total
+
+    def score_chunk(self, features, start, size):
+        """Scores of classes next to each other.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            start: Integer tensor, the first class.
+            size: Integer, how many.
+
+        Returns:
+            int32 ids and tensor of scores `(rows, size)`, minus infinity for
+            those that do not exist.
+        """
+        ids = start + tf.range(size)
+        exists = ids < self.num_classes
+        ids = tf.minimum(ids, self.num_classes - 1)
+        vectors = self.class_vectors(ids)
+        scores = tf.matmul(features, vectors, transpose_b=True)
+        scores += self.class_biases(ids)
+        return ids, tf.where(exists, scores, float("-inf"))
+
+    def exact(self, features, labels):
+        rows = features.shape[0]
+        size = chunk_size(rows, self.num_classes)
+        own = tf.reduce_sum(features * self.class_vectors(labels), axis=1)
+        own += self.class_biases(labels)
+
+        def add(start, total, ranks):
+            ids, scores = self.score_chunk(features, start, size)
+            # The same score, computed in another way, may be above itself.
+            other = tf.not_equal(ids, labels[:, None])
+            above = (scores > own[:, None]) | (
+                tf.equal(scores, own[:, None]) & (ids < labels[:, None])
+            )
+            ranks += tf.reduce_sum(tf.cast(above & other, "int32"), axis=1)
+            chunk = tf.reduce_logsumexp(scores, axis=1)
+            return start + size, log_add_exp(total, chunk), ranks
+
+        _, total, ranks = tf.while_loop(
+            lambda start, *_: start < self.num_classes,
+            add,
+            (
+                0,
+                tf.fill(tf.shape(labels), float("-inf")),
+                tf.zeros_like(labels),
+            ),
+        )
+        return total - own, ranks
+
+    def full_losses(self, features, labels):
+        # Products make gradients dense: a row that comes in several slices
+        # would count several times in an optimizer's second moments.
+        ids = tf.range(self.num_classes)
+        if self.class_embedding is not None:
+            vectors = tf.cast(self.class_embedding.embed(ids), "float32")
+        else:
+            vectors = self.kernel.value * 1.0
+        biases = 0.0 if self.bias is None else self.bias.value * 1.0
+        if self.nodes is not None:
+            ancestors = self.selector.tree.ancestors(ids)
+            places, exist = tf.maximum(ancestors, 0), ancestors >= 0
+            nodes = self.nodes.value * 1.0
+            vectors += _sum_over_paths(nodes, places, exist)
+            if self.bias is not None:
+                above = (self.node_bias.value * 1.0)[:, None]
+                biases += _sum_over_paths(above, places, exist)[:, 0]
+        logits = tf.matmul(features, vectors, transpose_b=True) + biases
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+    def scores(self, features, *groups):
+        """Scores of some classes, with gradients for these alone.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            *groups: Integer tensors of ids, `(rows, number)`, or `(number,)`
+                for classes that all rows share. Ids of -1 stand for no class.
+
+        Returns:
+            List of tensors `(rows, number)`, one for each group; the score of
+            no class is that of class 0.
+        """
+        flat = [tf.reshape(tf.maximum(group, 0), (-1,)) for group in groups]
+        sizes = [tf.size(ids) for ids in flat]
+        vectors, biases, places = self._read(tf.concat(flat, axis=0))
+        scores = []
+        for group, chosen in zip(groups, tf.split(places, sizes), strict=True):
+            own = tf.gather(vectors, chosen)
+            bias = tf.gather(biases, chosen)
+            if group.shape.rank == 1:
+                score = tf.matmul(features, own, transpose_b=True) + bias
+            else:
+                number = group.shape[1]
+                own = tf.reshape(own, (-1, number, self.width))
+                score = tf.reduce_sum(own * features[:, None, :], axis=-1)
+                score += tf.reshape(bias, (-1, number))
+            scores.append(score)
+        return scores
+
+    def _read(self, ids):
+        """Vectors and biases of different classes, and where each of ids is."""
+        different, places = different_ids(ids)
+        if self.class_embedding is None:
+            vectors = read_different_rows(self.kernel, different)
+        else:
+            vectors = self.class_embedding.embed(different)
+            vectors = tf.cast(vectors, "float32")
+        biases = tf.zeros(tf.shape(different))
+        if self.bias is not None:
+            biases = read_different_rows(self.bias, different)
+        if self.nodes is None:
+            return vectors, biases, places
+        ancestors, nodes, of_ancestors = self._read_ancestors(
+            ids, different, places
+        )
+        rows = read_different_rows(self.nodes, nodes)
+        vectors += _sum_over_paths(rows, of_ancestors, ancestors >= 0)
+        if self.bias is not None:
+            rows = read_different_rows(self.node_bias, nodes)[:, None]
+            above = _sum_over_paths(rows, of_ancestors, ancestors >= 0)
+            biases += above[:, 0]
+        return vectors, biases, places
+
+    def _read_ancestors(self, ids, different, places):
+        """Different inner nodes above classes, and where each of them is."""
+        if on_several_devices():
+            # `different` are those of all devices, in one order.
+            ancestors = self.selector.tree.ancestors(different)
+        else:
+            ancestors = self.selector.tree.ancestors(ids)
+        # Where there is none, node 0 counts 0 times.
+        flat = tf.reshape(tf.maximum(ancestors, 0), (-1,))
+        nodes, of_ancestors = tf.unique(flat)
+        of_ancestors = tf.reshape(of_ancestors, tf.shape(ancestors))
+        if not on_several_devices():
+            # XLA cannot look for different ids above different ids: what is
+            # different was found in all, and is now left out.
+            first = tf.math.unsorted_segment_min(
+                tf.range(tf.size(ids)), places, tf.size(different)
+            )
+            ancestors = tf.gather(ancestors, first)
+            of_ancestors = tf.gather(of_ancestors, first)
+        return ancestors, nodes, of_ancestors
+
+    def draw(self, examples):
+        """The candidates and noises of a step, and their losses.
+
+        Args:
+            examples: `ClassExamples`.
+
+        Returns:
+            A `Draw`.
+        """
+        features, labels = examples.features, examples.labels
+        if not self.samples:
+            losses = self.full_losses(features, labels)
+            hit = tf.ones_like(labels, "bool")
+            return Draw(losses, hit, hit)
+        candidates = self.selector.select(
+            self, tf.stop_gradient(features), examples.context
+        )
+        candidates = tf.stop_gradient(candidates)
+        hit = tf.reduce_any(tf.equal(candidates, labels[:, None]), axis=1)
+        noises, counts, log_q, label_log_q = self._draw_noises(
+            candidates, labels
+        )
+        label, of_candidates, of_noises = self.scores(
+            features, labels[:, None], candidates, noises
+        )
+        nothing = float("-inf")
+        of_candidates = tf.where(candidates >= 0, of_candidates, nothing)
+        estimate = joint_losses if self.estimate == "joint" else separate_losses
+        losses = estimate(
+            label[:, 0],
+            of_candidates,
+            tf.where(counts, of_noises - log_q, nothing),
+            (label - label_log_q)[:, 0],
+            hit,
+        )
+        if examples.training:
+            self.selector.after_step(self, labels, hit)
+            self.noise.observe(labels, hit)
+        best = tf.reduce_max(of_candidates, axis=1) <= label[:, 0]
+        return Draw(losses, hit, hit & best)
+
+    def _draw_noises(self, candidates, labels):
+        """Noises, which of them count, and logarithms of probabilities."""
+        seed = self.seed_generator.next()
+        shared = candidates.shape.rank == 1
+        if self.share_noises:
+            # Noises of a batch cannot keep clear of the candidates of all its
+            # examples; those that are candidates of an example count as 0 in
+            # it, which leaves the expectation of the sum as it was.
+            excluded = candidates if shared else None
+            rows = None
+        else:
+            excluded = candidates
+            rows = tf.size(labels)
+        bits = random_bits(seed, self.num_noises, rows)
+        noises = self.noise.sample(bits, excluded)
+        counts = noises >= 0
+        if self.share_noises and not shared:
+            same = tf.equal(noises[None, :, None], candidates[:, None, :])
+            counts &= tf.logical_not(tf.reduce_any(same, axis=2))
+        log_q = self.noise.log_prob(noises, excluded)
+        label_log_q = self.noise.log_prob(labels[:, None], excluded)
+        return noises, counts, log_q, label_log_q
+
+
+def _sum_over_paths(rows, places, exist):
+    """Sums of rows `(nodes, width)` at places `(ids, depth - 1)`."""
+    total = 0.0
+    # One after the other: all at once take depth times the memory.
+    columns = tf.unstack(places, axis=1), tf.unstack(exist, axis=1)
+    for column, counts in zip(*columns, strict=True):
+        parts = tf.gather(rows, column)
+        total += tf.where(counts[:, None], parts, 0.0)
+    return total

@@ -1,0 +1,89 @@
+"""What layers that end a model over many classes have in common."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.layers.class_output import ClassOutput
+from keras_compembed.utils.validation import check_positive_int
+
+
+class ClassHead(keras.layers.Layer):
+    """Base of layers that hold the parameters of a softmax over classes.
+
+    Such a layer passes features through, in training, evaluation and
+    prediction alike: scores of a million classes are not a tensor to be
+    returned. Its output tensor is marked with the layer, by which
+    `keras_compembed` losses and metrics find the parameters. Predictions
+    are what `top_k` and `keras_compembed.top_k_model` return.
+
+    Args:
+        num_classes: Integer, at least 2.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+    """
+
+    def __init__(self, num_classes, **kwargs):
+        num_classes = check_positive_int("num_classes", num_classes, 2)
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+        self.supports_masking = True
+        self.autocast = False
+
+    def call(self, inputs, context=None, training=False):
+        outputs = tf.identity(inputs)
+        return ClassOutput(self, context, training).mark(outputs)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def exact(self, features, labels):
+        """Losses and ranks of labels by the scores of all classes.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            labels: int32 tensor `(rows,)`.
+
+        Returns:
+            Tensors `(rows,)`: cross-entropies, and the number of classes that
+            are scored above the label, or equal with a smaller id.
+        """
+        raise NotImplementedError
+
+    def full_losses(self, features, labels):
+        """Cross-entropies, with gradients for all classes.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            labels: int32 tensor `(rows,)`.
+
+        Returns:
+            Tensor `(rows,)`.
+        """
+        raise NotImplementedError
+
+    def top_k(self, features, k=5):
+        """The most probable classes, and their probabilities.
+
+        Args:
+            features: Float tensor `(..., width)`, what the layer is given.
+            k: Integer. Defaults to `5`.
+
+        Returns:
+            Tensors `(..., k)`: int32 ids, best first, and float32
+            probabilities.
+        """
+        raise NotImplementedError
+
+    def draw(self, examples):
+        """The sampled classes of a step, for layers that sample.
+
+        Args:
+            examples: `ClassExamples`.
+        """
+        raise ValueError(
+            "This loss must be given the output of a "
+            "`keras_compembed.CANESoftmax`. Received: the output of the "
+            f"{type(self).__name__} {self.name!r}."
+        )
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}

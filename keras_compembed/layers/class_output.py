@@ -1,0 +1,149 @@
+"""What losses and metrics have to know of the output of a layer of classes."""
+
+import functools
+
+import tensorflow as tf
+
+_NAME = "_keras_compembed_classes"
+
+
+class ClassOutput:
+    """The layer behind an output tensor, and how it was called.
+
+    Args:
+        head: A `ClassHead`.
+        context: Optional integer tensor, as of the layer's call.
+        training: Boolean.
+    """
+
+    def __init__(self, head, context, training):
+        self.head = head
+        self.context = context
+        self.training = training
+        self._examples = {}
+
+    def mark(self, tensor):
+        """Attaches this to a tensor, as Keras does masks."""
+        setattr(tensor, _NAME, self)
+        return tensor
+
+    def examples(self, y_true, y_pred, name):
+        """`ClassExamples` of an output and its labels.
+
+        Losses and metrics, which Keras calls with the same tensors, get the
+        same object.
+
+        Args:
+            y_true: Integer labels.
+            y_pred: The tensor that was marked.
+            name: String, who asks, for messages.
+
+        Raises:
+            ValueError: if the labels are not one integer for each example.
+        """
+        if id(y_true) not in self._examples:
+            # The labels are kept: ids of objects may come again.
+            examples = ClassExamples(self, y_true, y_pred, name)
+            self._examples[id(y_true)] = y_true, examples
+        return self._examples[id(y_true)][1]
+
+
+class ClassExamples:
+    """Examples that a loss or metric is about.
+
+    Attributes:
+        head: The `ClassHead`.
+        training: Boolean.
+        context: Optional int32 tensor `(rows,)`.
+        features: float32 tensor `(rows, width)`.
+        labels: int32 tensor `(rows,)`, with 0 for labels out of range.
+        received: int32 tensor `(rows,)`, labels as they came.
+        in_range: Boolean tensor `(rows,)`.
+    """
+
+    def __init__(self, output, y_true, y_pred, name):
+        self.head = output.head
+        self.training = output.training
+        self.context = output.context
+        if self.context is not None:
+            context = tf.cast(tf.convert_to_tensor(self.context), "int32")
+            self.context = tf.reshape(context, (-1,))
+        self.features = flat_features(y_pred)
+        self.received = flat_labels(y_true, y_pred, name)
+        self.in_range = (self.received >= 0) & (
+            self.received < self.head.num_classes
+        )
+        self.labels = tf.where(self.in_range, self.received, 0)
+
+    @functools.cached_property
+    def exact(self):
+        """Losses and ranks by the scores of all classes."""
+        return self.head.exact(self.features, self.labels)
+
+    @functools.cached_property
+    def draw(self):
+        """The candidates and noises drawn for these examples."""
+        return self.head.draw(self)
+
+
+def read_examples(y_true, y_pred, name):
+    """The `ClassExamples` of an output and its labels.
+
+    Args:
+        y_true: Integer labels.
+        y_pred: The output of a model.
+        name: String, who asks, for messages.
+
+    Returns:
+        `ClassExamples`, or None where Keras only asks for shapes.
+
+    Raises:
+        ValueError: if the output does not come from a layer of classes, or
+            the labels are not one integer for each example.
+    """
+    output = getattr(y_pred, _NAME, None)
+    if output is not None:
+        return output.examples(y_true, y_pred, name)
+    if _in_scratch_graph():
+        return None
+    raise ValueError(
+        f"`{name}` must be given the output of a layer such as "
+        "`keras_compembed.CANESoftmax`, unchanged: let it be the last layer "
+        f"of the model. Received: a tensor of shape {tuple(y_pred.shape)} "
+        "that does not come from one."
+    )
+
+
+def _in_scratch_graph():
+    # Where Keras runs functions to find out shapes, tensors lose marks.
+    if tf.executing_eagerly():
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    return getattr(graph, "name", "").startswith("scratch_graph")
+
+
+def flat_features(tensor):
+    """float32 rows `(rows, width)` of an output `(..., width)`."""
+    width = tensor.shape[-1]
+    return tf.cast(tf.reshape(tensor, (-1, width)), "float32")
+
+
+def flat_labels(y_true, y_pred, name):
+    """int32 labels `(rows,)` of the examples of an output."""
+    labels = tf.convert_to_tensor(y_true)
+    rank, wanted = labels.shape.rank, y_pred.shape.rank - 1
+    last = labels.shape[-1] if rank else None
+    if rank != wanted and not (rank == wanted + 1 and last == 1):
+        raise ValueError(
+            f"`{name}` must be given one integer label for each example, of "
+            f"shape {tuple(y_pred.shape[:-1])}. Received: labels of shape "
+            f"{tuple(labels.shape)}. Use `argmax` for one-hot labels."
+        )
+    return tf.reshape(tf.cast(labels, "int32"), (-1,))
+
+
+def unflat(values, y_pred):
+    """Values `(rows,)` in the leading shape of an output."""
+    values = tf.reshape(values, tf.shape(y_pred)[:-1])
+    values.set_shape(y_pred.shape[:-1])
+    return values

@@ -1,0 +1,116 @@
+"""What losses over many classes have in common."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.layers.class_output import read_examples
+from keras_compembed.layers.class_output import unflat
+from keras_compembed.utils.validation import check_choice
+
+
+class ClassLoss(keras.losses.Loss):
+    """Base of losses that find their layer by the output they are given.
+
+    Args:
+        evaluation: `"exact"` or `"sampled"`. Whether `evaluate`, and the
+            validation of `fit`, report the cross-entropy over all classes,
+            computed in chunks, or what training reports. Defaults to
+            `"exact"`.
+        ignore_class: Optional integer. Label of examples that do not count,
+            as of `keras.losses.SparseCategoricalCrossentropy`. Defaults to
+            `None`.
+        name: Optional string.
+        reduction: As of `keras.losses.Loss`. Defaults to
+            `"sum_over_batch_size"`.
+    """
+
+    def __init__(
+        self,
+        evaluation="exact",
+        ignore_class=None,
+        name=None,
+        reduction="sum_over_batch_size",
+        **kwargs,
+    ):
+        super().__init__(name=name, reduction=reduction, **kwargs)
+        self.evaluation = check_choice(
+            "evaluation", evaluation, ("exact", "sampled")
+        )
+        self.ignore_class = ignore_class
+
+    def training_losses(self, examples):
+        """Losses of examples in training.
+
+        Args:
+            examples: `ClassExamples`.
+
+        Returns:
+            Tensor `(rows,)`.
+        """
+        raise NotImplementedError
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        losses = self._losses(y_true, y_pred)
+        return super().__call__(losses, losses, sample_weight)
+
+    def call(self, y_true, y_pred):
+        # What `__call__` hands over.
+        return y_pred
+
+    def _losses(self, y_true, y_pred):
+        examples = read_examples(y_true, y_pred, type(self).__name__)
+        if examples is None:
+            return tf.zeros(tf.shape(y_pred)[:-1])
+        mask = getattr(y_pred, "_keras_mask", None)
+        if self.ignore_class is not None:
+            counted = tf.not_equal(examples.received, self.ignore_class)
+            counted = unflat(counted, y_pred)
+            mask = counted if mask is None else mask & counted
+        valid = check_labels(examples, mask)
+        if examples.training or self.evaluation == "sampled":
+            losses = self.training_losses(examples)
+        else:
+            losses, _ = examples.exact
+        losses = tf.where(valid, losses, float("nan"))
+        losses = unflat(losses, y_pred)
+        if mask is not None:
+            losses._keras_mask = mask
+        return losses
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "evaluation": self.evaluation,
+            "ignore_class": self.ignore_class,
+        }
+
+
+def check_labels(examples, mask):
+    """Whether labels are of classes that exist, or of examples left out.
+
+    Args:
+        examples: `ClassExamples`.
+        mask: Optional boolean tensor, which examples count.
+
+    Returns:
+        Boolean tensor `(rows,)`.
+
+    Raises:
+        InvalidArgumentError: if some are not. XLA leaves this out.
+    """
+    valid = examples.in_range
+    if mask is not None:
+        valid |= tf.logical_not(tf.reshape(mask, (-1,)))
+    check = tf.debugging.Assert(
+        tf.reduce_all(valid),
+        [
+            "Labels must be from 0 to "
+            f"{examples.head.num_classes - 1} (`num_classes` - 1). Received "
+            "labels from, to:",
+            tf.reduce_min(examples.received),
+            tf.reduce_max(examples.received),
+        ],
+    )
+    # Eager calls have raised by now.
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.identity(valid)
