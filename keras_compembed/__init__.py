@@ -10,6 +10,7 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from keras_compembed import anchors
+from keras_compembed import candidates
 from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
 from keras_compembed.codes.code_learner import CodeLearner
 from keras_compembed.codes.composition import Composition
@@ -26,7 +27,15 @@ from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.layers.ant_embedding import ANTEmbedding
+from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.top_classes import TopClasses
+from keras_compembed.layers.top_classes import top_k_model
+from keras_compembed.losses.cane_loss import CANELoss
+from keras_compembed.losses.class_loss import ClassLoss
+from keras_compembed.metrics.class_accuracy import ClassAccuracy
+from keras_compembed.metrics.coverage import Coverage
+from keras_compembed.metrics.perplexity import Perplexity
 from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
@@ -42,22 +51,30 @@ from keras_compembed.version import __version__
 __all__ = [
     "ANTEmbedding",
     "AdditiveQuantizer",
+    "CANELoss",
+    "CANESoftmax",
+    "ClassAccuracy",
+    "ClassLoss",
     "CodeEmbedding",
     "CodeLearner",
     "Composition",
     "ConcatComposition",
+    "Coverage",
     "GumbelCodeLearner",
     "KDCodeLearner",
     "LSTMComposition",
     "LinearComposition",
     "LiteRTModel",
+    "Perplexity",
     "RandomCodes",
     "RecodeEmbeddings",
     "SparseRowOptimizer",
     "SumComposition",
     "TemperatureSchedule",
+    "TopClasses",
     "__version__",
     "anchors",
+    "candidates",
     "code_balance",
     "code_usage",
     "codes_of_words",
@@ -68,5 +85,6 @@ __all__ = [
     "plot_accuracy_against_size",
     "plot_code_balance",
     "size_report",
+    "top_k_model",
     "words_sharing_codes",
 ]

@@ -95,14 +95,14 @@ def beam_search(search, features, beam_width):
             ],
             axis=-1,
         )
+        width = below.shape[1] * below.shape[2]
+        below = tf.reshape(below, (-1, width))
         vectors, biases = search.entries(below, kind)
-        steps = tf.reduce_sum(vectors * features[:, None, None, :], axis=-1)
-        steps = tf.where(below >= 0, steps + biases, 0.0)
-        found = scores[..., None] + steps
-        found = tf.where(first >= 0, without_nan(found), float("-inf"))
-        width = first.shape[1] * first.shape[2]
+        steps = tf.linalg.matvec(vectors, features) + biases
+        steps = tf.where(below >= 0, steps, 0.0)
         entries = tf.reshape(first, (-1, width))
-        found = tf.reshape(found, (-1, width))
+        found = tf.repeat(scores, first.shape[2], axis=1) + steps
+        found = tf.where(entries >= 0, without_nan(found), float("-inf"))
         if level == len(search.kinds) - 1:
             return tf.maximum(entries - num_nodes, -1), found
         scores, places = tf.math.top_k(found, min(beam_width, width))

@@ -34,9 +34,10 @@ class BeamTree(Selector):
 
     Args:
         tree: `ClassTree`.
-        beam_width: Optional integer, inner nodes that are followed at a time.
-            Defaults to `None`: as many as classes are wanted.
-            `CANESoftmax.calibrate_beam` finds what a recall takes.
+        beam_width: Optional integer, entries that are followed at a time.
+            Defaults to `None`: `num_candidates` of the layer.
+            `keras_compembed.candidates.calibrate_beam` finds what a recall
+            takes. May be set later.
         max_frontier: Integer. Entries of the tree that are scored for every
             example. Defaults to `1024`.
         **kwargs: `name` of `keras.layers.Layer`.
@@ -101,7 +102,9 @@ class BeamTree(Selector):
         self.built = True
 
     def select(self, head, features, context=None):
-        ids, _, _ = self.top_k(head, features, self.num_candidates)
+        width = max(self.beam_width or 1, self.num_candidates)
+        found = beam_search(_Search(self, head), features, width)
+        ids, _, _ = best_of(*found, self.num_candidates)
         return ids
 
     def top_k(self, head, features, k):
@@ -165,7 +168,9 @@ class _Search:
             ids = tf.maximum(flat - nodes, 0)
             inner = (flat < nodes)[:, None]
             own = head.own_vectors(ids)
-            vectors = own if kind == "classes" else tf.where(inner, vectors, own)
+            vectors = (
+                own if kind == "classes" else tf.where(inner, vectors, own)
+            )
             if head.bias is not None:
                 own = gather_rows(head.bias, ids)
                 biases = (

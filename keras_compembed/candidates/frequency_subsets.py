@@ -153,9 +153,7 @@ def split_evenly(counts, num_groups):
     room = number - num_groups + np.arange(num_groups)
     starts = np.minimum(starts, room)
     result = np.empty(number, "int32")
-    result[order] = (
-        np.searchsorted(starts, np.arange(number), side="right") - 1
-    )
+    result[order] = np.searchsorted(starts, np.arange(number), side="right") - 1
     return result
 
 

@@ -22,7 +22,108 @@ from keras_compembed.utils.validation import check_positive_int
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class CANESoftmax(CANETraining):
-    """PLACEHOLDER"""
+    """Softmax over very many classes, as the last layer of a model.
+
+    Holds a vector and a bias for each class and scores few of them: in
+    training, candidates that a selector chooses for each example and noises
+    drawn from all other classes (Candidates vs. Noises Estimation); in
+    prediction, those that a search comes to. A step and a prediction cost
+    about the same for ten thousand classes and for a million.
+
+    The layer returns its input, in training, evaluation and prediction alike:
+    probabilities of a million classes are not a tensor to be returned. Losses
+    (`keras_compembed.CANELoss`) and metrics (`ClassAccuracy`, `Coverage`,
+    `Perplexity`) find the layer by a mark on the tensor; Keras's own losses
+    and metrics, such as `"accuracy"`, would take the features for scores.
+    Predictions are what `top_k` and `keras_compembed.top_k_model` return.
+    `evaluate` computes the loss over all classes, in chunks.
+
+    **Choice of candidates.** `keras_compembed.candidates.BeamTree` searches a
+    tree of classes for high scores, by which both training and prediction are
+    fast; the vector of a class is then the sum of those on its path, and
+    `kernel` holds only its last part. The more often candidates hold the
+    label, the nearer the estimate comes to that of all classes. A tree made
+    from vectors as wide as the features, such as class means, gives the
+    layer its start: these means.
+
+    **Optimizers.** Gradients are those of the rows drawn. `SGD` and `Adagrad`
+    turn to these alone; pass others through
+    `keras_compembed.SparseRowOptimizer`, as Keras's own Adam turns to the
+    whole table in each step.
+
+    **Biases** start at the log frequencies of classes if `class_counts` is
+    given. Where classes differ much in frequency that decides how soon
+    anything is learned.
+
+    Example:
+
+    >>> x = np.random.normal(size=(500, 16)).astype("float32")
+    >>> y = np.random.randint(1000, size=500)
+    >>> tree = kc.candidates.ClassTree.from_labels(
+    ...     x, y, num_classes=1000, verbose=0
+    ... )
+    >>> head = CANESoftmax(1000, kc.candidates.BeamTree(tree))
+    >>> model = keras.Sequential([keras.Input((16,)), head])
+    >>> model.compile("sgd", loss=kc.CANELoss(), metrics=[kc.ClassAccuracy()])
+    >>> _ = model.fit(x, y, verbose=0)
+    >>> ids, probabilities = head.top_k(x[:2], k=5)
+    >>> ids.shape
+    TensorShape([2, 5])
+
+    Args:
+        num_classes: Integer, at least 2.
+        selector: Optional `keras_compembed.candidates.Selector`. Defaults to
+            `None`: a `BeamTree` over a random tree of 10 branches.
+        num_candidates: Integer. Candidates of each example. Defaults to `10`.
+        num_noises: Integer. Noises of each example, or of the batch if they
+            are shared. Together with `num_candidates` less than
+            `num_classes`; otherwise the layer warns, and trains the softmax
+            over all classes. Defaults to `10`.
+        noise: `"uniform"`, `"learned"`, or a `keras_compembed.candidates`
+            object such as `UnigramNoise(counts)`. Defaults to `"uniform"`.
+        share_noises: Boolean. Whether all examples of a batch have the same
+            noises, so that their scores are a matrix product: many more are
+            as fast. Defaults to `False`.
+        estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
+            example are in one sum, as weighted samples of all classes that
+            are not candidates; `"separate"` is Algorithm 1 of the paper, the
+            mean of a loss for each noise, and of the label alone if it is
+            not a candidate. Both tend to the same parameters, joint ones
+            with less variance. Defaults to `"joint"`.
+        class_counts: Optional array `(num_classes,)` of how often each class
+            occurs, for the start of biases. Counts of 0 are taken for 0.5.
+        class_embedding: Optional `ANTEmbedding` or `CodeEmbedding` with a row
+            for each class, whose vectors are used in place of `kernel`: an
+            output that is compressed, or tied to the input.
+        use_bias: Boolean. Defaults to `True`.
+        kernel_initializer: Optional initializer of class vectors. Defaults to
+            `None`: the means of the selector's tree if it has them, in the
+            width of the features, or else `"random_uniform"`.
+        seed: Optional integer.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Float tensor of features. What else Keras passes through masks
+            (`mask_zero` of an embedding) leaves examples out of the loss.
+        context: Optional integer tensor of the leading shape of `inputs`, for
+            selectors that choose by it, such as `NGram`.
+        training: Boolean.
+
+    Input shape:
+        Float tensor `(..., width)`: `(batch, width)`, or for a language model
+        `(batch, time, width)`.
+
+    Output shape:
+        That of the input.
+
+    Raises:
+        ValueError: if a number is out of range, a name is unknown, or parts
+            are for another number of classes.
+
+    References:
+        - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1
+          and 2; equation 9
+    """
 
     def __init__(
         self,

@@ -173,22 +173,32 @@ class CANETraining(ClassHead):
             List of tensors `(rows, number)`, one for each group; the score of
             no class is that of class 0.
         """
-        flat = [tf.reshape(tf.maximum(group, 0), (-1,)) for group in groups]
-        sizes = [tf.size(ids) for ids in flat]
-        vectors, biases, places = self._read(tf.concat(flat, axis=0))
-        scores = []
-        for group, chosen in zip(groups, tf.split(places, sizes), strict=True):
-            own = tf.gather(vectors, chosen)
-            bias = tf.gather(biases, chosen)
-            if group.shape.rank == 1:
-                score = tf.matmul(features, own, transpose_b=True) + bias
-            else:
-                number = group.shape[1]
-                own = tf.reshape(own, (-1, number, self.width))
-                score = tf.reduce_sum(own * features[:, None, :], axis=-1)
-                score += tf.reshape(bias, (-1, number))
-            scores.append(score)
-        return scores
+        # One look-up for all of a kind: each has a scatter in its gradient.
+        shared = [group for group in groups if group.shape.rank == 1]
+        of_rows = [group for group in groups if group.shape.rank == 2]
+        number = sum(group.shape[1] for group in of_rows)
+        ids = tf.concat(
+            [tf.reshape(tf.concat(of_rows, axis=1), (-1,)), *shared], axis=0
+        )
+        vectors, biases, places = self._read(tf.maximum(ids, 0))
+        split = number * tf.shape(features)[0]
+        own = tf.gather(vectors, places[:split])
+        own = tf.linalg.matvec(
+            tf.reshape(own, (-1, number, self.width)), features
+        )
+        bias = tf.gather(biases, places[:split])
+        own += tf.reshape(bias, (-1, number))
+        own = iter(tf.split(own, [group.shape[1] for group in of_rows], 1))
+        common = iter(())
+        if shared:
+            rows = tf.gather(vectors, places[split:])
+            scores = tf.matmul(features, rows, transpose_b=True)
+            scores += tf.gather(biases, places[split:])
+            sizes = [group.shape[0] for group in shared]
+            common = iter(tf.split(scores, sizes, axis=1))
+        return [
+            next(common if group.shape.rank == 1 else own) for group in groups
+        ]
 
     def _read(self, ids):
         """Vectors and biases of different classes, and where each of ids is."""

@@ -1,0 +1,133 @@
+"""Predictions of a model over many classes as a layer and as a model."""
+
+import keras
+
+from keras_compembed.layers.class_head import ClassHead
+from keras_compembed.utils.validation import check_positive_int
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class TopClasses(keras.layers.Layer):
+    """Turns the output of a layer of classes into its best classes.
+
+    Args:
+        head: The `keras_compembed.CANESoftmax`, or a layer like it.
+        k: Integer. Defaults to `5`.
+        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
+
+    Input shape:
+        Features `(..., width)`, the output of `head`.
+
+    Output shape:
+        A dict: `"ids"`, int32 `(..., k)`, best first, and `"probabilities"`,
+        float32 `(..., k)`.
+
+    Raises:
+        ValueError: if `head` is not a layer of classes, or `k` is not from 1
+            to its number of classes.
+    """
+
+    def __init__(self, head, k=5, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(head, ClassHead):
+            raise ValueError(
+                "`head` must be a layer such as `CANESoftmax`. "
+                f"Received: an object of type {type(head).__name__}."
+            )
+        self.head = head
+        self.k = check_positive_int("k", k, maximum=head.num_classes)
+        self.autocast = False
+
+    def build(self, input_shape):
+        if not self.head.built:
+            self.head.build(input_shape)
+        self.built = True
+
+    def call(self, inputs):
+        ids, probabilities = self.head.top_k(inputs, self.k)
+        return {"ids": ids, "probabilities": probabilities}
+
+    def compute_output_spec(self, inputs):
+        shape = (*inputs.shape[:-1], self.k)
+        return {
+            "ids": keras.KerasTensor(shape, dtype="int32"),
+            "probabilities": keras.KerasTensor(shape, dtype="float32"),
+        }
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "head": keras.saving.serialize_keras_object(self.head),
+            "k": self.k,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        head = keras.saving.deserialize_keras_object(config["head"])
+        return cls(**{**config, "head": head})
+
+
+def top_k_model(model, k=5):
+    """A model that answers the best classes and their probabilities.
+
+    It shares all weights with the model it is made from: train that, predict
+    with this.
+
+    Example:
+
+    >>> inputs = keras.Input((8,))
+    >>> model = keras.Sequential([inputs, CANESoftmax(1000)])
+    >>> predictor = top_k_model(model, k=3)
+    >>> answer = predictor.predict(np.zeros((2, 8)), verbose=0)
+    >>> answer["ids"].shape, answer["probabilities"].shape
+    ((2, 3), (2, 3))
+
+    Args:
+        model: A Sequential or functional `keras.Model` whose one output is
+            that of a layer such as `CANESoftmax`.
+        k: Integer. Defaults to `5`.
+
+    Returns:
+        A `keras.Model` with the inputs of `model` and two outputs by name:
+        `"ids"`, int32 `(..., k)`, best first, and `"probabilities"`, float32
+        `(..., k)`.
+
+    Raises:
+        ValueError: if `model` is not such a model, or `k` is not from 1 to
+            the number of classes.
+    """
+    head = find_head(model)
+    outputs = TopClasses(head, k, name="top_classes")(model.outputs[0])
+    return keras.Model(model.inputs, outputs, name=f"{model.name}_top_{k}")
+
+
+def find_head(model):
+    """The layer of classes that a model ends in.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    outputs = getattr(model, "outputs", None)
+    if not isinstance(model, keras.Model) or not outputs:
+        raise ValueError(
+            "`model` must be a built Sequential or functional `keras.Model`. "
+            f"Received: model={model!r}."
+        )
+    head = None
+    if len(outputs) == 1:
+        head = _layer_of(outputs[0])
+    if not isinstance(head, ClassHead):
+        raise ValueError(
+            "`model` must have one output, that of a layer such as "
+            "`CANESoftmax`. Received: a model that ends in "
+            f"{head.name if head is not None else 'several outputs'!r}."
+        )
+    return head
+
+
+def _layer_of(tensor):
+    layer = tensor._keras_history.operation
+    while isinstance(layer, keras.Model):
+        # A model within a model: its own last layer.
+        layer = layer.outputs[0]._keras_history.operation
+    return layer

@@ -1,0 +1,35 @@
+"""Perplexity over all classes."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.metrics.class_metric import ClassMetric
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Perplexity(ClassMetric):
+    """The exponential of the mean cross-entropy.
+
+    In evaluation that over all classes; in training that of the loss's
+    estimate from the classes drawn.
+
+    Example:
+
+    >>> model.compile("adam", kc.CANELoss(), metrics=[kc.Perplexity()])
+
+    Args:
+        name: String. Defaults to `"perplexity"`.
+        dtype: Optional dtype, as of `keras.metrics.Metric`.
+    """
+
+    def __init__(self, name="perplexity", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+
+    def values(self, examples):
+        if examples.training:
+            return examples.draw.losses
+        losses, _ = examples.exact
+        return losses
+
+    def result(self):
+        return tf.exp(super().result())
