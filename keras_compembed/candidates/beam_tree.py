@@ -112,6 +112,30 @@ class BeamTree(Selector):
         search = _Search(self, head)
         return best_of(*beam_search(search, features, width), k)
 
+    def frontier(self, head):
+        """What is scored for every example.
+
+        Args:
+            head: The `CANESoftmax`.
+
+        Returns:
+            Tensors: int32 entries `(entries,)` in the numbers of
+            `ClassTree.children`, inner nodes first, and their vectors
+            `(entries, width)` and biases, summed over paths.
+        """
+        entries = self.start.value
+        number = self._frontier["nodes"]
+        nodes, classes = entries[:number], entries[number:]
+        vectors, biases = [], []
+        if self._frontier["nodes"]:
+            vectors.append(head.node_vectors(nodes))
+            biases.append(head.node_biases(nodes))
+        if self._frontier["classes"]:
+            classes -= self.tree.num_nodes
+            vectors.append(head.class_vectors(classes))
+            biases.append(head.class_biases(classes))
+        return entries, tf.concat(vectors, axis=0), tf.concat(biases, axis=0)
+
     def get_config(self):
         return {
             **super().get_config(),
@@ -140,46 +164,39 @@ class _Search:
         self.kinds = self.tree.kinds[depth:] if nodes else ()
 
     def frontier(self):
-        entries = self.selector.start.value
-        nodes = entries[: self.selector._frontier["nodes"]]
-        classes = entries[self.selector._frontier["nodes"] :] - self.num_nodes
-        vectors, biases = [], []
-        if nodes.shape[0]:
-            vectors.append(self.head.node_vectors(nodes))
-            biases.append(self.head.node_biases(nodes))
-        if classes.shape[0]:
-            vectors.append(self.head.class_vectors(classes))
-            biases.append(self.head.class_biases(classes))
-        return entries, tf.concat(vectors, axis=0), tf.concat(biases, axis=0)
+        return self.selector.frontier(self.head)
 
     def children(self, entries):
         return self.tree.under(entries)
 
     def entries(self, entries, kind):
         flat = tf.reshape(entries, (-1,))
-        head, nodes = self.head, self.num_nodes
-        vectors = biases = None
-        if kind != "classes":
-            ids = tf.clip_by_value(flat, 0, nodes - 1)
-            vectors = gather_rows(head.nodes, ids)
-            if head.bias is not None:
-                biases = gather_rows(head.node_bias, ids)
-        if kind != "nodes":
-            ids = tf.maximum(flat - nodes, 0)
-            inner = (flat < nodes)[:, None]
-            own = head.own_vectors(ids)
-            vectors = (
-                own if kind == "classes" else tf.where(inner, vectors, own)
+        of_class = flat >= self.num_nodes
+        nodes = tf.clip_by_value(flat, 0, max(0, self.num_nodes - 1))
+        classes = tf.maximum(flat - self.num_nodes, 0)
+        head = self.head
+        if kind == "nodes":
+            vectors = gather_rows(head.nodes, nodes)
+        elif kind == "classes":
+            vectors = head.own_vectors(classes)
+        else:
+            vectors = tf.where(
+                of_class[:, None],
+                head.own_vectors(classes),
+                gather_rows(head.nodes, nodes),
             )
-            if head.bias is not None:
-                own = gather_rows(head.bias, ids)
-                biases = (
-                    own
-                    if kind == "classes"
-                    else tf.where(inner[:, 0], biases, own)
-                )
-        shape = (-1, *entries.shape[1:])
-        vectors = tf.reshape(vectors, (*shape, vectors.shape[-1]))
-        if biases is None:
+        shape = (-1, entries.shape[1])
+        vectors = tf.reshape(vectors, (*shape, head.width))
+        if head.bias is None:
             return vectors, 0.0
+        if kind == "nodes":
+            biases = gather_rows(head.node_bias, nodes)
+        elif kind == "classes":
+            biases = gather_rows(head.bias, classes)
+        else:
+            biases = tf.where(
+                of_class,
+                gather_rows(head.bias, classes),
+                gather_rows(head.node_bias, nodes),
+            )
         return vectors, tf.reshape(biases, shape)

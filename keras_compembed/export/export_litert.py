@@ -23,6 +23,7 @@ from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
 from keras_compembed.export.tracing import litert_form
 from keras_compembed.export.tracing import trace
+from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.validation import check_choice
@@ -62,6 +63,7 @@ def export_litert(
     path,
     *,
     input_signature=None,
+    top_k=None,
     quantize=None,
     min_runtime=None,
     overwrite=False,
@@ -99,6 +101,10 @@ def export_litert(
         input_signature: Optional structure of `tf.TensorSpec`, as the model
             is called with. Needed for subclassed models. Defaults to `None`:
             the model's own inputs.
+        top_k: Optional integer, for models that end in a layer such as
+            `CANESoftmax`: the file answers so many best classes of each
+            example, `"ids"` and `"probabilities"`, by the search of the layer.
+            Defaults to `None`: what the model returns, which is features.
         quantize: `None`, `"float16"` or `"int8"`. How codebooks, anchors and
             other weights are stored; codes are never touched. Numbers of
             sparse transforms become multiples of a step for each anchor, in
@@ -144,6 +150,8 @@ def export_litert(
             f"Received: an object of type {type(model).__name__}."
         )
     check_choice("quantize", quantize, (None, "float16", "int8"))
+    if top_k is not None:
+        model = top_k_model(model, top_k)
     oldest = None if min_runtime is None else _check_runtime(min_runtime)
     if tolerance is None:
         tolerance = check.TOLERANCES[quantize]

@@ -6,11 +6,13 @@ import re
 import keras
 import tensorflow as tf
 
+from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.export.lookup import TracedLookup
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
 from keras_compembed.export.transform_lookup import TracedTransform
 from keras_compembed.layers.ant_embedding import ANTEmbedding
+from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
 
 
@@ -97,6 +99,15 @@ def litert_form(model, min_runtime=None, quantize=None):
                 lookup = TracedTransform(layer, quantize)
                 stack.enter_context(_swapped(layer, "_logits", lookup.logits))
                 swap = _swapped(layer, "embed", lookup)
+            elif isinstance(layer, CANESoftmax):
+                if not isinstance(layer.selector, BeamTree):
+                    continue
+                # One matrix, in place of rows to be added up in each call.
+                parts = layer.selector.frontier(layer)
+                constants = [tf.constant(part.numpy()) for part in parts]
+                swap = _swapped(
+                    layer.selector, "frontier", lambda head, c=constants: c
+                )
             elif isinstance(layer, keras.layers.RNN):
                 loop = litert_inner_loop(layer)
                 swap = _swapped(layer, "inner_loop", loop)
