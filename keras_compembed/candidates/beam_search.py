@@ -57,54 +57,64 @@ def find_kinds(tree):
 
 
 def beam_search(search, features, beam_width):
-    """Follows the best entries down a tree.
+    """Follows the best inner nodes down a tree.
+
+    Classes do not compete with inner nodes: all that are met are kept.
 
     Args:
         search: Object with
-            `frontier()`: entries to begin with and their vectors and biases,
-            summed over paths;
+            `frontier()`: entries to begin with, inner nodes first, their
+            vectors and their biases, summed over paths;
+            `frontier_nodes`: how many of these are inner nodes;
             `children(entries)`: entries under inner nodes, -1 where none;
             `entries(entries, kind)`: their own vectors and biases;
             `num_nodes`, and `kinds`, those of the levels below the frontier.
         features: Tensor `(rows, width)`.
-        beam_width: Integer, entries that are followed at a time.
+        beam_width: Integer, inner nodes that are followed at a time.
 
     Returns:
-        Tensors `(rows, found)`: all classes that the search came to, in no
-        order, with -1 for places without one, and their scores, minus
-        infinity there.
+        Tensors `(rows, met)`: all classes that the search met, in no order,
+        with -1 for places without one, and their scores, minus infinity
+        there.
     """
-    num_nodes = search.num_nodes
     entries, vectors, biases = search.frontier()
-    scores = without_nan(tf.matmul(features, vectors, transpose_b=True))
-    scores += biases
-    size = entries.shape[0]
-    if not search.kinds:
-        entries = tf.broadcast_to(entries, tf.shape(scores))
-        return entries - num_nodes, scores
-    scores, places = tf.math.top_k(scores, min(beam_width, size))
-    entries = tf.gather(entries, places)
-    for level, kind in enumerate(search.kinds):
-        below = search.children(entries)
-        inner = entries < num_nodes
-        # Classes wait for the others in the first place under themselves.
-        first = tf.concat(
-            [
-                tf.where(inner, below[..., 0], entries)[..., None],
-                below[..., 1:],
-            ],
-            axis=-1,
-        )
-        width = below.shape[1] * below.shape[2]
-        below = tf.reshape(below, (-1, width))
-        vectors, biases = search.entries(below, kind)
-        steps = tf.linalg.matvec(vectors, features) + biases
-        steps = tf.where(below >= 0, steps, 0.0)
-        entries = tf.reshape(first, (-1, width))
-        found = tf.repeat(scores, first.shape[2], axis=1) + steps
-        found = tf.where(entries >= 0, without_nan(found), float("-inf"))
-        if level == len(search.kinds) - 1:
-            return tf.maximum(entries - num_nodes, -1), found
-        scores, places = tf.math.top_k(found, min(beam_width, width))
-        entries = tf.gather(entries, places, batch_dims=1)
-        entries = tf.where(scores > float("-inf"), entries, -1)
+    scores = tf.matmul(features, vectors, transpose_b=True) + biases
+    scores = without_nan(scores)
+    entries = tf.broadcast_to(entries, tf.shape(scores))
+    number = search.frontier_nodes
+    met = []
+    if number < entries.shape[1]:
+        met.append((entries[:, number:], scores[:, number:]))
+    nodes, scores = _best(entries[:, :number], scores[:, :number], beam_width)
+    for kind in search.kinds:
+        below = search.children(nodes)
+        branching = below.shape[2]
+        entries = tf.reshape(below, (-1, nodes.shape[1] * branching))
+        vectors, biases = search.entries(entries, kind)
+        scores = tf.repeat(scores, branching, axis=1)
+        scores += tf.linalg.matvec(vectors, features) + biases
+        scores = tf.where(entries >= 0, without_nan(scores), float("-inf"))
+        if kind == "classes":
+            met.append((entries, scores))
+            break
+        if kind == "both":
+            inner = entries < search.num_nodes
+            met.append(_only(tf.logical_not(inner), entries, scores))
+            entries, scores = _only(inner, entries, scores)
+        nodes, scores = _best(entries, scores, beam_width)
+    entries = tf.concat([entries for entries, _ in met], axis=1)
+    scores = tf.concat([scores for _, scores in met], axis=1)
+    return tf.maximum(entries - search.num_nodes, -1), scores
+
+
+def _best(nodes, scores, beam_width):
+    scores, places = tf.math.top_k(scores, min(beam_width, nodes.shape[1]))
+    nodes = tf.gather(nodes, places, batch_dims=1)
+    return tf.where(scores > float("-inf"), nodes, -1), scores
+
+
+def _only(condition, entries, scores):
+    return (
+        tf.where(condition, entries, -1),
+        tf.where(condition, scores, float("-inf")),
+    )

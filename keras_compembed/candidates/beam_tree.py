@@ -160,8 +160,8 @@ class _Search:
         self.tree = selector.tree
         self.num_nodes = self.tree.num_nodes
         depth = selector._frontier["depth"]
-        nodes = selector._frontier["nodes"]
-        self.kinds = self.tree.kinds[depth:] if nodes else ()
+        self.frontier_nodes = selector._frontier["nodes"]
+        self.kinds = self.tree.kinds[depth:] if self.frontier_nodes else ()
 
     def frontier(self):
         return self.selector.frontier(self.head)
