@@ -101,16 +101,11 @@ class FrequencySubsets(Selector):
         subset = tf.argmax(scores, axis=1, output_type="int32")
         start = gather_rows(self.starts, subset)[:, None]
         size = gather_rows(self.starts, subset + 1)[:, None] - start
-        # One place in each of equal parts, so that no class comes twice.
         number = self.num_candidates
         bits = random_bits(
-            self.seed_generator.next(), number, tf.shape(features)[0]
+            self.seed_generator.next(), number + 1, tf.shape(features)[0]
         )
-        shares = tf.cast(tf.bitwise.right_shift(bits, 40), "float32")
-        shares = shares / 2.0**24 + 0.5
-        parts = tf.range(number, dtype="float32") + shares
-        places = parts * tf.cast(size, "float32") / number
-        places = tf.minimum(tf.cast(places, "int32"), size - 1)
+        places = _different_places(bits, tf.cast(size, "int64"))
         steps = tf.range(number)
         small = size <= number
         places = tf.where(small, tf.minimum(steps, size - 1), places)
@@ -155,6 +150,27 @@ def split_evenly(counts, num_groups):
     result = np.empty(number, "int32")
     result[order] = np.searchsorted(starts, np.arange(number), side="right") - 1
     return result
+
+
+def _different_places(bits, size):
+    """Different places in rows of some sizes, all of them equally probable.
+
+    Args:
+        bits: int64 tensor of random bits `(rows, number + 1)`.
+        size: int64 tensor `(rows, 1)`. If less than `number`, places mean
+            nothing.
+
+    Returns:
+        int32 tensor `(rows, number)`.
+    """
+    number = bits.shape[1] - 1
+    # One place in each part of a circle that begins anywhere: parts differ in
+    # length by 1, and those of one length are not always the same.
+    ends = tf.range(number + 1, dtype="int64") * size // number
+    lengths = tf.maximum(ends[:, 1:] - ends[:, :-1], 1)
+    places = ends[:, :-1] + tf.math.floormod(bits[:, 1:], lengths)
+    turn = tf.math.floormod(bits[:, :1], size)
+    return tf.cast(tf.math.floormod(places + turn, size), "int32")
 
 
 def _constant(array):

@@ -70,3 +70,7 @@ class FrequentClasses(Selector):
 
     def select(self, head, features, context=None):
         return self.classes.value
+
+    def get_config(self):
+        # Classes come with the weights of a file.
+        return super().get_config()

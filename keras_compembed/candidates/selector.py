@@ -115,6 +115,10 @@ class Selector(keras.layers.Layer):
         """
         return exact_top_k(head, features, k)
 
+    def get_build_config(self):
+        # The layer that holds the selector attaches it, then builds it.
+        return None
+
 
 def exact_top_k(head, features, k):
     """The classes of the highest scores of all, in chunks.
