@@ -139,9 +139,16 @@ class CANETraining(ClassHead):
                 tf.zeros_like(labels),
             ),
         )
+        # What is no number is above nothing, and below everything.
+        ranks = tf.where(tf.math.is_nan(own), self.num_classes, ranks)
         return total - own, ranks
 
     def full_losses(self, features, labels):
+        losses, _ = self._score_all(features, labels)
+        return losses
+
+    def _score_all(self, features, labels):
+        """Cross-entropies over all classes, and whether labels are highest."""
         # Products make gradients dense: a row that comes in several slices
         # would count several times in an optimizer's second moments.
         ids = tf.range(self.num_classes)
@@ -159,7 +166,9 @@ class CANETraining(ClassHead):
                 above = (self.node_bias.value * 1.0)[:, None]
                 biases += _sum_over_paths(above, places, exist)[:, 0]
         logits = tf.matmul(features, vectors, transpose_b=True) + biases
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        own = tf.gather(logits, labels, batch_dims=1)
+        return losses, tf.reduce_max(logits, axis=1) <= own
 
     def scores(self, features, *groups):
         """Scores of some classes, with gradients for these alone.
@@ -256,9 +265,8 @@ class CANETraining(ClassHead):
         """
         features, labels = examples.features, examples.labels
         if not self.samples:
-            losses = self.full_losses(features, labels)
-            hit = tf.ones_like(labels, "bool")
-            return Draw(losses, hit, hit)
+            losses, best = self._score_all(features, labels)
+            return Draw(losses, tf.ones_like(best), best)
         candidates = self.selector.select(
             self, tf.stop_gradient(features), examples.context
         )
