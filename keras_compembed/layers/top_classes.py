@@ -126,8 +126,9 @@ def find_head(model):
 
 
 def _layer_of(tensor):
-    layer = tensor._keras_history.operation
-    while isinstance(layer, keras.Model):
+    history = tensor._keras_history
+    while isinstance(history.operation, keras.Model):
         # A model within a model: its own last layer.
-        layer = layer.outputs[0]._keras_history.operation
-    return layer
+        inner = history.operation.outputs[history.tensor_index]
+        history = inner._keras_history
+    return history.operation
