@@ -288,7 +288,5 @@ def _scale_over_devices(features):
 
 
 def _own(variable):
-    """This device's copy of a Keras variable."""
-    return tf.raw_ops.ReadVariableOp(
-        resource=variable.value.handle, dtype=variable.dtype
-    )
+    """The value of this device's copy of a Keras variable."""
+    return tf.convert_to_tensor(variable.value)
