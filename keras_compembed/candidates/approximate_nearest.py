@@ -41,7 +41,8 @@ class ApproximateNearest(Selector):
     and then after each `refresh_every` steps of training. That takes about
     `2 * num_classes * num_lists * width` operations. Lists are of bounded
     length; classes for which there is no room go to the next nearest, so that
-    each class is in one list.
+    each class is in one list. Once training is over, `refresh` brings them up
+    to date for prediction.
 
     Example:
 

@@ -27,7 +27,7 @@ class NGram(Selector):
     Example:
 
     >>> text = np.random.default_rng(0).integers(1000, size=(100, 50))
-    >>> selector = NGram.from_text(text[:, 1:], num_classes=1000)
+    >>> selector = NGram.from_text(text, num_classes=1000)
     >>> head = kc.CANESoftmax(num_classes=1000, selector=selector)
     >>> ids = keras.Input((49,), dtype="int32")
     >>> outputs = head(encoder(ids), context=ids)
