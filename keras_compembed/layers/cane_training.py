@@ -114,8 +114,8 @@ class CANETraining(ClassHead):
         return ids, tf.where(exists, scores, float("-inf"))
 
     def exact(self, features, labels):
-        rows = features.shape[0]
-        size = chunk_size(rows, self.num_classes)
+        labels = tf.cast(labels, "int32")
+        size = chunk_size(features.shape[0], self.num_classes)
         own = tf.reduce_sum(features * self.class_vectors(labels), axis=1)
         own += self.class_biases(labels)
 
@@ -247,11 +247,13 @@ class CANETraining(ClassHead):
         if not on_several_devices():
             # XLA cannot look for different ids above different ids: what is
             # different was found in all, and is now left out.
-            first = tf.math.unsorted_segment_min(
-                tf.range(tf.size(ids)), places, tf.size(different)
+            one_of = tf.tensor_scatter_nd_update(
+                tf.zeros_like(different),
+                places[:, None],
+                tf.range(tf.size(ids)),
             )
-            ancestors = tf.gather(ancestors, first)
-            of_ancestors = tf.gather(of_ancestors, first)
+            ancestors = tf.gather(ancestors, one_of)
+            of_ancestors = tf.gather(of_ancestors, one_of)
         return ancestors, nodes, of_ancestors
 
     def draw(self, examples):

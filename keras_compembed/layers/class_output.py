@@ -132,8 +132,12 @@ def flat_labels(y_true, y_pred, name):
     """int32 labels `(rows,)` of the examples of an output."""
     labels = tf.convert_to_tensor(y_true)
     rank, wanted = labels.shape.rank, y_pred.shape.rank - 1
-    last = labels.shape[-1] if rank else None
-    if rank != wanted and not (rank == wanted + 1 and last == 1):
+    if rank == wanted + 1:
+        fits = labels.shape[-1] == 1
+    else:
+        # Keras may not know the rank, after batches of different ranks.
+        fits = rank in (None, wanted)
+    if not fits:
         raise ValueError(
             f"`{name}` must be given one integer label for each example, of "
             f"shape {tuple(y_pred.shape[:-1])}. Received: labels of shape "

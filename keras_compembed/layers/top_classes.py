@@ -98,7 +98,11 @@ def top_k_model(model, k=5):
     """
     head = find_head(model)
     outputs = TopClasses(head, k, name="top_classes")(model.outputs[0])
-    return keras.Model(model.inputs, outputs, name=f"{model.name}_top_{k}")
+    inputs = getattr(model, "_inputs_struct", None)
+    if inputs is None:
+        # A Sequential has one input.
+        (inputs,) = model.inputs
+    return keras.Model(inputs, outputs, name=f"{model.name}_top_{k}")
 
 
 def find_head(model):
