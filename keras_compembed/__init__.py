@@ -10,6 +10,7 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from keras_compembed import anchors
+from keras_compembed import baselines
 from keras_compembed import candidates
 from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
 from keras_compembed.codes.code_learner import CodeLearner
@@ -74,6 +75,7 @@ __all__ = [
     "TopClasses",
     "__version__",
     "anchors",
+    "baselines",
     "candidates",
     "code_balance",
     "code_usage",

@@ -1,0 +1,63 @@
+"""BlackOut as a loss."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.baselines.sampled_loss import SampledLoss
+from keras_compembed.candidates.estimate import log_sum_exp
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class BlackOutLoss(SampledLoss):
+    """Trains a `keras_compembed.CANESoftmax` by BlackOut.
+
+    With `p` the softmax over the label and sampled classes, of scores
+    corrected by how often classes are sampled, the loss is
+    `-log p(label) - sum(log(1 - p(class)) for sampled classes)`. Samples that
+    are the label are left out.
+
+    The paper samples from frequencies to a power of 0.4 or so:
+    `CANESoftmax(noise=UnigramNoise(counts, power=0.4))`.
+
+    Example:
+
+    >>> layer = kc.CANESoftmax(1000, noise=UnigramNoise(counts, power=0.4))
+    >>> model = keras.Sequential([keras.Input((8,)), layer])
+    >>> model.compile("adam", loss=kc.baselines.BlackOutLoss(num_sampled=40))
+
+    Args:
+        num_sampled: Optional integer, the number of sampled classes, which
+            all examples of a step share. Defaults to the candidates and
+            noises of the layer together.
+        evaluation: As of `keras_compembed.CANELoss`.
+        ignore_class: As of `keras_compembed.CANELoss`.
+        name: Optional string.
+        reduction: As of `keras.losses.Loss`.
+
+    Call arguments:
+        As of `keras_compembed.CANELoss`.
+
+    Raises:
+        ValueError: As `keras_compembed.CANELoss`; if `num_sampled` is not a
+            positive integer; or if the layer is not a `CANESoftmax`.
+
+    References:
+        - [Ji et al., 2016](https://arxiv.org/abs/1511.06909), equations 5
+          and 6
+    """
+
+    def sampled_losses(self, label, sampled, hits):
+        others = tf.where(hits, float("-inf"), sampled)
+        scores = tf.concat([label[:, None], others], axis=1)
+        total = log_sum_exp(scores)
+        # Of one class alone 1 - p may round to 0: it is summed without it.
+        largest = tf.one_hot(
+            tf.argmax(scores, axis=1), tf.shape(scores)[1], True, False
+        )
+        rest = log_sum_exp(tf.where(largest, float("-inf"), scores))
+        log_p = tf.where(largest, float("-inf"), scores - total[:, None])
+        log_not_p = tf.where(
+            largest, (rest - total)[:, None], tf.math.log1p(-tf.exp(log_p))
+        )
+        noise = tf.where(hits, 0.0, log_not_p[:, 1:])
+        return total - label - tf.reduce_sum(noise, axis=1)

@@ -1,0 +1,107 @@
+"""Layers that know the probabilities of all classes."""
+
+import tensorflow as tf
+
+from keras_compembed.candidates.selector import without_nan
+from keras_compembed.layers.cane_training import Draw
+from keras_compembed.layers.class_head import ClassHead
+from keras_compembed.layers.class_output import flat_features
+from keras_compembed.utils.validation import check_positive_int
+
+# Numbers held at a time for some examples and all classes.
+_PART_NUMBERS = 1 << 24
+
+
+class ProbabilityHead(ClassHead):
+    """Base of layers with log-probabilities in place of scores.
+
+    What needs those of all classes is computed for a part of the examples at
+    a time. Accuracy in training is by the best of each choice.
+    """
+
+    def log_probabilities(self, features):
+        """Log-probabilities of all classes, in memory all at once.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+
+        Returns:
+            Tensor `(rows, num_classes)`.
+        """
+        raise NotImplementedError
+
+    def choices(self, features, labels):
+        """Cross-entropies, and whether choices, each the best, lead to labels.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            labels: int32 tensor `(rows,)`.
+
+        Returns:
+            Tensors `(rows,)`, of floats and of booleans.
+        """
+        raise NotImplementedError
+
+    def full_losses(self, features, labels):
+        return self.choices(features, labels)[0]
+
+    def draw(self, examples):
+        # All classes are candidates.
+        losses, best = self.choices(examples.features, examples.labels)
+        return Draw(losses, tf.ones_like(best), best)
+
+    def exact(self, features, labels):
+        def compute(features, labels):
+            scores = self.log_probabilities(features)
+            own = tf.gather(scores, labels, batch_dims=1)[:, None]
+            before = tf.range(self.num_classes) < labels[:, None]
+            above = (scores > own) | (tf.equal(scores, own) & before)
+            return -own[:, 0], tf.reduce_sum(tf.cast(above, "int32"), axis=1)
+
+        return self._in_parts(
+            compute,
+            (features, labels),
+            (tf.zeros(tf.shape(labels)), tf.zeros_like(labels)),
+        )
+
+    def top_k(self, features, k=5):
+        check_positive_int("k", k, maximum=self.num_classes)
+        features = tf.convert_to_tensor(features)
+        if not self.built:
+            self.build(features.shape)
+        rows = flat_features(features)
+
+        def compute(features):
+            scores = without_nan(self.log_probabilities(features))
+            scores, ids = tf.math.top_k(scores, k)
+            return tf.where(scores > float("-inf"), ids, -1), tf.exp(scores)
+
+        shape = (tf.shape(rows)[0], k)
+        ids, probabilities = self._in_parts(
+            compute, (rows,), (tf.zeros(shape, "int32"), tf.zeros(shape))
+        )
+        shape = tf.concat([tf.shape(features)[:-1], [k]], axis=0)
+        static = (*features.shape[:-1], k)
+        ids = tf.ensure_shape(tf.reshape(ids, shape), static)
+        return ids, tf.ensure_shape(tf.reshape(probabilities, shape), static)
+
+    def _in_parts(self, compute, inputs, results):
+        """Results of `compute` for rows of inputs, written over `results`."""
+        rows = tf.shape(inputs[0])[0]
+        size = tf.minimum(max(1, _PART_NUMBERS // self.num_classes), rows)
+        # Of a size that XLA knows, but only outside the loop.
+        offsets = tf.range(size)
+
+        def add(start, *results):
+            # The last part is as large as others, and repeats the last row.
+            part = tf.minimum(start + offsets, rows - 1)
+            computed = compute(*(tf.gather(values, part) for values in inputs))
+            return start + size, *(
+                tf.tensor_scatter_nd_update(result, part[:, None], values)
+                for result, values in zip(results, computed, strict=True)
+            )
+
+        _, *results = tf.while_loop(
+            lambda start, *_: start < rows, add, (0, *results)
+        )
+        return results

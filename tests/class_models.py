@@ -1,0 +1,160 @@
+"""Small tasks of classes, and what every rival has to do with them."""
+
+import contextlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.candidates.selector import Selector
+
+NUM_CLASSES = 12
+WIDTH = 4
+BATCH_SIZE = 16
+
+
+@keras.saving.register_keras_serializable(package="class_models")
+class FirstClasses(Selector):
+    """A selector without a tree: class vectors are rows of the kernel."""
+
+    def select(self, head, features, context=None):
+        return tf.range(self.num_candidates)
+
+
+def examples(rows=6 * BATCH_SIZE):
+    """Features of clusters, and their classes, some of them frequent."""
+    rng = np.random.default_rng(0)
+    centres = 2 * rng.normal(size=(NUM_CLASSES, WIDTH))
+    frequencies = 1 / np.arange(1, NUM_CLASSES + 1)
+    frequencies /= frequencies.sum()
+    labels = rng.choice(NUM_CLASSES, rows, p=frequencies)
+    features = centres[labels] + rng.normal(size=(rows, WIDTH))
+    return features.astype("float32"), labels.astype("int32")
+
+
+def counts():
+    _, labels = examples()
+    return np.bincount(labels, minlength=NUM_CLASSES)
+
+
+def build_model(layer):
+    encoder = keras.layers.Dense(
+        WIDTH, kernel_initializer=keras.initializers.Identity()
+    )
+    return keras.Sequential([keras.Input((WIDTH,)), encoder, layer])
+
+
+def randomize(layer, seed=1):
+    """Weights of size 1, so that nothing cancels."""
+    rng = np.random.default_rng(seed)
+    for weight in layer.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape))
+
+
+def numerical_gradient(function, *arrays):
+    """Gradients of a NumPy function of float64 arrays."""
+    gradients = []
+    for array in arrays:
+        gradient = np.empty_like(array)
+        for place in np.ndindex(array.shape):
+            kept = array[place]
+            array[place] = kept + 1e-5
+            above = function(*arrays)
+            array[place] = kept - 1e-5
+            below = function(*arrays)
+            array[place] = kept
+            gradient[place] = (above - below) / 2e-5
+        gradients.append(gradient)
+    return gradients
+
+
+def loss_and_gradients(layer, loss, features, labels, jit_compile=False):
+    """Of the mean loss: by features, then by the layer's weights."""
+
+    @tf.function(jit_compile=jit_compile)
+    def step(features, labels):
+        variables = [weight.value for weight in layer.trainable_weights]
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            value = loss(labels, layer(features, training=True))
+        gradients = tape.gradient(value, [features, *variables])
+        if jit_compile:
+            # XLA returns indices of unknown number wrongly.
+            gradients = [tf.convert_to_tensor(each) for each in gradients]
+        return value, gradients
+
+    value, gradients = step(tf.constant(features), tf.constant(labels))
+    for gradient in gradients:
+        if isinstance(gradient, tf.IndexedSlices):
+            ids = gradient.indices.numpy()
+            assert len(set(ids)) == len(ids)
+    return value, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def fit(make_layer, loss, scope=None, optimizer=None, epochs=2, **kwargs):
+    """A trained model, and the losses it reported."""
+    with scope or contextlib.nullcontext():
+        model = build_model(make_layer())
+        model.compile(optimizer or keras.optimizers.Adam(0.02), loss, **kwargs)
+    history = model.fit(
+        *examples(),
+        batch_size=BATCH_SIZE,
+        epochs=epochs,
+        shuffle=False,
+        verbose=0,
+    )
+    return model, history.history["loss"]
+
+
+def check_files(model, path):
+    """A file gives a model that is as good, and trains on alike."""
+    features, labels = examples()
+    model.save(path)
+    again = keras.saving.load_model(path)
+    assert type(again.loss) is type(model.loss)
+    assert again.loss.get_config() == model.loss.get_config()
+    assert again.layers[-1].get_config() == model.layers[-1].get_config()
+    for a, b in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    losses = [
+        each.evaluate(features, labels, batch_size=BATCH_SIZE, verbose=0)
+        for each in (model, again)
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+    before = again.layers[-1].trainable_weights[0].numpy()
+    again.fit(features, labels, batch_size=BATCH_SIZE, verbose=0)
+    after = again.layers[-1].trainable_weights[0].numpy()
+    assert np.isfinite(after).all() and not np.allclose(before, after)
+
+
+def check_exact(model, log_probabilities):
+    """Evaluation and predictions are by the probabilities of all classes.
+
+    Args:
+        model: Model that ends in a layer of classes.
+        log_probabilities: From features to an array of all log-probabilities.
+    """
+    inputs, labels = examples()
+    layer = model.layers[-1]
+    features = model.layers[0](inputs).numpy().astype("float64")
+    scores = log_probabilities(features)
+    np.testing.assert_allclose(np.exp(scores).sum(axis=1), 1, rtol=1e-5)
+    own = scores[np.arange(len(labels)), labels]
+    losses, ranks = layer.exact(
+        tf.constant(features, "float32"), tf.constant(labels)
+    )
+    np.testing.assert_allclose(losses, -own, rtol=1e-4, atol=1e-5)
+    expected = (scores > own[:, None]).sum(axis=1)
+    np.testing.assert_array_equal(ranks, expected)
+    assert ranks.dtype == tf.int32
+    result = model.evaluate(inputs, labels, verbose=0)
+    np.testing.assert_allclose(np.ravel(result)[0], -own.mean(), rtol=1e-4)
+    ids, probabilities = layer.top_k(features.astype("float32"), k=5)
+    best = np.argsort(-scores, axis=1)[:, :5]
+    np.testing.assert_array_equal(ids, best)
+    np.testing.assert_allclose(
+        probabilities,
+        np.exp(np.take_along_axis(scores, best, axis=1)),
+        rtol=1e-4,
+        atol=1e-6,
+    )
