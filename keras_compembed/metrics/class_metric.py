@@ -43,4 +43,7 @@ class ClassMetric(keras.metrics.Mean):
         mask = getattr(y_pred, "_keras_mask", None)
         if mask is not None:
             values._keras_mask = mask
+            if sample_weight is None:
+                # Keras heeds masks only where there are weights.
+                sample_weight = tf.ones_like(values)
         super().update_state(values, sample_weight=sample_weight)
