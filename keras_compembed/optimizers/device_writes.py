@@ -54,4 +54,4 @@ def gather_rows(variable, ids):
     rows = tf.raw_ops.ResourceGather(
         resource=variable.value.handle, indices=ids, dtype=variable.dtype
     )
-    return tf.ensure_shape(rows, (None, *variable.shape[1:]))
+    return tf.ensure_shape(rows, (*ids.shape, *variable.shape[1:]))
