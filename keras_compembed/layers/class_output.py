@@ -1,7 +1,5 @@
 """What losses and metrics have to know of the output of a layer of classes."""
 
-import functools
-
 import tensorflow as tf
 
 _NAME = "_keras_compembed_classes"
@@ -74,16 +72,24 @@ class ClassExamples:
             self.received < self.head.num_classes
         )
         self.labels = tf.where(self.in_range, self.received, 0)
+        # Not `functools.cached_property`, which up to Python 3.11 has a lock
+        # for all objects: devices that wait for each other would stand still.
+        self._exact = None
+        self._draw = None
 
-    @functools.cached_property
+    @property
     def exact(self):
         """Losses and ranks by the scores of all classes."""
-        return self.head.exact(self.features, self.labels)
+        if self._exact is None:
+            self._exact = self.head.exact(self.features, self.labels)
+        return self._exact
 
-    @functools.cached_property
+    @property
     def draw(self):
         """The candidates and noises drawn for these examples."""
-        return self.head.draw(self)
+        if self._draw is None:
+            self._draw = self.head.draw(self)
+        return self._draw
 
 
 def read_examples(y_true, y_pred, name):
