@@ -15,13 +15,13 @@ def read_rows(table, ids, once=False):
     read come once over all devices.
 
     Args:
-        table: Keras variable `(rows, columns)`.
+        table: Keras variable `(rows, columns)`, or `(rows,)`.
         ids: Integer tensor `(ids,)`.
         once: Boolean. Whether each id is known to come once on this device.
             Defaults to `False`.
 
     Returns:
-        Tensor `(ids, columns)`.
+        Tensor `(ids, columns)`, or `(ids,)`.
     """
     if once and not on_several_devices():
         return tf.gather(table.value, ids)
@@ -53,7 +53,7 @@ def read_different_rows(table, different):
     """Rows of what `different_ids` returned, with the gradients of `read_rows`.
 
     Args:
-        table: Keras variable `(rows, columns)`.
+        table: Keras variable `(rows, columns)`, or `(rows,)`.
         different: Integer tensor `(different ids,)`.
     """
     if not on_several_devices():
@@ -80,7 +80,8 @@ def _gradients_once(rows, context):
                 tf.range(tf.shape(total)[0]) % context.num_replicas_in_sync,
                 tf.cast(context.replica_id_in_sync_group, tf.int32),
             )
-            return tf.where(mine[:, None], total, tf.zeros_like(total))
+            mine = tf.reshape(mine, (-1, *[1] * (rows.shape.rank - 1)))
+            return tf.where(mine, total, tf.zeros_like(total))
 
         return tf.identity(rows), gradient
 
