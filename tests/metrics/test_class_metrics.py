@@ -1,0 +1,313 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_compembed as kc
+from keras_compembed.candidates import ClassTree
+
+CLASSES, WIDTH = 40, 5
+METRICS = {
+    "accuracy": lambda: kc.ClassAccuracy(),
+    "top_5_accuracy": lambda: kc.ClassAccuracy(k=5),
+    "coverage": lambda: kc.Coverage(),
+    "perplexity": lambda: kc.Perplexity(),
+}
+
+
+def make_metrics():
+    return [make() for make in METRICS.values()]
+
+
+def make_head(num_candidates=6, num_noises=4, **kwargs):
+    tree = ClassTree.random(CLASSES, branching=4, seed=0)
+    selector = kc.candidates.BeamTree(tree, max_frontier=4)
+    head = kc.CANESoftmax(
+        CLASSES, selector, num_candidates, num_noises, seed=1, **kwargs
+    )
+    head.build((None, WIDTH))
+    rng = np.random.default_rng(0)
+    for weight in head.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape))
+    return head
+
+
+def make_model(**kwargs):
+    # Small numbers that training hardly changes.
+    model = keras.Sequential([keras.Input((WIDTH,)), make_head(**kwargs)])
+    model.compile(
+        keras.optimizers.SGD(1e-9),
+        kc.CANELoss(),
+        metrics=make_metrics(),
+        jit_compile=False,
+    )
+    return model
+
+
+def examples(rows=100):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(rows, WIDTH)).astype("float32")
+    return x, rng.integers(CLASSES, size=rows)
+
+
+def all_scores(head, features):
+    ids = np.arange(CLASSES)
+    vectors = head.class_vectors(ids).numpy().astype("float64")
+    return features @ vectors.T + head.class_biases(ids).numpy()
+
+
+def expected(head, features, labels, weights=None):
+    """What the metrics are over rows."""
+    scores = all_scores(head, features)
+    own = np.take_along_axis(scores, labels[:, None], axis=1)
+    ranks = (scores > own).sum(axis=1)
+    losses = np.log(np.exp(scores).sum(axis=1)) - own[:, 0]
+    candidates = head.selector.select(head, tf.constant(features)).numpy()
+    hit = (candidates == labels[:, None]).any(axis=1)
+
+    def mean(values):
+        return np.average(values, weights=weights)
+
+    return {
+        "accuracy": mean(ranks < 1),
+        "top_5_accuracy": mean(ranks < 5),
+        "coverage": mean(hit),
+        "perplexity": np.exp(mean(losses)),
+        "loss": mean(losses),
+    }
+
+
+def check(result, right):
+    assert set(result) == set(right)
+    for name, value in right.items():
+        assert result[name] == pytest.approx(value, rel=1e-4), name
+
+
+def test_evaluate():
+    model = make_model()
+    x, y = examples()
+    # Labels that the model often names, so that nothing is zero.
+    y[:60] = all_scores(model.layers[-1], x[:60]).argmax(axis=1)
+    right = expected(model.layers[-1], x, y)
+    assert 0.5 < right["accuracy"] < right["top_5_accuracy"] < 1
+    for labels in (y, y[:, None]):
+        result = model.evaluate(
+            x, labels, batch_size=33, verbose=0, return_dict=True
+        )
+        check(result, right)
+
+
+def test_weights_count_in_weighted_metrics_only():
+    model = make_model()
+    x, y = examples()
+    weights = np.random.default_rng(2).random(100)
+    weights[:10] = 0
+    head = model.layers[-1]
+    plain = expected(head, x, y)
+    right = expected(head, x, y, weights)
+    # Keras divides the sum of weighted losses by the number of examples.
+    loss = right["loss"] * weights.mean()
+    result = model.evaluate(x, y, 100, 0, weights, return_dict=True)
+    check(result, {**plain, "loss": loss})
+    model.compile(
+        "sgd",
+        kc.CANELoss(),
+        weighted_metrics=make_metrics(),
+        jit_compile=False,
+    )
+    result = model.evaluate(x, y, 100, 0, weights, return_dict=True)
+    check(result, {**right, "loss": loss})
+
+
+def language_model():
+    ids = keras.Input((None,), dtype="int32")
+    vectors = keras.layers.Embedding(
+        20,
+        WIDTH,
+        mask_zero=True,
+        embeddings_initializer=keras.initializers.RandomNormal(seed=0),
+    )(ids)
+    return keras.Model(ids, make_head()(vectors))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_masked_steps_do_not_count(weighted):
+    model = language_model()
+    kwargs = {"weighted_metrics" if weighted else "metrics": make_metrics()}
+    model.compile("sgd", kc.CANELoss(), jit_compile=False, **kwargs)
+    rng = np.random.default_rng(3)
+    ids = rng.integers(20, size=(12, 7))
+    ids[:, 4:] *= rng.integers(2, size=(12, 3))
+    labels = rng.integers(CLASSES, size=(12, 7))
+    # Of what is masked, even labels that do not exist are ignored.
+    labels[ids == 0] = -7
+    weights = rng.random((12, 7)) if weighted else None
+    mask = ids != 0
+    assert 0 < mask.mean() < 1
+    features = model.layers[1](ids).numpy()[mask]
+    kept = None if weights is None else weights[mask]
+    right = expected(model.layers[-1], features, labels[mask], kept)
+    if weighted:
+        # Masks weigh by the share of what they leave.
+        right["loss"] *= kept.mean()
+    result = model.evaluate(
+        ids, labels, 12, 0, sample_weight=weights, return_dict=True
+    )
+    check(result, right)
+    trained = model.fit(ids, labels, verbose=0, sample_weight=weights).history
+    assert np.isfinite([value[0] for value in trained.values()]).all()
+
+
+def test_training(monkeypatch):
+    """Metrics are of the classes drawn, and of one draw, the loss's."""
+    model = make_model()
+    head = model.layers[-1]
+    drawn = []
+    draw = head.draw
+
+    def spy(examples):
+        result = draw(examples)
+        drawn.append(result)
+        return result
+
+    monkeypatch.setattr(head, "draw", spy, raising=False)
+    x, y = examples()
+    right = expected(head, x, y)
+    model.run_eagerly = True
+    history = model.fit(x, y, batch_size=100, verbose=0).history
+    result = {name: value[0] for name, value in history.items()}
+    assert len(drawn) == 1
+    (draw,) = drawn
+    assert result["coverage"] == pytest.approx(right["coverage"])
+    assert result["coverage"] == pytest.approx(draw.hit.numpy().mean())
+    assert result["loss"] == pytest.approx(draw.losses.numpy().mean(), rel=1e-5)
+    assert result["perplexity"] == pytest.approx(
+        np.exp(result["loss"]), rel=1e-5
+    )
+    candidates = head.selector.select(head, tf.constant(x)).numpy()
+    scores = all_scores(head, x)
+    own = scores[np.arange(100), y]
+    others = np.take_along_axis(scores, candidates, axis=1)
+    best = (candidates == y[:, None]).any(axis=1)
+    best &= others.max(axis=1) <= own + 1e-4
+    assert 0 < best.sum()
+    assert result["accuracy"] == pytest.approx(best.mean())
+    assert result["top_5_accuracy"] == result["accuracy"]
+
+
+def test_training_over_all_classes():
+    """Without candidates, training knows the true accuracy."""
+    with pytest.warns(UserWarning, match="trains a full softmax"):
+        model = make_model(num_candidates=30, num_noises=10)
+    x, y = examples()
+    y[:30] = all_scores(model.layers[-1], x[:30]).argmax(axis=1)
+    right = expected(model.layers[-1], x, y)
+    history = model.fit(x, y, batch_size=100, verbose=0).history
+    assert history["accuracy"][0] == pytest.approx(right["accuracy"])
+    assert 0.3 <= right["accuracy"] < 0.5
+    assert history["coverage"][0] == 1
+    assert history["loss"][0] == pytest.approx(right["loss"], rel=1e-4)
+
+
+def test_two_devices(strategy):
+    """Under a strategy, Keras builds metrics from tensors without marks."""
+    with strategy.scope():
+        model = make_model()
+    x, y = examples(64)
+    right = expected(make_head(), x, y)
+    model.fit(x, y, batch_size=32, verbose=0)
+    result = model.evaluate(x, y, batch_size=32, verbose=0, return_dict=True)
+    check(result, right)
+
+
+def output(head, features, training=False):
+    return head(tf.constant(features), training=training)
+
+
+def test_without_a_model():
+    """States add up over batches, and are reset."""
+    head = make_head()
+    x, y = examples()
+    right = expected(head, x, y)
+    for name, make in METRICS.items():
+        metric = make()
+        assert metric.name == name
+        for part in (slice(0, 70), slice(70, 100)):
+            metric.update_state(y[part], output(head, x[part]))
+        assert float(metric.result()) == pytest.approx(right[name], rel=1e-4)
+        metric.reset_state()
+        metric.update_state(y[:9], output(head, x[:9]))
+        part = expected(head, x[:9], y[:9])[name]
+        assert float(metric.result()) == pytest.approx(part, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "top_5_accuracy", "coverage"])
+def test_labels_out_of_range_are_wrong(name):
+    head = make_head()
+    x, _ = examples(4)
+    # Class 0 is what labels out of range are looked up as.
+    head.bias.assign(100.0 * (np.arange(CLASSES) == 0))
+    metric = METRICS[name]()
+    metric.update_state([0, 0, -1, CLASSES], output(head, x))
+    assert metric.result() == 0.5
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_nan_is_not_accurate(training):
+    head = make_head()
+    x, y = examples(4)
+    x[:, 0] = np.nan
+    for make in (METRICS["accuracy"], METRICS["top_5_accuracy"]):
+        metric = make()
+        metric.update_state(y, output(head, x, training))
+        assert metric.result() == 0
+    metric = kc.Perplexity()
+    metric.update_state(y, output(head, x, training))
+    assert np.isnan(metric.result())
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_other_tensors(name):
+    metric = METRICS[name]()
+    kind = type(metric).__name__
+    with pytest.raises(ValueError, match=f"`{kind}` must be given the output"):
+        metric.update_state(np.zeros(3), tf.zeros((3, WIDTH)))
+    head = make_head()
+    features = output(head, np.zeros((3, WIDTH), "float32"))
+    with pytest.raises(ValueError, match="must be given the output"):
+        metric.update_state(np.zeros(3), 2 * features)
+    with pytest.raises(ValueError, match="one integer label for each"):
+        metric.update_state(np.zeros((3, CLASSES)), features)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_config(name):
+    metric = METRICS[name]()
+    config = json.loads(json.dumps(metric.get_config()))
+    again = type(metric).from_config(config)
+    assert again.get_config() == config and again.name == name
+    restored = keras.metrics.deserialize(
+        json.loads(json.dumps(keras.metrics.serialize(metric)))
+    )
+    assert type(restored) is type(metric)
+    assert restored.get_config() == config
+    named = type(metric)(name="other")
+    assert named.name == "other"
+    assert type(metric).from_config(named.get_config()).name == "other"
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5])
+def test_k(k):
+    with pytest.raises(ValueError, match="`k` must be a positive integer"):
+        kc.ClassAccuracy(k)
+
+
+def test_files(tmp_path):
+    model = make_model()
+    x, y = examples()
+    result = model.evaluate(x, y, verbose=0, return_dict=True)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    check(again.evaluate(x, y, verbose=0, return_dict=True), result)
