@@ -36,6 +36,7 @@ class TopClasses(keras.layers.Layer):
             )
         self.head = head
         self.k = check_positive_int("k", k, maximum=head.num_classes)
+        self.supports_masking = True
         self.autocast = False
 
     def build(self, input_shape):
@@ -46,6 +47,9 @@ class TopClasses(keras.layers.Layer):
     def call(self, inputs):
         ids, probabilities = self.head.top_k(inputs, self.k)
         return {"ids": ids, "probabilities": probabilities}
+
+    def compute_mask(self, inputs, mask=None):
+        return None if mask is None else {"ids": mask, "probabilities": mask}
 
     def compute_output_spec(self, inputs):
         shape = (*inputs.shape[:-1], self.k)

@@ -1,0 +1,224 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+from keras_compembed.candidates import BeamTree
+from keras_compembed.candidates import ClassTree
+from keras_compembed.layers.top_classes import TopClasses
+from keras_compembed.layers.top_classes import find_head
+
+CLASSES, WIDTH = 30, 5
+
+
+def make_head(num_classes=CLASSES, **kwargs):
+    tree = ClassTree.random(num_classes, branching=4, seed=0)
+    kwargs.setdefault("name", "classes")
+    return kc.CANESoftmax(num_classes, BeamTree(tree), 4, 4, **kwargs)
+
+
+def randomize(model):
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape))
+    return model
+
+
+def sequential():
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(WIDTH), make_head()]
+    )
+    return randomize(model)
+
+
+def functional():
+    inputs = keras.Input((3,)), keras.Input((3,))
+    vectors = keras.layers.Dense(WIDTH)(keras.layers.Add()(inputs))
+    return randomize(keras.Model(inputs, make_head()(vectors)))
+
+
+def nested():
+    inputs = keras.Input((3,))
+    vectors = keras.layers.Dense(WIDTH)(inputs)
+    inner = keras.Sequential([keras.Input((WIDTH,)), make_head()])
+    outer = keras.Sequential([keras.Input((WIDTH,)), inner])
+    return randomize(keras.Model(inputs, outer(vectors)))
+
+
+def language_model():
+    ids = keras.Input((None,), dtype="int32")
+    vectors = keras.layers.Embedding(9, WIDTH, mask_zero=True)(ids)
+    vectors = keras.layers.LSTM(WIDTH, return_sequences=True)(vectors)
+    return randomize(keras.Model(ids, make_head()(vectors)))
+
+
+def inputs_of(model, rows=6):
+    rng = np.random.default_rng(1)
+    if model.inputs[0].dtype == "int32":
+        return rng.integers(1, 9, size=(rows, 7))
+    arrays = [rng.normal(size=(rows, 3)).astype("float32") for _ in "ab"]
+    return arrays if len(model.inputs) == 2 else arrays[0]
+
+
+def expected(model, inputs, k):
+    """The best classes by the scores of all."""
+    head = find_head(model)
+    features = model.predict(inputs, verbose=0).astype("float64")
+    ids = np.arange(head.num_classes)
+    scores = features @ head.class_vectors(ids).numpy().T
+    scores += head.class_biases(ids).numpy()
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares /= shares.sum(axis=-1, keepdims=True)
+    best = np.argsort(-scores, axis=-1)[..., :k]
+    return best, np.take_along_axis(shares, best, axis=-1)
+
+
+MODELS = [sequential, functional, nested, language_model]
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_models(make, tmp_path):
+    model = make()
+    inputs = inputs_of(model)
+    predictor = kc.top_k_model(model, k=4)
+    for output in predictor.output.values():
+        assert output.shape == (*model.output_shape[:-1], 4)
+    assert all(
+        (getattr(output, "_keras_mask", None) is None)
+        == (make is not language_model)
+        for output in predictor.output.values()
+    )
+    answer = predictor.predict(inputs, verbose=0)
+    assert list(answer) == ["ids", "probabilities"]
+    assert answer["ids"].dtype == "int32"
+    assert answer["probabilities"].dtype == "float32"
+    ids, probabilities = expected(model, inputs, 4)
+    np.testing.assert_array_equal(answer["ids"], ids)
+    np.testing.assert_allclose(
+        answer["probabilities"], probabilities, rtol=1e-4, atol=1e-7
+    )
+    assert (answer["probabilities"].sum(axis=-1) <= 1 + 1e-5).all()
+
+    if make is nested:
+        # Keras forgets which layers are the same in nested Sequentials.
+        return
+    predictor.save(tmp_path / "predictor.keras")
+    again = keras.saving.load_model(tmp_path / "predictor.keras")
+    assert len(again.weights) == len(predictor.weights) == len(model.weights)
+    for name, values in again.predict(inputs, verbose=0).items():
+        np.testing.assert_array_equal(values, answer[name])
+
+
+def test_all_classes_add_up_to_one():
+    model = sequential()
+    predictor = kc.top_k_model(model, k=CLASSES)
+    answer = predictor(inputs_of(model))
+    np.testing.assert_allclose(
+        np.sum(answer["probabilities"], axis=-1), 1, rtol=1e-5
+    )
+    assert (np.sort(answer["ids"]) == np.arange(CLASSES)).all()
+
+
+def test_weights_are_shared():
+    """What is trained afterwards is what predicts."""
+    model = sequential()
+    predictor = kc.top_k_model(model, k=1)
+    inputs = inputs_of(model)
+    before = predictor.predict(inputs, verbose=0)["ids"]
+    head = model.layers[-1]
+    head.bias.assign(1000.0 * (np.arange(CLASSES) == 7))
+    after = predictor.predict(inputs, verbose=0)["ids"]
+    assert (before != 7).any() and (after == 7).all()
+    assert predictor.name == f"{model.name}_top_1"
+    assert kc.top_k_model(model).output["ids"].shape == (None, 5)
+
+
+def test_nested_models_of_several_outputs():
+    """The layer that is found is that of the output that is used."""
+    inputs = keras.Input((WIDTH,))
+    first, second = make_head(name="first"), make_head(name="second")
+    inner = keras.Model(inputs, [first(inputs), second(inputs)])
+    outer_inputs = keras.Input((WIDTH,))
+    outputs = inner(outer_inputs)
+    for output, head in zip(outputs, (first, second), strict=True):
+        assert find_head(keras.Model(outer_inputs, output)) is head
+
+
+def test_mixed_precision():
+    policy = keras.dtype_policies.DTypePolicy("mixed_float16")
+    model = keras.Sequential(
+        [
+            keras.Input((3,)),
+            keras.layers.Dense(WIDTH, dtype=policy),
+            make_head(dtype=policy),
+        ]
+    )
+    randomize(model)
+    answer = kc.top_k_model(model, k=3).predict(inputs_of(model), verbose=0)
+    ids, probabilities = expected(model, inputs_of(model), 3)
+    np.testing.assert_array_equal(answer["ids"], ids)
+    assert answer["probabilities"].dtype == "float32"
+    np.testing.assert_allclose(
+        answer["probabilities"], probabilities, rtol=1e-4
+    )
+
+
+def test_layer():
+    layer = TopClasses(make_head(), k=3, name="best")
+    config = json.loads(json.dumps(layer.get_config()))
+    again = TopClasses.from_config(config)
+    assert json.loads(json.dumps(again.get_config())) == config
+    assert again.k == 3 and again.name == "best"
+    features = np.zeros((2, 4, WIDTH), "float32")
+    answer = layer(features)
+    assert answer["ids"].shape == answer["probabilities"].shape == (2, 4, 3)
+    symbolic = layer(keras.KerasTensor((None, 4, WIDTH)))
+    assert symbolic["ids"].shape == (None, 4, 3)
+    assert symbolic["ids"].dtype == "int32"
+
+
+def test_what_is_no_layer_of_classes():
+    with pytest.raises(ValueError, match="`head` must be a layer such as"):
+        TopClasses(keras.layers.Dense(3))
+
+
+@pytest.mark.parametrize("k", [0, CLASSES + 1, 2.0])
+def test_k(k):
+    with pytest.raises(ValueError, match="`k` must be an integer from 1 to 30"):
+        TopClasses(make_head(), k)
+    with pytest.raises(ValueError, match="`k` must be an integer from 1 to 30"):
+        kc.top_k_model(sequential(), k)
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.head = make_head()
+
+    def call(self, inputs):
+        return self.head(inputs)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Subclassed(),
+        keras.Sequential([make_head()]),
+        keras.layers.Dense(3),
+        None,
+    ],
+)
+def test_models_without_known_outputs(model):
+    with pytest.raises(ValueError, match="`model` must be a built Sequential"):
+        kc.top_k_model(model)
+
+
+def test_models_that_end_in_something_else():
+    inputs = keras.Input((WIDTH,))
+    outputs = make_head()(inputs)
+    dense = keras.layers.Dense(3, name="logits")(outputs)
+    for ends, name in [(dense, "logits"), ([outputs, dense], "several")]:
+        with pytest.raises(ValueError, match=f"that ends in '{name}"):
+            kc.top_k_model(keras.Model(inputs, ends))
