@@ -14,6 +14,8 @@ from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.optimizers.device_writes import on_several_devices
 from keras_compembed.optimizers.read_rows import different_ids
 from keras_compembed.optimizers.read_rows import read_different_rows
+from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.optimizers.read_rows import without_gradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,8 @@ class CANETraining(ClassHead):
     def own_vectors(self, ids):
         """The parts of vectors that classes have for themselves."""
         if self.class_embedding is not None:
-            vectors = self.class_embedding.embed(ids)
+            with without_gradients():
+                vectors = self.class_embedding.embed(ids)
             return tf.cast(vectors, "float32")
         return gather_rows(self.kernel, ids)
 
@@ -211,12 +214,10 @@ class CANETraining(ClassHead):
 
     def _read(self, ids):
         """Vectors and biases of different classes, and where each of ids is."""
+        if self.class_embedding is not None:
+            return self._read_embedded(ids)
         different, places = different_ids(ids)
-        if self.class_embedding is None:
-            vectors = read_different_rows(self.kernel, different)
-        else:
-            vectors = self.class_embedding.embed(different)
-            vectors = tf.cast(vectors, "float32")
+        vectors = read_different_rows(self.kernel, different)
         biases = tf.zeros(tf.shape(different))
         if self.bias is not None:
             biases = read_different_rows(self.bias, different)
@@ -232,6 +233,26 @@ class CANETraining(ClassHead):
             above = _sum_over_paths(rows, of_ancestors, ancestors >= 0)
             biases += above[:, 0]
         return vectors, biases, places
+
+    def _read_embedded(self, ids):
+        # The embedding itself looks for different ids, which XLA cannot do
+        # among different ids.
+        vectors = tf.cast(self.class_embedding.embed(ids), "float32")
+        biases = tf.zeros(tf.shape(ids))
+        if self.bias is not None:
+            biases = read_rows(self.bias, ids)
+        if self.nodes is not None:
+            ancestors = self.selector.tree.ancestors(ids)
+            exist = ancestors >= 0
+            flat = tf.reshape(tf.maximum(ancestors, 0), (-1,))
+            nodes, places = different_ids(flat)
+            places = tf.reshape(places, tf.shape(ancestors))
+            rows = read_different_rows(self.nodes, nodes)
+            vectors += _sum_over_paths(rows, places, exist)
+            if self.bias is not None:
+                rows = read_different_rows(self.node_bias, nodes)[:, None]
+                biases += _sum_over_paths(rows, places, exist)[:, 0]
+        return vectors, biases, tf.range(tf.size(ids))
 
     def _read_ancestors(self, ids, different, places):
         """Different inner nodes above classes, and where each of them is."""
@@ -273,7 +294,8 @@ class CANETraining(ClassHead):
             self, tf.stop_gradient(features), examples.context
         )
         candidates = tf.stop_gradient(candidates)
-        hit = tf.reduce_any(tf.equal(candidates, labels[:, None]), axis=1)
+        same = tf.equal(candidates, labels[:, None])
+        hit = tf.reduce_any(same, axis=1)
         noises, counts, log_q, label_log_q = self._draw_noises(
             candidates, labels
         )
@@ -293,7 +315,9 @@ class CANETraining(ClassHead):
         if examples.training:
             self.selector.after_step(self, labels, hit)
             self.noise.observe(labels, hit)
-        best = tf.reduce_max(of_candidates, axis=1) <= label[:, 0]
+        # The label's own score, computed in another way, may be above itself.
+        others = tf.where(same, nothing, of_candidates)
+        best = tf.reduce_max(others, axis=1) <= label[:, 0]
         return Draw(losses, hit, hit & best)
 
     def _draw_noises(self, candidates, labels):

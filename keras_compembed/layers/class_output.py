@@ -91,6 +91,11 @@ class ClassExamples:
             self._draw = self.head.draw(self)
         return self._draw
 
+    @draw.setter
+    def draw(self, draw):
+        # By losses that draw in a way of their own.
+        self._draw = draw
+
 
 def read_examples(y_true, y_pred, name):
     """The `ClassExamples` of an output and its labels.

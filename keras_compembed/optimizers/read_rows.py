@@ -1,9 +1,28 @@
 """Rows of a table, read so that their gradients are right everywhere."""
 
+import contextlib
+import threading
+
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.optimizers.device_writes import on_several_devices
+
+_READING = threading.local()
+
+
+@contextlib.contextmanager
+def without_gradients():
+    """Where rows are read for their values alone.
+
+    Devices then do not wait for each other, as they cannot in a loop.
+    """
+    before = getattr(_READING, "only", False)
+    _READING.only = True
+    try:
+        yield
+    finally:
+        _READING.only = before
 
 
 def read_rows(table, ids, once=False):
@@ -39,7 +58,7 @@ def different_ids(ids):
         Tensor `(different ids,)`, on every device the same, and where in it
         each of `ids` is.
     """
-    if not on_several_devices():
+    if not on_several_devices() or getattr(_READING, "only", False):
         different, places = tf.unique(ids)
         return different, places
     # All devices read the rows of all, in the same order.
@@ -58,6 +77,8 @@ def read_different_rows(table, different):
     """
     if not on_several_devices():
         return tf.gather(table.value, different)
+    if getattr(_READING, "only", False):
+        return gather_rows(table, different)
     context = tf.distribute.get_replica_context()
     rows = _gather_mirrored(table, different)
     return _gradients_once(rows, context)

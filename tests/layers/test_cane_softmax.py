@@ -615,3 +615,19 @@ def test_bad_inputs():
     CANESoftmax(CLASSES, shared)
     with pytest.raises(ValueError, match="must belong to one layer"):
         CANESoftmax(CLASSES, shared, num_candidates=3)
+
+
+@pytest.mark.parametrize("embedding", ["anchors", "codes"])
+def test_compressed_class_vectors_under_xla(embedding):
+    head = make_head("tree", class_embedding=embedding_of(embedding))
+    head.build((None, WIDTH))
+    groups = [[[3], [7], [3]], [[3, 50, 7], [9, 8, 3], [7, 3, 1]], [3, 7, 3]]
+    groups = [tf.constant(group) for group in groups]
+
+    @tf.function(jit_compile=True)
+    def compiled(x):
+        return head.scores(x, *groups)
+
+    x = tf.constant(features_of(3))
+    for got, expected in zip(compiled(x), head.scores(x, *groups), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
