@@ -55,7 +55,7 @@ class ClassExamples:
         context: Optional int32 tensor `(rows,)`.
         features: float32 tensor `(rows, width)`.
         labels: int32 tensor `(rows,)`, with 0 for labels out of range.
-        received: int32 tensor `(rows,)`, labels as they came.
+        received: int64 tensor `(rows,)`, labels as they came.
         in_range: Boolean tensor `(rows,)`.
     """
 
@@ -71,7 +71,8 @@ class ClassExamples:
         self.in_range = (self.received >= 0) & (
             self.received < self.head.num_classes
         )
-        self.labels = tf.where(self.in_range, self.received, 0)
+        labels = tf.where(self.in_range, self.received, 0)
+        self.labels = tf.cast(labels, "int32")
         # Not `functools.cached_property`, which up to Python 3.11 has a lock
         # for all objects: devices that wait for each other would stand still.
         self._exact = None
@@ -112,17 +113,30 @@ def read_examples(y_true, y_pred, name):
         ValueError: if the output does not come from a layer of classes, or
             the labels are not one integer for each example.
     """
-    output = getattr(y_pred, _NAME, None)
-    if output is not None:
-        return output.examples(y_true, y_pred, name)
-    if _in_scratch_graph():
+    if getattr(y_pred, _NAME, None) is None and _in_scratch_graph():
         return None
-    raise ValueError(
-        f"`{name}` must be given the output of a layer such as "
-        "`keras_compembed.CANESoftmax`, unchanged: let it be the last layer "
-        f"of the model. Received: a tensor of shape {tuple(y_pred.shape)} "
-        "that does not come from one."
-    )
+    return read_output(y_pred, name).examples(y_true, y_pred, name)
+
+
+def read_output(tensor, name):
+    """The `ClassOutput` that a tensor is marked with.
+
+    Args:
+        tensor: The output of a layer.
+        name: String, who asks, for messages.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    output = getattr(tensor, _NAME, None)
+    if output is None:
+        raise ValueError(
+            f"`{name}` must be given the output of a layer such as "
+            "`keras_compembed.CANESoftmax`, unchanged: let it be the last "
+            "layer of the model. Received: a tensor of shape "
+            f"{tuple(tensor.shape)} that does not come from one."
+        )
+    return output
 
 
 def _in_scratch_graph():
@@ -140,7 +154,7 @@ def flat_features(tensor):
 
 
 def flat_labels(y_true, y_pred, name):
-    """int32 labels `(rows,)` of the examples of an output."""
+    """int64 labels `(rows,)` of the examples of an output."""
     labels = tf.convert_to_tensor(y_true)
     rank, wanted = labels.shape.rank, y_pred.shape.rank - 1
     if rank == wanted + 1:
@@ -154,7 +168,7 @@ def flat_labels(y_true, y_pred, name):
             f"shape {tuple(y_pred.shape[:-1])}. Received: labels of shape "
             f"{tuple(labels.shape)}. Use `argmax` for one-hot labels."
         )
-    return tf.reshape(tf.cast(labels, "int32"), (-1,))
+    return tf.reshape(tf.cast(labels, "int64"), (-1,))
 
 
 def unflat(values, y_pred):
