@@ -36,7 +36,7 @@ class FrequentClasses(Selector):
         ValueError: if `counts` are not numbers of at least 0, one a class.
     """
 
-    def __init__(self, counts=None, **kwargs):
+    def __init__(self, counts, **kwargs):
         super().__init__(**kwargs)
         self._counts = None
         if counts is not None:
@@ -72,5 +72,10 @@ class FrequentClasses(Selector):
         return self.classes.value
 
     def get_config(self):
-        # Classes come with the weights of a file.
+        # Keras must be told that arguments may be left out.
         return super().get_config()
+
+    @classmethod
+    def from_config(cls, config):
+        # Classes come with the weights of a file.
+        return cls(None, **config)

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_compembed.candidates.beam_search import find_kinds
 from keras_compembed.candidates.class_tree import ClassTree
+from keras_compembed.optimizers.device_writes import gather_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -85,7 +86,7 @@ class TreeArrays(keras.layers.Layer):
         """
         if not self.num_nodes:
             return tf.zeros((tf.size(classes), 0), "int32")
-        parents = tf.gather(self.class_parents.value, classes)
+        parents = gather_rows(self.class_parents, classes)
         return self._up_from(parents, len(self.level_sizes))
 
     def ancestors_of_nodes(self, nodes):
@@ -95,7 +96,7 @@ class TreeArrays(keras.layers.Layer):
     def _up_from(self, nodes, steps):
         path = [nodes]
         for _ in range(steps - 1):
-            above = tf.gather(self.node_parents.value, tf.maximum(nodes, 0))
+            above = gather_rows(self.node_parents, tf.maximum(nodes, 0))
             nodes = tf.where(nodes >= 0, above, -1)
             path.append(nodes)
         return tf.stack(path, axis=1)
@@ -104,7 +105,7 @@ class TreeArrays(keras.layers.Layer):
         """Entries under entries, of any shape; -1 under classes and -1."""
         inner = (entries >= 0) & (entries < self.num_nodes)
         places = tf.where(inner, entries + 1, 0)
-        below = tf.gather(self.children.value, places)
+        below = gather_rows(self.children, places)
         return tf.where(inner[..., None], below, -1)
 
     def to_class_tree(self):

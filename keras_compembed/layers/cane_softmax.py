@@ -256,7 +256,9 @@ class CANESoftmax(CANETraining):
         ids, scores, total = self.selector.top_k(
             self, flat_features(features), k
         )
-        probabilities = tf.exp(scores - total[:, None])
+        found = ids >= 0
+        total = tf.where(found, total[:, None], 0.0)
+        probabilities = tf.exp(scores - total)
         leading = tf.shape(features)[:-1]
         shape = tf.concat([leading, [k]], axis=0)
         static = (*features.shape[:-1], k)

@@ -3,6 +3,7 @@
 import keras
 
 from keras_compembed.layers.class_head import ClassHead
+from keras_compembed.layers.class_output import read_output
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -10,42 +11,34 @@ from keras_compembed.utils.validation import check_positive_int
 class TopClasses(keras.layers.Layer):
     """Turns the output of a layer of classes into its best classes.
 
+    It finds the layer by the mark on the tensor, as losses do.
+
     Args:
-        head: The `keras_compembed.CANESoftmax`, or a layer like it.
         k: Integer. Defaults to `5`.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
 
     Input shape:
-        Features `(..., width)`, the output of `head`.
+        Features `(..., width)`, the output of a layer such as
+        `keras_compembed.CANESoftmax`.
 
     Output shape:
         A dict: `"ids"`, int32 `(..., k)`, best first, and `"probabilities"`,
         float32 `(..., k)`.
 
     Raises:
-        ValueError: if `head` is not a layer of classes, or `k` is not from 1
-            to its number of classes.
+        ValueError: if `k` is not from 1 to the number of classes, or the
+            input is not the output of a layer of classes.
     """
 
-    def __init__(self, head, k=5, **kwargs):
+    def __init__(self, k=5, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(head, ClassHead):
-            raise ValueError(
-                "`head` must be a layer such as `CANESoftmax`. "
-                f"Received: an object of type {type(head).__name__}."
-            )
-        self.head = head
-        self.k = check_positive_int("k", k, maximum=head.num_classes)
+        self.k = check_positive_int("k", k)
         self.supports_masking = True
         self.autocast = False
 
-    def build(self, input_shape):
-        if not self.head.built:
-            self.head.build(input_shape)
-        self.built = True
-
     def call(self, inputs):
-        ids, probabilities = self.head.top_k(inputs, self.k)
+        head = read_output(inputs, type(self).__name__).head
+        ids, probabilities = head.top_k(inputs, self.k)
         return {"ids": ids, "probabilities": probabilities}
 
     def compute_mask(self, inputs, mask=None):
@@ -59,16 +52,7 @@ class TopClasses(keras.layers.Layer):
         }
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "head": keras.saving.serialize_keras_object(self.head),
-            "k": self.k,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        head = keras.saving.deserialize_keras_object(config["head"])
-        return cls(**{**config, "head": head})
+        return {**super().get_config(), "k": self.k}
 
 
 def top_k_model(model, k=5):
@@ -101,7 +85,8 @@ def top_k_model(model, k=5):
             the number of classes.
     """
     head = find_head(model)
-    outputs = TopClasses(head, k, name="top_classes")(model.outputs[0])
+    check_positive_int("k", k, maximum=head.num_classes)
+    outputs = TopClasses(k, name="top_classes")(model.outputs[0])
     inputs = getattr(model, "_inputs_struct", None)
     if inputs is None:
         # A Sequential has one input.

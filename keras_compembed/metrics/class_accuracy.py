@@ -30,15 +30,17 @@ class ClassAccuracy(ClassMetric):
         name: Optional string. Defaults to `None`: `"accuracy"`, or for a
             larger `k` e.g. `"top_5_accuracy"`.
         dtype: Optional dtype, as of `keras.metrics.Metric`.
+        ignore_class: Optional integer. Label of examples that do not count.
+            Defaults to `None`.
 
     Raises:
         ValueError: if `k` is not a positive integer.
     """
 
-    def __init__(self, k=1, name=None, dtype=None):
+    def __init__(self, k=1, name=None, dtype=None, ignore_class=None):
         self.k = check_positive_int("k", k)
         default = "accuracy" if k == 1 else f"top_{k}_accuracy"
-        super().__init__(name=name or default, dtype=dtype)
+        super().__init__(name or default, dtype, ignore_class)
 
     def values(self, examples):
         if examples.training:

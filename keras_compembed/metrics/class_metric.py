@@ -11,7 +11,17 @@ class ClassMetric(keras.metrics.Mean):
     """Base of means over examples of a layer such as `CANESoftmax`.
 
     Examples that are masked do not count.
+
+    Args:
+        name: String.
+        dtype: Optional dtype, as of `keras.metrics.Metric`.
+        ignore_class: Optional integer. Label of examples that do not count,
+            as of `keras_compembed.CANELoss`. Defaults to `None`.
     """
+
+    def __init__(self, name, dtype=None, ignore_class=None):
+        super().__init__(name=name, dtype=dtype)
+        self.ignore_class = ignore_class
 
     def values(self, examples):
         """One number for each example.
@@ -41,9 +51,16 @@ class ClassMetric(keras.metrics.Mean):
         values = tf.cast(self.values(examples), "float32")
         values = unflat(values, y_pred)
         mask = getattr(y_pred, "_keras_mask", None)
+        if self.ignore_class is not None:
+            counted = tf.not_equal(examples.received, self.ignore_class)
+            counted = unflat(counted, y_pred)
+            mask = counted if mask is None else mask & counted
         if mask is not None:
             values._keras_mask = mask
             if sample_weight is None:
                 # Keras heeds masks only where there are weights.
                 sample_weight = tf.ones_like(values)
         super().update_state(values, sample_weight=sample_weight)
+
+    def get_config(self):
+        return {**super().get_config(), "ignore_class": self.ignore_class}

@@ -19,13 +19,15 @@ class Coverage(ClassMetric):
     Args:
         name: String. Defaults to `"coverage"`.
         dtype: Optional dtype, as of `keras.metrics.Metric`.
+        ignore_class: Optional integer. Label of examples that do not count.
+            Defaults to `None`.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), Table 3
     """
 
-    def __init__(self, name="coverage", dtype=None):
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, name="coverage", dtype=None, ignore_class=None):
+        super().__init__(name, dtype, ignore_class)
 
     def values(self, examples):
         return examples.draw.hit & examples.in_range

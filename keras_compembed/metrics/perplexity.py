@@ -20,10 +20,12 @@ class Perplexity(ClassMetric):
     Args:
         name: String. Defaults to `"perplexity"`.
         dtype: Optional dtype, as of `keras.metrics.Metric`.
+        ignore_class: Optional integer. Label of examples that do not count.
+            Defaults to `None`.
     """
 
-    def __init__(self, name="perplexity", dtype=None):
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, name="perplexity", dtype=None, ignore_class=None):
+        super().__init__(name, dtype, ignore_class)
 
     def values(self, examples):
         if examples.training:

@@ -424,7 +424,7 @@ def test_a_model_trains_and_comes_back_from_a_file(tmp_path):
 def test_prediction_goes_to_litert(tmp_path):
     model, x, y = model_and_data()
     model.fit(x, y, batch_size=16, verbose=0)
-    top = TopClasses(model.layers[-1], k=3)(model.outputs[0])
+    top = TopClasses(k=3)(model.outputs[0])
     # Raises where the file does not give what Keras gives.
     export = kc.export_litert(
         keras.Model(model.inputs[0], top),

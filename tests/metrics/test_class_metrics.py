@@ -311,3 +311,19 @@ def test_files(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     check(again.evaluate(x, y, verbose=0, return_dict=True), result)
+
+
+@pytest.mark.parametrize("metric_class", [kc.ClassAccuracy, kc.Perplexity])
+def test_ignored_labels_do_not_count(metric_class):
+    tree = kc.candidates.ClassTree.random(30, branching=4, seed=0)
+    head = kc.CANESoftmax(30, kc.candidates.BeamTree(tree), 4, 4)
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(20, 5)).astype("float32")
+    labels = rng.integers(30, size=20)
+    ignored = np.where(np.arange(20) < 12, labels, -1)
+    metric = metric_class(ignore_class=-1)
+    metric.update_state(tf.constant(ignored), head(features))
+    expected = metric_class()
+    expected.update_state(tf.constant(labels[:12]), head(features[:12]))
+    np.testing.assert_allclose(metric.result(), expected.result(), rtol=1e-5)
+    assert metric.get_config()["ignore_class"] == -1
