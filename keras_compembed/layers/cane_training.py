@@ -10,11 +10,12 @@ from keras_compembed.candidates.estimate import separate_losses
 from keras_compembed.candidates.random_bits import random_bits
 from keras_compembed.candidates.selector import chunk_size
 from keras_compembed.layers.class_head import ClassHead
+from keras_compembed.layers.path_reading import read_above
 from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.optimizers.device_writes import on_several_devices
+from keras_compembed.optimizers.different_places import different_places
 from keras_compembed.optimizers.read_rows import different_ids
 from keras_compembed.optimizers.read_rows import read_different_rows
-from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.optimizers.read_rows import without_gradients
 
 
@@ -178,104 +179,96 @@ class CANETraining(ClassHead):
 
         Args:
             features: float32 tensor `(rows, width)`.
-            *groups: Integer tensors of ids, `(rows, number)`, or `(number,)`
-                for classes that all rows share. Ids of -1 stand for no class.
+            *groups: Integer tensors of ids: `(rows, number)`; `(number,)` for
+                classes that all rows share; or `(blocks, 1, number)` for
+                classes that blocks of `share_noises` rows next to each other
+                share. Ids of -1 stand for no class.
 
         Returns:
             List of tensors `(rows, number)`, one for each group; the score of
             no class is that of class 0.
         """
         # One look-up for all of a kind: each has a scatter in its gradient.
-        shared = [group for group in groups if group.shape.rank == 1]
         of_rows = [group for group in groups if group.shape.rank == 2]
+        others = [group for group in groups if group.shape.rank != 2]
         number = sum(group.shape[1] for group in of_rows)
-        ids = tf.concat(
-            [tf.reshape(tf.concat(of_rows, axis=1), (-1,)), *shared], axis=0
+        ids = [tf.reshape(tf.concat(of_rows, axis=1), (-1,))]
+        ids += [tf.reshape(group, (-1,)) for group in others]
+        vectors, biases, places = self._read(
+            tf.maximum(tf.concat(ids, axis=0), 0)
         )
-        vectors, biases, places = self._read(tf.maximum(ids, 0))
-        split = number * tf.shape(features)[0]
-        own = tf.gather(vectors, places[:split])
+        places = tf.split(places, [tf.size(part) for part in ids])
+        own = tf.gather(vectors, places[0])
         own = tf.linalg.matvec(
             tf.reshape(own, (-1, number, self.width)), features
         )
-        bias = tf.gather(biases, places[:split])
-        own += tf.reshape(bias, (-1, number))
+        own += tf.reshape(tf.gather(biases, places[0]), (-1, number))
         own = iter(tf.split(own, [group.shape[1] for group in of_rows], 1))
-        common = iter(())
-        if shared:
-            rows = tf.gather(vectors, places[split:])
-            scores = tf.matmul(features, rows, transpose_b=True)
-            scores += tf.gather(biases, places[split:])
-            sizes = [group.shape[0] for group in shared]
-            common = iter(tf.split(scores, sizes, axis=1))
+        common = iter(
+            self._score_blocks(
+                features, tf.gather(vectors, place), tf.gather(biases, place)
+            )
+            if group.shape.rank == 3
+            else tf.matmul(
+                features, tf.gather(vectors, place), transpose_b=True
+            )
+            + tf.gather(biases, place)
+            for group, place in zip(others, places[1:], strict=True)
+        )
         return [
-            next(common if group.shape.rank == 1 else own) for group in groups
+            next(own if group.shape.rank == 2 else common) for group in groups
         ]
 
+    def _score_blocks(self, features, vectors, biases):
+        """Scores of classes that blocks of rows share, as `(rows, number)`.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            vectors: Tensor `(blocks * number, width)`.
+            biases: Tensor `(blocks * number,)`.
+        """
+        rows = tf.shape(features)[0]
+        number, size = self.num_noises, self.share_noises
+        missing = -rows % size
+        features = tf.pad(features, [[0, missing], [0, 0]])
+        scores = tf.matmul(
+            tf.reshape(features, (-1, size, self.width)),
+            tf.reshape(vectors, (-1, number, self.width)),
+            transpose_b=True,
+        ) + tf.reshape(biases, (-1, 1, number))
+        return tf.reshape(scores, (-1, number))[:rows]
+
     def _read(self, ids):
-        """Vectors and biases of different classes, and where each of ids is."""
-        if self.class_embedding is not None:
-            return self._read_embedded(ids)
-        different, places = different_ids(ids)
-        vectors = read_different_rows(self.kernel, different)
+        """Vectors and biases, and where those of each of ids are."""
+        if on_several_devices():
+            # Those of all devices, in one order.
+            different, places = different_ids(ids)
+            classes, chosen = different, tf.range(tf.size(different))
+        else:
+            chosen, places = different_places(ids, self.num_classes)
+            classes, different = ids, tf.gather(ids, chosen)
         biases = tf.zeros(tf.shape(different))
         if self.bias is not None:
             biases = read_different_rows(self.bias, different)
-        if self.nodes is None:
+        vectors = 0.0
+        if self.nodes is not None:
+            tables = [self.nodes]
+            if self.bias is not None:
+                tables.append(self.node_bias)
+            tree = self.selector.tree
+            sums = read_above(tree, tables, classes, chosen)
+            vectors = sums[0]
+            biases += sum(sums[1:])
+        if self.class_embedding is None:
+            vectors += read_different_rows(self.kernel, different)
             return vectors, biases, places
-        ancestors, nodes, of_ancestors = self._read_ancestors(
-            ids, different, places
-        )
-        rows = read_different_rows(self.nodes, nodes)
-        vectors += _sum_over_paths(rows, of_ancestors, ancestors >= 0)
-        if self.bias is not None:
-            rows = read_different_rows(self.node_bias, nodes)[:, None]
-            above = _sum_over_paths(rows, of_ancestors, ancestors >= 0)
-            biases += above[:, 0]
-        return vectors, biases, places
-
-    def _read_embedded(self, ids):
         # The embedding itself looks for different ids, which XLA cannot do
         # among different ids.
-        vectors = tf.cast(self.class_embedding.embed(ids), "float32")
-        biases = tf.zeros(tf.shape(ids))
-        if self.bias is not None:
-            biases = read_rows(self.bias, ids)
         if self.nodes is not None:
-            ancestors = self.selector.tree.ancestors(ids)
-            exist = ancestors >= 0
-            flat = tf.reshape(tf.maximum(ancestors, 0), (-1,))
-            nodes, places = different_ids(flat)
-            places = tf.reshape(places, tf.shape(ancestors))
-            rows = read_different_rows(self.nodes, nodes)
-            vectors += _sum_over_paths(rows, places, exist)
-            if self.bias is not None:
-                rows = read_different_rows(self.node_bias, nodes)[:, None]
-                biases += _sum_over_paths(rows, places, exist)[:, 0]
+            vectors = tf.gather(vectors, places)
+        vectors += tf.cast(self.class_embedding.embed(ids), "float32")
+        biases = tf.gather(biases, places)
         return vectors, biases, tf.range(tf.size(ids))
-
-    def _read_ancestors(self, ids, different, places):
-        """Different inner nodes above classes, and where each of them is."""
-        if on_several_devices():
-            # `different` are those of all devices, in one order.
-            ancestors = self.selector.tree.ancestors(different)
-        else:
-            ancestors = self.selector.tree.ancestors(ids)
-        # Where there is none, node 0 counts 0 times.
-        flat = tf.reshape(tf.maximum(ancestors, 0), (-1,))
-        nodes, of_ancestors = tf.unique(flat)
-        of_ancestors = tf.reshape(of_ancestors, tf.shape(ancestors))
-        if not on_several_devices():
-            # XLA cannot look for different ids above different ids: what is
-            # different was found in all, and is now left out.
-            one_of = tf.tensor_scatter_nd_update(
-                tf.zeros_like(different),
-                places[:, None],
-                tf.range(tf.size(ids)),
-            )
-            ancestors = tf.gather(ancestors, one_of)
-            of_ancestors = tf.gather(of_ancestors, one_of)
-        return ancestors, nodes, of_ancestors
 
     def draw(self, examples):
         """The candidates and noises of a step, and their losses.
@@ -323,24 +316,32 @@ class CANETraining(ClassHead):
     def _draw_noises(self, candidates, labels):
         """Noises, which of them count, and logarithms of probabilities."""
         seed = self.seed_generator.next()
+        rows, block = tf.size(labels), int(self.share_noises)
         shared = candidates.shape.rank == 1
-        if self.share_noises:
-            # Noises of a batch cannot keep clear of the candidates of all its
-            # examples; those that are candidates of an example count as 0 in
-            # it, which leaves the expectation of the sum as it was.
+        if block:
+            # Noises of several examples cannot keep clear of the candidates
+            # of all of them; those that are candidates of an example count as
+            # 0 in it, which leaves the expectation of the sum as it was.
             excluded = candidates if shared else None
-            rows = None
         else:
             excluded = candidates
-            rows = tf.size(labels)
-        bits = random_bits(seed, self.num_noises, rows)
+        draws = None if self.share_noises is True else rows
+        if block > 1:
+            draws = (rows + block - 1) // block
+        bits = random_bits(seed, self.num_noises, draws)
         noises = self.noise.sample(bits, excluded)
-        counts = noises >= 0
-        if self.share_noises and not shared:
-            same = tf.equal(noises[None, :, None], candidates[:, None, :])
-            counts &= tf.logical_not(tf.reduce_any(same, axis=2))
         log_q = self.noise.log_prob(noises, excluded)
         label_log_q = self.noise.log_prob(labels[:, None], excluded)
+        of_rows = noises
+        if block > 1:
+            of_block = tf.range(rows) // block
+            of_rows = tf.gather(noises, of_block)
+            log_q = tf.gather(log_q, of_block)
+            noises = noises[:, None]
+        counts = of_rows >= 0
+        if block and not shared:
+            same = tf.equal(of_rows[..., None], candidates[:, None, :])
+            counts &= tf.logical_not(tf.reduce_any(same, axis=2))
         return noises, counts, log_q, label_log_q
 
 

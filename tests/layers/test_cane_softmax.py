@@ -179,7 +179,7 @@ def test_rank_of_equal_scores_is_that_of_argmax():
 
 
 @pytest.mark.parametrize("estimate", ["joint", "separate"])
-@pytest.mark.parametrize("share_noises", [False, True])
+@pytest.mark.parametrize("share_noises", [False, True, 4])
 @pytest.mark.parametrize("shared_candidates", [False, True])
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_algorithm_1(
@@ -226,6 +226,11 @@ def test_algorithm_1(
         return result.losses, result.hit, gradients, drawn["noises"]
 
     losses, hit, gradients, drawn = step(tf.constant(x))
+    drawn = drawn.numpy()
+    if share_noises == 4:
+        # 30 rows are 7 blocks of 4, and one of 2.
+        assert drawn.shape == (8, 1, noises)
+        drawn = np.repeat(drawn[:, 0], 4, axis=0)[:rows]
     assert 0 < np.mean(hit) < 1
     q = COUNTS / COUNTS.sum()
     if share_noises and not shared_candidates:
@@ -239,7 +244,7 @@ def test_algorithm_1(
         head.bias.numpy(),
         y,
         selector.table,
-        drawn.numpy(),
+        drawn,
         q_of_rows,
         form=estimate,
     )
@@ -370,7 +375,7 @@ def test_only_rows_drawn_change(noise, jit_compile):
 
 
 @pytest.mark.parametrize("selector", ["tree", "huffman", "subsets", "frequent"])
-@pytest.mark.parametrize("share_noises", [False, True])
+@pytest.mark.parametrize("share_noises", [False, True, 3])
 def test_fit_learns_and_files_keep_it(selector, share_noises, tmp_path):
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(CLASSES, WIDTH)).astype("float32")
