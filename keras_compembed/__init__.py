@@ -1,4 +1,4 @@
-"""Keras layers that make embedding tables 10 to 100 times smaller."""
+"""Keras layers for small embedding tables and cheap, huge softmaxes."""
 
 import keras
 
