@@ -13,11 +13,15 @@ from keras_compembed.candidates.noises import get_noise
 from keras_compembed.candidates.path_sums import differences_of_means
 from keras_compembed.candidates.path_sums import log_shares
 from keras_compembed.candidates.selector import Selector
+from keras_compembed.candidates.unigram_noise import UnigramNoise
 from keras_compembed.layers.cane_training import CANETraining
 from keras_compembed.layers.class_output import flat_features
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
+
+# Taken for counts below it, so that all classes can be drawn and learned.
+_LEAST_COUNT = 0.5
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -79,8 +83,13 @@ class CANESoftmax(CANETraining):
             are shared. Together with `num_candidates` less than
             `num_classes`; otherwise the layer warns, and trains the softmax
             over all classes. Defaults to `10`.
-        noise: `"uniform"`, `"learned"`, or a `keras_compembed.candidates`
-            object such as `UnigramNoise(counts)`. Defaults to `"uniform"`.
+        noise: Optional: `"uniform"`, `"learned"`, or a
+            `keras_compembed.candidates` object such as
+            `UnigramNoise(counts)`. The nearer noises are to what candidates
+            miss, the better: those far too rare as noises have estimates too
+            large, and gradients near 0, as labels. Defaults to `None`:
+            `UnigramNoise(class_counts, 0.75)`, or `"uniform"` without
+            `class_counts`.
         share_noises: Boolean, or integer. Whether all examples of a batch
             have the same noises, so that their scores are a matrix product:
             many more are as fast. But what few noises get wrong, they then
@@ -96,7 +105,8 @@ class CANESoftmax(CANETraining):
             not a candidate. Both tend to the same parameters, joint ones
             with less variance. Defaults to `"joint"`.
         class_counts: Optional array `(num_classes,)` of how often each class
-            occurs, for the start of biases. Counts of 0 are taken for 0.5.
+            occurs, for the start of biases, and for noises. Counts of 0 are
+            taken for 0.5.
         class_embedding: Optional `ANTEmbedding` or `CodeEmbedding` with a row
             for each class, whose vectors are used in place of `kernel`: an
             output that is compressed, or tied to the input.
@@ -136,7 +146,7 @@ class CANESoftmax(CANETraining):
         selector=None,
         num_candidates=10,
         num_noises=10,
-        noise="uniform",
+        noise=None,
         share_noises=False,
         estimate="joint",
         class_counts=None,
@@ -174,7 +184,7 @@ class CANESoftmax(CANETraining):
             )
         self.selector = _get_selector(selector, num_classes, seed)
         self.selector.attach(num_classes, min(num_candidates, num_classes))
-        self.noise = get_noise(noise)
+        self.noise = self._get_noise(noise)
         self.noise.attach(num_classes)
         self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -221,6 +231,13 @@ class CANESoftmax(CANETraining):
                 )
         self.built = True
 
+    def _get_noise(self, noise):
+        if noise is not None:
+            return get_noise(noise)
+        if self.class_counts is None:
+            return get_noise("uniform")
+        return UnigramNoise(np.maximum(self.class_counts, _LEAST_COUNT))
+
     def _start_of_vectors(self, tree):
         known = None if tree is None else tree.class_tree
         if self.kernel_initializer is not None:
@@ -238,7 +255,7 @@ class CANESoftmax(CANETraining):
         if self.class_counts is None:
             return "zeros", "zeros"
         known = None if tree is None else tree.class_tree
-        counts = np.maximum(self.class_counts, 0.5)
+        counts = np.maximum(self.class_counts, _LEAST_COUNT)
         return (_constant(part) for part in log_shares(known, counts))
 
     def top_k(self, features, k=5):

@@ -21,6 +21,7 @@ from keras_compembed.candidates import FrequencySubsets
 from keras_compembed.candidates import FrequentClasses
 from keras_compembed.candidates import LearnedNoise
 from keras_compembed.candidates import Selector
+from keras_compembed.candidates import UniformNoise
 from keras_compembed.candidates import UnigramNoise
 from keras_compembed.layers.class_output import ClassOutput
 
@@ -515,6 +516,17 @@ def test_starts_at_class_frequencies():
         _, bias = table_of(head)
         expected = np.log(COUNTS / COUNTS.sum())
         np.testing.assert_allclose(bias, expected, rtol=1e-5)
+
+
+def test_noises_follow_class_counts():
+    counts = np.where(np.arange(CLASSES) < 50, COUNTS, 0)
+    head = make_head(class_counts=counts)
+    head.build((None, WIDTH))
+    q = np.maximum(counts, 0.5) ** 0.75
+    log_q = head.noise.log_prob(tf.range(CLASSES))
+    np.testing.assert_allclose(log_q, np.log(q / q.sum()), rtol=1e-5)
+    assert isinstance(make_head().noise, UniformNoise)
+    assert isinstance(make_head(noise="learned").noise, LearnedNoise)
 
 
 def test_starts_at_class_means():
