@@ -1,0 +1,143 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_compembed import CANELoss
+from keras_compembed import CANESoftmax
+from keras_compembed.candidates import FrequentClasses
+
+CLASSES, WIDTH = 40, 6
+
+
+def make_head():
+    return CANESoftmax(
+        CLASSES, FrequentClasses(np.arange(CLASSES)), 5, 5, seed=0
+    )
+
+
+def make_model(loss=None, **kwargs):
+    model = keras.Sequential([keras.Input((WIDTH,)), make_head()])
+    model.compile("sgd", loss or CANELoss(), **kwargs)
+    return model
+
+
+def data(rows=24):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, WIDTH)).astype("float32")
+    return x, rng.integers(CLASSES, size=rows)
+
+
+def exact_losses(model, x, y):
+    return model.layers[-1].exact(tf.constant(x), tf.constant(y))[0].numpy()
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", None])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_reductions(reduction, weighted):
+    head, (x, y) = make_head(), data()
+    weight = np.linspace(0, 2, len(y)) if weighted else None
+    loss = CANELoss(reduction=reduction)(y, head(x), sample_weight=weight)
+    losses = head.exact(tf.constant(x), tf.constant(y))[0].numpy()
+    losses = losses * (1 if weight is None else weight)
+    reduce = {None: lambda a: a, "sum": np.sum}.get(reduction, np.mean)
+    np.testing.assert_allclose(loss, reduce(losses), rtol=1e-5)
+
+
+def test_evaluation_sampled_is_what_training_reports():
+    x, y = data()
+    exact, sampled = make_model(), make_model(CANELoss(evaluation="sampled"))
+    expected = np.mean(exact_losses(exact, x, y))
+    np.testing.assert_allclose(
+        exact.evaluate(x, y, verbose=0), expected, rtol=1e-5
+    )
+    first = sampled.evaluate(x, y, verbose=0)
+    # With new noises each time.
+    assert first != sampled.evaluate(x, y, verbose=0)
+    assert abs(first - expected) < 1
+    history = exact.fit(x, y, validation_data=(x, y), verbose=0).history
+    expected = np.mean(exact_losses(exact, x, y))
+    np.testing.assert_allclose(history["val_loss"], [expected], rtol=1e-5)
+
+
+def test_ignored_labels():
+    x, y = data()
+    ignored = np.where(np.arange(len(y)) < 10, y, -100)
+    model = make_model(CANELoss(ignore_class=-100))
+    expected = np.mean(exact_losses(model, x[:10], y[:10]))
+    np.testing.assert_allclose(
+        model.evaluate(x, ignored, verbose=0), expected, rtol=1e-5
+    )
+    before = model.layers[-1].kernel.numpy()
+    model.fit(x, np.full_like(y, -100), verbose=0)
+    np.testing.assert_array_equal(model.layers[-1].kernel.numpy(), before)
+
+
+@pytest.mark.parametrize("wrong", [-1, CLASSES, 2**32 + 3])
+@pytest.mark.parametrize("method", ["fit", "evaluate"])
+def test_labels_out_of_range(wrong, method):
+    x, y = data()
+    y[7] = wrong
+    model = make_model(jit_compile=False)
+    error = tf.errors.InvalidArgumentError
+    with pytest.raises(error, match=f"from 0 to {CLASSES - 1}"):
+        getattr(model, method)(x, y, verbose=0)
+    compiled = make_model(jit_compile=True)
+    result = getattr(compiled, method)(x, y, verbose=0)
+    loss = result.history["loss"][0] if method == "fit" else result
+    assert np.isnan(loss)
+
+
+@pytest.mark.parametrize(
+    ("labels", "features"),
+    [((4, CLASSES), (4, WIDTH)), ((4,), (4, 3, WIDTH)), ((), (4, WIDTH))],
+)
+def test_labels_of_another_shape(labels, features):
+    outputs = make_head()(np.zeros(features, "float32"))
+    with pytest.raises(ValueError, match="one integer label for each example"):
+        CANELoss()(np.zeros(labels, "int32"), outputs)
+
+
+def test_outputs_without_a_mark():
+    with pytest.raises(ValueError, match="`CANELoss` must be given the output"):
+        CANELoss()(np.zeros(3, "int32"), tf.zeros((3, WIDTH)))
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), make_head(), keras.layers.Dense(3)]
+    )
+    model.compile("sgd", CANELoss())
+    with pytest.raises(ValueError, match="let it be the last layer"):
+        model.fit(*data(), verbose=0)
+
+
+def test_nan_features_give_nan():
+    x, y = data()
+    x[3] = np.nan
+    model = make_model()
+    assert np.isnan(model.evaluate(x, y, verbose=0))
+    assert np.isnan(model.fit(x, y, verbose=0).history["loss"]).all()
+
+
+def test_own_training_loop():
+    """What `fit` does, by hand and outside of graphs."""
+    head, (x, y) = make_head(), data()
+    loss, optimizer = CANELoss(), keras.optimizers.SGD(0.5)
+    losses = []
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            value = loss(y, head(x, training=True))
+        variables = head.trainable_variables
+        optimizer.apply(tape.gradient(value, variables), variables)
+        losses.append(loss(y, head(x)).numpy())
+    assert losses[2] < losses[1] < losses[0]
+
+
+def test_config():
+    loss = CANELoss(evaluation="sampled", ignore_class=-1, reduction="sum")
+    config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == loss.get_config()
+    assert CANELoss().name.startswith("cane_loss")
+    with pytest.raises(ValueError, match="`evaluation` must be one of 'exact'"):
+        CANELoss(evaluation="quick")
