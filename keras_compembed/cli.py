@@ -188,6 +188,13 @@ def _add_export(commands):
     command.add_argument("model", help="the model, a .keras file")
     command.add_argument("output", help="the .tflite file to write")
     command.add_argument(
+        "--top-k",
+        type=_whole_number,
+        metavar="K",
+        help="of a model that ends in CANESoftmax: answer the K best classes "
+        "and their probabilities",
+    )
+    command.add_argument(
         "--quantize",
         choices=("float16", "int8"),
         help="how to store codebooks and other weights (default: float32)",
@@ -315,6 +322,7 @@ def _export(arguments):
     export_litert(
         model,
         arguments.output,
+        top_k=arguments.top_k,
         quantize=arguments.quantize,
         min_runtime=arguments.min_runtime,
         overwrite=arguments.overwrite,

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_compembed as kc
 from keras_compembed import cli
 from keras_compembed.codes import additive_quantizer
 from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
@@ -140,6 +141,16 @@ def test_export(small, capsys):
     assert os.path.getsize("half.tflite") < os.path.getsize("small.tflite")
     assert "exists already" in fails(capsys, half)
     assert cli.main(f"{half} --overwrite".split()) == 0
+
+
+def test_export_of_the_best_classes(folder, capsys):
+    model = keras.Sequential([keras.Input((4,)), kc.CANESoftmax(50)])
+    model.save("classes.keras")
+    command = "export classes.keras classes.tflite --top-k"
+    assert cli.main(f"{command} 3".split()) == 0
+    answer = kc.LiteRTModel("classes.tflite")(np.zeros((2, 4), "float32"))
+    assert answer["ids"].shape == answer["probabilities"].shape == (2, 3)
+    assert "`k` must be" in fails(capsys, f"{command} 51 --overwrite")
 
 
 def test_report(model, small, capsys):
