@@ -45,19 +45,75 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
         ValueError: if the layer does not search a tree, or a number is out
             of range.
     """
-    selector = getattr(head, "selector", None)
+    features = _check(head, features, k)
+    selector = head.selector
     if not isinstance(selector, BeamTree):
         raise ValueError(
             "`head` must be a `CANESoftmax` with a `BeamTree`. "
             f"Received: head={head!r}."
         )
-    check_positive_int("k", k, maximum=head.num_classes)
     check_positive_number("target_recall", target_recall)
     if target_recall > 1:
         raise ValueError(
             "`target_recall` must be from 0 to 1. "
             f"Received: target_recall={target_recall}."
         )
+    exact = _run(lambda rows: exact_top_k(head, rows, k)[0], features)
+    recalls = {}
+    width = 1
+    while True:
+        selector.beam_width = width
+        recalls[width] = _recall(head, features, k, exact)
+        if verbose:
+            print(f"beam width {width}: recall {recalls[width]:.4f}")
+        # As wide as the tree, a beam leaves nothing out.
+        if recalls[width] >= target_recall or width >= head.num_classes:
+            return recalls
+        width *= 2
+
+
+def beam_recall(head, features, k=1):
+    """Share of the best classes of all that the search of a layer finds.
+
+    Example:
+
+    >>> head = kc.CANESoftmax(1000)
+    >>> features = np.random.normal(size=(200, 8)).astype("float32")
+    >>> 0 <= kc.candidates.beam_recall(head, features, k=5) <= 1
+    True
+
+    Args:
+        head: A `CANESoftmax` with any selector.
+        features: Array `(..., width)` of what the layer is given, e.g.
+            `model.predict(x)`.
+        k: Integer, how many of the best classes to compare. Defaults to `1`.
+
+    Returns:
+        Float.
+
+    Raises:
+        ValueError: if `features` are empty, or `k` is not from 1 to the
+            number of classes.
+    """
+    features = _check(head, features, k)
+    exact = _run(lambda rows: exact_top_k(head, rows, k)[0], features)
+    return _recall(head, features, k, exact)
+
+
+def _recall(head, features, k, exact):
+    search = head.selector.top_k
+    found = _run(lambda rows: search(head, rows, k)[0], features)
+    hits = (found[:, :, None] == exact[:, None, :]).any(axis=1)
+    return float(hits.mean())
+
+
+def _check(head, features, k):
+    """Features as rows, of a layer that is built by them."""
+    if not hasattr(head, "selector"):
+        raise ValueError(
+            f"`head` must be a `CANESoftmax`. Received: head={head!r}."
+        )
+    check_positive_int("k", k, maximum=head.num_classes)
     features = np.asarray(features, "float32")
     features = features.reshape(-1, features.shape[-1])
     if not len(features):
@@ -66,20 +122,7 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
         )
     if not head.built:
         head.build(features.shape)
-    exact = _run(lambda rows: exact_top_k(head, rows, k)[0], features)
-    recalls = {}
-    # As wide as the tree, a beam leaves nothing out.
-    width = 1
-    while True:
-        selector.beam_width = width
-        found = _run(lambda rows: selector.top_k(head, rows, k)[0], features)
-        hits = (found[:, :, None] == exact[:, None, :]).any(axis=1)
-        recalls[width] = float(hits.mean())
-        if verbose:
-            print(f"beam width {width}: recall {recalls[width]:.4f}")
-        if recalls[width] >= target_recall or width >= head.num_classes:
-            return recalls
-        width *= 2
+    return features
 
 
 def _run(function, features):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_compembed.anchors.anchor_initializer import check_scores
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.candidates.class_tree import ClassTree
+from keras_compembed.candidates.function_selector import FunctionSelector
 from keras_compembed.candidates.noises import get_noise
 from keras_compembed.candidates.path_sums import differences_of_means
 from keras_compembed.candidates.path_sums import log_shares
@@ -76,8 +77,10 @@ class CANESoftmax(CANETraining):
 
     Args:
         num_classes: Integer, at least 2.
-        selector: Optional `keras_compembed.candidates.Selector`. Defaults to
-            `None`: a `BeamTree` over a random tree of 10 branches.
+        selector: Optional `keras_compembed.candidates.Selector`, or a
+            function from features to ids, as of `FunctionSelector`. Defaults
+            to `None`: a `BeamTree` over a random tree of 10 branches, which
+            knows nothing of the classes.
         num_candidates: Integer. Candidates of each example. Defaults to `10`.
         num_noises: Integer. Noises of each example, or of the batch if they
             are shared. Together with `num_candidates` less than
@@ -367,9 +370,12 @@ def _get_selector(selector, num_classes, seed):
     if selector is None:
         tree = ClassTree.random(num_classes, branching=10, seed=seed)
         return BeamTree(tree)
+    if callable(selector) and not isinstance(selector, keras.layers.Layer):
+        return FunctionSelector(selector)
     if not isinstance(selector, Selector):
         raise ValueError(
-            "`selector` must be a `keras_compembed.candidates.Selector`. "
+            "`selector` must be a `keras_compembed.candidates.Selector` or a "
+            "function of features. "
             f"Received: selector={selector!r}."
         )
     return selector

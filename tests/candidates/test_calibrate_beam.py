@@ -10,6 +10,7 @@ from beam_heads import make_head
 from beam_heads import search
 
 import keras_compembed as kc
+from keras_compembed.candidates import beam_recall
 from keras_compembed.candidates import calibrate_beam
 
 
@@ -92,3 +93,12 @@ def test_other_layers():
     for head in (frequent, keras.layers.Dense(50)):
         with pytest.raises(ValueError, match="`head` must be a `CANESoftmax`"):
             calibrate_beam(head, make_features())
+
+
+def test_beam_recall():
+    head, features = make_head("even"), make_features()
+    recalls = calibrate_beam(head, features, target_recall=0.9, k=3, verbose=0)
+    width = head.selector.beam_width
+    assert beam_recall(head, features, k=3) == recalls[width]
+    with pytest.raises(ValueError, match="`head` must be a `CANESoftmax`"):
+        beam_recall(keras.layers.Dense(3), features)
