@@ -1,0 +1,552 @@
+"""Which sampled classes train a language model best in the same time?
+
+Trains an LSTM over the words of Penn Treebank, or of books of Project
+Gutenberg, once for each way to avoid scores of all words: `CANESoftmax` in the
+setting of section 5 of the paper and in others, and its rivals, all with 40
+sampled words. Each row is given the same seconds of training; then comes its
+perplexity over all words. The full softmax is trained as long, and also to its
+own convergence.
+
+    COMPEMBED_DATA=... python benchmarks/class_language_model.py
+    COMPEMBED_DATA=... python benchmarks/class_language_model.py \\
+        --text gutenberg --seconds 1200
+
+The data folder holds `ptb/ptb.{train,valid,test}.txt.xz`, or
+`gutenberg_books/books.tar.xz`. Rows are chosen by `--rows`, a regular
+expression. Results are kept in a JSON file as they come; what stands there is
+not run again.
+
+Seconds are of steps of training, by the clock, without tracing, evaluation and
+what other work the machine has: run nothing else. The learning rate falls by a
+cosine of the time spent. With several `--learning-rates`, a row takes the one
+that is best after `--tuning-seconds`, on the validation part.
+
+Paper: https://arxiv.org/abs/1711.00658
+"""
+# ruff: noqa: E402
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import re
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import class_tasks
+import keras
+import numpy as np
+import word_lstm
+from record import write_record
+
+import keras_compembed as kc
+from keras_compembed import baselines
+
+FOLDER = pathlib.Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        loss: `"cane"`, `"full"`, `"sampled"`, `"nce"` or `"blackout"`.
+        selector: `"frequent"`, `"subsets"`, `"bigrams"`, `"beam"` or
+            `"nearest"`.
+        candidates: Integer.
+        noises: Integer. Rivals sample as many as both together.
+        noise: `"uniform"`, `"unigram"` or `"learned"`.
+        power: Number, of unigram counts.
+        shared: `"no"`, `"sequence"` or `"batch"`: which examples share noises.
+        estimate: `"joint"` or `"separate"`.
+        converged: Boolean, whether to train for epochs, not for seconds.
+    """
+
+    name: str
+    loss: str = "cane"
+    selector: str = "frequent"
+    candidates: int = 10
+    noises: int = 30
+    noise: str = "unigram"
+    power: float = 0.75
+    shared: str = "sequence"
+    estimate: str = "joint"
+    converged: bool = False
+
+
+def all_rows(args):
+    """The table's rows: the full softmax, rivals, the paper's, the others."""
+    quarter = args.sampled // 4
+
+    def cane(name, candidates=quarter, **kwargs):
+        noises = kwargs.pop("noises", args.sampled - candidates)
+        return Row(name, candidates=candidates, noises=noises, **kwargs)
+
+    def full(name, **kwargs):
+        return Row(name, "full", candidates=1, noises=1, **kwargs)
+
+    def rival(name, loss, power):
+        return cane(name, loss=loss, power=power, shared="batch")
+
+    def one_noise(name, selector, **kwargs):
+        settings = {"noises": 1, "estimate": "separate", "shared": "no"}
+        return cane(
+            name, args.sampled, selector=selector, **(settings | kwargs)
+        )
+
+    rows = [
+        full("full softmax"),
+        rival("sampled softmax", "sampled", 0.75),
+        rival("NCE", "nce", 1.0),
+        rival("BlackOut", "blackout", 0.4),
+        one_noise("paper: subsets", "subsets", noise="uniform"),
+        cane("frequent"),
+        cane("bigrams", selector="bigrams"),
+        full("full softmax, converged", converged=True),
+        cane("beam", selector="beam"),
+        cane("nearest", selector="nearest"),
+        # From the paper's setting to these, one thing after the other.
+        one_noise("subsets, unigram noise", "subsets"),
+        cane("subsets, many noises", selector="subsets", estimate="separate"),
+        cane("subsets, joint", selector="subsets"),
+        # From `frequent` and `bigrams`, one thing each.
+        cane("frequent, separate", estimate="separate"),
+        cane("frequent, noises of a batch", shared="batch"),
+        cane("frequent, noises of an example", shared="no"),
+        cane("frequent, uniform noise", noise="uniform"),
+        cane("frequent, unigram^1 noise", power=1.0),
+        cane("frequent, learned noise", noise="learned"),
+        cane("frequent, more candidates", 2 * quarter),
+        cane("bigrams, noises of a batch", selector="bigrams", shared="batch"),
+        cane("bigrams, learned noise", selector="bigrams", noise="learned"),
+        cane("bigrams, more candidates", 2 * quarter, selector="bigrams"),
+        cane("bigrams, most candidates", 3 * quarter, selector="bigrams"),
+    ]
+    return [row for row in rows if re.search(args.rows, row.name)]
+
+
+def main(arguments=None):
+    args = parse(arguments)
+    text = read_text(args)
+    results = Results(args)
+    for row in all_rows(args):
+        if not results.has(row):
+            results.add(row, Run(row, text, args).measure())
+    results.print()
+    return results.rows
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data",
+        default=os.environ.get("COMPEMBED_DATA"),
+        help="data folder; default: the environment variable COMPEMBED_DATA",
+    )
+    parser.add_argument("--text", choices=sorted(_TEXTS), default="ptb")
+    parser.add_argument("--rows", default="", help="regular expression")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument(
+        "--epochs", type=int, default=6, help="of rows that converge"
+    )
+    parser.add_argument("--sampled", type=int, default=40)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--width", type=int, default=128, help="embeddings'")
+    parser.add_argument("--units", type=int, default=128)
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument(
+        "--learning-rates",
+        type=lambda text: [float(part) for part in text.split(",")],
+        default=[2e-3],
+    )
+    parser.add_argument("--tuning-seconds", type=float, default=40)
+    parser.add_argument("--evaluations", type=int, default=6)
+    parser.add_argument(
+        "--evaluation-steps",
+        type=int,
+        default=30,
+        help="batches of the validation part that are evaluated on the way",
+    )
+    parser.add_argument(
+        "--test-steps",
+        type=int,
+        default=64,
+        help="batches of the validation and test parts that are evaluated in "
+        "the end: all of Penn Treebank, 82,000 words of Gutenberg",
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a tiny model and few seconds, to see that it runs",
+    )
+    args = parser.parse_args(arguments)
+    if not args.data:
+        sys.exit("Name the data folder: --data, or COMPEMBED_DATA.")
+    if args.quick:
+        args.seconds, args.epochs, args.sampled = 0.5, 2, 8
+        args.batch_size, args.steps, args.width, args.units = 4, 3, 8, 8
+        args.tuning_seconds, args.evaluations = 0.5, 2
+    if args.output is None:
+        name = f"class_language_model_{args.text}.json"
+        args.output = FOLDER / name
+    return args
+
+
+_TEXTS = {
+    "ptb": lambda folder: word_lstm.Text(folder / "ptb"),
+    "gutenberg": lambda folder: class_tasks.Books(folder / "gutenberg_books"),
+}
+
+
+def read_text(args):
+    return _TEXTS[args.text](pathlib.Path(args.data))
+
+
+class Run:
+    """Trains and measures one row."""
+
+    def __init__(self, row, text, args):
+        self.row, self.text, self.args = row, text, args
+        self.parts = {
+            part: text.segments(part, args.batch_size, args.steps)
+            for part in ("train", "valid", "test")
+        }
+        for part in ("valid", "test"):
+            size = args.test_steps * args.batch_size
+            self.parts[part] = [array[:size] for array in self.parts[part]]
+
+    def measure(self):
+        print(self.row.name, flush=True)
+        args, rates = self.args, self.args.learning_rates
+        tuning = {}
+        if len(rates) > 1 and not self.row.converged:
+            for rate in rates:
+                model, _ = self.train(rate, args.tuning_seconds, 0)
+                tuning[rate] = round(perplexity(model, *self.parts["valid"]), 2)
+            print(f"  valid by learning rate: {tuning}", flush=True)
+        rate = min(tuning, key=tuning.get) if tuning else rates[0]
+        model, clock = self.train(rate, args.seconds, args.evaluations)
+        figures = {
+            part: round(perplexity(model, *self.parts[part]), 2)
+            for part in ("valid", "test")
+        }
+        steps_an_epoch = len(self.parts["train"][0]) // args.batch_size
+        return figures | {
+            "learning_rate": rate,
+            "valid_by_learning_rate": tuning,
+            "seconds": round(clock.seconds, 1),
+            "steps": clock.steps,
+            "epochs": round(clock.steps / steps_an_epoch, 2),
+            "steps_per_second": round(clock.steps / clock.seconds, 2),
+            "curve": clock.curve,
+        }
+
+    def train(self, rate, seconds, evaluations):
+        """A model, and the `Clock` of its training."""
+        args = self.args
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(args.seed)
+        model = self.make_model()
+        inputs, targets = self.parts["train"]
+        steps = None
+        if self.row.converged:
+            steps = args.epochs * (len(inputs) // args.batch_size)
+        size = args.evaluation_steps * args.batch_size
+        valid = [array[:size] for array in self.parts["valid"]]
+        clock = Clock(rate, seconds, steps, evaluations, valid)
+        model.fit(
+            inputs,
+            targets,
+            batch_size=args.batch_size,
+            # The clock stops it.
+            epochs=1_000_000,
+            shuffle=False,
+            verbose=0,
+            callbacks=[clock],
+        )
+        return model, clock
+
+    def make_model(self):
+        row, args = self.row, self.args
+        ids = keras.Input(
+            batch_shape=(args.batch_size, args.steps), dtype="int32"
+        )
+        features = keras.layers.Embedding(len(self.text.counts), args.width)(
+            ids
+        )
+        if args.dropout:
+            features = keras.layers.Dropout(args.dropout)(features)
+        features = keras.layers.LSTM(
+            args.units, return_sequences=True, stateful=True, unroll=True
+        )(features)
+        if args.dropout:
+            features = keras.layers.Dropout(args.dropout)(features)
+        head = self.make_head()
+        if row.selector == "bigrams":
+            # Candidates depend on the word before.
+            outputs = head(features, context=ids)
+        else:
+            outputs = head(features)
+        model = keras.Model(ids, outputs)
+        model.compile(
+            keras.optimizers.Adam(args.learning_rates[0], global_clipnorm=1.0),
+            loss=_LOSSES[row.loss](),
+        )
+        return model
+
+    def make_head(self):
+        row, counts = self.row, self.text.counts
+        shared = {"no": False, "sequence": self.args.steps, "batch": True}
+        return kc.CANESoftmax(
+            len(counts),
+            selector=_SELECTORS[row.selector](self),
+            num_candidates=row.candidates,
+            num_noises=row.noises,
+            noise=_NOISES[row.noise](row, counts),
+            share_noises=shared[row.shared],
+            estimate=row.estimate,
+            class_counts=counts,
+            seed=self.args.seed,
+        )
+
+    def frequent(self):
+        return kc.candidates.FrequentClasses(self.text.counts)
+
+    def subsets(self):
+        return kc.candidates.FrequencySubsets(
+            self.text.counts, num_subsets=6, seed=self.args.seed
+        )
+
+    def bigrams(self):
+        return kc.candidates.NGram.from_text(
+            self.text.ids["train"],
+            len(self.text.counts),
+            num_best=self.row.candidates,
+        )
+
+    def beam(self):
+        vectors = context_vectors(
+            self.text.ids["train"], len(self.text.counts), self.args.units
+        )
+        tree = kc.candidates.ClassTree.from_vectors(
+            vectors, branching=10, seed=self.args.seed, verbose=0
+        )
+        # Its means are of other vectors than those of the model.
+        tree = kc.candidates.ClassTree(tree.children, tree.num_classes)
+        return kc.candidates.BeamTree(tree)
+
+    def nearest(self):
+        return kc.candidates.ApproximateNearest()
+
+
+_SELECTORS = {
+    "frequent": Run.frequent,
+    "subsets": Run.subsets,
+    "bigrams": Run.bigrams,
+    "beam": Run.beam,
+    "nearest": Run.nearest,
+}
+_NOISES = {
+    "uniform": lambda row, counts: kc.candidates.UniformNoise(),
+    "unigram": lambda row, counts: kc.candidates.UnigramNoise(
+        counts, row.power
+    ),
+    "learned": lambda row, counts: kc.candidates.LearnedNoise(counts=counts),
+}
+_LOSSES = {
+    "cane": kc.CANELoss,
+    "full": baselines.FullSoftmaxLoss,
+    "sampled": baselines.SampledSoftmaxLoss,
+    "nce": baselines.NCELoss,
+    "blackout": baselines.BlackOutLoss,
+}
+
+
+def context_vectors(ids, words, width, contexts=1000):
+    """Vectors of words by the frequent words beside them.
+
+    Positive pointwise mutual information with the words before and after,
+    and its largest singular vectors.
+    """
+    contexts = min(contexts, words)
+    table = np.zeros((words, 2 * contexts), "float32")
+    for side, (word, beside) in enumerate(
+        ((ids[1:], ids[:-1]), (ids[:-1], ids[1:]))
+    ):
+        near = beside < contexts
+        np.add.at(table, (word[near], side * contexts + beside[near]), 1)
+    total = table.sum()
+    expected = table.sum(1, keepdims=True) * table.sum(0) / total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        table = np.maximum(np.log(table / expected), 0)
+    table[~np.isfinite(table)] = 0
+    values, vectors = np.linalg.eigh(table.T @ table)
+    return table @ vectors[:, ::-1][:, :width]
+
+
+class Clock(keras.callbacks.Callback):
+    """Stops training after its time, and lowers the learning rate until then.
+
+    The first step, which is traced, counts no time, nor does evaluation.
+
+    Args:
+        learning_rate: Number, the highest.
+        limit: Number of seconds.
+        max_steps: Optional integer, steps instead of seconds.
+        evaluations: Integer, how often to evaluate on the way.
+        valid: Pair of arrays, what to evaluate on.
+    """
+
+    def __init__(self, learning_rate, limit, max_steps, evaluations, valid):
+        super().__init__()
+        self.learning_rate = learning_rate
+        self.limit, self.max_steps = limit, max_steps
+        self.marks = [
+            (place + 1) / (evaluations + 1) for place in range(evaluations)
+        ]
+        self.valid = valid
+        self.seconds, self.steps, self.curve = 0.0, 0, []
+
+    @property
+    def share(self):
+        if self.max_steps:
+            return self.steps / self.max_steps
+        return self.seconds / self.limit
+
+    def on_epoch_begin(self, epoch, logs=None):
+        reset_states(self.model)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        warm = min(1.0, (self.share + 1e-4) / 0.02)
+        fall = 0.5 + 0.5 * math.cos(math.pi * min(1.0, self.share))
+        rate = self.learning_rate * max(0.02, warm * fall)
+        self.model.optimizer.learning_rate = rate
+        self.start = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.steps:
+            self.seconds += time.perf_counter() - self.start
+        self.steps += 1
+        if self.share >= 1:
+            self.model.stop_training = True
+        elif self.marks and self.share >= self.marks[0]:
+            self.marks.pop(0)
+            states = [state.numpy() for state in states_of(self.model)]
+            point = {
+                "seconds": round(self.seconds, 1),
+                "steps": self.steps,
+                "valid": round(perplexity(self.model, *self.valid), 2),
+            }
+            for state, value in zip(states_of(self.model), states, strict=True):
+                state.assign(value)
+            self.curve.append(point)
+            print(f"  {point}", flush=True)
+
+
+def states_of(model):
+    return [
+        state
+        for layer in model.layers
+        if isinstance(layer, keras.layers.LSTM)
+        for state in layer.states
+    ]
+
+
+def reset_states(model):
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.LSTM):
+            layer.reset_states()
+
+
+def perplexity(model, inputs, targets):
+    """Over all words."""
+    reset_states(model)
+    loss = model.evaluate(
+        inputs, targets, batch_size=model.inputs[0].shape[0], verbose=0
+    )
+    reset_states(model)
+    return math.exp(loss)
+
+
+class Results:
+    """Rows of the table, saved as each comes."""
+
+    def __init__(self, args):
+        self.path = args.output
+        apart = ("data", "rows", "output", "quick")
+        apart += ("learning_rates", "tuning_seconds")
+        self.settings = {
+            name: value
+            for name, value in vars(args).items()
+            if name not in apart
+        }
+        self.rows = []
+        if self.path.exists():
+            record = json.loads(self.path.read_text())
+            if record["settings"] == self.settings:
+                self.rows = record["rows"]
+
+    def has(self, row):
+        wanted = dataclasses.asdict(row).items()
+        return any(wanted <= found.items() for found in self.rows)
+
+    def add(self, row, figures):
+        self.rows.append(dataclasses.asdict(row) | figures)
+        write_record(
+            self.path,
+            f"python benchmarks/class_language_model.py --text "
+            f"{self.settings['text']}",
+            settings=self.settings,
+            rows=self.rows,
+        )
+        print(f"  test {figures['test']:.2f}", flush=True)
+
+    def print(self):
+        head = (
+            "row",
+            "candidates",
+            "noises",
+            "valid",
+            "test",
+            "to the full softmax",
+            "seconds",
+            "epochs",
+            "steps a second",
+            "learning rate",
+        )
+        print("| " + " | ".join(head) + " |")
+        print("|" + "---|" * len(head))
+        full = [row["test"] for row in self.rows if row["converged"]]
+        for row in self.rows:
+            sizes = (f"{row['candidates']}", f"{row['noises']}")
+            if row["loss"] == "full":
+                sizes = ("", "")
+            elif row["loss"] != "cane":
+                sizes = ("", f"{row['candidates'] + row['noises']}")
+            cells = (
+                row["name"],
+                *sizes,
+                f"{row['valid']:.1f}",
+                f"{row['test']:.1f}",
+                f"{row['test'] / full[0]:.3f}" if full else "",
+                f"{row['seconds']:.0f}",
+                f"{row['epochs']:.1f}",
+                f"{row['steps_per_second']:.1f}",
+                f"{row['learning_rate']:g}",
+            )
+            print("| " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
