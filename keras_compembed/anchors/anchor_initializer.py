@@ -123,24 +123,6 @@ def check_num_anchors(num_anchors, input_dim):
         )
 
 
-def check_scores(name, scores):
-    """Returns one finite number of at least 0 an id as a float64 array."""
-    scores = np.asarray(scores)
-    if scores.ndim != 1 or not scores.size or scores.dtype.kind not in "fiub":
-        raise ValueError(
-            f"`{name}` must hold one number for each id. "
-            f"Received: an array of shape {scores.shape} and dtype "
-            f"{scores.dtype}."
-        )
-    scores = scores.astype("float64")
-    if not np.isfinite(scores).all() or (scores < 0).any():
-        raise ValueError(
-            f"`{name}` must be finite and not negative. Received: values "
-            f"from {scores.min()} to {scores.max()}."
-        )
-    return scores
-
-
 def check_rows(name, values, input_dim):
     """Raises unless `values` has one entry or row for each object."""
     if len(values) != input_dim:

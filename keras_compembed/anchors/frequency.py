@@ -5,8 +5,8 @@ import keras
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
 from keras_compembed.anchors.anchor_initializer import check_rows
-from keras_compembed.anchors.anchor_initializer import check_scores
 from keras_compembed.anchors.anchor_initializer import highest
+from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

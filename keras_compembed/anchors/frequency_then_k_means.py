@@ -3,11 +3,11 @@
 import keras
 import numpy as np
 
-from keras_compembed.anchors.anchor_initializer import check_scores
 from keras_compembed.anchors.anchor_initializer import highest
 from keras_compembed.anchors.k_means_seeding import k_means_seeds
 from keras_compembed.anchors.table_initializer import TableInitializer
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.anchors.anchor_initializer import check_scores
 from keras_compembed.baselines.probability_head import ProbabilityHead
 from keras_compembed.candidates.class_tree import ClassTree
 from keras_compembed.candidates.path_sums import log_shares
 from keras_compembed.candidates.tree_arrays import TreeArrays
 from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

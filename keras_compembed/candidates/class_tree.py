@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from keras_compembed.anchors.anchor_initializer import check_scores
 from keras_compembed.candidates.balanced_k_means import cluster_levels
 from keras_compembed.candidates.balanced_tree import balanced_children
 from keras_compembed.candidates.balanced_tree import balanced_parts
@@ -14,6 +13,7 @@ from keras_compembed.candidates.tree_children import sort_levels
 from keras_compembed.candidates.tree_means import label_means
 from keras_compembed.candidates.tree_means import node_means
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_scores
 from keras_compembed.utils.validation import check_table
 
 # Numbers of entries of the tree are int32.

@@ -4,13 +4,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.anchors.anchor_initializer import check_scores
 from keras_compembed.candidates.class_tree import ClassTree
 from keras_compembed.candidates.random_bits import random_bits
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.tree_arrays import TreeArrays
 from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 
-from keras_compembed.anchors.anchor_initializer import check_scores
 from keras_compembed.candidates.selector import Selector
+from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

@@ -6,9 +6,9 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.anchors.anchor_initializer import check_scores
 from keras_compembed.candidates.noise import Noise
 from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.utils.validation import check_scores
 
 # What integer weights add up to, but for rounding.
 TOTAL_WEIGHT = 1 << 38

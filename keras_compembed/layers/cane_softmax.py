@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.anchors.anchor_initializer import check_scores
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.candidates.class_tree import ClassTree
 from keras_compembed.candidates.function_selector import FunctionSelector
@@ -20,6 +19,7 @@ from keras_compembed.layers.class_output import flat_features
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_scores
 
 # Taken for counts below it, so that all classes can be drawn and learned.
 _LEAST_COUNT = 0.5

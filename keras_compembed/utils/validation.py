@@ -138,3 +138,21 @@ def check_sample_weight(sample_weight, num_rows):
             "all zeros."
         )
     return (weight / weight.mean()).astype("float32")
+
+
+def check_scores(name, scores):
+    """Returns finite numbers of at least 0, one an id, as float64."""
+    scores = np.asarray(scores)
+    if scores.ndim != 1 or not scores.size or scores.dtype.kind not in "fiub":
+        raise ValueError(
+            f"`{name}` must hold one number for each id. "
+            f"Received: an array of shape {scores.shape} and dtype "
+            f"{scores.dtype}."
+        )
+    scores = scores.astype("float64")
+    if not np.isfinite(scores).all() or (scores < 0).any():
+        raise ValueError(
+            f"`{name}` must be finite and not negative. Received: values "
+            f"from {scores.min()} to {scores.max()}."
+        )
+    return scores
