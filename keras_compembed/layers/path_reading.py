@@ -48,7 +48,7 @@ def read_above(tree, tables, classes, chosen):
             # Classes that hang elsewhere take a row of zeros.
             here = nodes >= start
             if level + 1 < len(levels):
-                here &= levels[level + 1] < 0
+                here &= levels[level + 1] < starts[level + 1]
             places = tf.where(here, places + 1, 0)
             rows = [
                 tf.concat([tf.zeros((1, *row.shape[1:])), row], axis=0)
