@@ -37,6 +37,7 @@ QUICK = {
     "min_count": 1,
     "width": 24,
     "num_anchors": 12,
+    "l1": 1e-4,
     "num_codebooks": 4,
     "num_candidates": 10,
     "num_noises": 10,
@@ -71,9 +72,9 @@ def parse_arguments(argv=None):
     parser.add_argument(
         "--width", type=int, default=200, help="of words and LSTM"
     )
-    parser.add_argument("--num-anchors", type=int, default=500)
+    parser.add_argument("--num-anchors", type=int, default=200)
     parser.add_argument(
-        "--l1", type=float, default=1e-4, help="the larger, the fewer numbers"
+        "--l1", type=float, default=3e-4, help="the larger, the fewer numbers"
     )
     parser.add_argument("--num-codebooks", type=int, default=50)
     parser.add_argument(
