@@ -13,6 +13,7 @@ from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.path_reading import read_above
 from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.optimizers.device_writes import on_several_devices
+from keras_compembed.optimizers.different_places import computed_once
 from keras_compembed.optimizers.different_places import different_places
 from keras_compembed.optimizers.read_rows import different_ids
 from keras_compembed.optimizers.read_rows import read_different_rows
@@ -195,7 +196,7 @@ class CANETraining(ClassHead):
         ids = [tf.reshape(tf.concat(of_rows, axis=1), (-1,))]
         ids += [tf.reshape(group, (-1,)) for group in others]
         vectors, biases, places = self._read(
-            tf.maximum(tf.concat(ids, axis=0), 0)
+            computed_once(tf.maximum(tf.concat(ids, axis=0), 0))
         )
         places = tf.split(places, [tf.size(part) for part in ids])
         own = tf.gather(vectors, places[0])

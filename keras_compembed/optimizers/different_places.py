@@ -29,12 +29,25 @@ def different_places(ids, num_rows):
     else:
         marks = tf.math.unsorted_segment_min(steps, ids, num_rows)
         firsts = tf.gather(marks, tf.maximum(ids, 0))
-    is_first = exist & tf.equal(firsts, steps)
-    numbers = tf.cumsum(tf.cast(is_first, "int32")) - 1
+    is_first = tf.cast(exist & tf.equal(firsts, steps), "int32")
+    is_first = computed_once(is_first)
+    numbers = tf.cumsum(is_first) - 1
     # Segments of negative ids hold what they do.
     firsts = tf.where(exist, firsts, 0)
     places = tf.where(exist, tf.gather(numbers, firsts), -1)
-    return tf.where(is_first)[:, 0], places
+    return tf.where(is_first > 0)[:, 0], places
+
+
+def computed_once(values):
+    """`values`, to be read by many: XLA would compute them for each anew.
+
+    Args:
+        values: Tensor `(rows,)`.
+    """
+    # It does not merge what writes places of its own choice with what reads.
+    return tf.scatter_nd(
+        tf.range(tf.size(values))[:, None], values, tf.shape(values)
+    )
 
 
 def _find_by_order(ids):
