@@ -1,0 +1,30 @@
+import json
+
+import pytest
+from benchmark_files import load
+
+
+def test_class_speed(tmp_path, capsys):
+    pytest.importorskip("ai_edge_litert")
+    output = tmp_path / "results.json"
+    script = load("class_speed")
+    parts = script.main(["--quick", "--output", str(output)])
+    saved = json.loads(output.read_text())
+    training, prediction, litert = parts
+    for part, name in zip(
+        parts, ("training", "prediction", "litert"), strict=True
+    ):
+        assert saved[name] == part
+        assert all(0 < row["fastest"] <= row["milliseconds"] for row in part)
+    of_all = len(script.VARIANTS)
+    # No softmax over all classes where there are many.
+    assert [row["num_classes"] for row in training] == [
+        *[300] * of_all,
+        *[1200] * (of_all - 2),
+    ]
+    assert {row["batch_size"] for row in prediction} == {1, 16}
+    sizes = [row["file_bytes"] for row in litert]
+    assert len(sizes) == 4
+    # 8 bits a weight take less.
+    assert max(sizes[2:]) < min(sizes[:2])
+    assert "| 1,200 | subsets 40+1 | SGD | False |" in capsys.readouterr().out
