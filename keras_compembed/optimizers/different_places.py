@@ -10,8 +10,8 @@ def different_places(ids, num_rows):
     """First places of different ids, and which of them each id is.
 
     What `tf.unique` knows, in the same order. XLA takes 20 times as long for
-    that one, and returns what no further search may begin with; these places
-    can be used for one more.
+    that one. It must know the number of ids: it searches wrongly among as many
+    as it found itself.
 
     Args:
         ids: Integer tensor `(ids,)`, from 0 to below `num_rows`, or negative
