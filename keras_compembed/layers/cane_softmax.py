@@ -273,8 +273,7 @@ class CANESoftmax(CANETraining):
             found, and float32 probabilities.
 
         Raises:
-            ValueError: if `k` is not from 1 to `num_classes`, or the layer is
-                not built.
+            ValueError: if `k` is not from 1 to `num_classes`.
         """
         check_positive_int("k", k, maximum=self.num_classes)
         features = tf.convert_to_tensor(features)
