@@ -179,10 +179,12 @@ def test_rank_of_equal_scores_is_that_of_argmax():
     np.testing.assert_array_equal(ranks, [0, 3, 59])
 
 
-@pytest.mark.parametrize("estimate", ["joint", "separate"])
+@pytest.mark.parametrize(
+    ("estimate", "jit_compile"),
+    [("joint", False), ("separate", False), ("joint", True)],
+)
 @pytest.mark.parametrize("share_noises", [False, True, 4])
 @pytest.mark.parametrize("shared_candidates", [False, True])
-@pytest.mark.parametrize("jit_compile", [False, True])
 def test_algorithm_1(
     estimate, share_noises, shared_candidates, jit_compile, monkeypatch
 ):
@@ -375,8 +377,17 @@ def test_only_rows_drawn_change(noise, jit_compile):
     assert changed.sum() <= 6 + 4 * 4 < CLASSES / 2
 
 
-@pytest.mark.parametrize("selector", ["tree", "huffman", "subsets", "frequent"])
-@pytest.mark.parametrize("share_noises", [False, True, 3])
+@pytest.mark.parametrize(
+    ("selector", "share_noises"),
+    [
+        ("tree", False),
+        ("tree", 3),
+        ("huffman", True),
+        ("subsets", False),
+        ("frequent", True),
+        ("frequent", 3),
+    ],
+)
 def test_fit_learns_and_files_keep_it(selector, share_noises, tmp_path):
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(CLASSES, WIDTH)).astype("float32")
