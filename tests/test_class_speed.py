@@ -4,10 +4,13 @@ import pytest
 from benchmark_files import load
 
 
-def test_class_speed(tmp_path, capsys):
+def test_class_speed(tmp_path, capsys, monkeypatch):
     pytest.importorskip("ai_edge_litert")
     output = tmp_path / "results.json"
     script = load("class_speed")
+    # Compilation by XLA takes half a minute, and is tested with the layer.
+    plain = [variant for variant in script.VARIANTS if not variant[-1]]
+    monkeypatch.setattr(script, "VARIANTS", plain)
     parts = script.main(["--quick", "--output", str(output)])
     saved = json.loads(output.read_text())
     training, prediction, litert = parts
@@ -16,11 +19,11 @@ def test_class_speed(tmp_path, capsys):
     ):
         assert saved[name] == part
         assert all(0 < row["fastest"] <= row["milliseconds"] for row in part)
-    of_all = len(script.VARIANTS)
+    of_all = len(plain)
     # No softmax over all classes where there are many.
     assert [row["num_classes"] for row in training] == [
         *[300] * of_all,
-        *[1200] * (of_all - 2),
+        *[1200] * (of_all - 1),
     ]
     assert {row["batch_size"] for row in prediction} == {1, 16}
     sizes = [row["file_bytes"] for row in litert]
