@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.baselines.hierarchical_softmax import check_class_counts
 from keras_compembed.baselines.probability_head import ProbabilityHead
+from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 

@@ -8,8 +8,8 @@ from keras_compembed.baselines.probability_head import ProbabilityHead
 from keras_compembed.candidates.class_tree import ClassTree
 from keras_compembed.candidates.path_sums import log_shares
 from keras_compembed.candidates.tree_arrays import TreeArrays
+from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.optimizers.read_rows import read_rows
-from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -160,22 +160,3 @@ class HierarchicalSoftmax(ProbabilityHead):
                 self.kernel_initializer
             ),
         }
-
-
-def check_class_counts(class_counts, num_classes):
-    """Returns positive counts, one a class, or None.
-
-    Raises:
-        ValueError: if they are not finite numbers of at least 0, or not one a
-            class.
-    """
-    if class_counts is None:
-        return None
-    class_counts = check_scores("class_counts", class_counts)
-    if len(class_counts) != num_classes:
-        raise ValueError(
-            "`class_counts` must have one entry for each class, "
-            f"num_classes={num_classes}. Received: {len(class_counts)} of them."
-        )
-    # What was never counted may still come.
-    return np.maximum(class_counts, 0.5)

@@ -6,6 +6,7 @@ from keras_compembed.candidates.selector import without_nan
 from keras_compembed.layers.cane_training import Draw
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_output import flat_features
+from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.utils.validation import check_positive_int
 
 # Numbers held at a time for some examples and all classes.
@@ -80,10 +81,11 @@ class ProbabilityHead(ClassHead):
         ids, probabilities = self._in_parts(
             compute, (rows,), (tf.zeros(shape, "int32"), tf.zeros(shape))
         )
-        shape = tf.concat([tf.shape(features)[:-1], [k]], axis=0)
-        static = (*features.shape[:-1], k)
-        ids = tf.ensure_shape(tf.reshape(ids, shape), static)
-        return ids, tf.ensure_shape(tf.reshape(probabilities, shape), static)
+        leading = features.shape[:-1]
+        return (
+            unflatten(ids, features, leading, k),
+            unflatten(probabilities, features, leading, k),
+        )
 
     def _in_parts(self, compute, inputs, results):
         """Results of `compute` for rows of inputs, written over `results`."""

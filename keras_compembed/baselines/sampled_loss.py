@@ -72,7 +72,8 @@ class SampledLoss(ClassLoss):
             no_candidate = tf.zeros_like(labels, "bool")
             head.noise.observe(labels, no_candidate)
             # What metrics of training go by.
-            best = tf.reduce_all(scores[0] >= scores[1], axis=1)
+            # Where a sample is the label, its score may be off by rounding.
+            best = tf.reduce_all(hits | (scores[0] >= scores[1]), axis=1)
             losses = sampled_cross_entropies(label, others, hits)
             examples.draw = Draw(losses, no_candidate, best)
         return self.sampled_losses(label, others, hits)

@@ -87,15 +87,12 @@ class TreeArrays(keras.layers.Layer):
         if not self.num_nodes:
             return tf.zeros((tf.size(classes), 0), "int32")
         parents = gather_rows(self.class_parents, classes)
-        return self._up_from(parents, len(self.level_sizes))
+        return self.ancestors_of_nodes(parents)
 
     def ancestors_of_nodes(self, nodes):
         """Inner nodes above inner nodes, and these, as of `ancestors`."""
-        return self._up_from(nodes, len(self.level_sizes))
-
-    def _up_from(self, nodes, steps):
         path = [nodes]
-        for _ in range(steps - 1):
+        for _ in self.level_sizes[1:]:
             above = gather_rows(self.node_parents, tf.maximum(nodes, 0))
             nodes = tf.where(nodes >= 0, above, -1)
             path.append(nodes)

@@ -3,7 +3,6 @@
 import warnings
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_compembed.candidates.beam_tree import BeamTree
@@ -15,14 +14,12 @@ from keras_compembed.candidates.path_sums import log_shares
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.unigram_noise import UnigramNoise
 from keras_compembed.layers.cane_training import CANETraining
+from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.layers.class_output import flat_features
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import check_scores
-
-# Taken for counts below it, so that all classes can be drawn and learned.
-_LEAST_COUNT = 0.5
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -172,7 +169,7 @@ class CANESoftmax(CANETraining):
         self.share_noises = share_noises
         self.use_bias = use_bias
         self.seed = seed
-        self.class_counts = _check_counts(class_counts, num_classes)
+        self.class_counts = check_class_counts(class_counts, num_classes)
         self.class_embedding = _check_embedding(class_embedding, num_classes)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.samples = num_candidates + num_noises < num_classes
@@ -239,7 +236,7 @@ class CANESoftmax(CANETraining):
             return get_noise(noise)
         if self.class_counts is None:
             return get_noise("uniform")
-        return UnigramNoise(np.maximum(self.class_counts, _LEAST_COUNT))
+        return UnigramNoise(self.class_counts)
 
     def _start_of_vectors(self, tree):
         known = None if tree is None else tree.class_tree
@@ -258,8 +255,8 @@ class CANESoftmax(CANETraining):
         if self.class_counts is None:
             return "zeros", "zeros"
         known = None if tree is None else tree.class_tree
-        counts = np.maximum(self.class_counts, _LEAST_COUNT)
-        return (_constant(part) for part in log_shares(known, counts))
+        shares = log_shares(known, self.class_counts)
+        return (_constant(part) for part in shares)
 
     def top_k(self, features, k=5):
         """The most probable classes, as the selector finds them.
@@ -285,11 +282,11 @@ class CANESoftmax(CANETraining):
         found = ids >= 0
         total = tf.where(found, total[:, None], 0.0)
         probabilities = tf.exp(scores - total)
-        leading = tf.shape(features)[:-1]
-        shape = tf.concat([leading, [k]], axis=0)
-        static = (*features.shape[:-1], k)
-        ids = tf.ensure_shape(tf.reshape(ids, shape), static)
-        return ids, tf.ensure_shape(tf.reshape(probabilities, shape), static)
+        leading = features.shape[:-1]
+        return (
+            unflatten(ids, features, leading, k),
+            unflatten(probabilities, features, leading, k),
+        )
 
     def get_config(self):
         embedding = self.class_embedding
@@ -325,18 +322,6 @@ class CANESoftmax(CANETraining):
 
 def _constant(array):
     return lambda shape, dtype: array
-
-
-def _check_counts(counts, num_classes):
-    if counts is None:
-        return None
-    counts = check_scores("class_counts", counts)
-    if len(counts) != num_classes:
-        raise ValueError(
-            "`class_counts` must have one entry for each class, "
-            f"num_classes={num_classes}. Received: {len(counts)} of them."
-        )
-    return counts
 
 
 def _check_embedding(embedding, num_classes):

@@ -66,9 +66,7 @@ class CANETraining(ClassHead):
             return tf.zeros(tf.shape(ids))
         biases = gather_rows(self.bias, ids)
         if self.nodes is not None:
-            ancestors = self.selector.tree.ancestors(ids)
-            above = gather_rows(self.node_bias, tf.maximum(ancestors, 0))
-            biases += tf.reduce_sum(tf.where(ancestors >= 0, above, 0.0), 1)
+            biases += self._sum_of_biases(self.selector.tree.ancestors(ids))
         return biases
 
     def node_vectors(self, nodes):
@@ -79,9 +77,7 @@ class CANETraining(ClassHead):
         """Biases of inner nodes, summed over paths."""
         if self.node_bias is None:
             return tf.zeros(tf.shape(nodes))
-        ancestors = self.selector.tree.ancestors_of_nodes(nodes)
-        above = gather_rows(self.node_bias, tf.maximum(ancestors, 0))
-        return tf.reduce_sum(tf.where(ancestors >= 0, above, 0.0), axis=1)
+        return self._sum_of_biases(self.selector.tree.ancestors_of_nodes(nodes))
 
     def own_vectors(self, ids):
         """The parts of vectors that classes have for themselves."""
@@ -97,6 +93,10 @@ class CANETraining(ClassHead):
             rows = gather_rows(self.nodes, tf.maximum(nodes, 0))
             total += tf.where(nodes[:, None] >= 0, rows, 0.0)
         return total
+
+    def _sum_of_biases(self, ancestors):
+        above = gather_rows(self.node_bias, tf.maximum(ancestors, 0))
+        return tf.reduce_sum(tf.where(ancestors >= 0, above, 0.0), axis=1)
 
     def score_chunk(self, features, start, size):
         """Scores of classes next to each other.

@@ -1,10 +1,12 @@
 """What layers that end a model over many classes have in common."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.layers.class_output import ClassOutput
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_scores
 
 
 class ClassHead(keras.layers.Layer):
@@ -87,3 +89,22 @@ class ClassHead(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "num_classes": self.num_classes}
+
+
+def check_class_counts(class_counts, num_classes):
+    """Returns positive counts, one a class, or None.
+
+    Raises:
+        ValueError: if they are not finite numbers of at least 0, or not one a
+            class.
+    """
+    if class_counts is None:
+        return None
+    class_counts = check_scores("class_counts", class_counts)
+    if len(class_counts) != num_classes:
+        raise ValueError(
+            "`class_counts` must have one entry for each class, "
+            f"num_classes={num_classes}. Received: {len(class_counts)} of them."
+        )
+    # What was never counted may still come.
+    return np.maximum(class_counts, 0.5)
