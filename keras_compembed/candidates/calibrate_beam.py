@@ -18,8 +18,8 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
     classes that the search returns. Widths are doubled until it is reached.
     Do this once the model is trained, on validation data; predictions,
     `keras_compembed.top_k_model` and exported files made from then on use the
-    width, and so does training, once the model is compiled again, where it is
-    wider than `num_candidates`.
+    width, and so does training, once the model is compiled again. For the
+    width of before, set `head.selector.beam_width = None`.
 
     Example:
 

@@ -94,10 +94,8 @@ class FrequencySubsets(Selector):
         self.built = True
 
     def select(self, head, features, context=None):
-        nodes = tf.range(self.num_subsets)
-        scores = tf.matmul(
-            features, head.node_vectors(nodes), transpose_b=True
-        ) + head.node_biases(nodes)
+        scores = tf.matmul(features, head.node_vectors(1), transpose_b=True)
+        scores += head.node_biases(1)
         subset = tf.argmax(scores, axis=1, output_type="int32")
         start = gather_rows(self.starts, subset)[:, None]
         size = gather_rows(self.starts, subset + 1)[:, None] - start

@@ -86,11 +86,7 @@ class TreeArrays(keras.layers.Layer):
         """
         if not self.num_nodes:
             return tf.zeros((tf.size(classes), 0), "int32")
-        parents = gather_rows(self.class_parents, classes)
-        return self.ancestors_of_nodes(parents)
-
-    def ancestors_of_nodes(self, nodes):
-        """Inner nodes above inner nodes, and these, as of `ancestors`."""
+        nodes = gather_rows(self.class_parents, classes)
         path = [nodes]
         for _ in self.level_sizes[1:]:
             above = gather_rows(self.node_parents, tf.maximum(nodes, 0))

@@ -69,15 +69,35 @@ class CANETraining(ClassHead):
             biases += self._sum_of_biases(self.selector.tree.ancestors(ids))
         return biases
 
-    def node_vectors(self, nodes):
-        """Vectors of inner nodes, summed over paths, without gradients."""
-        return self._sum_of_nodes(self.selector.tree.ancestors_of_nodes(nodes))
+    def node_vectors(self, depth):
+        """Vectors of inner nodes, summed over paths, without gradients.
 
-    def node_biases(self, nodes):
-        """Biases of inner nodes, summed over paths."""
+        Args:
+            depth: Integer from 1, edges from the root to the nodes.
+
+        Returns:
+            float32 tensor `(nodes, width)`, all of that depth.
+        """
+        return self._sum_down_to(depth, self.nodes)
+
+    def node_biases(self, depth):
+        """Biases of inner nodes, as of `node_vectors`."""
         if self.node_bias is None:
-            return tf.zeros(tf.shape(nodes))
-        return self._sum_of_biases(self.selector.tree.ancestors_of_nodes(nodes))
+            return tf.zeros(self.selector.tree.level_sizes[depth - 1])
+        return self._sum_down_to(depth, self.node_bias)
+
+    def _sum_down_to(self, depth, table):
+        tree = self.selector.tree
+        sizes = tree.level_sizes[:depth]
+        # Nodes are numbered level by level.
+        nodes = tf.range(sum(sizes))
+        rows = tf.split(gather_rows(table, nodes), sizes)
+        parents = tf.split(gather_rows(tree.node_parents, nodes), sizes)
+        total, start = rows[0], 0
+        for level in range(1, depth):
+            total = rows[level] + tf.gather(total, parents[level] - start)
+            start += sizes[level - 1]
+        return total
 
     def own_vectors(self, ids):
         """The parts of vectors that classes have for themselves."""

@@ -40,7 +40,6 @@ def test_reference(name, max_frontier):
         ]
         np.testing.assert_allclose(total, right_total, **ROUNDING)
         candidates = head.selector.select(head, features)
-        met = search(head, tree, features, max(beam_width, 3), depth)
         np.testing.assert_array_equal(candidates, best(met, 3)[0])
 
 

@@ -17,11 +17,11 @@ from keras_compembed.candidates import ClassTree
 
 
 def test_candidates_and_beam_width():
-    """Candidates take a beam of their number, or a wider one."""
+    """Candidates take a beam of their number, or of another one."""
     features = make_features(20)
     tree = TREES["even"]()
     head = make_head(tree, num_candidates=6)
-    for beam_width, used in [(None, 6), (2, 6), (12, 12)]:
+    for beam_width, used in [(None, 6), (1, 1), (2, 2), (12, 12)]:
         head.selector.beam_width = beam_width
         candidates = head.selector.select(head, features)
         assert candidates.shape == (20, 6)
@@ -60,16 +60,31 @@ def test_frontier():
     classes = entries[number:] - tree.num_nodes
     np.testing.assert_array_equal(vectors[number:], head.class_vectors(classes))
     np.testing.assert_array_equal(biases[number:], head.class_biases(classes))
-    nodes = entries[:number]
-    np.testing.assert_array_equal(vectors[:number], head.node_vectors(nodes))
-    np.testing.assert_array_equal(biases[:number], head.node_biases(nodes))
-    own = head.nodes.numpy()
-    for vector, node in zip(vectors, nodes, strict=False):
+    assert_sums(tree, head, entries[:number], vectors, biases)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_vectors_of_nodes(name):
+    tree = TREES[name]()
+    head = make_head(tree)
+    ends = np.cumsum(tree.level_sizes, dtype=int)
+    for level, end in enumerate(ends):
+        nodes = np.arange(end - tree.level_sizes[level], end)
+        vectors = head.node_vectors(level + 1)
+        biases = head.node_biases(level + 1)
+        assert vectors.shape == (len(nodes), WIDTH)
+        assert_sums(tree, head, nodes, vectors, biases)
+
+
+def assert_sums(tree, head, nodes, vectors, biases):
+    own, own_biases = head.nodes.numpy(), head.node_bias.numpy()
+    for vector, bias, node in zip(vectors, biases, nodes, strict=False):
         path = []
         while node >= 0:
             path.append(node)
             node = tree.node_parents[node]
         np.testing.assert_allclose(vector, own[path].sum(axis=0), atol=1e-6)
+        np.testing.assert_allclose(bias, own_biases[path].sum(), atol=1e-6)
 
 
 @pytest.mark.parametrize("max_frontier", [1, 1024])

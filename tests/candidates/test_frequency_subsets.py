@@ -23,8 +23,8 @@ def make(counts=COUNTS, num_subsets=4, num_candidates=5, seed=0):
 def routing(num_subsets):
     """A head whose subsets' scores are the features themselves."""
     return types.SimpleNamespace(
-        node_vectors=lambda nodes: tf.eye(num_subsets),
-        node_biases=lambda nodes: tf.zeros(num_subsets),
+        node_vectors=lambda depth: tf.eye(num_subsets),
+        node_biases=lambda depth: tf.zeros(num_subsets),
     )
 
 

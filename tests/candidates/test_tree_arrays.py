@@ -44,17 +44,6 @@ def test_ancestors(name):
         # From the class up, where paths are from the root down.
         path = path[path >= 0][::-1]
         assert list(row) == [*path, *[-1] * (len(row) - len(path))]
-    if not tree.num_nodes:
-        return
-    nodes = np.arange(tree.num_nodes)
-    for node, row in zip(
-        nodes, arrays.ancestors_of_nodes(nodes).numpy(), strict=True
-    ):
-        path = []
-        while node >= 0:
-            path.append(node)
-            node = tree.node_parents[node]
-        assert list(row) == [*path, *[-1] * (len(row) - len(path))]
 
 
 @pytest.mark.parametrize("name", TREES)
