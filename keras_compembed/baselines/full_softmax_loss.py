@@ -1,9 +1,7 @@
 """The softmax over all classes as a loss."""
 
 import keras
-import tensorflow as tf
 
-from keras_compembed.baselines.probability_head import ProbabilityHead
 from keras_compembed.losses.class_loss import ClassLoss
 
 
@@ -35,31 +33,7 @@ class FullSoftmaxLoss(ClassLoss):
     """
 
     def training_losses(self, examples):
-        head = examples.head
-        if isinstance(head, ProbabilityHead):
-            draw = head.draw(examples)
-        else:
-            losses = head.full_losses(examples.features, examples.labels)
-            draw = FullDraw(losses, examples)
+        draw = examples.head.draw_all(examples)
         if examples.training:
             examples.draw = draw
         return draw.losses
-
-
-class FullDraw:
-    """All classes as candidates, for metrics of training.
-
-    Attributes:
-        losses, hit, best: As of what a layer draws.
-    """
-
-    def __init__(self, losses, examples):
-        self.losses = losses
-        self.hit = tf.ones_like(examples.labels, "bool")
-        self._examples = examples
-
-    @property
-    def best(self):
-        # Costs what the loss costs, where a metric asks for it.
-        _, ranks = self._examples.exact
-        return tf.equal(ranks, 0)

@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from keras_compembed.candidates.selector import without_nan
-from keras_compembed.layers.cane_training import Draw
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_output import flat_features
 from keras_compembed.layers.lookup_layer import unflatten
@@ -30,26 +29,6 @@ class ProbabilityHead(ClassHead):
             Tensor `(rows, num_classes)`.
         """
         raise NotImplementedError
-
-    def choices(self, features, labels):
-        """Cross-entropies, and whether choices, each the best, lead to labels.
-
-        Args:
-            features: float32 tensor `(rows, width)`.
-            labels: int32 tensor `(rows,)`.
-
-        Returns:
-            Tensors `(rows,)`, of floats and of booleans.
-        """
-        raise NotImplementedError
-
-    def full_losses(self, features, labels):
-        return self.choices(features, labels)[0]
-
-    def draw(self, examples):
-        # All classes are candidates.
-        losses, best = self.choices(examples.features, examples.labels)
-        return Draw(losses, tf.ones_like(best), best)
 
     def exact(self, features, labels):
         def compute(features, labels):

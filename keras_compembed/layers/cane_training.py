@@ -1,7 +1,5 @@
 """Scores of a `CANESoftmax`, and what it draws in training."""
 
-import dataclasses
-
 import tensorflow as tf
 
 from keras_compembed.candidates.estimate import joint_losses
@@ -10,6 +8,7 @@ from keras_compembed.candidates.estimate import separate_losses
 from keras_compembed.candidates.random_bits import random_bits
 from keras_compembed.candidates.selector import chunk_size
 from keras_compembed.layers.class_head import ClassHead
+from keras_compembed.layers.class_head import Draw
 from keras_compembed.layers.path_reading import read_above
 from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.optimizers.device_writes import on_several_devices
@@ -18,22 +17,6 @@ from keras_compembed.optimizers.different_places import different_places
 from keras_compembed.optimizers.read_rows import different_ids
 from keras_compembed.optimizers.read_rows import read_different_rows
 from keras_compembed.optimizers.read_rows import without_gradients
-
-
-@dataclasses.dataclass(frozen=True)
-class Draw:
-    """What a step considers.
-
-    Attributes:
-        losses: Tensor `(rows,)`.
-        hit: Boolean tensor `(rows,)`, whether candidates hold the label.
-        best: Boolean tensor `(rows,)`, whether the label is scored at least
-            as high as all classes considered.
-    """
-
-    losses: tf.Tensor
-    hit: tf.Tensor
-    best: tf.Tensor
 
 
 class CANETraining(ClassHead):
@@ -168,12 +151,7 @@ class CANETraining(ClassHead):
         ranks = tf.where(tf.math.is_nan(own), self.num_classes, ranks)
         return total - own, ranks
 
-    def full_losses(self, features, labels):
-        losses, _ = self._score_all(features, labels)
-        return losses
-
-    def _score_all(self, features, labels):
-        """Cross-entropies over all classes, and whether labels are highest."""
+    def choices(self, features, labels):
         # Products make gradients dense: a row that comes in several slices
         # would count several times in an optimizer's second moments.
         ids = tf.range(self.num_classes)
@@ -292,18 +270,9 @@ class CANETraining(ClassHead):
         return vectors, biases, tf.range(tf.size(ids))
 
     def draw(self, examples):
-        """The candidates and noises of a step, and their losses.
-
-        Args:
-            examples: `ClassExamples`.
-
-        Returns:
-            A `Draw`.
-        """
         features, labels = examples.features, examples.labels
         if not self.samples:
-            losses, best = self._score_all(features, labels)
-            return Draw(losses, tf.ones_like(best), best)
+            return self.draw_all(examples)
         candidates = self.selector.select(
             self, tf.stop_gradient(features), examples.context
         )

@@ -1,5 +1,7 @@
 """What layers that end a model over many classes have in common."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -7,6 +9,22 @@ import tensorflow as tf
 from keras_compembed.layers.class_output import ClassOutput
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """What a step considers.
+
+    Attributes:
+        losses: Tensor `(rows,)`.
+        hit: Boolean tensor `(rows,)`, whether candidates hold the label.
+        best: Boolean tensor `(rows,)`, whether the label is scored at least
+            as high as all classes considered.
+    """
+
+    losses: tf.Tensor
+    hit: tf.Tensor
+    best: tf.Tensor
 
 
 class ClassHead(keras.layers.Layer):
@@ -50,15 +68,16 @@ class ClassHead(keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def full_losses(self, features, labels):
-        """Cross-entropies, with gradients for all classes.
+    def choices(self, features, labels):
+        """Cross-entropies, and whether labels are the best of what is scored.
 
         Args:
             features: float32 tensor `(rows, width)`.
             labels: int32 tensor `(rows,)`.
 
         Returns:
-            Tensor `(rows,)`.
+            Tensors `(rows,)`: floats, with gradients for all classes, and
+            booleans.
         """
         raise NotImplementedError
 
@@ -76,16 +95,20 @@ class ClassHead(keras.layers.Layer):
         raise NotImplementedError
 
     def draw(self, examples):
-        """The sampled classes of a step, for layers that sample.
+        """What a step considers: all classes, in layers that do not sample.
 
         Args:
             examples: `ClassExamples`.
+
+        Returns:
+            A `Draw`.
         """
-        raise ValueError(
-            "This loss must be given the output of a "
-            "`keras_compembed.CANESoftmax`. Received: the output of the "
-            f"{type(self).__name__} {self.name!r}."
-        )
+        return self.draw_all(examples)
+
+    def draw_all(self, examples):
+        """All classes as candidates, as of `draw`."""
+        losses, best = self.choices(examples.features, examples.labels)
+        return Draw(losses, tf.ones_like(best), best)
 
     def get_config(self):
         return {**super().get_config(), "num_classes": self.num_classes}

@@ -167,8 +167,9 @@ def test_exact_loss_and_ranks(selector, use_bias, monkeypatch):
     np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
     above = (scores > scores[np.arange(9), y][:, None]).sum(axis=1)
     np.testing.assert_array_equal(ranks, above)
-    full = head.full_losses(tf.constant(x), tf.constant(y, "int32"))
+    full, best = head.choices(tf.constant(x), tf.constant(y, "int32"))
     np.testing.assert_allclose(full, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(best, above == 0)
 
 
 def test_rank_of_equal_scores_is_that_of_argmax():
