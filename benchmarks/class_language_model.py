@@ -191,6 +191,7 @@ def parse(arguments):
         default=8,
         help="batches in which searches are compared with scores of all words",
     )
+    parser.add_argument("--target-recall", type=float, default=0.99)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument(
@@ -279,9 +280,14 @@ class Run:
             head.selector.refresh(head)
             return {"recall": round(recall(head, test), 4)}
         first = round(recall(head, test), 4)
-        kc.candidates.calibrate_beam(head, valid, verbose=0)
+        recalls = kc.candidates.calibrate_beam(
+            head, valid, self.args.target_recall, verbose=0
+        )
         return {
             "recall_as_trained": first,
+            "valid_recalls": {
+                width: round(value, 4) for width, value in recalls.items()
+            },
             "beam_width": head.selector.beam_width,
             "recall": round(recall(head, test), 4),
         }

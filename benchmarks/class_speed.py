@@ -1,13 +1,14 @@
 """What do training and prediction over many classes cost?
 
 Prints the time of a training step by plain `fit` as classes grow: of
-`CANESoftmax` over a tree, with noises of each example and with shared ones,
-over subsets by frequency, of sampled softmax and of the softmax over all
-classes; then that of the best 5 classes, by beam search and by all scores, in
-Keras and in LiteRT files. What is compared takes turns in one process; the
-figures are medians over rounds, with processor time beside, as both grow apart
-where other work shares the machine. Labels follow Zipf's law; weights are
-random, so that beams of different examples have little in common.
+`CANESoftmax` over a tree, as it is by default and with a narrow beam and
+shared noises, with frequent classes as candidates, over subsets by frequency,
+of sampled softmax and of the softmax over all classes, by this package and by
+Keras's `Dense`; then that of the best 5 classes, by beam search and by all
+scores, in Keras and in LiteRT files. What is compared takes turns in one
+process; the figures are medians over rounds, with processor time beside, as
+both grow apart where other work shares the machine. Labels follow Zipf's law;
+weights are random, so that beams of different examples have little in common.
 
     python benchmarks/class_speed.py
 """
@@ -34,24 +35,31 @@ OPTIMIZERS = {
     "SGD": lambda: keras.optimizers.SGD(0.01),
     "SparseRowOptimizer(Adam)": lambda: kc.SparseRowOptimizer("adam"),
 }
+DenseLoss = functools.partial(
+    keras.losses.SparseCategoricalCrossentropy, from_logits=True
+)
 # Name, layer, loss, optimizer, XLA.
 VARIANTS = (
     ("tree 10+10", "tree", kc.CANELoss, "SGD", False),
     ("tree 10+10", "tree", kc.CANELoss, "SGD", True),
     ("tree 10+10", "tree", kc.CANELoss, "SparseRowOptimizer(Adam)", False),
     ("tree 10+10", "tree", kc.CANELoss, "SparseRowOptimizer(Adam)", True),
-    ("tree 10+10, shared", "shared", kc.CANELoss, "SGD", False),
-    ("tree 10+10, shared", "shared", kc.CANELoss, "SGD", True),
+    ("tree 10+10, beam 3, blocks of 20", "narrow", kc.CANELoss, "SGD", False),
+    ("tree 10+10, beam 3, blocks of 20", "narrow", kc.CANELoss, "SGD", True),
+    ("frequent 10+30, blocks of 20", "frequent", kc.CANELoss, "SGD", False),
+    ("frequent 10+30, blocks of 20", "frequent", kc.CANELoss, "SGD", True),
     ("subsets 40+1", "subsets", kc.CANELoss, "SGD", False),
     (
         "sampled softmax 40",
-        "plain",
+        "frequent",
         functools.partial(kc.baselines.SampledSoftmaxLoss, 40),
         "SGD",
         False,
     ),
-    ("full softmax", "plain", kc.baselines.FullSoftmaxLoss, "SGD", False),
-    ("full softmax", "plain", kc.baselines.FullSoftmaxLoss, "SGD", True),
+    ("full softmax", "frequent", kc.baselines.FullSoftmaxLoss, "SGD", False),
+    ("full softmax", "frequent", kc.baselines.FullSoftmaxLoss, "SGD", True),
+    ("Dense of Keras", "dense", DenseLoss, "SGD", False),
+    ("Dense of Keras", "dense", DenseLoss, "SGD", True),
 )
 
 
@@ -128,16 +136,20 @@ def make_heads(number, args):
     tree = kc.candidates.ClassTree.random(number, branching=10, seed=0)
     counts = 1e6 / np.arange(1, number + 1)
     subsets = kc.candidates.FrequencySubsets(counts, seed=0)
-    # The losses of this one draw no candidates.
     frequent = kc.candidates.FrequentClasses(counts)
+    beam_tree = kc.candidates.BeamTree
     heads = {
-        "tree": kc.CANESoftmax(number, kc.candidates.BeamTree(tree)),
-        "shared": kc.CANESoftmax(
-            number, kc.candidates.BeamTree(tree), share_noises=True
+        "tree": kc.CANESoftmax(number, beam_tree(tree)),
+        "narrow": kc.CANESoftmax(
+            number, beam_tree(tree, beam_width=3), share_noises=20
+        ),
+        "frequent": kc.CANESoftmax(
+            number, frequent, 10, 30, share_noises=20, class_counts=counts
         ),
         "subsets": kc.CANESoftmax(number, subsets, 40, 1),
-        "plain": kc.CANESoftmax(number, frequent),
     }
+    if number <= args.most_scores:
+        heads["dense"] = keras.layers.Dense(number)
     for head in heads.values():
         head.build((None, args.width))
         for seed, weight in enumerate(head.trainable_weights):
@@ -150,7 +162,7 @@ def make_heads(number, args):
 def time_steps(number, heads, args):
     fits = {}
     for variant in VARIANTS:
-        full = variant[0] == "full softmax"
+        full = variant[0] in ("full softmax", "Dense of Keras")
         if full and number > args.most_scores:
             continue
         steps = args.steps if not full else max(1, args.steps // 10)
@@ -191,20 +203,19 @@ def prepare(variant, heads, number, steps, args):
 
 
 def time_top_k(number, heads, args):
-    tree, plain = heads["tree"], heads["plain"]
+    plain = heads["frequent"]
 
     def by_scores(features):
         scores = tf.matmul(features, plain.kernel.value, transpose_b=True)
         return tf.math.top_k(scores + plain.bias.value, 5)
 
-    def by_search(features):
-        return tree.top_k(features, 5)
-
     rng = np.random.default_rng(1)
     for batch_size in (1, args.batch_size):
         functions = {}
         for name, function in (
-            ("beam search", by_search),
+            ("beam of 10", functools.partial(heads["tree"].top_k, k=5)),
+            # At least as wide as classes are asked for.
+            ("beam of 5", functools.partial(heads["narrow"].top_k, k=5)),
             ("all scores", by_scores),
         ):
             for jit_compile in (False, True):
@@ -253,9 +264,12 @@ def time_litert(number, heads, args):
     inputs = keras.Input((args.width,), batch_size=1)
     dense = keras.layers.Dense(number)
     scores = dense(inputs)
-    dense.set_weights([heads["plain"].kernel.numpy().T, heads["plain"].bias])
+    dense.set_weights(
+        [heads["frequent"].kernel.numpy().T, heads["frequent"].bias]
+    )
     models = {
-        "beam search": (keras.Model(inputs, heads["tree"](inputs)), 5),
+        "beam of 10": (keras.Model(inputs, heads["tree"](inputs)), 5),
+        "beam of 5": (keras.Model(inputs, heads["narrow"](inputs)), 5),
         "all scores": (keras.Model(inputs, BestClasses()(scores)), None),
     }
     rows, runs = [], []
