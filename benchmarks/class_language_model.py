@@ -20,8 +20,8 @@ not run again.
 
 Seconds are of steps of training, by the clock, without tracing, evaluation and
 what other work the machine has: run nothing else. The learning rate falls by a
-cosine of the time spent. With several `--learning-rates`, a row takes the one
-that is best after `--tuning-seconds`, on the validation part.
+cosine of the time spent. With several `--learning-rates`, a row is trained for
+its time at each, and shows the one that is best on the validation part.
 
 Paper: https://arxiv.org/abs/1711.00658
 """
@@ -170,7 +170,6 @@ def parse(arguments):
         type=lambda text: [float(part) for part in text.split(",")],
         default=[2e-3],
     )
-    parser.add_argument("--tuning-seconds", type=float, default=40)
     parser.add_argument("--evaluations", type=int, default=6)
     parser.add_argument(
         "--evaluation-steps",
@@ -205,7 +204,7 @@ def parse(arguments):
     if args.quick:
         args.seconds, args.epochs, args.sampled = 0.5, 2, 8
         args.batch_size, args.steps, args.width, args.units = 4, 3, 8, 8
-        args.tuning_seconds, args.evaluations = 0.5, 2
+        args.evaluations = 2
     if args.output is None:
         name = f"class_language_model_{args.text}.json"
         args.output = FOLDER / name
@@ -237,31 +236,30 @@ class Run:
 
     def measure(self):
         print(self.row.name, flush=True)
-        args, rates = self.args, self.args.learning_rates
-        tuning = {}
-        if len(rates) > 1 and not self.row.converged:
-            for rate in rates:
-                model, _ = self.train(rate, args.tuning_seconds, 0)
-                tuning[rate] = round(perplexity(model, *self.parts["valid"]), 2)
-            print(f"  valid by learning rate: {tuning}", flush=True)
-        rate = min(tuning, key=tuning.get) if tuning else rates[0]
-        model, clock = self.train(rate, args.seconds, args.evaluations)
+        tried = {}
+        for rate in self.args.learning_rates:
+            model, clock = self.train(rate)
+            valid = round(perplexity(model, *self.parts["valid"]), 2)
+            print(f"  learning rate {rate:g}: valid {valid}", flush=True)
+            if valid <= min(tried.values(), default=valid):
+                best = rate, model, clock
+            tried[rate] = valid
+        rate, model, clock = best
+        steps_an_epoch = len(self.parts["train"][0]) // self.args.batch_size
         figures = {
-            part: round(perplexity(model, *self.parts[part]), 2)
-            for part in ("valid", "test")
-        }
-        if self.row.selector in ("beam", "nearest"):
-            figures |= self.recall(model)
-        steps_an_epoch = len(self.parts["train"][0]) // args.batch_size
-        return figures | {
+            "valid": tried[rate],
+            "test": round(perplexity(model, *self.parts["test"]), 2),
             "learning_rate": rate,
-            "valid_by_learning_rate": tuning,
+            "valid_by_learning_rate": tried,
             "seconds": round(clock.seconds, 3),
             "steps": clock.steps,
             "epochs": round(clock.steps / steps_an_epoch, 2),
             "steps_per_second": round(clock.steps / clock.seconds, 2),
             "curve": clock.curve,
         }
+        if self.row.selector in ("beam", "nearest"):
+            figures |= self.recall(model)
+        return figures
 
     def recall(self, model):
         """Of the best word of all, by beams as trained, and calibrated."""
@@ -292,7 +290,7 @@ class Run:
             "recall": round(recall(head, test), 4),
         }
 
-    def train(self, rate, seconds, evaluations):
+    def train(self, rate):
         """A model, and the `Clock` of its training."""
         args = self.args
         keras.backend.clear_session()
@@ -304,7 +302,7 @@ class Run:
             steps = args.epochs * (len(inputs) // args.batch_size)
         size = args.evaluation_steps * args.batch_size
         valid = [array[:size] for array in self.parts["valid"]]
-        clock = Clock(rate, seconds, steps, evaluations, valid)
+        clock = Clock(rate, args.seconds, steps, args.evaluations, valid)
         model.fit(
             inputs,
             targets,
@@ -524,8 +522,7 @@ class Results:
 
     def __init__(self, args):
         self.path = args.output
-        apart = ("data", "rows", "output", "quick")
-        apart += ("learning_rates", "tuning_seconds")
+        apart = ("data", "rows", "output", "quick", "learning_rates")
         self.settings = {
             name: value
             for name, value in vars(args).items()

@@ -131,7 +131,7 @@ class BeamTree(Selector):
         number, depth = self._frontier["nodes"], self._frontier["depth"]
         vectors, biases = [], []
         if number:
-            # All of a depth: none is followed before.
+            # The inner nodes of a frontier are all of their depth.
             vectors.append(head.node_vectors(depth))
             biases.append(head.node_biases(depth))
         if self._frontier["classes"]:

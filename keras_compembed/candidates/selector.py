@@ -25,8 +25,9 @@ class Selector(keras.layers.Layer):
     ...         return tf.range(self.num_candidates)
 
     What a selector may read from `head`: `class_vectors(ids)`,
-    `class_biases(ids)`, and the variables `kernel`, `bias`, `nodes` and
-    `node_bias`.
+    `class_biases(ids)`, `node_vectors(depth)` and `node_biases(depth)`, sums
+    over paths, and the variables `kernel`, `bias`, `nodes` and `node_bias`,
+    their parts.
 
     Attributes:
         num_classes: Integer, from `attach`.
