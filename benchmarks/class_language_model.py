@@ -250,7 +250,9 @@ class Run:
             "valid": tried[rate],
             "test": round(perplexity(model, *self.parts["test"]), 2),
             "learning_rate": rate,
-            "valid_by_learning_rate": tried,
+            "valid_by_learning_rate": {
+                f"{rate:g}": value for rate, value in tried.items()
+            },
             "seconds": round(clock.seconds, 3),
             "steps": clock.steps,
             "epochs": round(clock.steps / steps_an_epoch, 2),
@@ -284,7 +286,7 @@ class Run:
         return {
             "recall_as_trained": first,
             "valid_recalls": {
-                width: round(value, 4) for width, value in recalls.items()
+                str(width): round(value, 4) for width, value in recalls.items()
             },
             "beam_width": head.selector.beam_width,
             "recall": round(recall(head, test), 4),

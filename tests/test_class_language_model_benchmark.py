@@ -1,5 +1,6 @@
 """The benchmark of sampled words runs in its quick mode, on generated text."""
 
+import itertools
 import json
 
 import numpy as np
@@ -34,18 +35,19 @@ def test_rows(benchmark, arguments, tmp_path, capsys):
         assert row["steps_per_second"] == pytest.approx(
             row["steps"] / row["seconds"], rel=0.02
         )
-        assert [set(point) for point in row["curve"]] == [
-            {"seconds", "steps", "valid"}
-        ] * 2
-        for key in ("seconds", "steps"):
-            first, second = (point[key] for point in row["curve"])
-            assert 0 < first < second <= row[key]
+        # A row that has its time alone may be over before a mark is looked at.
+        assert len(row["curve"]) <= 2
+        for first, second in itertools.pairwise([*row["curve"], row]):
+            for key in ("seconds", "steps"):
+                assert 0 < first[key] < second[key]
+            assert 1 < first["valid"] < 35
     for row in (sampled, paper, bigrams):
         assert row["seconds"] >= 0.5
     assert (paper["candidates"], paper["noises"]) == (8, 1)
     assert (bigrams["candidates"], bigrams["noises"]) == (2, 6)
     # 540 words are 44 segments of 4 x 3, twice.
     assert converged["steps"] == 88 and converged["epochs"] == 2
+    assert [point["steps"] for point in converged["curve"]] == [30, 59]
     printed = capsys.readouterr().out
     assert "| bigrams | 2 | 6 |" in printed
     assert "| sampled softmax |  | 8 |" in printed
@@ -57,12 +59,14 @@ def test_learning_rates(benchmark, arguments):
     arguments += ["--rows", "^frequent$"]
     arguments += ["--learning-rates", "1e-6,0.05"]
     (row,) = benchmark.main(arguments)
-    assert set(row["valid_by_learning_rate"]) == {1e-6, 0.05}
+    assert set(row["valid_by_learning_rate"]) == {"1e-06", "0.05"}
     assert row["learning_rate"] == 0.05
 
 
-def test_recall_of_searches(benchmark, arguments, capsys):
-    beam, nearest = benchmark.main([*arguments, "--rows", "^beam$|^nearest$"])
+def test_recall_of_searches(benchmark, arguments, tmp_path, capsys):
+    arguments += ["--rows", "^beam$|^nearest$"]
+    beam, nearest = rows = benchmark.main(arguments)
+    assert json.loads((tmp_path / "results.json").read_text())["rows"] == rows
     assert 0 <= beam["recall_as_trained"] <= beam["recall"] <= 1
     # Few enough words that the tree is scored whole.
     assert beam["recall"] == 1 and beam["beam_width"] == 1
