@@ -18,6 +18,7 @@ class TreeArrays(keras.layers.Layer):
     Attributes:
         num_classes, num_nodes, branching, depth, level_sizes: As of
             `ClassTree`.
+        level_starts: Tuple of integers, the first inner node of each level.
         kinds: Tuple of strings, what stands at each depth: `"nodes"`,
             `"classes"` or `"both"`.
         class_tree: The `ClassTree` itself, or None after a reload.
@@ -39,6 +40,11 @@ class TreeArrays(keras.layers.Layer):
         self.num_nodes = sizes["num_nodes"]
         self.branching = sizes["branching"]
         self.level_sizes = tuple(sizes["level_sizes"])
+        # Nodes are numbered level by level.
+        self.level_starts = tuple(
+            sum(self.level_sizes[:level])
+            for level in range(len(self.level_sizes))
+        )
         self.kinds = tuple(sizes["kinds"])
         self.depth = len(self.kinds)
 

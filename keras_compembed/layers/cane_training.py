@@ -72,14 +72,13 @@ class CANETraining(ClassHead):
     def _sum_down_to(self, depth, table):
         tree = self.selector.tree
         sizes = tree.level_sizes[:depth]
-        # Nodes are numbered level by level.
         nodes = tf.range(sum(sizes))
         rows = tf.split(gather_rows(table, nodes), sizes)
         parents = tf.split(gather_rows(tree.node_parents, nodes), sizes)
-        total, start = rows[0], 0
+        total = rows[0]
         for level in range(1, depth):
-            total = rows[level] + tf.gather(total, parents[level] - start)
-            start += sizes[level - 1]
+            above = parents[level] - tree.level_starts[level - 1]
+            total = rows[level] + tf.gather(total, above)
         return total
 
     def own_vectors(self, ids):

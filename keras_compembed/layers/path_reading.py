@@ -1,6 +1,5 @@
 """Sums of the inner nodes above classes, with gradients for these alone."""
 
-import numpy as np
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_writes import gather_rows
@@ -25,7 +24,7 @@ def read_above(tree, tables, classes, chosen):
         List of tensors `(chosen, ...)`, one for each table.
     """
     levels = _ancestors_by_level(tree, classes)
-    starts = _starts(tree)
+    starts = tree.level_starts
     with_classes = [kind != "nodes" for kind in tree.kinds]
     several = sum(with_classes) > 1
     totals = [0.0] * len(tables)
@@ -66,14 +65,8 @@ def _ancestors_by_level(tree, classes):
     """Nodes above classes, a tensor for each level; less if there is none."""
     nodes = gather_rows(tree.class_parents, classes)
     levels = []
-    for start in reversed(_starts(tree)):
+    for start in reversed(tree.level_starts):
         levels.append(nodes)
         above = gather_rows(tree.node_parents, tf.maximum(nodes, 0))
         nodes = tf.where(nodes >= start, above, nodes)
     return levels[::-1]
-
-
-def _starts(tree):
-    # Nodes are numbered level by level.
-    ends = np.cumsum(tree.level_sizes)
-    return [0, *(int(end) for end in ends[:-1])]

@@ -31,6 +31,8 @@ def test_attributes(name):
         weight = getattr(arrays, attribute)
         assert weight.dtype == "int32"
         np.testing.assert_array_equal(weight, getattr(tree, attribute))
+    ends = np.cumsum(tree.level_sizes, dtype=int)
+    assert arrays.level_starts == tuple(ends - tree.level_sizes)
     assert not arrays.trainable_weights
 
 
