@@ -392,9 +392,19 @@ class ANTEmbedding(ANTWeights):
         return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
 
     def compute_mask(self, inputs, mask=None):
-        if keras.backend.is_float_dtype(inputs.dtype):
+        if self._are_vectors(inputs):
             return mask
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
+
+    def _are_vectors(self, inputs):
+        """Whether these are inputs of a `reverse` call.
+
+        `keras.Input` makes ids floats unless told otherwise.
+        """
+        return (
+            keras.backend.is_float_dtype(inputs.dtype)
+            and inputs.shape[-1:] == (self.output_dim,)
+        )
 
     def compute_output_shape(self, input_shape, reverse=False):
         if reverse:
@@ -405,6 +415,7 @@ class ANTEmbedding(ANTWeights):
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape, reverse),
             dtype=self.compute_dtype,
+            ragged=getattr(inputs, "ragged", False),
         )
 
     @property

@@ -358,7 +358,9 @@ class CodeEmbedding(CodeLearningLayer):
 
     def compute_output_spec(self, inputs, training=False):
         return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
+            self.compute_output_shape(inputs.shape),
+            dtype=self.compute_dtype,
+            ragged=getattr(inputs, "ragged", False),
         )
 
     @property
