@@ -401,10 +401,9 @@ class ANTEmbedding(ANTWeights):
 
         `keras.Input` makes ids floats unless told otherwise.
         """
-        return (
-            keras.backend.is_float_dtype(inputs.dtype)
-            and inputs.shape[-1:] == (self.output_dim,)
-        )
+        return keras.backend.is_float_dtype(inputs.dtype) and inputs.shape[
+            -1:
+        ] == (self.output_dim,)
 
     def compute_output_shape(self, input_shape, reverse=False):
         if reverse:

@@ -94,7 +94,8 @@ class CodeEmbedding(CodeLearningLayer):
             to the teacher's rows. Defaults to `1.0`.
         recode_every: Optional integer, for `"follow"`: training steps from
             one call of `recode` by the callback `RecodeEmbeddings` to the
-            next. Defaults to `None`: as the callback says.
+            next. Training without the callback warns: the layer itself does
+            not recode. Defaults to `None`: as the callback says.
         seed: Optional integer. Seed of random codes.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
@@ -325,7 +326,9 @@ class CodeEmbedding(CodeLearningLayer):
         return tf.convert_to_tensor(pack_codes(codes, self.codebook_size))
 
     def call(self, inputs, training=False):
-        learns = training and self._learned is not None
+        # As in `keras.layers.BatchNormalization`, a frozen layer keeps its
+        # statistics, and so its codes, whatever `training` is.
+        learns = training and self.trainable and self._learned is not None
         return self.look_up(inputs, self._learn if learns else self.embed)
 
     def embed(self, ids):
@@ -394,9 +397,14 @@ class CodeEmbedding(CodeLearningLayer):
     def reset_codebooks(self):
         """Starts codebooks and composition afresh; codes stay as they are.
 
-        To train them with a task from scratch, as Chen, Min & Sun do.
+        To train them with a task from scratch, as Chen, Min & Sun do. What
+        codes are learned from starts afresh too where it follows the
+        codebooks: with `learn_codes="follow"` the latent vectors, and with
+        `"nearest"` and composition `"concat"` the queries, are those of the
+        new codebooks for the codes.
         """
         self._require_built("reset_codebooks")
+        codes = self.codes
         self.codebooks.assign(
             self.codebooks_initializer(
                 self.codebooks.shape, dtype=self.codebooks.dtype
@@ -407,8 +415,15 @@ class CodeEmbedding(CodeLearningLayer):
             self.num_codebooks,
             self.codebook_size,
             self.output_dim,
+            dtype=self.variable_dtype,
         )
         self.composition.set_weights(fresh.get_weights())
+        if self._learned is not None:
+            self._learned.restart(
+                self.composition.decode(
+                    codes, keras.ops.convert_to_numpy(self.codebooks)
+                )
+            )
 
     def _store(self, codes):
         self.packed_codes.assign(pack_codes(codes, self.codebook_size))

@@ -1,5 +1,7 @@
 """What a layer does to learn its codes while a task is trained."""
 
+import warnings
+
 import keras
 import tensorflow as tf
 
@@ -48,11 +50,22 @@ class CodeLearningLayer(LookupLayer):
         self.teacher = teacher
         self.teacher_weight = teacher_weight
         self.recode_every = recode_every
+        # Whether something calls `recode`, such as `RecodeEmbeddings`.
+        self.is_recoded = False
         self._learned = learn_codes and _LEARNING[learn_codes](self)
 
     def _learn(self, ids):
         """`embed` in a training step, in which codes are learned."""
         self._learned.check_not_fixed()
+        if self.recode_every is not None and not self.is_recoded:
+            warnings.warn(
+                f"The layer {self.name!r} has recode_every="
+                f"{self.recode_every}, which is for the callback "
+                "`RecodeEmbeddings`: without it, codes stay as they are. Pass "
+                "`callbacks=[keras_compembed.RecodeEmbeddings()]` to `fit`, or "
+                "call `recode` of the layer now and then.",
+                stacklevel=2,
+            )
         counts = tf.ones_like(ids, "float32")
         if self.mask_zero:
             counts = tf.cast(tf.not_equal(ids, 0), "float32")
@@ -139,6 +152,7 @@ class CodeLearningLayer(LookupLayer):
                 f"learn_codes={self.learn_codes!r}."
             )
         self._require_built("recode")
+        self.is_recoded = True
         old = self.stored_codes
         new = nearest_composed(
             keras.ops.convert_to_numpy(self.latents),

@@ -62,6 +62,14 @@ class LearnedCodes:
         """Codes of all ids, an integer array `(input_dim, num_codebooks)`."""
         raise NotImplementedError
 
+    def restart(self, vectors):
+        """Keeps the codes of all ids though their vectors are others.
+
+        Args:
+            vectors: Array `(input_dim, output_dim)`.
+        """
+        raise NotImplementedError
+
     def check_not_fixed(self):
         tf.debugging.assert_equal(
             tf.convert_to_tensor(self.layer.codes_are_fixed.value),
@@ -158,6 +166,14 @@ class QueriedCodes(LearnedCodes):
             ]
         )
 
+    def restart(self, vectors):
+        # Keys that are not codewords know nothing of vectors.
+        if self._tied:
+            self.layer.queries.assign(vectors)
+            # A distance of 0 is the least, whatever the scores of a key are
+            # like.
+            self.layer.score_sums.assign(tf.zeros_like(self.layer.score_sums))
+
 
 class FollowedCodes(LearnedCodes):
     """Codes follow latent vectors, to which the task's gradients go.
@@ -190,3 +206,6 @@ class FollowedCodes(LearnedCodes):
 
     def find(self):
         return self.layer.stored_codes
+
+    def restart(self, vectors):
+        self.layer.latents.assign(vectors)
