@@ -12,6 +12,7 @@ from keras_compembed import ANTEmbedding
 from keras_compembed import CodeEmbedding
 from keras_compembed import GumbelCodeLearner
 from keras_compembed import KDCodeLearner
+from keras_compembed import RecodeEmbeddings
 from keras_compembed import SparseRowOptimizer
 from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Relations
@@ -315,3 +316,59 @@ def test_sparsified_anchors_on_two_devices(strategy, tmp_path):
     expected = kept.dense_rows() @ layer.anchors.numpy()
     np.testing.assert_allclose(layer.embeddings, expected, atol=1e-6)
     assert vectors.shape == expected.shape
+
+
+def test_recoding_on_two_devices(strategy):
+    steps, layers = [], []
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        rng = np.random.default_rng(0)
+        with scope:
+            model = classifier()
+            layer = CodeEmbedding(
+                40,
+                6,
+                num_codebooks=4,
+                codebook_size=8,
+                codes=rng.integers(8, size=(40, 4)),
+                codebooks=0.5 * rng.normal(size=(4, 8, 6)),
+                learn_codes="follow",
+                recode_every=3,
+            )
+            model = keras.Sequential(
+                [model.inputs[0], layer, *model.layers[1:]]
+            )
+            model.compile(
+                keras.optimizers.SGD(3.0),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            )
+        recoded = []
+        layer.recode = counted(layer.recode, model, recoded)
+        model.fit(
+            *examples(10 * BATCH_SIZE),
+            batch_size=BATCH_SIZE,
+            shuffle=False,
+            callbacks=[RecodeEmbeddings()],
+            verbose=0,
+        )
+        steps.append(recoded)
+        layers.append(layer)
+    one, two = layers
+    assert steps[0] == steps[1] == [3, 6, 9]
+    first = np.random.default_rng(0).integers(8, size=(40, 4))
+    assert (one.codes != first).any()
+    np.testing.assert_array_equal(one.codes, two.codes)
+    np.testing.assert_allclose(one.latents, two.latents, atol=1e-5)
+    np.testing.assert_allclose(one.codebooks, two.codebooks, atol=1e-5)
+    for weight in (two.packed_codes, two.latents):
+        replicas = strategy.experimental_local_results(weight.value)
+        np.testing.assert_array_equal(*replicas)
+
+
+def counted(recode, model, steps):
+    """`recode` that notes the steps after which it is called."""
+
+    def noting():
+        steps.append(int(model.optimizer.iterations.numpy()))
+        return recode()
+
+    return noting
