@@ -95,9 +95,10 @@ class SparseRows(LazyRows):
     def rows(self, start, stop):
         ids = tf.range(start, stop)
         columns = gather_rows(self._columns, ids).numpy()
-        values = self._settled_rows(ids)
-        dense = np.zeros((stop - start, self._layer.num_anchors), "float32")
-        np.put_along_axis(dense, columns, values.numpy(), axis=1)
+        values = self._settled_rows(ids).numpy()
+        shape = stop - start, self._layer.num_anchors
+        dense = np.zeros(shape, values.dtype)
+        np.put_along_axis(dense, columns, values, axis=1)
         return dense
 
     def settle(self):
@@ -115,7 +116,7 @@ class SparseRows(LazyRows):
                 f"{lengths.max()} in a row."
             )
         inside = np.arange(capacity) < lengths[:, None]
-        values = np.zeros(inside.shape, "float32")
+        values = np.zeros(inside.shape, transform.values.dtype)
         values[inside] = transform.values
         columns = np.zeros(inside.shape, "int32")
         columns[inside] = transform.columns

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.optimizers.device_writes import share_of_device
 from keras_compembed.optimizers.device_writes import sum_over_devices
+from keras_compembed.optimizers.drop_weights import drop_weights
 
 _CHUNK_NUMBERS = 1 << 22
 
@@ -138,8 +139,7 @@ class TransformRows:
 
     def drop(self):
         """Lets go of the weights."""
-        for name in self._names:
-            delattr(self._layer, name)
+        drop_weights(self._layer, self._names)
 
     def _add_weight(self, name, **kwargs):
         weight = self._layer.add_weight(name=name, autocast=False, **kwargs)

@@ -374,7 +374,8 @@ class ANTEmbedding(ANTWeights):
 
     def _compose(self, rows):
         weights = activate(rows, self.activation, self.segments)
-        return tf.matmul(weights, tf.convert_to_tensor(self.anchors.value))
+        anchors = tf.convert_to_tensor(self.anchors.value)
+        return tf.matmul(tf.cast(weights, anchors.dtype), anchors)
 
     def _logits(self, inputs):
         inputs = tf.convert_to_tensor(inputs)
@@ -385,6 +386,7 @@ class ANTEmbedding(ANTWeights):
         if self.softmax_rows is None or self.storage == "fixed":
             rows = self._rows.read_all()
             weights = activate(rows, self.activation, self.segments)
+            weights = tf.cast(weights, scores.dtype)
             logits = tf.matmul(scores, weights, transpose_b=True)
         else:
             logits = self._rows.project(scores, self.softmax_rows)

@@ -66,9 +66,10 @@ class CodeLearningLayer(LookupLayer):
                 "call `recode` of the layer now and then.",
                 stacklevel=2,
             )
-        counts = tf.ones_like(ids, "float32")
+        dtype = self._learned.dtype
+        counts = tf.ones_like(ids, dtype)
         if self.mask_zero:
-            counts = tf.cast(tf.not_equal(ids, 0), "float32")
+            counts = tf.cast(tf.not_equal(ids, 0), dtype)
         # Each id once, so that its gradients are one: optimizers of Keras
         # take those of repeated rows apart.
         different, places = tf.unique(ids)
@@ -77,8 +78,9 @@ class CodeLearningLayer(LookupLayer):
         )
         vectors = self._learned.embed(different, counts)
         if self._teacher is not None:
-            rows = tf.gather(self._teacher, different)
-            distances = tf.reduce_mean(tf.square(vectors - rows), axis=1)
+            rows = tf.cast(tf.gather(self._teacher, different), dtype)
+            apart = tf.cast(vectors, dtype) - rows
+            distances = tf.reduce_mean(tf.square(apart), axis=1)
             self.add_loss_of_ids(self.teacher_weight * distances, counts)
         return tf.gather(vectors, places)
 
@@ -114,7 +116,10 @@ class CodeLearningLayer(LookupLayer):
         """Fixes the codes learned; what only learning needs is let go.
 
         The layer then gives each id the vector that it gave outside training
-        before. Compile the model again before training it further.
+        before. Optimizers forget what they kept for the weights that go, and
+        models that hold the layer can be saved, exported and trained further
+        as they are. Functions of your own, wrapped in `tf.function` before,
+        must be wrapped again.
 
         Raises:
             ValueError: if the codes are fixed already.
@@ -155,9 +160,9 @@ class CodeLearningLayer(LookupLayer):
         self.is_recoded = True
         old = self.stored_codes
         new = nearest_composed(
-            keras.ops.convert_to_numpy(self.latents),
+            keras.ops.convert_to_numpy(self.latents).astype("float32"),
             self.composition,
-            keras.ops.convert_to_numpy(self.codebooks),
+            keras.ops.convert_to_numpy(self.codebooks).astype("float32"),
             old,
         )
         self._store(new)

@@ -38,6 +38,8 @@ class LookupLayer(keras.layers.Layer):
         For layers that synchronize devices in `call`: devices then take turns
         within a step, and Keras keeps the losses of all in one list.
         """
+        # The dtype of Keras's losses, whatever that of the layer is.
+        loss = tf.cast(loss, keras.config.floatx())
         loss.replica_context = tf.distribute.get_replica_context()
         self.add_loss(loss)
 

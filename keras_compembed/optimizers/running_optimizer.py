@@ -70,9 +70,8 @@ class StepSize:
         It is 0 where no gradient came yet: the optimizer does not move such a
         coordinate either.
         """
-        return tf.math.divide_no_nan(
-            tf.sign(values), self._divisor(tf.cast(values, "float32"))
-        )
+        values = tf.cast(values, "float32")
+        return tf.math.divide_no_nan(tf.sign(values), self._divisor(values))
 
 
 def _find_slot(optimizer, variable, name):
