@@ -159,8 +159,10 @@ class ANTEmbedding(ANTWeights):
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: Integer tensor of ids from 0 to `input_dim - 1`, or, with
-            `reverse`, a float tensor of vectors.
+        inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
+            ragged or sparse, as for `keras.layers.Embedding`; or, with
+            `reverse`, a float tensor of vectors. Masks take floats for ids
+            unless the last axis is `output_dim` long.
         reverse: Boolean. Whether to multiply vectors by the transposed table,
             `(h A^T) T^T`, which gives a logit for each id. Defaults to
             `False`.

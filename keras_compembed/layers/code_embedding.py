@@ -100,11 +100,13 @@ class CodeEmbedding(CodeLearningLayer):
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: Integer tensor of ids from 0 to `input_dim - 1`. Eager and
-            graph look-ups on CPU raise an error for other ids, as
-            `keras.layers.Embedding` does, and so does LiteRT; XLA and GPU
-            clamp them or give zeros.
-        training: Boolean. Matters only while codes are learned.
+        inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
+            ragged or sparse, as for `keras.layers.Embedding`. Eager and graph
+            look-ups on CPU raise an error for other ids, -1 too, and so does
+            LiteRT; XLA and GPU clamp them or give zeros.
+        training: Boolean. Matters only while codes are learned. A layer with
+            `trainable=False` learns none, as `BatchNormalization` then keeps
+            its statistics.
 
     Input shape:
         Integer tensor of any shape, usually `(batch_size, input_length)`.

@@ -60,13 +60,13 @@ def check_dropped(model, drop, limit, tmp_path):
     large = [w for w in layer.weights if w.shape[:1] == (ROWS,)]
     gone = [weakref.ref(w) for w in large if w.name != "packed_codes"]
     del large
-    slots = dict(zip(names(model), values(model), strict=True))
+    slots = {id(slot): slot.numpy() for slot in model.optimizer.variables}
     drop()
     gc.collect()
     assert gone and not any(reference() for reference in gone)
     assert sum(value.size for value in values(model)) < 2000
-    for name, value in zip(names(model), values(model), strict=True):
-        np.testing.assert_array_equal(value, slots[name], name)
+    for slot in model.optimizer.variables:
+        np.testing.assert_array_equal(slot.numpy(), slots[id(slot)], slot.path)
 
     path = tmp_path / "model.keras"
     model.save(path)
@@ -74,7 +74,7 @@ def check_dropped(model, drop, limit, tmp_path):
     # A warning, if the optimizer's variables did not fit.
     loaded = keras.saving.load_model(path)
     model.export(tmp_path / "saved_model", verbose=False)
-    assert folder_bytes(tmp_path / "saved_model") < 3 * limit
+    assert folder_bytes(tmp_path / "saved_model" / "variables") < limit
 
     before = layer.embeddings
     for one in (model, loaded):
@@ -87,10 +87,6 @@ def check_dropped(model, drop, limit, tmp_path):
     np.testing.assert_array_equal(
         model.predict(IDS, verbose=0), loaded.predict(IDS, verbose=0)
     )
-
-
-def names(model):
-    return [variable.path for variable in model.optimizer.variables]
 
 
 def values(model):
