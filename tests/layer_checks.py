@@ -145,7 +145,9 @@ def check_id_types(layer):
         outputs = layer(inputs)
         assert outputs.shape == rows.shape
         assert outputs.dtype == layer.compute_dtype
-        np.testing.assert_array_equal(np.asarray(outputs, "float32"), rows)
+        np.testing.assert_allclose(
+            np.asarray(outputs, "float32"), rows, rtol=1e-5, atol=1e-6
+        )
 
     integers = [f"{sign}int{bits}" for sign in ("", "u") for bits in BITS]
     for dtype in [*integers, "float16", "float32", "float64"]:

@@ -39,8 +39,9 @@ def _forget(optimizer, weights):
     kept = [id(one) not in gone for one in optimizer._trainable_variables]
     if all(kept):
         return
-    slots = []
-    for name, values in vars(optimizer).items():
+    own = {id(variable) for variable in optimizer._variables}
+    slots = set()
+    for name, values in list(vars(optimizer).items()):
         # Keras's optimizers keep slots in lists with an entry for each
         # variable, and have no public way to take one out.
         if (
@@ -51,10 +52,14 @@ def _forget(optimizer, weights):
         ):
             continue
         pairs = list(zip(values, kept, strict=True))
-        slots += [value for value, keep in pairs if not keep]
-        values[:] = [value for value, keep in pairs if keep]
-    for slot in slots:
-        optimizer._tracker.untrack(slot)
+        slots |= {id(value) for value, keep in pairs if not keep}
+        # TensorFlow saves what an attribute was before, unless it is deleted.
+        delattr(optimizer, name)
+        setattr(optimizer, name, [value for value, keep in pairs if keep])
+    # Keras takes each variable in a list assigned for one of the optimizer.
+    for variable in list(optimizer._variables):
+        if id(variable) in slots or id(variable) not in own:
+            optimizer._tracker.untrack(variable)
     optimizer._trainable_variables_indices = {
         optimizer._var_key(variable): index
         for index, variable in enumerate(optimizer._trainable_variables)

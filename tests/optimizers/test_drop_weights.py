@@ -14,7 +14,8 @@ IDS = np.random.default_rng(0).integers(ROWS, size=(8, 5)).astype("int32")
 TARGETS = np.ones((8, 3), "float32")
 
 OPTIMIZERS = {
-    "adam": lambda: keras.optimizers.Adam(0.01, use_ema=True),
+    "adam": lambda: keras.optimizers.Adam(0.01),
+    "averaging": lambda: keras.optimizers.Adam(0.01, use_ema=True),
     "accumulating": lambda: keras.optimizers.SGD(
         0.1, momentum=0.9, gradient_accumulation_steps=2
     ),
