@@ -60,6 +60,12 @@ def _forget(optimizer, weights):
     for variable in list(optimizer._variables):
         if id(variable) in slots or id(variable) not in own:
             optimizer._tracker.untrack(variable)
+    # TensorFlow does not save a list that something was taken out of.
+    variables = list(optimizer._variables)
+    is_variable, _ = optimizer._tracker.config["variables"]
+    delattr(optimizer, "_variables")
+    optimizer._variables = variables
+    optimizer._tracker.config["variables"] = is_variable, optimizer._variables
     optimizer._trainable_variables_indices = {
         optimizer._var_key(variable): index
         for index, variable in enumerate(optimizer._trainable_variables)
