@@ -46,7 +46,7 @@ def _forget(optimizer, weights):
         # variable, and have no public way to take one out.
         if (
             name == "_variables"
-            or not isinstance(values, list)
+            or not isinstance(values, (list, tuple))
             or len(values) != len(kept)
             or not all(_is_variable_or_none(value) for value in values)
         ):
