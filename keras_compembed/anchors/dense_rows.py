@@ -19,7 +19,9 @@ class DenseRows(TransformRows):
             name="transform",
         )
 
-    def read(self, ids):
+    def read(self, ids, room):
+        del room
+
         @tf.custom_gradient
         def gather(table):
             def gradient(upstream):

@@ -44,7 +44,8 @@ class FixedRows(TransformRows):
             shape=(length,), dtype="float32", name="values", **fixed
         )
 
-    def read(self, ids):
+    def read(self, ids, room):
+        del room
         num_anchors = self._layer.num_anchors
         starts = tf.gather(self._offsets.value, ids)
         lengths = tf.gather(self._offsets.value, ids + 1) - starts

@@ -55,8 +55,8 @@ class LazyRows(TransformRows):
             self._default_rate.assign(1)
         self._touched = {}
 
-    def read(self, ids):
-        rows = read_different_rows(self.variable, ids)
+    def read(self, ids, room):
+        rows = read_different_rows(self.variable, ids, room)
         return self._settling(
             rows, ids, lambda effective: (effective, lambda upstream: upstream)
         )

@@ -8,9 +8,9 @@ from keras_compembed.anchors.lazy_rows import LazyRows
 from keras_compembed.anchors.transform_rows import TransformRows
 from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.optimizers.device_writes import share_of_device
-from keras_compembed.optimizers.device_writes import sum_over_devices
 from keras_compembed.optimizers.device_writes import write_rows
 from keras_compembed.optimizers.read_rows import read_different_rows
+from keras_compembed.optimizers.read_rows import sum_rows_over_devices
 
 # Places of a row that may change their column in one step.
 _GROWN_AT_ONCE = 4
@@ -43,19 +43,19 @@ class SparseRows(LazyRows):
         )
         self._build_clock(layer.input_dim)
 
-    def read(self, ids):
+    def read(self, ids, room):
         columns = gather_rows(self._columns, ids)
         num_anchors = self._layer.num_anchors
 
         def use(effective):
             def gradient(upstream):
-                total = sum_over_devices(upstream)
+                total = sum_rows_over_devices(upstream, room)
                 grown = self._grow(ids, columns, effective, total)
                 return share_of_device(grown)
 
             return scatter_columns(columns, effective, num_anchors), gradient
 
-        rows = read_different_rows(self.variable, ids)
+        rows = read_different_rows(self.variable, ids, room)
         return self._settling(rows, ids, use)
 
     def whole(self):

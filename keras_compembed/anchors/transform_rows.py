@@ -33,7 +33,7 @@ class TransformRows:
         """Makes the weights."""
         raise NotImplementedError
 
-    def read(self, ids):
+    def read(self, ids, room):
         """Rows `(ids, num_anchors)` of what `different_ids` returned.
 
         Differentiable. Reading changes nothing; what is put off may be done
@@ -87,7 +87,7 @@ class TransformRows:
 
     def read_all(self):
         """All rows, differentiable."""
-        return self.read(tf.range(self._layer.input_dim))
+        return self.read(tf.range(self._layer.input_dim), self._layer.input_dim)
 
     def project(self, scores, limit):
         """Products with all rows, whose gradient reaches only some of them.

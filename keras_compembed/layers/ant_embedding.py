@@ -369,8 +369,9 @@ class ANTEmbedding(ANTWeights):
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        different, places = different_ids(ids)
-        return tf.gather(self._compose(self._rows.read(different)), places)
+        different, places, room = different_ids(ids)
+        rows = self._rows.read(different, room)
+        return tf.gather(self._compose(rows), places)
 
     def _compose(self, rows):
         weights = activate(rows, self.activation, self.segments)

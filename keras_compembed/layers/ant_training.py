@@ -123,8 +123,8 @@ class ANTTraining(LookupLayer):
 
     def _embed_and_separate(self, ids):
         """`embed`, and the loss of unrelated ids that share anchors."""
-        different, places = different_ids(ids)
-        rows = self._rows.read(different)
+        different, places, room = different_ids(ids)
+        rows = self._rows.read(different, room)
         loss = self.negative_weight * self._shared_anchors(different, rows)
         self.add_replica_loss(loss)
         return tf.gather(self._compose(rows), places)

@@ -240,25 +240,26 @@ class CANETraining(ClassHead):
         """Vectors and biases, and where those of each of ids are."""
         if on_several_devices():
             # Those of all devices, in one order.
-            different, places = different_ids(ids)
+            different, places, room = different_ids(ids)
             classes, chosen = different, tf.range(tf.size(different))
         else:
             chosen, places = different_places(ids, self.num_classes)
             classes, different = ids, tf.gather(ids, chosen)
+            room = None
         biases = tf.zeros(tf.shape(different))
         if self.bias is not None:
-            biases = read_different_rows(self.bias, different)
+            biases = read_different_rows(self.bias, different, room)
         vectors = 0.0
         if self.nodes is not None:
             tables = [self.nodes]
             if self.bias is not None:
                 tables.append(self.node_bias)
             tree = self.selector.tree
-            sums = read_above(tree, tables, classes, chosen)
+            sums = read_above(tree, tables, classes, chosen, room)
             vectors = sums[0]
             biases += sum(sums[1:])
         if self.class_embedding is None:
-            vectors += read_different_rows(self.kernel, different)
+            vectors += read_different_rows(self.kernel, different, room)
             return vectors, biases, places
         # The embedding itself looks for different ids, which XLA cannot do
         # among different ids.

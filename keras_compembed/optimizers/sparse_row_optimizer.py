@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from keras_compembed.optimizers.device_writes import on_several_devices
+from keras_compembed.optimizers.read_rows import pad_ids
 from keras_compembed.optimizers.variable_rows import VariableRows
 
 # Each takes norms or means over the whole of a variable.
@@ -130,16 +132,18 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         inner = self.inner
         if not (inner.clipnorm or inner.clipvalue or inner.global_clipnorm):
             return grads
-        grads = [
+        merged = [
             _merge(gradient, variable)
             for gradient, variable in zip(grads, variables, strict=True)
         ]
         values = inner._clip_gradients(
-            [getattr(gradient, "values", gradient) for gradient in grads]
+            [getattr(gradient, "values", gradient) for gradient in merged]
         )
         return [
-            _with_values(gradient, clipped)
-            for gradient, clipped in zip(grads, values, strict=True)
+            _with_values(gradient, clipped, before)
+            for gradient, clipped, before in zip(
+                merged, values, grads, strict=True
+            )
         ]
 
     def update_step(self, gradient, variable, learning_rate):
@@ -286,7 +290,16 @@ def _merge(gradient, variable):
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
-def _with_values(gradient, values):
+def _with_values(gradient, values, before):
     if not isinstance(gradient, tf.IndexedSlices):
         return values
-    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    indices = gradient.indices
+    if on_several_devices():
+        # As many rows as before: see `read_different_rows`.
+        room = tf.size(before.indices)
+        indices = pad_ids(indices, room)
+        missing = room - tf.shape(values)[0]
+        values = tf.pad(
+            values, [[0, missing]] + [[0, 0]] * (values.shape.rank - 1)
+        )
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
