@@ -22,7 +22,11 @@ class SparseRows(LazyRows):
     A place whose number has become 0 is free. When the row is looked up, the
     gradient with respect to all of its columns is known; free places take
     the columns with the largest, where it exceeds l1 (below that, 0 is the
-    optimum), and start from 0.
+    optimum), and start from 0. A free place has no gradient unless it grows,
+    and nothing of its past is left in the optimizer. The step in which it
+    grows does not shrink it.
+
+    Where several look-ups precede a step, the first that reads a row decides.
     """
 
     def build(self):
@@ -35,13 +39,20 @@ class SparseRows(LazyRows):
             trainable=False,
             name="columns",
         )
-        self.variable = self._add_weight(
+        self.variable = self._add_transform(shape, layer.initialize_values)
+        # Places that have a column, and no step yet that moved them.
+        self._grown = self._add_weight(
             shape=shape,
-            initializer=layer.initialize_values,
-            regularizer=layer.transform_regularizer,
-            name="transform",
+            initializer="zeros",
+            dtype="bool",
+            trainable=False,
+            name="grown",
         )
         self._build_clock(layer.input_dim)
+
+    @property
+    def _follows_rows(self):
+        return True
 
     def read(self, ids, room):
         columns = gather_rows(self._columns, ids)
@@ -50,8 +61,7 @@ class SparseRows(LazyRows):
         def use(effective):
             def gradient(upstream):
                 total = sum_rows_over_devices(upstream, room)
-                grown = self._grow(ids, columns, effective, total)
-                return share_of_device(grown)
+                return share_of_device(self._grow(ids, total))
 
             return scatter_columns(columns, effective, num_anchors), gradient
 
@@ -61,36 +71,57 @@ class SparseRows(LazyRows):
     def whole(self):
         return TransformRows.whole(self)
 
-    def _grow(self, ids, columns, values, upstream):
+    def _grow(self, ids, upstream):
         """Gives free places new columns; returns the gradient of places."""
+        columns = gather_rows(self._columns, ids)
+        pending = gather_rows(self._pending, ids)[:, None]
+        free = tf.equal(gather_rows(self.variable, ids), 0) & ~pending
         wish = tf.abs(upstream)
         if self._layer.non_negative:
             wish = -upstream
         own = tf.gather(wish, columns, batch_dims=1)
         taken = scatter_columns(
-            columns, tf.ones_like(values), self._layer.num_anchors
+            columns, tf.ones_like(own), self._layer.num_anchors
         )
         others = tf.where(taken > 0, wish.dtype.min, wish)
         number = min(_GROWN_AT_ONCE, columns.shape[1])
         best, best_columns = tf.math.top_k(others, number)
-        free = tf.equal(values, 0)
         rank = tf.cumsum(tf.cast(free, tf.int32), axis=1) - 1
         within = tf.clip_by_value(rank, 0, number - 1)
-        needed = tf.maximum(own, tf.cast(self._layer.l1_value, own.dtype))
-        grows = (
+        needed = tf.cast(self._layer.l1_value, own.dtype)
+        changes = (
             free
             & (rank < number)
-            & (tf.gather(best, within, batch_dims=1) > needed)
+            & (tf.gather(best, within, batch_dims=1) > tf.maximum(own, needed))
         )
         columns = tf.where(
-            grows, tf.gather(best_columns, within, batch_dims=1), columns
+            changes, tf.gather(best_columns, within, batch_dims=1), columns
         )
+        grows = changes | (free & (own > needed))
+        moves = grows | ~free
+        not_shrunk = self._layer.free_entries.of_entries(ids, columns)
+        if not_shrunk is not None:
+            moves |= not_shrunk
         write_rows(self._columns, ids, columns)
-        return tf.gather(upstream, columns, batch_dims=1)
+        grown = gather_rows(self._grown, ids) & pending
+        write_rows(self._grown, ids, grows | grown)
+        gradient = tf.gather(upstream, columns, batch_dims=1)
+        return tf.where(moves, gradient, tf.zeros_like(gradient))
+
+    def _step(self, ids, step, amount, clock):
+        super()._step(ids, step, amount, clock)
+        empty = tf.equal(gather_rows(self.variable, ids), 0)
+        for name, slot in step.slots.items():
+            rows = gather_rows(slot, ids)
+            start = tf.cast(step.start_of(name), rows.dtype)
+            write_rows(slot, ids, tf.where(empty, start, rows))
+        write_rows(self._grown, ids, tf.zeros_like(empty))
 
     def _free(self, ids):
+        grown = gather_rows(self._grown, ids)
         columns = gather_rows(self._columns, ids)
-        return self._layer.free_entries.of_entries(ids, columns)
+        free = self._layer.free_entries.of_entries(ids, columns)
+        return grown if free is None else free | grown
 
     def rows(self, start, stop):
         ids = tf.range(start, stop)

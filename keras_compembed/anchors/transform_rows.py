@@ -1,11 +1,13 @@
 """How a layer holds its transform."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.optimizers.device_writes import share_of_device
 from keras_compembed.optimizers.device_writes import sum_over_devices
+from keras_compembed.optimizers.stepped_variable import SteppedVariable
 
 _CHUNK_NUMBERS = 1 << 22
 
@@ -140,6 +142,23 @@ class TransformRows:
         """Lets go of the weights."""
         for name in self._names:
             delattr(self._layer, name)
+
+    def _add_transform(self, shape, initializer):
+        """The weight that the optimizer trains."""
+        layer = self._layer
+        with keras.name_scope(layer.name, caller=layer):
+            transform = SteppedVariable(
+                initializer,
+                shape=shape,
+                dtype=layer.variable_dtype,
+                autocast=False,
+                name="transform",
+                after_step=layer.take_proximal_step,
+            )
+        transform.regularizer = layer.transform_regularizer
+        layer.transform = transform
+        self._names.append("transform")
+        return transform
 
     def _add_weight(self, name, **kwargs):
         weight = self._layer.add_weight(name=name, autocast=False, **kwargs)

@@ -5,7 +5,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.anchors.activations import activate
-from keras_compembed.anchors.after_step import AfterStep
 from keras_compembed.anchors.anchor_initializers import get_anchor_initializer
 from keras_compembed.anchors.dynamic import Dynamic
 from keras_compembed.anchors.fixed_rows import FixedRows
@@ -340,7 +339,7 @@ class ANTEmbedding(ANTWeights):
             shape=(self.num_anchors, self.output_dim),
             initializer=self._initialize_anchors,
             regularizer=self._anchors_loss(),
-            constraint=AfterStep(self._after_step, self.anchors_constraint),
+            constraint=self.anchors_constraint,
             autocast=False,
             name="anchors",
         )

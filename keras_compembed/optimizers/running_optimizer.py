@@ -43,6 +43,9 @@ class StepSize:
             gradients.
         slot: Keras variable of `variable`'s shape that `divisor` comes from,
             or None where it is 1.
+        slots: Dict of the Keras variables of `variable`'s shape that the
+            optimizer keeps for it, by the attributes that list them.
+        accumulates: Boolean. Whether some steps only accumulate gradients.
     """
 
     def __init__(self, optimizer, variable, by_coordinate=True):
@@ -57,12 +60,23 @@ class StepSize:
             self.slot = _find_slot(optimizer, variable, slot_name)
             scale *= make_scale(step)
         accumulation = optimizer.gradient_accumulation_steps
+        self.accumulates = bool(accumulation)
+        self.slots = {
+            name: slot
+            for name, slot in slots_of(inner, variable).items()
+            if slot.shape == variable.shape
+        }
+        self._accumulator = getattr(inner, "initial_accumulator_value", 0.0)
         if accumulation:
             # `iterations` counts the steps that move weights; the first
             # variable of an optimizer counts all.
             calls = tf.cast(optimizer.variables[0].value, "int64") + 1
             scale = tf.where(tf.equal(calls % accumulation, 0), scale, 0.0)
         self.scale = scale
+
+    def start_of(self, name):
+        """What the numbers of one of `slots` start from."""
+        return self._accumulator if name == "_accumulators" else 0.0
 
     def rates(self, values):
         """1 / divisor, from values of `slot`.
@@ -73,6 +87,26 @@ class StepSize:
         return tf.math.divide_no_nan(
             tf.sign(values), self._divisor(tf.cast(values, "float32"))
         )
+
+
+def slots_of(optimizer, variable):
+    """What an optimizer keeps for a variable, by the attributes that list it.
+
+    Args:
+        optimizer: Keras optimizer, built, that wraps no other.
+        variable: Variable that it trains.
+    """
+    # Names would find it too, but for those that others begin with.
+    index = optimizer._get_variable_index(variable)
+    number = len(optimizer._trainable_variables)
+    return {
+        name: values[index]
+        for name, values in vars(optimizer).items()
+        if name not in ("_variables", "_trainable_variables")
+        and isinstance(values, list)
+        and len(values) == number
+        and isinstance(values[index], keras.Variable)
+    }
 
 
 def _find_slot(optimizer, variable, name):

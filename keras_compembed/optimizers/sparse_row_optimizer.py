@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_compembed.optimizers.device_writes import on_several_devices
 from keras_compembed.optimizers.read_rows import pad_ids
+from keras_compembed.optimizers.running_optimizer import slots_of
 from keras_compembed.optimizers.variable_rows import VariableRows
 
 # Each takes norms or means over the whole of a variable.
@@ -173,18 +174,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             part.write()
 
     def _slots(self, variable):
-        """Slots of a variable, by the attributes that list them."""
-        index = self.inner._get_variable_index(variable)
-        number = len(self.inner._trainable_variables)
-        slots = {}
-        for name, values in vars(self.inner).items():
-            if name in ("_variables", "_trainable_variables"):
-                continue
-            if not isinstance(values, list) or len(values) != number:
-                continue
-            slot = values[index]
-            if not isinstance(slot, keras.Variable):
-                continue
+        slots = slots_of(self.inner, variable)
+        for slot in slots.values():
             if slot.shape != variable.shape:
                 raise ValueError(
                     "`inner` must keep slots of the shape of their variable, "
@@ -193,7 +184,6 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
                     f"of shape {tuple(slot.shape)} for {variable.name}, of "
                     f"shape {tuple(variable.shape)}."
                 )
-            slots[name] = slot
         return slots
 
     # Keras saves `inner`, and all variables are its own.

@@ -77,7 +77,9 @@ class Adam:
         return size / (1 - 0.9**step) * m, size
 
 
-def algorithm_1(model, l1, update, by_coordinate, epochs=3, free=None):
+def algorithm_1(
+    model, l1, update, by_coordinate, epochs=3, free=None, fixed=()
+):
     """Trains copies of the weights; returns them and the loss of each epoch."""
     layer, dense = model.layers[0], model.layers[2]
     weights = {
@@ -103,6 +105,8 @@ def algorithm_1(model, l1, update, by_coordinate, epochs=3, free=None):
                 loss = tf.reduce_mean(tf.square(got - y))
             total += float(loss)
             for name, gradient in tape.gradient(loss, tensors).items():
+                if name in fixed:
+                    continue
                 gradient = tf.convert_to_tensor(gradient).numpy()
                 moved, size = update(name, gradient, step)
                 weights[name] = weights[name] - moved
@@ -329,6 +333,93 @@ def test_a_layer_that_is_not_trained():
     model.compile("sgd", "mse")
     fit(model, epochs=1)
     np.testing.assert_array_equal(layer.get_transform().dense_rows(), before)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("storage", ["dense", "lazy"])
+def test_given_anchors(storage, jit_compile):
+    """Appendix B of Liang et al.: T is learned, anchors are not."""
+    model, layer = make_model(storage, jit_compile, l1=5e-3)
+    layer.anchors.trainable = False
+    model.compile(keras.optimizers.SGD(0.5), "mse", jit_compile=jit_compile)
+    anchors = layer.anchors.numpy()
+    weights, losses = algorithm_1(model, 5e-3, SGD(0.5), True, fixed="A")
+    np.testing.assert_allclose(fit(model), losses, rtol=1e-5)
+    check_equal(model, weights, 2e-6)
+    np.testing.assert_array_equal(layer.anchors, anchors)
+    assert 0.01 < (weights["T"] == 0).mean() < 0.99
+
+
+def test_given_anchors_with_room_for_some_numbers():
+    model, layer = make_model("sparse", l1=0.02)
+    layer.anchors.trainable = False
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    before = layer.nnz
+    fit(model)
+    assert 0 < layer.nnz < 0.9 * before
+
+
+def batches():
+    ids, labels = examples()
+    for start in range(0, len(ids), 16):
+        yield ids[start : start + 16], labels[start : start + 16]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_anchors_that_the_optimizer_is_not_given(storage):
+    results = []
+    for frozen in (True, False):
+        model, layer = make_model(storage, l1=0.02)
+        layer.anchors.trainable = not frozen
+        variables = [
+            variable
+            for variable in model.trainable_variables
+            if variable is not layer.anchors
+        ]
+        optimizer = keras.optimizers.Adam(0.01)
+        for ids, labels in batches():
+            with tf.GradientTape() as tape:
+                got = model(ids, training=True)[:, 0]
+                loss = tf.reduce_mean(tf.square(got - labels))
+            optimizer.apply(tape.gradient(loss, variables), variables)
+        results.append(layer.get_transform().dense_rows())
+    np.testing.assert_array_equal(*results)
+    assert 0.01 < (results[0] == 0).mean() < 0.99
+
+
+@pytest.mark.parametrize("storage", ["dense", "lazy"])
+def test_an_optimizer_for_the_transform_alone(storage):
+    # Thresholds are by the rate of the one that moves T, once a step.
+    results = []
+    for rates in ((0.5,), (0.5, 0.5)):
+        model, layer = make_model(storage, l1=5e-3)
+        parts = [model.trainable_variables]
+        if len(rates) > 1:
+            others = [v for v in parts[0] if v is not layer.transform]
+            parts = [[layer.transform], others]
+        optimizers = [keras.optimizers.SGD(rate) for rate in rates]
+        for ids, labels in batches():
+            with tf.GradientTape(persistent=True) as tape:
+                got = model(ids, training=True)[:, 0]
+                loss = tf.reduce_mean(tf.square(got - labels))
+            gradients = [tape.gradient(loss, part) for part in parts]
+            for step in zip(optimizers, gradients, parts, strict=True):
+                step[0].apply(*step[1:])
+        results.append(layer.get_transform().dense_rows())
+    np.testing.assert_allclose(*results, atol=1e-6)
+    assert 0.01 < (results[0] == 0).mean() < 0.99
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_transform_that_is_not_moved_is_not_shrunk(storage):
+    model, layer = make_model(storage, l1=0.1)
+    layer.transform.trainable = False
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    before = layer.get_transform().dense_rows()
+    anchors = layer.anchors.numpy()
+    fit(model, epochs=1)
+    np.testing.assert_array_equal(layer.get_transform().dense_rows(), before)
+    assert (layer.anchors.numpy() != anchors).any()
 
 
 def test_own_training_loop():
