@@ -201,7 +201,7 @@ def test_learner_with_noise_on_two_devices(strategy, tmp_path):
     np.testing.assert_array_equal(loaded.encode(table), learner.codes)
 
 
-def fit_anchors(scope, optimizer, **kwargs):
+def make_anchors(scope, optimizer, **kwargs):
     with scope:
         layer = ANTEmbedding(
             40, 6, num_anchors=8, l1=2e-3, target_nonzeros=70, seed=0, **kwargs
@@ -222,6 +222,11 @@ def fit_anchors(scope, optimizer, **kwargs):
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile=False,
         )
+    return model, layer
+
+
+def fit_anchors(scope, optimizer, **kwargs):
+    model, layer = make_anchors(scope, optimizer, **kwargs)
     history = model.fit(
         *examples(10 * BATCH_SIZE),
         batch_size=BATCH_SIZE,
@@ -275,6 +280,75 @@ def test_anchors_on_two_devices(strategy, storage, optimizer, kwargs):
         replicas = strategy.experimental_local_results(weight.value)
         assert len(replicas) == 2
         np.testing.assert_array_equal(*replicas)
+
+
+def loop_anchors(strategy, optimizer, apart, **kwargs):
+    """What `fit_anchors` does, by a loop of `strategy.run`."""
+    model, layer = make_anchors(strategy.scope(), optimizer, **kwargs)
+    variables = model.trainable_variables
+    with strategy.scope():
+        model.optimizer.build(variables)
+
+    def take(ids, labels):
+        with tf.GradientTape() as tape:
+            losses = keras.losses.sparse_categorical_crossentropy(
+                labels, model(ids, training=True), from_logits=True
+            )
+            loss = tf.reduce_sum(losses) / BATCH_SIZE
+        return tape.gradient(loss, variables)
+
+    def apply(gradients):
+        model.optimizer.apply(gradients, variables)
+
+    if apart:
+        take, apply = tf.function(take), tf.function(apply)
+
+        def step(*batch):
+            strategy.run(apply, args=(strategy.run(take, args=batch),))
+    else:
+
+        @tf.function
+        def step(*batch):
+            strategy.run(lambda *part: apply(take(*part)), args=batch)
+
+    def parts(values):
+        size = BATCH_SIZE // strategy.num_replicas_in_sync
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(
+                values[context.replica_id_in_sync_group * size :][:size]
+            )
+        )
+
+    for _ in range(2):
+        ids, labels = examples(10 * BATCH_SIZE)
+        for start in range(0, len(ids), BATCH_SIZE):
+            batch = slice(start, start + BATCH_SIZE)
+            step(parts(ids[batch]), parts(labels[batch]))
+    return layer
+
+
+@pytest.mark.parametrize(
+    "storage, rows, apart",
+    [
+        ("dense", False, True),
+        ("lazy", True, False),
+        ("lazy", True, True),
+        ("sparse", True, True),
+    ],
+)
+def test_own_loop_on_two_devices(strategy, storage, rows, apart):
+    def optimizer():
+        adam = keras.optimizers.Adam(0.01)
+        return SparseRowOptimizer(adam) if rows else adam
+
+    one, _ = fit_anchors(contextlib.nullcontext(), optimizer, storage=storage)
+    two = loop_anchors(strategy, optimizer, apart, storage=storage)
+    transforms = [layer.get_transform().dense_rows() for layer in (one, two)]
+    # Adam divides sums in another order by their size.
+    np.testing.assert_allclose(*transforms, atol=1e-5)
+    np.testing.assert_allclose(one.anchors, two.anchors, atol=1e-5)
+    assert one.l1 == pytest.approx(two.l1) and one.l1 != np.float32(2e-3)
+    assert 0 < one.nnz < 0.9 * 40 * 8
 
 
 @pytest.mark.parametrize("storage", ["dense", "lazy"])

@@ -53,9 +53,10 @@ class LazyRows(TransformRows):
         )
         if self._layer.threshold == "learning_rate":
             self._default_rate.assign(1)
-        self._pending = self._add_weight(
-            shape=(num_rows,), dtype="bool", name="pending", **state
-        )
+        if self._follows_rows:
+            self._pending = self._add_weight(
+                shape=(num_rows,), dtype="bool", name="pending", **state
+            )
         self._touched = {}
 
     @property

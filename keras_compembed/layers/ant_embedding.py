@@ -35,10 +35,14 @@ class ANTEmbedding(ANTWeights):
     non-zeros of T.
 
     **Training** is plain `fit` with any optimizer: after each of its steps
-    comes the proximal step for the loss `l1 * sum |T|`, which a regularizer
-    cannot replace: gradients of `|T|` give small numbers, not zeros. Then
-    call `sparsify`, or `keras_compembed.export_litert`, which stores rows
-    sparse in either case.
+    that moves T comes the proximal step for the loss `l1 * sum |T|`, which a
+    regularizer cannot replace: gradients of `|T|` give small numbers, not
+    zeros. So it does in a `train_step` or a loop of your own that calls
+    `optimizer.apply`. Then call `sparsify`, or
+    `keras_compembed.export_litert`, which stores rows sparse in either case.
+
+    To learn T for given anchors (appendix B of the paper), build the layer
+    and set `layer.anchors.trainable = False` before `compile`.
 
     **Storage** of T while it is trained:
 
@@ -47,14 +51,17 @@ class ANTEmbedding(ANTWeights):
     - `"lazy"` touches the rows of the batch. Each row remembers when it was
       last shrunk, and what it owes since is taken when it is read, so that
       every reading is as up to date as with `"dense"`. With SGD the two are
-      equal. Pass the optimizer through
+      equal. With thresholds that follow coordinates, what a row owes is by
+      the mean of its coordinates when it was last looked up: near to
+      `"dense"`, not equal. Pass the optimizer through
       `keras_compembed.SparseRowOptimizer` for steps whose time does not
       depend on `input_dim`: Keras's own Adam turns to the whole of T. Do so
       too where a model calls the layer more than once: Keras's optimizers
       take the gradients of several look-ups apart.
     - `"sparse"` holds at most `max_nonzeros` numbers a row, so that memory
       does not depend on `num_anchors`. Free places of a row go to the
-      anchors with the largest gradient when it is looked up.
+      anchors with the largest gradient when it is looked up. Where gradients
+      of several batches make one step, the first that has the row decides.
 
     By default, T is dense up to 4 million numbers, lazy up to 100 million
     and sparse beyond.

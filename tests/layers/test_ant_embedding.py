@@ -55,7 +55,7 @@ def make_model(layer):
         ({"storage": "dense", "mask_zero": True}, 1, ()),
         (
             {"storage": "lazy", "non_negative": False},
-            5,
+            6,
             ("clock", "settled", "rate"),
         ),
         (
