@@ -133,7 +133,11 @@ class SparseRows(LazyRows):
 
     def settle(self):
         parts = [self._settled_rows(tf.range(*part)) for part in self.chunks()]
-        self.variable.assign(np.concatenate(parts))
+        rows = np.concatenate(parts)
+        # The optimizer has something left of places that are free only now.
+        freed = (rows == 0) & (self.variable.numpy() != 0)
+        self._pending.assign(self._pending.numpy() | freed.any(axis=1))
+        self.variable.assign(rows)
         self._reset()
 
     def load(self, transform):
