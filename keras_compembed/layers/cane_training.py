@@ -18,9 +18,39 @@ from keras_compembed.optimizers.read_rows import different_ids
 from keras_compembed.optimizers.read_rows import read_different_rows
 from keras_compembed.optimizers.read_rows import without_gradients
 
+# What class vectors start from that are to be set: training that fails ends in
+# NaN, not in a whole row of this.
+NO_START = float("-inf")
+
 
 class CANETraining(ClassHead):
     """Base of `CANESoftmax`, where the arguments are described."""
+
+    def with_start(self, features):
+        """Features, if vectors have what they are to start from.
+
+        XLA leaves the check out; losses are NaN there.
+
+        Raises:
+            InvalidArgumentError: if the layer was made from a config, and its
+                weights were not set.
+        """
+        if not self.lost_means:
+            return features
+        first = gather_rows(self.kernel, tf.constant([0]))
+        check = tf.debugging.Assert(
+            tf.reduce_any(tf.not_equal(first, NO_START)),
+            [
+                f"The weights of the {type(self).__name__} {self.name!r} must "
+                "be set, or loaded, before it is used: it was made from its "
+                "configuration alone, which does not hold the class means "
+                "that its vectors start from. To start from others, give "
+                "`kernel_initializer`."
+            ],
+        )
+        # Nothing is trained before. Eager calls have raised by now.
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.identity(features)
 
     def class_vectors(self, ids):
         """Vectors of classes, summed over paths, without gradients.
@@ -121,6 +151,7 @@ class CANETraining(ClassHead):
         return ids, tf.where(exists, scores, float("-inf"))
 
     def exact(self, features, labels):
+        features = self.with_start(features)
         labels = tf.cast(labels, "int32")
         size = chunk_size(features.shape[0], self.num_classes)
         own = tf.reduce_sum(features * self.class_vectors(labels), axis=1)
@@ -151,6 +182,7 @@ class CANETraining(ClassHead):
         return total - own, ranks
 
     def choices(self, features, labels):
+        features = self.with_start(features)
         # Products make gradients dense: a row that comes in several slices
         # would count several times in an optimizer's second moments.
         ids = tf.range(self.num_classes)
@@ -186,6 +218,7 @@ class CANETraining(ClassHead):
             List of tensors `(rows, number)`, one for each group; the score of
             no class is that of class 0.
         """
+        features = self.with_start(features)
         # One look-up for all of a kind: each has a scatter in its gradient.
         of_rows = [group for group in groups if group.shape.rank == 2]
         others = [group for group in groups if group.shape.rank != 2]
