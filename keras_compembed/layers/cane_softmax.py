@@ -13,11 +13,14 @@ from keras_compembed.candidates.path_sums import differences_of_means
 from keras_compembed.candidates.path_sums import log_shares
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.unigram_noise import UnigramNoise
+from keras_compembed.layers.cane_training import NO_START
 from keras_compembed.layers.cane_training import CANETraining
 from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.layers.class_output import flat_features
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import unflatten
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 
@@ -113,7 +116,10 @@ class CANESoftmax(CANETraining):
         use_bias: Boolean. Defaults to `True`.
         kernel_initializer: Optional initializer of class vectors. Defaults to
             `None`: the means of the selector's tree if it has them, in the
-            width of the features, or else `"random_uniform"`.
+            width of the features, or else `"random_uniform"`. Configs hold no
+            means: a layer that starts from them, made anew from its config
+            (`keras.models.clone_model`), refuses to be used until its weights
+            are set.
         seed: Optional integer.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
@@ -172,6 +178,7 @@ class CANESoftmax(CANETraining):
         self.class_counts = check_class_counts(class_counts, num_classes)
         self.class_embedding = _check_embedding(class_embedding, num_classes)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.lost_means = False
         self.samples = num_candidates + num_noises < num_classes
         if not self.samples:
             warnings.warn(
@@ -199,6 +206,8 @@ class CANESoftmax(CANETraining):
             )
         self.width = int(width)
         _check_width(self.class_embedding, self.width)
+        for part in (self.selector, self.noise):
+            _check_unbuilt(part)
         self.selector.build(input_shape)
         self.noise.build()
         tree = self.selector.tree
@@ -239,17 +248,19 @@ class CANESoftmax(CANETraining):
         return UnigramNoise(self.class_counts)
 
     def _start_of_vectors(self, tree):
-        known = None if tree is None else tree.class_tree
         if self.kernel_initializer is not None:
             return self.kernel_initializer, "zeros"
         if (
-            self.class_embedding is None
-            and known is not None
-            and known.class_means is not None
-            and known.class_means.shape[1] == self.width
+            self.class_embedding is not None
+            or tree is None
+            or tree.means_width != self.width
         ):
-            return (_constant(part) for part in differences_of_means(known))
-        return keras.initializers.RandomUniform(seed=self.seed), "zeros"
+            return keras.initializers.RandomUniform(seed=self.seed), "zeros"
+        known = tree.class_tree
+        self.lost_means = known.class_means is None
+        if self.lost_means:
+            return keras.initializers.Constant(NO_START), "zeros"
+        return (_constant(part) for part in differences_of_means(known))
 
     def _start_of_biases(self, tree):
         if self.class_counts is None:
@@ -276,9 +287,8 @@ class CANESoftmax(CANETraining):
         features = tf.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
-        ids, scores, total = self.selector.top_k(
-            self, flat_features(features), k
-        )
+        rows = self.with_start(flat_features(features))
+        ids, scores, total = self.selector.top_k(self, rows, k)
         found = ids >= 0
         total = tf.where(found, total[:, None], 0.0)
         probabilities = tf.exp(scores - total)
@@ -298,6 +308,7 @@ class CANESoftmax(CANETraining):
             "noise": keras.saving.serialize_keras_object(self.noise),
             "share_noises": self.share_noises,
             "estimate": self.estimate,
+            "class_counts": pack_array(self.class_counts),
             "class_embedding": (
                 None
                 if embedding is None
@@ -317,6 +328,7 @@ class CANESoftmax(CANETraining):
             if config.get(name) is not None:
                 part = keras.saving.deserialize_keras_object(config[name])
                 config[name] = part
+        config["class_counts"] = unpack_array(config.get("class_counts"))
         return cls(**config)
 
 
@@ -347,6 +359,16 @@ def _check_width(embedding, width):
         raise ValueError(
             "`class_embedding` must be as wide as the features, "
             f"{width}. Received: output_dim={embedding.output_dim}."
+        )
+
+
+def _check_unbuilt(part):
+    if part.built:
+        kind = type(part).__name__
+        raise ValueError(
+            f"A selector and a noise must belong to one layer. Received: the "
+            f"{kind} {part.name!r}, which belongs to another. For each layer, "
+            f"make one of its own: `{kind}.from_config(part.get_config())`."
         )
 
 

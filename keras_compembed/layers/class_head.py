@@ -1,12 +1,14 @@
 """What layers that end a model over many classes have in common."""
 
 import dataclasses
+import weakref
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_compembed.layers.class_output import ClassOutput
+from keras_compembed.layers.model_outputs import check_compiled
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
 
@@ -47,10 +49,21 @@ class ClassHead(keras.layers.Layer):
         self.num_classes = num_classes
         self.supports_masking = True
         self.autocast = False
+        self._called_by = None
 
     def call(self, inputs, context=None, training=False):
+        caller = self._get_call_context().entry_layer
+        if isinstance(caller, keras.Model):
+            self._called_by = weakref.ref(caller)
         outputs = tf.identity(inputs)
         return ClassOutput(self, context, training).mark(outputs)
+
+    def _get_own_losses(self):
+        # What Keras asks for in `fit` and `evaluate`, and not in `predict`.
+        model = self._called_by and self._called_by()
+        if model is not None and model.compiled:
+            check_compiled(model, self)
+        return super()._get_own_losses()
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -4,6 +4,7 @@ import keras
 
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_output import read_output
+from keras_compembed.layers.model_outputs import layer_of
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -108,7 +109,7 @@ def find_head(model):
         )
     head = None
     if len(outputs) == 1:
-        head = _layer_of(outputs[0])
+        head = layer_of(outputs[0])
     if not isinstance(head, ClassHead):
         raise ValueError(
             "`model` must have one output, that of a layer such as "
@@ -116,12 +117,3 @@ def find_head(model):
             f"{head.name if head is not None else 'several outputs'!r}."
         )
     return head
-
-
-def _layer_of(tensor):
-    history = tensor._keras_history
-    while isinstance(history.operation, keras.Model):
-        # A model within a model: its own last layer.
-        inner = history.operation.outputs[history.tensor_index]
-        history = inner._keras_history
-    return history.operation
