@@ -125,6 +125,11 @@ class HierarchicalSoftmax(ProbabilityHead):
         losses = tf.reduce_sum(tf.where(chosen >= 0, losses, 0.0), axis=1)
         return losses, tf.reduce_all(best, axis=1)
 
+    def numbers_a_row(self):
+        # Children are padded to the most that a node has.
+        children = (self.tree.num_nodes + 1) * self.tree.branching
+        return max(self.num_classes, children)
+
     def log_probabilities(self, features):
         tree = self.tree
         scores = tf.matmul(features, self.kernel.value, transpose_b=True)

@@ -38,10 +38,14 @@ class CANESoftmax(CANETraining):
     The layer returns its input, in training, evaluation and prediction alike:
     probabilities of a million classes are not a tensor to be returned. Losses
     (`keras_compembed.CANELoss`) and metrics (`ClassAccuracy`, `Coverage`,
-    `Perplexity`) find the layer by a mark on the tensor; Keras's own losses
-    and metrics, such as `"accuracy"`, would take the features for scores.
+    `Perplexity`) find the layer by a mark on the tensor. Keras's own losses
+    and metrics, such as `"accuracy"`, would take the features for scores:
+    `fit` and `evaluate` refuse them. What the mark does not outlive is a
+    wrapper such as `TimeDistributed`, or a cast to another dtype.
     Predictions are what `top_k` and `keras_compembed.top_k_model` return.
-    `evaluate` computes the loss over all classes, in chunks.
+    `evaluate` computes the loss over all classes, some examples and some
+    classes at a time: tensors of up to 4 million numbers, 16 MB, of which
+    about ten are in memory, however many examples a batch has.
 
     **Choice of candidates.** `keras_compembed.candidates.BeamTree` searches a
     tree of classes for high scores, by which both training and prediction are
@@ -55,6 +59,11 @@ class CANESoftmax(CANETraining):
     turn to these alone; pass others through
     `keras_compembed.SparseRowOptimizer`, as Keras's own Adam turns to the
     whole table in each step.
+
+    **Copies.** Configs hold what the layer, its selector and its noise are
+    made from, trees and counts compressed to a few bytes a class, so that
+    `keras.models.clone_model` makes a layer that trains alike. A selector and
+    a noise belong to one layer.
 
     **Biases** start at the log frequencies of classes if `class_counts` is
     given. Where classes differ much in frequency that decides how soon
@@ -139,7 +148,8 @@ class CANESoftmax(CANETraining):
 
     Raises:
         ValueError: if a number is out of range, a name is unknown, or parts
-            are for another number of classes.
+            are for another number of classes; when it is built, if its
+            selector or noise is that of another layer.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1

@@ -6,7 +6,8 @@ from keras_compembed.candidates.estimate import joint_losses
 from keras_compembed.candidates.estimate import log_add_exp
 from keras_compembed.candidates.estimate import separate_losses
 from keras_compembed.candidates.random_bits import random_bits
-from keras_compembed.candidates.selector import chunk_size
+from keras_compembed.candidates.row_parts import chunk_sizes
+from keras_compembed.candidates.row_parts import in_parts
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_head import Draw
 from keras_compembed.layers.path_reading import read_above
@@ -153,7 +154,20 @@ class CANETraining(ClassHead):
     def exact(self, features, labels):
         features = self.with_start(features)
         labels = tf.cast(labels, "int32")
-        size = chunk_size(features.shape[0], self.num_classes)
+        rows, classes = chunk_sizes(
+            features.shape[0], self.num_classes, self.width
+        )
+        return in_parts(
+            lambda features, labels: self._exact_part(
+                features, labels, classes
+            ),
+            (features, labels),
+            (tf.zeros(tf.shape(labels)), tf.zeros_like(labels)),
+            rows,
+        )
+
+    def _exact_part(self, features, labels, size):
+        """As of `exact`, with `size` classes scored at a time."""
         own = tf.reduce_sum(features * self.class_vectors(labels), axis=1)
         own += self.class_biases(labels)
 
@@ -176,6 +190,8 @@ class CANETraining(ClassHead):
                 tf.fill(tf.shape(labels), float("-inf")),
                 tf.zeros_like(labels),
             ),
+            # Else ten chunks are in memory.
+            parallel_iterations=1,
         )
         # What is no number is above nothing, and below everything.
         ranks = tf.where(tf.math.is_nan(own), self.num_classes, ranks)

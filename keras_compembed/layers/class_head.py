@@ -71,6 +71,9 @@ class ClassHead(keras.layers.Layer):
     def exact(self, features, labels):
         """Losses and ranks of labels by the scores of all classes.
 
+        For a part of the examples, and a part of the classes, at a time, so
+        that memory grows with neither but by a few numbers an example.
+
         Args:
             features: float32 tensor `(rows, width)`.
             labels: int32 tensor `(rows,)`.

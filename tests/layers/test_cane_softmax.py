@@ -152,8 +152,8 @@ def test_mixed_precision(policy):
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_exact_loss_and_ranks(selector, use_bias, monkeypatch):
     # Several chunks, the last of which is not full.
-    chunk = "keras_compembed.layers.cane_training.chunk_size"
-    monkeypatch.setattr(chunk, lambda rows, classes: 7)
+    chunks = "keras_compembed.layers.cane_training.chunk_sizes"
+    monkeypatch.setattr(chunks, lambda *_: (4, 7))
     head = make_head(selector, use_bias=use_bias)
     head.build((None, WIDTH))
     randomize(head)
