@@ -101,9 +101,10 @@ def export_litert(
         input_signature: Optional structure of `tf.TensorSpec`, as the model
             is called with. Needed for subclassed models. Defaults to `None`:
             the model's own inputs.
-        top_k: Optional integer, for models that end in a layer such as
+        top_k: Optional integer, for models with an output of a layer such as
             `CANESoftmax`: the file answers so many best classes of each
-            example, `"ids"` and `"probabilities"`, by the search of the layer.
+            example, `"ids"` and `"probabilities"`, by the search of the layer,
+            with other outputs as `keras_compembed.top_k_model` names them.
             Defaults to `None`: what the model returns, which is features.
         quantize: `None`, `"float16"` or `"int8"`. How codebooks, anchors and
             other weights are stored; codes are never touched. Numbers of

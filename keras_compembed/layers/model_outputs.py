@@ -17,6 +17,15 @@ def layer_of(tensor):
     return history.operation
 
 
+def output_names(model):
+    """Names of the outputs of a functional model: keys, or those of layers."""
+    paths = keras.tree.flatten_with_path(model.output)
+    return [
+        next((key for key in path[::-1] if isinstance(key, str)), name)
+        for (path, _), name in zip(paths, model.output_names, strict=True)
+    ]
+
+
 def check_compiled(model, head):
     """Refuses what Keras has to measure scores by, which features are not.
 
@@ -32,7 +41,7 @@ def check_compiled(model, head):
     """
     metrics = getattr(model, "_compile_metrics", None)
     for argument, parts, getter in (
-        ("loss", model.loss, keras.losses.get),
+        ("loss", model.loss, _get_loss),
         ("metrics", getattr(metrics, "_user_metrics", None), _get_metric),
         (
             "weighted_metrics",
@@ -77,7 +86,7 @@ def _parts_of(parts, model, head):
     found = []
     for place in places:
         if isinstance(parts, dict):
-            for name in _names(model, place):
+            for name in {output_names(model)[place], model.output_names[place]}:
                 found += keras.tree.flatten(parts.get(name, []))
         elif len(parts) == len(outputs):
             found += keras.tree.flatten(parts[place])
@@ -91,16 +100,11 @@ def _comes_from(output, head):
     return layer is head
 
 
-def _names(model, place):
-    """What dicts of losses may call an output."""
-    names = {model.output_names[place]}
-    if isinstance(model.output, dict):
-        names |= {
-            name
-            for name, tensor in model.output.items()
-            if tensor is model.outputs[place]
-        }
-    return names
+def _get_loss(loss):
+    # What Keras takes for one of several, by shapes.
+    if loss in ("crossentropy", "ce"):
+        return keras.losses.CategoricalCrossentropy
+    return keras.losses.get(loss)
 
 
 def _get_metric(metric):

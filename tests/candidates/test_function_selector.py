@@ -49,10 +49,10 @@ def attached(function):
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([3, 10, 1], "from 0 to 9 .*out of range: 1"),
-        ([3, -2, 1], "from 0 to 9 .*out of range: 1"),
-        ([3, 4, 3], "differ within a row.*such as: 3"),
-        ([[3, 4, 5], [7, 8, 8]], "differ within a row.*such as: 8"),
+        ([3, 10, 1], "from 0 to 9 .*out of range:\\W*1"),
+        ([3, -2, 1], "from 0 to 9 .*out of range:\\W*1"),
+        ([3, 4, 3], "differ within a row.*such as:\\W*3"),
+        ([[3, 4, 5], [7, 8, 8]], "differ within a row.*such as:\\W*8"),
     ],
 )
 @pytest.mark.parametrize("dtype", ["int32", "int64", "int8"])
@@ -60,7 +60,9 @@ def test_ids_that_may_not_be(ids, message, dtype):
     selector = attached(lambda features: tf.constant(ids, dtype))
     features = tf.zeros((2, 4))
     for select in (selector.select, tf.function(selector.select)):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=f"(?s){message}"
+        ):
             select(None, features)
 
     @tf.function(jit_compile=True)
