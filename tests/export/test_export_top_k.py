@@ -252,7 +252,7 @@ def test_raises(path):
     dense = keras.Sequential(
         [ids_input(), code_embedding(), keras.layers.Dense(3)]
     )
-    with pytest.raises(ValueError, match="`model` must have one output"):
+    with pytest.raises(ValueError, match="`model` must have an output"):
         export_litert(dense, path, top_k=3, verbose=0)
     assert not os.path.exists(path)
 
