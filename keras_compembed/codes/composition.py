@@ -70,6 +70,16 @@ class Composition(keras.layers.Layer):
         """Shape of the codebooks' weight."""
         return self.num_codebooks, self.codebook_size, self.code_dim
 
+    @property
+    def is_linear(self):
+        """Whether `fold` gives codebooks."""
+        return type(self).fold is not Composition.fold
+
+    # No property: Keras would save what it gives.
+    def unscaled(self):
+        """The composition itself, within a `ScaledComposition`."""
+        return self
+
     def codewords(self, codebooks):
         """Codewords `(num_codebooks, codebook_size, width)` of the weight."""
         return codebooks

@@ -36,6 +36,9 @@ class GumbelCodeLearner(GradientCodeLearner):
     inside `strategy.scope()` to train on several devices, or call `fit` on
     your own batches of rows, which are input and target at once.
 
+    Tables are taken as they are, as in the paper, whose settings suit numbers
+    of size 0.1 to 1: scale others.
+
     `AdditiveQuantizer` reaches a lower loss in a fraction of the time;
     `refine=True` closes most of the gap.
 
@@ -88,9 +91,9 @@ class GumbelCodeLearner(GradientCodeLearner):
         The input's: each row's reconstruction.
 
     Raises:
-        ValueError: if a size is out of range, `temperature` or
+        ValueError: if a size or the seed is out of range, `temperature` or
             `learning_rate` is not positive, the composition is unknown, or
-            `refine` is true for one that cannot be refined.
+            `refine` is no boolean, or true for one that cannot be refined.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equations

@@ -18,7 +18,9 @@ from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.layers.code_learning_layer import CodeLearningLayer
 from keras_compembed.layers.code_learning_layer import check_learning
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 
 
@@ -118,7 +120,9 @@ class CodeEmbedding(CodeLearningLayer):
             with `"concat"`, `codes` or `codebooks` has the wrong shape, a
             subcode is not below `codebook_size`, a codeword is not finite,
             `codes` are given and learned from nothing as well, or a `teacher`
-            is given though no codes are learned.
+            is given though no codes are learned, `mask_zero` is no boolean,
+            `seed` is no integer of at least 0, or what a `composition` makes
+            has not the shape of vectors.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
@@ -168,6 +172,8 @@ class CodeEmbedding(CodeLearningLayer):
             codes = check_codes(
                 codes, codebook_size, shape=(input_dim, num_codebooks)
             )
+        mask_zero = check_boolean("mask_zero", mask_zero)
+        seed = check_seed(seed)
         super().__init__(**kwargs)
         self.input_dim = input_dim
         self.output_dim = output_dim

@@ -3,7 +3,6 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.codes.composition import Composition
 from keras_compembed.codes.composition_refinement import nearest_composed
 from keras_compembed.codes.key_scores import mean_over_ids
 from keras_compembed.layers.learned_codes import FollowedCodes
@@ -33,14 +32,12 @@ class CodeLearningLayer(LookupLayer):
         teacher_weight,
         recode_every,
     ):
-        if (
-            learn_codes == "follow"
-            and type(self.composition).fold is Composition.fold
-        ):
+        if learn_codes == "follow" and not self.composition.is_linear:
+            kind = type(self.composition.unscaled()).__name__
             raise ValueError(
                 "`composition` must be linear in the codewords with "
                 "learn_codes='follow', so that the code nearest a vector can "
-                f"be found. Received: {type(self.composition).__name__}."
+                f"be found. Received: {kind}."
             )
         self.learn_codes = learn_codes
         self.temperature = temperature
