@@ -19,8 +19,10 @@ from keras_compembed.layers.ant_arguments import choose_storage
 from keras_compembed.layers.ant_weights import ANTWeights
 from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.optimizers.read_rows import different_ids
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 
 
@@ -218,6 +220,8 @@ class ANTEmbedding(ANTWeights):
         input_dim = check_positive_int("input_dim", input_dim)
         output_dim = check_positive_int("output_dim", output_dim)
         relations = check_arguments(arguments)
+        mask_zero = check_boolean("mask_zero", mask_zero)
+        seed = check_seed(seed)
         super().__init__(**kwargs)
         self.input_dim = input_dim
         self.output_dim = output_dim

@@ -278,11 +278,14 @@ class CodeEmbedding(CodeLearningLayer):
                 verbose=verbose,
             )
         check_learner(learner, num_codebooks, codebook_size, composition)
+        shape = num_codebooks, codebook_size
+        # What the layer refuses it shall refuse before codes are learned.
+        others = {**kwargs, "teacher": None, "name": "arguments"}
+        cls(1, table.shape[1], *shape, learner.composition, **others)
         learner.train(table, sample_weight=sample_weight)
         layer = cls(
             *table.shape,
-            num_codebooks=num_codebooks,
-            codebook_size=codebook_size,
+            *shape,
             composition=learner.composition,
             codes=learner.codes,
             codebooks=learner.codebooks,

@@ -291,7 +291,7 @@ def test_compositions(composition):
         ),
     )
     layer = find(small, "words")
-    kind = type(layer.composition).__name__.lower()
+    kind = type(layer.composition.unscaled()).__name__.lower()
     assert kind == f"{composition}composition"
     small(np.array([[1, 2, 3]]))
 
