@@ -100,19 +100,19 @@ def test_bad_flags(capsys):
     assert "--seeds must be positive. Received: 0" in capsys.readouterr().err
 
 
-def weights_in_a_process(folder, cores):
-    """Digest of the weights of codes, trained by a process of so many cores."""
+def weights_by_cores(folder, cores):
+    """Digest of a classifier's weights, trained on so many cores."""
     program = """
 import hashlib, os, sys
 os.sched_setaffinity(0, [int(core) for core in sys.argv[1].split(",")])
-import compress_text_classifier as demo, text_datasets
+import compress_text_classifier as demo, keras, text_datasets
+args = demo.parse_arguments(["--length=64"])
 dataset = text_datasets.load(sys.argv[2])
-args = demo.parse_arguments(
-    ["--length=16", "--embedding-dim=64", "--epochs=1", "--fine-tune-epochs=1"]
-)
 words = demo.vectorize(dataset, args)
-models = demo.train_models(dataset, args, len(words), seed=0)
-weights = b"".join(w.tobytes() for w in models["codes 32x16"].get_weights())
+keras.utils.set_random_seed(0)
+model = demo.build_model(args, len(words), len(dataset.classes))
+demo.train(model, dataset, args, 1, 1e-3)
+weights = b"".join(weight.tobytes() for weight in model.get_weights())
 print("digest", hashlib.sha256(weights).hexdigest())
 """
     environment = dict(os.environ)
@@ -143,6 +143,6 @@ def test_figures_do_not_depend_on_the_number_of_cores(tmp_path):
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("needs two cores")
-    assert weights_in_a_process(tmp_path, cores[:1]) == (
-        weights_in_a_process(tmp_path, cores)
+    assert weights_by_cores(tmp_path, cores[:1]) == (
+        weights_by_cores(tmp_path, cores)
     )
