@@ -70,7 +70,9 @@ def parse_arguments(argv=None):
     )
     parser.add_argument("--classes", type=int, help="keep the most frequent")
     parser.add_argument(
-        "--save", help="folder to put the smallest version in, with a sample"
+        "--save",
+        help="folder to put the smallest version in, with a sample; of several "
+        "seeds, the first",
     )
     args = parser.parse_args(argv)
     if args.seeds < 1:
@@ -238,7 +240,7 @@ def export_models(models, folder, ids, labels):
 
 
 def summarize(rows_by_seed):
-    """Rows of means, with the accuracies of each seed beside them."""
+    """Rows of means, with each seed's accuracies and LiteRT's range."""
     summary = []
     for rows in zip(*rows_by_seed, strict=True):
         row = dict(rows[0])
@@ -246,6 +248,7 @@ def summarize(rows_by_seed):
             values = [one[kind] for one in rows]
             row[kind] = statistics.mean(values)
             row[f"{kind}_by_seed"] = values
+        row["accuracy_range"] = [min(values), max(values)]
         summary.append(row)
     return summary
 

@@ -72,12 +72,14 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     """Draws accuracy against the bytes of the embedding.
 
     A filled dot is the accuracy of the LiteRT file, a ring that of the Keras
-    model. Rows whose name begins with "baseline" are grey.
+    model, a line the range of several runs. Rows whose name begins with
+    "baseline" are grey.
 
     Args:
         rows: List of dicts with `name`, `embedding_bytes` and at least one of
             `keras_accuracy` and `litert_accuracy` (shares from 0 to 1; the
-            other may be None or left out). More keys are not read.
+            other may be None or left out), and optionally `accuracy_range`,
+            the lowest and the highest. More keys are not read.
         path: String or path-like, the picture to write; the suffix says the
             format (`.png`, `.svg`, `.pdf`).
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.
@@ -106,6 +108,10 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
             axes.plot(*marks[-1], "o", ms=6, color=color)
         label = f"{row['name']}\n{format_bytes(row['embedding_bytes'])}"
         points.append((*marks[-1], label, color))
+        if row.get("accuracy_range") is not None:
+            ends = [100 * accuracy for accuracy in row["accuracy_range"]]
+            axes.vlines(size, *ends, color=color, lw=1)
+            marks += [(size, end) for end in ends]
     axes.plot([], [], "o", ms=6, color="black", label="LiteRT")
     axes.plot([], [], "o", ms=11, mfc="none", mec="black", label="Keras")
     figure.legend(loc="outside upper right", ncols=2, frameon=False)

@@ -57,6 +57,7 @@ def test_demo_on_a_file(tmp_path, capsys):
             "litert_accuracy",
             "keras_accuracy_by_seed",
             "litert_accuracy_by_seed",
+            "accuracy_range",
             "latency_ratio",
         }
         # LiteRT repeats Keras: exactly, or but for int8 rounding.

@@ -161,6 +161,16 @@ def test_dots_stand_at_size_and_accuracy(tmp_path, figures):
     np.testing.assert_allclose(litert_dot, keras_dot)
 
 
+def test_range_of_runs_is_a_line_within_the_frame(tmp_path, figures):
+    rows = [{**ROWS[0], "accuracy_range": (0.6, 0.9)}, ROWS[1]]
+    plots.plot_accuracy_against_size(rows, tmp_path / "a.png")
+    axes = figures[0].axes[0]
+    (line,) = axes.collections
+    size = 30_000_000 / 2**20
+    np.testing.assert_allclose(line.get_segments(), [[[size, 60], [size, 90]]])
+    assert axes.get_ylim()[0] < 60 and 90 < axes.get_ylim()[1]
+
+
 def test_bars_add_up(tmp_path, figures):
     report = tiny_report()
     report.plot(tmp_path / "a.png")
