@@ -93,7 +93,7 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     figure, axes = _new_figure(path, overwrite, (7.2, 4.4))
     ticker = require("matplotlib.ticker", "plots")
     axes.set_xscale("log")
-    points, marks = [], []
+    points, marks, ranges = [], [], []
     for row in rows:
         keras_accuracy = row.get("keras_accuracy")
         litert_accuracy = row.get("litert_accuracy")
@@ -111,18 +111,18 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
         if row.get("accuracy_range") is not None:
             ends = [100 * accuracy for accuracy in row["accuracy_range"]]
             axes.vlines(size, *ends, color=color, lw=1)
-            marks += [(size, end) for end in ends]
+            ranges.append([(size, end) for end in ends])
     axes.plot([], [], "o", ms=6, color="black", label="LiteRT")
     axes.plot([], [], "o", ms=11, mfc="none", mec="black", label="Keras")
     figure.legend(loc="outside upper right", ncols=2, frameon=False)
     axes.set_xlabel("size of the embedding (MB, log scale)")
     axes.set_ylabel("test accuracy (%)")
     axes.grid(alpha=0.25)
-    _frame(axes, marks)
+    _frame(axes, marks + [end for ends in ranges for end in ends])
     axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    _label(figure, axes, points, marks)
+    _label(figure, axes, points, [[mark] for mark in marks] + ranges)
     _save(figure, path, overwrite)
 
 
@@ -262,8 +262,11 @@ def _frame(axes, marks):
     axes.set_ylim(min(accuracies) - room, max(accuracies) + room)
 
 
-def _label(figure, axes, points, marks):
-    """Writes each label at the nearest place where it covers nothing."""
+def _label(figure, axes, points, drawn):
+    """Writes each label at the nearest place where it covers nothing.
+
+    `drawn` holds the points of each dot and each upright line.
+    """
     transforms = require("matplotlib.transforms", "plots")
     figure.draw_without_rendering()
     # From here on the axes must not move under the labels.
@@ -271,11 +274,11 @@ def _label(figure, axes, points, marks):
     renderer = figure._get_renderer()
     pixel = figure.dpi / 72
     taken = []
-    for x, y in axes.transData.transform(marks):
+    for ends in drawn:
+        ends = axes.transData.transform(ends)
+        low, high = ends.min(axis=0), ends.max(axis=0)
         half = 7 * pixel
-        taken.append(
-            transforms.Bbox.from_extents(x - half, y - half, x + half, y + half)
-        )
+        taken.append(transforms.Bbox([low - half, high + half]))
     for x, y, text, color in sorted(points):
         style = {
             "textcoords": "offset points",

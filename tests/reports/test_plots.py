@@ -169,6 +169,10 @@ def test_range_of_runs_is_a_line_within_the_frame(tmp_path, figures):
     size = 30_000_000 / 2**20
     np.testing.assert_allclose(line.get_segments(), [[[size, 60], [size, 90]]])
     assert axes.get_ylim()[0] < 60 and 90 < axes.get_ylim()[1]
+    (x, low), (_, high) = axes.transData.transform(line.get_segments()[0])
+    for text in filter(lambda text: text.get_text(), axes.texts):
+        box = text.get_window_extent()
+        assert not box.x0 < x < box.x1 or box.y0 > high or box.y1 < low
 
 
 def test_bars_add_up(tmp_path, figures):
