@@ -124,6 +124,26 @@ class SparseRows(LazyRows):
         self._columns.assign(columns)
         self._reset()
 
+    def state(self):
+        # Slots of the optimizer are by place, so places must come back as
+        # they are, free ones too: these wait for their columns' gradients.
+        columns = self._columns.numpy()
+        dtype = np.min_scalar_type(self._layer.num_anchors - 1)
+        return {**super().state(), "places": columns.astype(dtype)}
+
+    def load_state(self, state):
+        super().load_state(state)
+        if "places" not in state.keys():
+            return
+        columns = np.asarray(state["places"]).astype("int32")
+        values = np.empty(columns.shape, "float32")
+        for start, stop in self.chunks():
+            values[start:stop] = np.take_along_axis(
+                self.rows(start, stop), columns[start:stop], axis=1
+            )
+        self.variable.assign(values)
+        self._columns.assign(columns)
+
     def _fill(self, columns, inside):
         """Gives places without a number columns that the row lacks."""
         num_anchors = self._layer.num_anchors

@@ -9,6 +9,8 @@ from keras_compembed.candidates.random_bits import random_bits
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.tree_arrays import TreeArrays
 from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.utils.saved_seed import load_seed
+from keras_compembed.utils.saved_seed import save_seed
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
 
@@ -109,6 +111,13 @@ class FrequencySubsets(Selector):
         places = tf.where(small, tf.minimum(steps, size - 1), places)
         ids = tf.gather(self.order.value, start + places)
         return tf.where(small & (steps >= size), -1, ids)
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        save_seed(store, self.seed_generator)
+
+    def load_own_variables(self, store):
+        super().load_own_variables(load_seed(store, self.seed_generator))
 
     def get_config(self):
         return {

@@ -5,6 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.gradient_code_learner import GradientCodeLearner
+from keras_compembed.utils.saved_seed import load_seed
+from keras_compembed.utils.saved_seed import save_seed
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
@@ -182,6 +184,13 @@ class GumbelCodeLearner(GradientCodeLearner):
         )
         noise = -tf.math.log(-tf.math.log(uniform))
         return tf.cast(noise, self.compute_dtype)
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        save_seed(store, self._noise_seed)
+
+    def load_own_variables(self, store):
+        super().load_own_variables(load_seed(store, self._noise_seed))
 
     def get_config(self):
         config = super().get_config()

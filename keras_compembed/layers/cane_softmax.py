@@ -18,6 +18,8 @@ from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.layers.class_output import flat_features
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import unflatten
+from keras_compembed.utils.saved_seed import load_seed
+from keras_compembed.utils.saved_seed import save_seed
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 
@@ -287,6 +289,13 @@ class CANESoftmax(CANETraining):
             unflatten(ids, features, leading, k),
             unflatten(probabilities, features, leading, k),
         )
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        save_seed(store, self.seed_generator)
+
+    def load_own_variables(self, store):
+        super().load_own_variables(load_seed(store, self.seed_generator))
 
     def get_config(self):
         embedding = self.class_embedding

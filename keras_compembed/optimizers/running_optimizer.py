@@ -78,15 +78,21 @@ class StepSize:
 def _find_slot(optimizer, variable, name):
     name = f"{variable.path.replace('/', '_')}_{name}"
     found = [slot for slot in optimizer.variables if slot.name == name]
-    if len(found) != 1:
+    # Variables may share a path, as those of two towers do in a model that was
+    # loaded. Their slots come in their order.
+    inner = getattr(optimizer, "inner", optimizer)
+    trained = inner._trainable_variables
+    sharing = [each for each in trained if each.path == variable.path]
+    places = [place for place, each in enumerate(sharing) if each is variable]
+    if not places or len(found) != len(sharing):
         raise ValueError(
-            f"The optimizer must keep one variable named {name!r}, for "
-            "thresholds that follow each coordinate. Received: "
-            f"{type(optimizer).__name__} with {len(found)} of that name. Give "
-            "layers names of their own, or pass threshold='learning_rate' to "
-            "the layer."
+            f"The optimizer must keep a variable named {name!r} for each that "
+            "it trains, for thresholds that follow each coordinate. Received: "
+            f"{type(optimizer).__name__} with {len(found)} of that name, for "
+            f"{len(sharing)} variables. Pass threshold='learning_rate' to the "
+            "layer."
         )
-    return found[0]
+    return found[places[0]]
 
 
 def _find_rule(optimizer):

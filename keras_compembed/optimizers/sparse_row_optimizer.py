@@ -47,8 +47,9 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     Constraints of a variable are applied to the whole of it, as in Keras, and
     so cost a pass over it. In `mixed_float16`, put `LossScaleOptimizer`
     around this optimizer, as `compile` does by itself: it looks for infinity
-    through a tensor of booleans of the table's size. `mixed_bfloat16` does
-    without.
+    through a tensor of booleans of the table's size. Put it there yourself if
+    a saved model is to train on: what `compile` puts around an optimizer is
+    not in Keras's files. `mixed_bfloat16` does without.
 
     Example:
 
