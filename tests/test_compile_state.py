@@ -37,9 +37,7 @@ def went_on(tmp_path_factory):
 def check_same(states, expected, **kwargs):
     assert list(states) == list(expected)
     for key, values in expected.items():
-        np.testing.assert_allclose(
-            states[key], values, err_msg=key, **kwargs
-        )
+        np.testing.assert_allclose(states[key], values, err_msg=key, **kwargs)
 
 
 @pytest.mark.parametrize("name", CASES)
