@@ -240,7 +240,9 @@ def gumbel(table, shape, args):
         *shape, iterations=args.gumbel_steps, seed=args.seed
     )
     yield learner.train(table).decode(learner.codes)
-    codes, codebooks, _ = refine_codes(table, learner.codes, learner.codebooks)
+    *_, (codes, codebooks, _) = refine_codes(
+        table, learner.codes, learner.codebooks
+    )
     yield decode_codes(codes, codebooks)
 
 
@@ -258,9 +260,10 @@ def kd(table, shape, composition, args):
     )
     yield learner.train(table).decode(learner.codes)
     composition = learner.composition
-    codes, codebooks, _ = refine_composed(
+    *_, (codes, codebooks, weights, _) = refine_composed(
         table, learner.codes, composition, learner.codebooks
     )
+    composition.set_weights(weights)
     yield composition.decode(codes, codebooks)
 
 

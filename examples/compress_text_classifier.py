@@ -2,10 +2,13 @@
 
 Trains a classifier whose embedding table is most of its size, learns codes
 for the table, swaps the layer, fine-tunes, writes LiteRT files, and runs them
-all on the test set. By default the texts are the docstrings of the packages
-installed with this one, and the class is the module each comes from.
+all on the test set. The table is fine-tuned too, as the codes are, so that they
+are compared after equal training. By default the texts are the docstrings of
+the packages installed with this one, and the class is the module each comes
+from.
 
     python examples/compress_text_classifier.py
+    python examples/compress_text_classifier.py --seeds 5
     python examples/compress_text_classifier.py --data imdb --model lstm
     python examples/compress_text_classifier.py --data reviews.csv
 """
@@ -18,6 +21,9 @@ import statistics
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# TensorFlow splits its sums by threads, so their number is part of the result:
+# fixed, the same texts and seeds give the same figures on any number of cores.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "2")
 
 import keras
 import numpy as np
@@ -55,14 +61,26 @@ def parse_arguments(argv=None):
     parser.add_argument("--fine-tune-epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=1,
+        help="trainings of each model, of which the table shows the mean; the "
+        "split is that of --seed",
+    )
     parser.add_argument("--classes", type=int, help="keep the most frequent")
     parser.add_argument(
-        "--save", help="folder to put the smallest version in, with a sample"
+        "--save",
+        help="folder to put the smallest version in, with a sample; of several "
+        "seeds, the first",
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.seeds < 1:
+        parser.error(f"--seeds must be positive. Received: {args.seeds}")
+    return args
 
 
-def build_model(args, num_classes):
+def build_model(args, vocabulary_size, num_classes):
     """The classifier: 256-wide embedding, then a CNN or the paper's LSTM."""
     layers = keras.layers
     if args.model == "lstm":
@@ -76,9 +94,7 @@ def build_model(args, num_classes):
     return keras.Sequential(
         [
             keras.Input((args.length,), dtype="int32", name="ids"),
-            layers.Embedding(
-                args.vocabulary_size, args.embedding_dim, name="words"
-            ),
+            layers.Embedding(vocabulary_size, args.embedding_dim, name="words"),
             *encoder,
             layers.Dropout(0.5),
             layers.Dense(num_classes, activation="softmax"),
@@ -167,6 +183,76 @@ def embedding_bytes(model, quantize):
     return width * layer.input_dim * layer.output_dim
 
 
+def train_models(dataset, args, vocabulary_size, seed):
+    """The table, the table fine-tuned, and codes fine-tuned, by name."""
+    keras.utils.set_random_seed(seed)
+    print(f"Training the baseline, seed {seed}")
+    baseline = build_model(args, vocabulary_size, len(dataset.classes))
+    train(baseline, dataset, args, args.epochs, 1.5e-3)
+    tuned = keras.models.clone_model(baseline)
+    tuned.set_weights(baseline.get_weights())
+    models = {"baseline": baseline, "baseline fine-tuned": tuned}
+    counts = np.bincount(dataset.train[0].ravel(), minlength=vocabulary_size)
+    for num_codebooks, codebook_size in CODE_SHAPES:
+        name = f"codes {num_codebooks}x{codebook_size}"
+        print(f"Compressing to {name}")
+        models[name] = kc.compress_model(
+            baseline,
+            num_codebooks,
+            codebook_size,
+            layer_settings={"words": {"sample_weight": np.sqrt(1 + counts)}},
+            seed=seed,
+        )
+    for name, model in models.items():
+        if model is not baseline:
+            print(f"Fine-tuning {name}")
+            # The same order of examples for all.
+            keras.utils.set_random_seed(seed)
+            train(model, dataset, args, args.fine_tune_epochs, 2e-4)
+    return models
+
+
+def export_models(models, folder, ids, labels):
+    """Writes all models and their LiteRT files; returns rows and paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, paths = [], []
+    for name, model in models.items():
+        print(f"Exporting and testing {name}")
+        model.save(folder / f"{name.replace(' ', '_')}.keras")
+        keras_accuracy = accuracy(model.predict(ids), labels)
+        for quantize in (None, "int8"):
+            kind = quantize or "float32"
+            path = folder / f"{name.replace(' ', '_')}_{kind}.tflite"
+            export = kc.export_litert(
+                model, path, quantize=quantize, overwrite=True
+            )
+            paths.append(path)
+            rows.append(
+                {
+                    "name": f"{name} {kind}",
+                    "embedding_bytes": embedding_bytes(model, quantize),
+                    "file_bytes": export.file_bytes,
+                    "keras_accuracy": keras_accuracy,
+                    "litert_accuracy": litert_accuracy(path, ids, labels),
+                }
+            )
+    return rows, paths
+
+
+def summarize(rows_by_seed):
+    """Rows of means, with each seed's accuracies and LiteRT's range."""
+    summary = []
+    for rows in zip(*rows_by_seed, strict=True):
+        row = dict(rows[0])
+        for kind in ("keras_accuracy", "litert_accuracy"):
+            values = [one[kind] for one in rows]
+            row[kind] = statistics.mean(values)
+            row[f"{kind}_by_seed"] = values
+        row["accuracy_range"] = [min(values), max(values)]
+        summary.append(row)
+    return summary
+
+
 def save_smallest(folder, model, row, dataset, texts, vocabulary):
     """Writes the files of `saved_models/`: model, words, sample, figures."""
     folder = pathlib.Path(folder)
@@ -198,30 +284,40 @@ def save_smallest(folder, model, row, dataset, texts, vocabulary):
         (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
+def format_accuracy(values):
+    """Mean of the seeds, and their standard deviation if there are several."""
+    text = f"{100 * statistics.mean(values):.2f}%"
+    if len(values) > 1:
+        text += f" +- {100 * statistics.stdev(values):.2f}"
+    return text
+
+
 def format_table(rows):
     lines = [
-        f"{'':24}{'embedding':>12}{'':>8}{'file':>12}{'':>8}"
-        f"{'accuracy':>9}{'accuracy':>10}{'latency':>9}",
-        f"{'':24}{'bytes':>12}{'ratio':>8}{'bytes':>12}{'ratio':>8}"
-        f"{'Keras':>9}{'LiteRT':>10}{'ratio':>9}",
+        f"{'':28}{'embedding':>12}{'':>8}{'file':>12}{'':>8}"
+        f"{'accuracy':>16}{'accuracy':>16}{'latency':>9}",
+        f"{'':28}{'bytes':>12}{'ratio':>8}{'bytes':>12}{'ratio':>8}"
+        f"{'Keras':>16}{'LiteRT':>16}{'ratio':>9}",
     ]
     first = rows[0]
     for row in rows:
         smaller = first["embedding_bytes"] / row["embedding_bytes"]
         lines.append(
-            f"{row['name']:24}{row['embedding_bytes']:12,}{smaller:7.1f}x"
+            f"{row['name']:28}{row['embedding_bytes']:12,}{smaller:7.1f}x"
             f"{row['file_bytes']:12,}"
             f"{first['file_bytes'] / row['file_bytes']:7.1f}x"
-            f"{100 * row['keras_accuracy']:8.2f}%"
-            f"{100 * row['litert_accuracy']:9.2f}%"
+            f"{format_accuracy(row['keras_accuracy_by_seed']):>16}"
+            f"{format_accuracy(row['litert_accuracy_by_seed']):>16}"
             f"{row['latency_ratio']:9.2f}"
         )
+    seeds = len(first["keras_accuracy_by_seed"])
+    if seeds > 1:
+        lines.append(f"Mean and standard deviation of {seeds} seeds.")
     return "\n".join(lines)
 
 
 def main(argv=None):
     args = parse_arguments(argv)
-    keras.utils.set_random_seed(args.seed)
     output = pathlib.Path(args.output)
     output.mkdir(parents=True, exist_ok=True)
 
@@ -229,58 +325,28 @@ def main(argv=None):
     dataset = text_datasets.load(
         args.data, args.data_dir, args.seed, args.classes
     )
-    texts = dataset.test[0]
+    digest, texts = dataset.digest(), dataset.test[0]
     vocabulary = vectorize(dataset, args)
-    args.vocabulary_size = len(vocabulary)
     ids, labels = dataset.test
     print(
         f"{len(dataset.train[0])} texts to train on, {len(ids)} to test, "
-        f"{len(dataset.classes)} classes, {len(vocabulary)} words"
+        f"{len(dataset.classes)} classes, {len(vocabulary)} words "
+        f"(digest {digest})"
     )
 
-    print("Training the baseline")
-    baseline = build_model(args, len(dataset.classes))
-    train(baseline, dataset, args, args.epochs, 1.5e-3)
-    models = {"baseline": baseline}
-    counts = np.bincount(
-        dataset.train[0].ravel(), minlength=args.vocabulary_size
-    )
-    for num_codebooks, codebook_size in CODE_SHAPES:
-        name = f"codes {num_codebooks}x{codebook_size}"
-        print(f"Compressing to {name}")
-        small = kc.compress_model(
-            baseline,
-            num_codebooks,
-            codebook_size,
-            layer_settings={"words": {"sample_weight": np.sqrt(1 + counts)}},
-            seed=args.seed,
-        )
-        train(small, dataset, args, args.fine_tune_epochs, 2e-4)
-        models[name] = small
-
-    rows, paths = [], []
-    for name, model in models.items():
-        print(f"Exporting and testing {name}")
-        model.save(output / f"{name.replace(' ', '_')}.keras")
-        keras_accuracy = accuracy(model.predict(ids), labels)
-        for quantize in (None, "int8"):
-            kind = quantize or "float32"
-            path = output / f"{name.replace(' ', '_')}_{kind}.tflite"
-            export = kc.export_litert(
-                model, path, quantize=quantize, overwrite=True
-            )
-            paths.append(path)
-            rows.append(
-                {
-                    "name": f"{name} {kind}",
-                    "embedding_bytes": embedding_bytes(model, quantize),
-                    "file_bytes": export.file_bytes,
-                    "keras_accuracy": keras_accuracy,
-                    "litert_accuracy": litert_accuracy(path, ids, labels),
-                }
-            )
+    rows_by_seed = []
+    for seed in range(args.seed, args.seed + args.seeds):
+        models = train_models(dataset, args, len(vocabulary), seed)
+        first = seed == args.seed
+        folder = output if first else output / f"seed_{seed}"
+        rows, paths = export_models(models, folder, ids, labels)
+        rows_by_seed.append(rows)
+        if first:
+            smallest, first_paths = models["codes 32x16"], paths
+    rows = summarize(rows_by_seed)
     print("Timing the files")
-    for row, ratio in zip(rows, latency_ratios(paths, ids), strict=True):
+    ratios = latency_ratios(first_paths, ids)
+    for row, ratio in zip(rows, ratios, strict=True):
         row["latency_ratio"] = ratio
 
     (output / "vocabulary.txt").write_text(
@@ -290,11 +356,11 @@ def main(argv=None):
     plot_accuracy_against_size(
         rows, output / "accuracy_against_size.png", overwrite=True
     )
-    smallest = models["codes 32x16"]
     layer = smallest.get_layer("words")
     plot_code_balance(layer, output / "code_balance.png", overwrite=True)
     if args.save:
-        save_smallest(args.save, smallest, rows[-1], dataset, texts, vocabulary)
+        row = {**rows_by_seed[0][-1], "seed": args.seed, "texts": digest}
+        save_smallest(args.save, smallest, row, dataset, texts, vocabulary)
     print(kc.size_report(smallest))
     print()
     print(format_table(rows))

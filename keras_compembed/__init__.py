@@ -21,6 +21,7 @@ from keras_compembed.codes.kd_code_learner import KDCodeLearner
 from keras_compembed.codes.linear_composition import LinearComposition
 from keras_compembed.codes.lstm_composition import LSTMComposition
 from keras_compembed.codes.random_codes import RandomCodes
+from keras_compembed.codes.scaled_composition import ScaledComposition
 from keras_compembed.codes.sum_composition import SumComposition
 from keras_compembed.codes.temperature_schedule import TemperatureSchedule
 from keras_compembed.compression.compress_model import compress_model
@@ -69,6 +70,7 @@ __all__ = [
     "Perplexity",
     "RandomCodes",
     "RecodeEmbeddings",
+    "ScaledComposition",
     "SparseRowOptimizer",
     "SumComposition",
     "TemperatureSchedule",

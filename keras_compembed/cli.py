@@ -62,6 +62,12 @@ def _complain(problem, status):
     return status
 
 
+def _warn(message, *where, **more):
+    """Says on one line of stderr what Python warns of."""
+    line = " ".join(str(message).split())
+    print(f"{_PROGRAM}: warning: {line}", file=sys.stderr)
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong with arguments in one line."""
 
@@ -145,8 +151,9 @@ def _add_compress(commands):
         "--layers",
         nargs="+",
         metavar="NAME",
-        help="names of the Embedding layers to replace (default: all of "
-        "--min-bytes or more)",
+        help="names of the Embedding layers to replace, or paths such as "
+        "tower_a/embedding where names repeat (default: all of --min-bytes or "
+        "more)",
     )
     command.add_argument(
         "--min-bytes",
@@ -292,15 +299,18 @@ def _compress(arguments):
     options = {}
     if arguments.min_bytes is not None:
         options["min_bytes"] = arguments.min_bytes
-    small = compress_model(
-        model,
-        num_codebooks=arguments.num_codebooks,
-        codebook_size=arguments.codebook_size,
-        layers=arguments.layers,
-        composition=arguments.composition,
-        learner=make_learner,
-        **options,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = _warn
+        small = compress_model(
+            model,
+            num_codebooks=arguments.num_codebooks,
+            codebook_size=arguments.codebook_size,
+            layers=arguments.layers,
+            composition=arguments.composition,
+            learner=make_learner,
+            **options,
+        )
     with replacing(arguments.output, arguments.overwrite) as temporary:
         try:
             small.save(temporary)

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+BITS = (8, 16, 32, 64)
+
 
 def check_layer(
     layer_class,
@@ -130,6 +132,118 @@ def check_files(model, inputs, tmp_path):
     )
 
 
+def check_id_types(layer):
+    """A look-up takes what `keras.layers.Embedding` takes.
+
+    Args:
+        layer: A layer with `input_dim` above 6 that turns ids into vectors.
+    """
+    ids = np.array([[1, 0, 3], [6, 5, 3]])
+    expected = np.asarray(layer(ids), dtype="float32")
+
+    def check(inputs, rows=expected):
+        outputs = layer(inputs)
+        assert outputs.shape == rows.shape
+        assert outputs.dtype == layer.compute_dtype
+        np.testing.assert_allclose(
+            np.asarray(outputs, "float32"), rows, rtol=1e-5, atol=1e-6
+        )
+
+    integers = [f"{sign}int{bits}" for sign in ("", "u") for bits in BITS]
+    for dtype in [*integers, "float16", "float32", "float64"]:
+        check(tf.constant(ids, dtype))
+    check(tf.constant(3), expected[0, 2])
+    for shape in ((0, 7), (3, 0), (2, 0, 3)):
+        check(np.zeros(shape, "int32"), np.zeros((*shape, layer.output_dim)))
+    check(tf.sparse.from_dense(ids))
+
+    unknown = tf.function(layer, input_signature=[tf.TensorSpec(None, "uint8")])
+    np.testing.assert_allclose(
+        np.asarray(unknown(tf.constant(ids, "uint8")), "float32"),
+        expected,
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+    ragged = tf.RaggedTensor.from_row_lengths(ids.ravel(), [2, 0, 4])
+    for inputs in (ragged, tf.cast(ragged, tf.uint8)):
+        for call in (layer, tf.function(layer)):
+            outputs = call(inputs)
+            assert outputs.shape == (3, None, layer.output_dim)
+            np.testing.assert_array_equal(outputs.row_splits, [0, 2, 2, 6])
+            np.testing.assert_allclose(
+                np.asarray(outputs.flat_values, "float32"),
+                expected.reshape(6, -1),
+                rtol=1e-5,
+                atol=1e-6,
+            )
+    spec = keras.KerasTensor((None, None), dtype="int32", ragged=True)
+    assert layer(spec).ragged and layer(spec).shape[-1] == layer.output_dim
+
+
+def check_ragged_training(layer):
+    """Ragged and sparse ids can be trained on.
+
+    Args:
+        layer: As for `check_id_types`.
+    """
+    ids = np.array([[1, 0, 3], [6, 5, 3]])
+    ragged = tf.RaggedTensor.from_row_lengths(ids.ravel(), [2, 1, 3])
+    model = Pooled(layer)
+    model.compile("sgd", "mse", run_eagerly=True)
+    for inputs in (ragged, tf.sparse.from_dense(ids)):
+        targets = np.ones((inputs.shape[0], layer.output_dim))
+        history = model.fit(inputs, targets, epochs=2, verbose=0)
+        assert np.isfinite(history.history["loss"]).all()
+
+
+def check_policy(layer, inputs, tmp_path):
+    """A layer of any dtype policy is called, trained, saved and loaded.
+
+    Args:
+        layer: The layer, not in use.
+        inputs: Array with a batch axis.
+        tmp_path: Folder for files.
+    """
+    model = _sequential(layer, inputs)
+    # In half precision, Keras's defaults are 0 and 1.
+    adam = keras.optimizers.Adam(0.02, beta_2=0.9, epsilon=1e-3)
+    model.compile(adam, "mse", run_eagerly=True)
+    targets = np.ones(model(inputs).shape, dtype="float32")
+    before = [w.numpy() for w in layer.trainable_weights]
+    history = model.fit(inputs, targets, epochs=2, verbose=0)
+    assert np.isfinite(history.history["loss"]).all()
+    for weight, old in zip(layer.trainable_weights, before, strict=True):
+        assert not np.array_equal(weight.numpy(), old), weight.path
+    outputs = model(inputs)
+    assert outputs.dtype == layer.compute_dtype
+    model.save(tmp_path / "policy.keras")
+    loaded = keras.saving.load_model(tmp_path / "policy.keras")
+    assert loaded.layers[0].dtype_policy == layer.dtype_policy
+    for weight, same in zip(model.weights, loaded.weights, strict=True):
+        assert weight.dtype == same.dtype
+    np.testing.assert_array_equal(
+        np.asarray(loaded(inputs), "float64"), np.asarray(outputs, "float64")
+    )
+    loaded.fit(inputs, targets, verbose=0)
+    return model
+
+
+def check_frozen(layer, train):
+    """Training leaves a layer with `trainable=False` as it is.
+
+    Args:
+        layer: A built layer.
+        train: Function without arguments that trains what holds it.
+    """
+    assert not layer.trainable_weights
+    before = [weight.numpy() for weight in layer.weights]
+    train()
+    layer(np.zeros((2, 3), "int32"), training=True)
+    for weight, old in zip(layer.weights, before, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), old, weight.path)
+
+
 def _sequential(layer, inputs):
     spec = keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)
     return keras.Sequential([spec, layer])
@@ -147,3 +261,14 @@ class Subclassed(keras.Model):
 
     def call(self, inputs, training=False):
         return self.layer(inputs)
+
+
+class Pooled(keras.Model):
+    """Means of vectors, ragged ones too."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def call(self, inputs, training=False):
+        return tf.reduce_mean(self.layer(inputs, training=training), axis=1)

@@ -75,7 +75,7 @@ def test_compositions(folder, model, composition, monkeypatch):
     arguments = f"{COMPRESS} --min-bytes 1000 --composition {composition}"
     assert cli.main(arguments.split()) == 0
     layer = keras.saving.load_model("out.keras").layers[0]
-    kind = type(layer.composition).__name__.lower()
+    kind = type(layer.composition.unscaled()).__name__.lower()
     assert kind == f"{composition}composition"
 
 
@@ -107,6 +107,41 @@ def test_compress_with_a_loss_that_the_file_does_not_hold(folder, capsys):
     result = keras.saving.load_model("out.keras")
     assert isinstance(result.layers[0], CodeEmbedding)
     assert not result.compiled
+
+
+def test_compress_warns_on_one_line(folder, capsys):
+    # It knows no id that could be made up.
+    ids = keras.layers.IntegerLookup(vocabulary=[2000], num_oov_indices=0)
+    save("model.keras", ids, keras.layers.Embedding(600, 32))
+    assert cli.main(f"{COMPRESS} --min-bytes 1000".split()) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("keras-compembed: warning: The copy was not held")
+
+
+def test_compress_layers_by_path(folder, capsys):
+    towers = [
+        keras.Sequential(
+            [
+                keras.Input((None,), dtype="int32"),
+                keras.layers.Embedding(600, 32, name="words"),
+            ],
+            name=name,
+        )
+        for name in ("left", "right")
+    ]
+    inputs = keras.Input((None,), dtype="int32")
+    keras.Model(inputs, towers[0](inputs) + towers[1](inputs)).save(
+        "model.keras"
+    )
+    assert cli.main(f"{COMPRESS} --layers words".split()) == 2
+    assert "['left/words', 'right/words']" in capsys.readouterr().err
+    assert cli.main(f"{COMPRESS} --layers right/words".split()) == 0
+    result = keras.saving.load_model("out.keras")
+    assert isinstance(
+        result.get_layer("right").get_layer("words"), CodeEmbedding
+    )
+    said = capsys.readouterr().out.split("\n")
+    assert any(line.startswith("left/words ") for line in said)
 
 
 def test_compress_is_repeatable(folder, model):

@@ -12,6 +12,7 @@ from keras_compembed import ANTEmbedding
 from keras_compembed import CodeEmbedding
 from keras_compembed import GumbelCodeLearner
 from keras_compembed import KDCodeLearner
+from keras_compembed import RecodeEmbeddings
 from keras_compembed import SparseRowOptimizer
 from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Relations
@@ -201,7 +202,7 @@ def test_learner_with_noise_on_two_devices(strategy, tmp_path):
     np.testing.assert_array_equal(loaded.encode(table), learner.codes)
 
 
-def fit_anchors(scope, optimizer, **kwargs):
+def make_anchors(scope, optimizer, **kwargs):
     with scope:
         layer = ANTEmbedding(
             40, 6, num_anchors=8, l1=2e-3, target_nonzeros=70, seed=0, **kwargs
@@ -222,6 +223,11 @@ def fit_anchors(scope, optimizer, **kwargs):
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             jit_compile=False,
         )
+    return model, layer
+
+
+def fit_anchors(scope, optimizer, **kwargs):
+    model, layer = make_anchors(scope, optimizer, **kwargs)
     history = model.fit(
         *examples(10 * BATCH_SIZE),
         batch_size=BATCH_SIZE,
@@ -277,6 +283,75 @@ def test_anchors_on_two_devices(strategy, storage, optimizer, kwargs):
         np.testing.assert_array_equal(*replicas)
 
 
+def loop_anchors(strategy, optimizer, apart, **kwargs):
+    """What `fit_anchors` does, by a loop of `strategy.run`."""
+    model, layer = make_anchors(strategy.scope(), optimizer, **kwargs)
+    variables = model.trainable_variables
+    with strategy.scope():
+        model.optimizer.build(variables)
+
+    def take(ids, labels):
+        with tf.GradientTape() as tape:
+            losses = keras.losses.sparse_categorical_crossentropy(
+                labels, model(ids, training=True), from_logits=True
+            )
+            loss = tf.reduce_sum(losses) / BATCH_SIZE
+        return tape.gradient(loss, variables)
+
+    def apply(gradients):
+        model.optimizer.apply(gradients, variables)
+
+    if apart:
+        take, apply = tf.function(take), tf.function(apply)
+
+        def step(*batch):
+            strategy.run(apply, args=(strategy.run(take, args=batch),))
+    else:
+
+        @tf.function
+        def step(*batch):
+            strategy.run(lambda *part: apply(take(*part)), args=batch)
+
+    def parts(values):
+        size = BATCH_SIZE // strategy.num_replicas_in_sync
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(
+                values[context.replica_id_in_sync_group * size :][:size]
+            )
+        )
+
+    for _ in range(2):
+        ids, labels = examples(10 * BATCH_SIZE)
+        for start in range(0, len(ids), BATCH_SIZE):
+            batch = slice(start, start + BATCH_SIZE)
+            step(parts(ids[batch]), parts(labels[batch]))
+    return layer
+
+
+@pytest.mark.parametrize(
+    "storage, rows, apart",
+    [
+        ("dense", False, True),
+        ("lazy", True, False),
+        ("lazy", True, True),
+        ("sparse", True, True),
+    ],
+)
+def test_own_loop_on_two_devices(strategy, storage, rows, apart):
+    def optimizer():
+        adam = keras.optimizers.Adam(0.01)
+        return SparseRowOptimizer(adam) if rows else adam
+
+    one, _ = fit_anchors(contextlib.nullcontext(), optimizer, storage=storage)
+    two = loop_anchors(strategy, optimizer, apart, storage=storage)
+    transforms = [layer.get_transform().dense_rows() for layer in (one, two)]
+    # Adam divides sums in another order by their size.
+    np.testing.assert_allclose(*transforms, atol=1e-5)
+    np.testing.assert_allclose(one.anchors, two.anchors, atol=1e-5)
+    assert one.l1 == pytest.approx(two.l1) and one.l1 != np.float32(2e-3)
+    assert 0 < one.nnz < 0.9 * 40 * 8
+
+
 @pytest.mark.parametrize("storage", ["dense", "lazy"])
 def test_tied_anchors_on_two_devices(strategy, storage):
     losses = []
@@ -315,3 +390,59 @@ def test_sparsified_anchors_on_two_devices(strategy, tmp_path):
     expected = kept.dense_rows() @ layer.anchors.numpy()
     np.testing.assert_allclose(layer.embeddings, expected, atol=1e-6)
     assert vectors.shape == expected.shape
+
+
+def test_recoding_on_two_devices(strategy):
+    steps, layers = [], []
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        rng = np.random.default_rng(0)
+        with scope:
+            model = classifier()
+            layer = CodeEmbedding(
+                40,
+                6,
+                num_codebooks=4,
+                codebook_size=8,
+                codes=rng.integers(8, size=(40, 4)),
+                codebooks=0.5 * rng.normal(size=(4, 8, 6)),
+                learn_codes="follow",
+                recode_every=3,
+            )
+            model = keras.Sequential(
+                [model.inputs[0], layer, *model.layers[1:]]
+            )
+            model.compile(
+                keras.optimizers.SGD(3.0),
+                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            )
+        recoded = []
+        layer.recode = counted(layer.recode, model, recoded)
+        model.fit(
+            *examples(10 * BATCH_SIZE),
+            batch_size=BATCH_SIZE,
+            shuffle=False,
+            callbacks=[RecodeEmbeddings()],
+            verbose=0,
+        )
+        steps.append(recoded)
+        layers.append(layer)
+    one, two = layers
+    assert steps[0] == steps[1] == [3, 6, 9]
+    first = np.random.default_rng(0).integers(8, size=(40, 4))
+    assert (one.codes != first).any()
+    np.testing.assert_array_equal(one.codes, two.codes)
+    np.testing.assert_allclose(one.latents, two.latents, atol=1e-5)
+    np.testing.assert_allclose(one.codebooks, two.codebooks, atol=1e-5)
+    for weight in (two.packed_codes, two.latents):
+        replicas = strategy.experimental_local_results(weight.value)
+        np.testing.assert_array_equal(*replicas)
+
+
+def counted(recode, model, steps):
+    """`recode` that notes the steps after which it is called."""
+
+    def noting():
+        steps.append(int(model.optimizer.iterations.numpy()))
+        return recode()
+
+    return noting

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import keras
 import numpy as np
@@ -59,3 +60,16 @@ def test_size_and_card():
     figures = json.loads((MODEL / "figures.json").read_text())
     assert f"{100 * figures['litert_accuracy']:.1f} %" in card
     assert f"{figures['file_bytes']:,}" in card
+
+
+def test_figures_lie_within_the_row_of_readme():
+    figures = json.loads((MODEL / "figures.json").read_text())
+    readme = (FOLDER.parent / "README.md").read_text("utf-8")
+    (row,) = re.findall(rf"^\| {figures['name']} \|.*", readme, re.M)
+    spreads = re.findall(r"([\d.]+) ± ([\d.]+) %", row)
+    names = ("keras_accuracy", "litert_accuracy")
+    for name, spread in zip(names, spreads, strict=True):
+        mean, deviation = map(float, spread)
+        # Both are rounded to a tenth.
+        assert abs(100 * figures[name] - mean) <= 2 * deviation + 0.1
+    assert figures["texts"] in readme

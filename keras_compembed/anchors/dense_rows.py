@@ -12,14 +12,13 @@ class DenseRows(TransformRows):
 
     def build(self):
         layer = self._layer
-        self.variable = self._add_weight(
-            shape=(layer.input_dim, layer.num_anchors),
-            initializer=layer.initialize_transform,
-            regularizer=layer.transform_regularizer,
-            name="transform",
+        self.variable = self._add_transform(
+            (layer.input_dim, layer.num_anchors), layer.initialize_transform
         )
 
-    def read(self, ids):
+    def read(self, ids, room):
+        del room
+
         @tf.custom_gradient
         def gather(table):
             def gradient(upstream):

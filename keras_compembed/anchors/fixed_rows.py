@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.anchors.sparse_transform import column_dtype
+from keras_compembed.anchors.sparse_transform import value_dtype
 from keras_compembed.anchors.transform_rows import TransformRows
 
 
@@ -41,10 +42,14 @@ class FixedRows(TransformRows):
             **fixed,
         )
         self._values = self._add_weight(
-            shape=(length,), dtype="float32", name="values", **fixed
+            shape=(length,),
+            dtype=value_dtype(layer.variable_dtype),
+            name="values",
+            **fixed,
         )
 
-    def read(self, ids):
+    def read(self, ids, room):
+        del room
         num_anchors = self._layer.num_anchors
         starts = tf.gather(self._offsets.value, ids)
         lengths = tf.gather(self._offsets.value, ids + 1) - starts

@@ -10,9 +10,6 @@ from keras_compembed.optimizers.device_writes import write
 from keras_compembed.optimizers.device_writes import write_rows
 from keras_compembed.optimizers.read_rows import read_different_rows
 
-# Look-ups in one step that are remembered until the optimizer has moved T.
-_MOST_LOOKUPS = 16
-
 
 class LazyRows(TransformRows):
     """Rows that owe shrinkage, which is taken when they are next read.
@@ -22,16 +19,19 @@ class LazyRows(TransformRows):
     Thresholds of steps add up, so that one shrinkage makes good for all.
 
     The clock is float64: learning rate * l1 may be 1e-9 of their sum.
+
+    The rows that a step moves are shrunk at once, by the thresholds of their
+    coordinates. They are marked when gradients are taken, so that the step
+    finds them in whatever graph it is taken, and after however many batches.
+    Where all look-ups are in the graph of the step, it knows their ids, and
+    needs not look through the marks.
     """
 
     def build(self):
         layer = self._layer
         num_rows = layer.input_dim
-        self.variable = self._add_weight(
-            shape=(num_rows, layer.num_anchors),
-            initializer=layer.initialize_transform,
-            regularizer=layer.transform_regularizer,
-            name="transform",
+        self.variable = self._add_transform(
+            (num_rows, layer.num_anchors), layer.initialize_transform
         )
         self._build_clock(num_rows)
 
@@ -53,10 +53,19 @@ class LazyRows(TransformRows):
         )
         if self._layer.threshold == "learning_rate":
             self._default_rate.assign(1)
+        if self._follows_rows:
+            self._pending = self._add_weight(
+                shape=(num_rows,), dtype="bool", name="pending", **state
+            )
         self._touched = {}
 
-    def read(self, ids):
-        rows = read_different_rows(self.variable, ids)
+    @property
+    def _follows_rows(self):
+        """Whether rows that a step moves are more than settled later."""
+        return self._layer.threshold == "coordinate"
+
+    def read(self, ids, room):
+        rows = read_different_rows(self.variable, ids, room)
         return self._settling(
             rows, ids, lambda effective: (effective, lambda upstream: upstream)
         )
@@ -83,14 +92,18 @@ class LazyRows(TransformRows):
         """
         clock = tf.identity(self._clock.value)
         effective = self._shrink(rows, ids, clock)
+        if not self.variable.trainable:
+            # Gradient tapes watch it all the same.
+            return use(effective)[0]
 
         @tf.custom_gradient
         def settle(rows):
             result, gradient_of_rows = use(effective)
 
             def gradient(upstream):
+                gradients = gradient_of_rows(upstream)
                 self._settle(ids, effective, clock)
-                return gradient_of_rows(upstream)
+                return gradients
 
             return tf.identity(result), gradient
 
@@ -98,9 +111,13 @@ class LazyRows(TransformRows):
 
     def _settle(self, ids, rows, clock):
         """Stores rows as they are, before the optimizer moves them."""
+        if not self.variable.trainable:
+            return
         write_rows(self.variable, ids, rows)
         write_rows(self._settled, ids, tf.fill(tf.shape(ids), clock))
-        self._remember(ids)
+        if self._follows_rows:
+            write_rows(self._pending, ids, tf.ones_like(ids, "bool"))
+            self._remember(ids)
 
     def _shrink(self, rows, ids, clock):
         rows = tf.stop_gradient(rows)
@@ -120,26 +137,28 @@ class LazyRows(TransformRows):
         rates = gather_rows(self._rate, ids)
         return tf.where(rates > 0, rates, self._default_rate.value)
 
-    # What the step just taken looked up, for `after_step` of the same graph.
     def _remember(self, ids):
-        recent = self._touched.setdefault(_replica(), [])
-        # Where no optimizer follows, none of them is ever recalled.
-        del recent[:-_MOST_LOOKUPS]
-        recent.append(ids)
+        if _is_symbolic(ids):
+            self._touched.setdefault(_replica(), []).append(ids)
+        else:
+            self._touched[_replica()] = [None]
 
-    def _recall(self):
-        return [
-            ids for ids in self._touched.pop(_replica(), []) if _is_at_hand(ids)
-        ]
+    def _moved(self, step):
+        """Rows that the step moved, as a list of tensors of ids."""
+        touched = self._touched.pop(_replica(), [None])
+        if all(map(_is_at_hand, touched)) and not step.accumulates:
+            return touched
+        pending = tf.convert_to_tensor(self._pending.value)
+        return [tf.where(pending & (step.scale > 0))[:, 0]]
 
     def after_step(self, step, amount):
         clock = self._clock.value + tf.cast(amount, "float64")
-        touched = self._recall()
-        if self._layer.threshold == "coordinate":
-            default = 1.0 if step.slot is None else 0.0
-            write(self._default_rate, default)
-            for ids in touched:
+        default = 1.0 if step.slot is None else 0.0
+        write(self._default_rate, default)
+        if self._follows_rows:
+            for ids in self._moved(step):
                 self._step(ids, step, amount, clock)
+                write_rows(self._pending, ids, tf.zeros_like(ids, "bool"))
         write(self._clock, clock)
 
     def _step(self, ids, step, amount, clock):
@@ -194,17 +213,25 @@ class LazyRows(TransformRows):
     def state(self):
         rate = self._rate.numpy()
         rows = np.flatnonzero(rate)
-        return {
+        state = {
             "rate_rows": rows.astype("int32"),
             "rate": rate[rows],
             "default_rate": self._default_rate.numpy(),
         }
+        if self._follows_rows:
+            pending = np.flatnonzero(self._pending.numpy())
+            state["pending_rows"] = pending.astype("int32")
+        return state
 
     def load_state(self, state):
         rate = np.zeros(self._layer.input_dim, "float32")
         rate[state["rate_rows"]] = state["rate"]
         self._rate.assign(rate)
         self._default_rate.assign(state["default_rate"])
+        if "pending_rows" in state.keys():
+            pending = np.zeros(self._layer.input_dim, "bool")
+            pending[state["pending_rows"]] = True
+            self._pending.assign(pending)
 
 
 def _replica():
@@ -215,10 +242,10 @@ def _replica():
 
 
 def _is_at_hand(tensor):
-    """Whether the graph being made, if any, can use a tensor."""
-    graph = getattr(tensor, "graph", None) if _is_symbolic(tensor) else None
+    """Whether the graph being made can use a tensor of a graph, or None."""
+    graph = getattr(tensor, "graph", None)
     if graph is None:
-        return tf.executing_eagerly()
+        return False
     current = tf.compat.v1.get_default_graph()
     while current is not None and current is not graph:
         current = getattr(current, "outer_graph", None)

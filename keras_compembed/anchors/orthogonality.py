@@ -21,7 +21,8 @@ class Orthogonality(keras.regularizers.Regularizer):
         self.weight = check_positive_number("weight", weight, zero=True)
 
     def __call__(self, anchors):
-        anchors = tf.convert_to_tensor(anchors)
+        # The dtype of Keras's losses; sums overflow in half precision.
+        anchors = tf.cast(anchors, keras.config.floatx())
         products = tf.abs(tf.matmul(anchors, anchors, transpose_b=True))
         total = tf.reduce_sum(products) - tf.linalg.trace(products)
         return self.weight * total

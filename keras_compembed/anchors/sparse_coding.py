@@ -7,8 +7,10 @@ from keras_compembed.anchors.anchor_initializer import check_num_anchors
 from keras_compembed.anchors.pursuit import pursue
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.anchors.sparse_transform import column_dtype
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
 
@@ -56,6 +58,7 @@ def sparse_code(table, anchors, max_nonzeros, non_negative=True, l1=0.0):
         "max_nonzeros", max_nonzeros, maximum=len(anchors)
     )
     l1 = check_positive_number("l1", l1, zero=True)
+    non_negative = check_boolean("non_negative", non_negative)
     return _code(table, anchors, max_nonzeros, non_negative, l1)[0]
 
 
@@ -112,6 +115,8 @@ def learn_dictionary(
         "max_nonzeros", max_nonzeros, maximum=num_anchors
     )
     iterations = check_positive_int("iterations", iterations, minimum=0)
+    non_negative = check_boolean("non_negative", non_negative)
+    seed = check_seed(seed)
     if initial is None:
         rng = np.random.default_rng(seed)
         rows = rng.choice(len(table), num_anchors, replace=False)

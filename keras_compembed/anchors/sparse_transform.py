@@ -17,7 +17,8 @@ class SparseTransform:
         offsets: int32 array `(rows + 1,)`, from 0 to the number of non-zeros;
             int64 where there are too many for that.
         columns: Integer array `(nonzeros,)`, rising within a row.
-        values: float32 array `(nonzeros,)`, none of them 0.
+        values: float32 array `(nonzeros,)`, none of them 0; float64 where it
+            was made of such rows.
         num_columns: Integer.
     """
 
@@ -45,7 +46,7 @@ class SparseTransform:
             rows, places = np.nonzero(part)
             counts.append(np.bincount(rows, minlength=len(part)))
             columns.append(places.astype(column_dtype(num_columns)))
-            values.append(part[rows, places].astype("float32"))
+            values.append(part[rows, places].astype(value_dtype(part.dtype)))
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         return cls(
             offsets,
@@ -69,9 +70,9 @@ class SparseTransform:
         return np.diff(self.offsets)
 
     def dense_rows(self, start=0, stop=None):
-        """Rows from `start` to before `stop` as a dense float32 array."""
+        """Rows from `start` to before `stop` as a dense array."""
         stop = self.num_rows if stop is None else min(stop, self.num_rows)
-        dense = np.zeros((stop - start, self.num_columns), "float32")
+        dense = np.zeros((stop - start, self.num_columns), self.values.dtype)
         inside = slice(self.offsets[start], self.offsets[stop])
         rows = np.repeat(np.arange(stop - start), self.row_lengths[start:stop])
         dense[rows, self.columns[inside]] = self.values[inside]
@@ -90,6 +91,11 @@ class SparseTransform:
             self.values[kept],
             self.num_columns,
         )
+
+
+def value_dtype(dtype):
+    """The dtype that numbers of rows of `dtype` are held in."""
+    return "float64" if dtype == "float64" else "float32"
 
 
 def column_dtype(num_columns):

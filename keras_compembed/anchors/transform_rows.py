@@ -1,11 +1,14 @@
 """How a layer holds its transform."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.optimizers.device_writes import share_of_device
 from keras_compembed.optimizers.device_writes import sum_over_devices
+from keras_compembed.optimizers.drop_weights import drop_weights
+from keras_compembed.optimizers.stepped_variable import SteppedVariable
 
 _CHUNK_NUMBERS = 1 << 22
 
@@ -33,7 +36,7 @@ class TransformRows:
         """Makes the weights."""
         raise NotImplementedError
 
-    def read(self, ids):
+    def read(self, ids, room):
         """Rows `(ids, num_anchors)` of what `different_ids` returned.
 
         Differentiable. Reading changes nothing; what is put off may be done
@@ -66,7 +69,7 @@ class TransformRows:
         """Does now what was put off."""
 
     def state(self):
-        """Dict of further arrays to be saved; not larger than the non-zeros."""
+        """Dict of further arrays to be saved: a few bytes for each place."""
         return {}
 
     def load_state(self, state):
@@ -87,7 +90,7 @@ class TransformRows:
 
     def read_all(self):
         """All rows, differentiable."""
-        return self.read(tf.range(self._layer.input_dim))
+        return self.read(tf.range(self._layer.input_dim), self._layer.input_dim)
 
     def project(self, scores, limit):
         """Products with all rows, whose gradient reaches only some of them.
@@ -138,8 +141,24 @@ class TransformRows:
 
     def drop(self):
         """Lets go of the weights."""
-        for name in self._names:
-            delattr(self._layer, name)
+        drop_weights(self._layer, self._names)
+
+    def _add_transform(self, shape, initializer):
+        """The weight that the optimizer trains."""
+        layer = self._layer
+        with keras.name_scope(layer.name, caller=layer):
+            transform = SteppedVariable(
+                initializer,
+                shape=shape,
+                dtype=layer.variable_dtype,
+                autocast=False,
+                name="transform",
+                after_step=layer.take_proximal_step,
+            )
+        transform.regularizer = layer.transform_regularizer
+        layer.transform = transform
+        self._names.append("transform")
+        return transform
 
     def _add_weight(self, name, **kwargs):
         weight = self._layer.add_weight(name=name, autocast=False, **kwargs)

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from keras_compembed.baselines.probability_head import ProbabilityHead
 from keras_compembed.layers.class_head import check_class_counts
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
@@ -185,6 +187,7 @@ class AdaptiveSoftmax(ProbabilityHead):
             **super().get_config(),
             "cutoffs": list(self.cutoffs),
             "factor": self.factor,
+            "class_counts": pack_array(self.class_counts),
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer
             ),
@@ -192,6 +195,11 @@ class AdaptiveSoftmax(ProbabilityHead):
                 self.projection_initializer
             ),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        counts = unpack_array(config["class_counts"])
+        return cls(**{**config, "class_counts": counts})
 
 
 def _losses(scores, targets):

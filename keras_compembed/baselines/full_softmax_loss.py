@@ -19,8 +19,8 @@ class FullSoftmaxLoss(ClassLoss):
     >>> model.compile("adam", loss=kc.baselines.FullSoftmaxLoss())
 
     Args:
-        evaluation: As of `keras_compembed.CANELoss`; there is no difference
-            but in rounding.
+        evaluation: As of `keras_compembed.CANELoss`. Both give the same but
+            for rounding; `"sampled"` holds the scores of a whole batch.
         ignore_class: As of `keras_compembed.CANELoss`.
         name: Optional string.
         reduction: As of `keras.losses.Loss`.

@@ -10,6 +10,8 @@ from keras_compembed.candidates.path_sums import log_shares
 from keras_compembed.candidates.tree_arrays import TreeArrays
 from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -62,9 +64,7 @@ class HierarchicalSoftmax(ProbabilityHead):
     def __init__(
         self, tree, class_counts=None, kernel_initializer="uniform", **kwargs
     ):
-        if isinstance(tree, dict):
-            tree = keras.saving.deserialize_keras_object(tree)
-        elif isinstance(tree, ClassTree):
+        if isinstance(tree, ClassTree):
             tree = TreeArrays(tree)
         if not isinstance(tree, TreeArrays):
             raise ValueError(
@@ -97,7 +97,7 @@ class HierarchicalSoftmax(ProbabilityHead):
         if self.class_counts is None:
             entries = self.tree.num_nodes + self.num_classes
             return np.zeros((entries, 1), "float32")
-        tree = self.tree.to_class_tree()
+        tree = self.tree.class_tree
         classes, nodes = log_shares(tree, self.class_counts)
         return np.concatenate([nodes, classes])[:, None]
 
@@ -124,6 +124,11 @@ class HierarchicalSoftmax(ProbabilityHead):
         best = tf.equal(tf.argmax(scores, axis=-1), places) | (chosen < 0)
         losses = tf.reduce_sum(tf.where(chosen >= 0, losses, 0.0), axis=1)
         return losses, tf.reduce_all(best, axis=1)
+
+    def numbers_a_row(self):
+        # Children are padded to the most that a node has.
+        children = (self.tree.num_nodes + 1) * self.tree.branching
+        return max(self.num_classes, children)
 
     def log_probabilities(self, features):
         tree = self.tree
@@ -156,7 +161,16 @@ class HierarchicalSoftmax(ProbabilityHead):
                 if key != "num_classes"
             },
             "tree": keras.saving.serialize_keras_object(self.tree),
+            "class_counts": pack_array(self.class_counts),
             "kernel_initializer": keras.initializers.serialize(
                 self.kernel_initializer
             ),
         }
+
+    @classmethod
+    def from_config(cls, config):
+        parts = {
+            "tree": keras.saving.deserialize_keras_object(config["tree"]),
+            "class_counts": unpack_array(config["class_counts"]),
+        }
+        return cls(**{**config, **parts})

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_compembed.candidates.row_parts import in_parts
 from keras_compembed.candidates.selector import without_nan
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_output import flat_features
@@ -16,7 +17,8 @@ class ProbabilityHead(ClassHead):
     """Base of layers with log-probabilities in place of scores.
 
     What needs those of all classes is computed for a part of the examples at
-    a time. Accuracy in training is by the best of each choice.
+    a time: tensors of up to 16 million numbers, or of one example's if these
+    are more. Accuracy in training is by the best of each choice.
     """
 
     def log_probabilities(self, features):
@@ -29,6 +31,10 @@ class ProbabilityHead(ClassHead):
             Tensor `(rows, num_classes)`.
         """
         raise NotImplementedError
+
+    def numbers_a_row(self):
+        """Numbers in the largest tensor of `log_probabilities`, for a row."""
+        return self.num_classes
 
     def exact(self, features, labels):
         def compute(features, labels):
@@ -67,22 +73,5 @@ class ProbabilityHead(ClassHead):
         )
 
     def _in_parts(self, compute, inputs, results):
-        """Results of `compute` for rows of inputs, written over `results`."""
-        rows = tf.shape(inputs[0])[0]
-        size = tf.minimum(max(1, _PART_NUMBERS // self.num_classes), rows)
-        # Of a size that XLA knows, but only outside the loop.
-        offsets = tf.range(size)
-
-        def add(start, *results):
-            # The last part is as large as others, and repeats the last row.
-            part = tf.minimum(start + offsets, rows - 1)
-            computed = compute(*(tf.gather(values, part) for values in inputs))
-            return start + size, *(
-                tf.tensor_scatter_nd_update(result, part[:, None], values)
-                for result, values in zip(results, computed, strict=True)
-            )
-
-        _, *results = tf.while_loop(
-            lambda start, *_: start < rows, add, (0, *results)
-        )
-        return results
+        size = max(1, _PART_NUMBERS // self.numbers_a_row())
+        return in_parts(compute, inputs, results, size)

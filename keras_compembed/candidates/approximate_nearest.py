@@ -178,8 +178,9 @@ class ApproximateNearest(Selector):
     def select(self, head, features, context=None):
         scale = _scale_over_devices(features)
         age = _own(self.age)
+        due = age >= self._period if self.trainable else False
         tf.cond(
-            (age < 0) | (age >= self._period),
+            (age < 0) | due,
             lambda: self._assign(head, scale, age < 0),
             lambda: None,
         )

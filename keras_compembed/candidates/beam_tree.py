@@ -55,7 +55,6 @@ class BeamTree(Selector):
     """
 
     def __init__(self, tree, beam_width=None, max_frontier=1024, **kwargs):
-        frontier = kwargs.pop("frontier", None)
         super().__init__(**kwargs)
         if isinstance(tree, ClassTree):
             tree = TreeArrays(tree)
@@ -69,14 +68,11 @@ class BeamTree(Selector):
         self.tree = tree
         self.beam_width = beam_width
         self.max_frontier = check_positive_int("max_frontier", max_frontier)
-        self._start = None
-        if frontier is None:
-            self._start, depth = find_frontier(tree.class_tree, max_frontier)
-            self._start = np.sort(self._start)
-            nodes = int(np.sum(self._start < tree.num_nodes))
-            classes = len(self._start) - nodes
-            frontier = {"nodes": nodes, "classes": classes, "depth": depth}
-        self._frontier = frontier
+        start, self._frontier_depth = find_frontier(
+            tree.class_tree, max_frontier
+        )
+        self._start = np.sort(start)
+        self._frontier_nodes = int(np.sum(start < tree.num_nodes))
 
     def attach(self, num_classes, num_candidates):
         if num_classes != self.tree.num_classes:
@@ -91,16 +87,11 @@ class BeamTree(Selector):
         if self.built:
             return
         self.tree.build()
-        size = self._frontier["nodes"] + self._frontier["classes"]
         self.start = self.add_weight(
             name="start",
-            shape=(size,),
+            shape=self._start.shape,
             dtype="int32",
-            initializer=(
-                "zeros"
-                if self._start is None
-                else lambda shape, dtype: self._start
-            ),
+            initializer=lambda shape, dtype: self._start,
             trainable=False,
         )
         self.built = True
@@ -128,13 +119,13 @@ class BeamTree(Selector):
             `(entries, width)` and biases, summed over paths.
         """
         entries = self.start.value
-        number, depth = self._frontier["nodes"], self._frontier["depth"]
+        number, depth = self._frontier_nodes, self._frontier_depth
         vectors, biases = [], []
         if number:
             # The inner nodes of a frontier are all of their depth.
             vectors.append(head.node_vectors(depth))
             biases.append(head.node_biases(depth))
-        if self._frontier["classes"]:
+        if number < len(self._start):
             classes = entries[number:] - self.tree.num_nodes
             vectors.append(head.class_vectors(classes))
             biases.append(head.class_biases(classes))
@@ -146,7 +137,6 @@ class BeamTree(Selector):
             "tree": keras.saving.serialize_keras_object(self.tree),
             "beam_width": self.beam_width,
             "max_frontier": self.max_frontier,
-            "frontier": self._frontier,
         }
 
     @classmethod
@@ -163,9 +153,10 @@ class _Search:
         self.head = head
         self.tree = selector.tree
         self.num_nodes = self.tree.num_nodes
-        depth = selector._frontier["depth"]
-        self.frontier_nodes = selector._frontier["nodes"]
-        self.kinds = self.tree.kinds[depth:] if self.frontier_nodes else ()
+        self.frontier_nodes = selector._frontier_nodes
+        self.kinds = ()
+        if self.frontier_nodes:
+            self.kinds = self.tree.kinds[selector._frontier_depth :]
 
     def frontier(self):
         return self.selector.frontier(self.head)

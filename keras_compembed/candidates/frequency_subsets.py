@@ -9,6 +9,10 @@ from keras_compembed.candidates.random_bits import random_bits
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.tree_arrays import TreeArrays
 from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saved_seed import load_seed
+from keras_compembed.utils.saved_seed import save_seed
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
 
@@ -46,22 +50,18 @@ class FrequencySubsets(Selector):
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 5
     """
 
-    def __init__(self, counts=None, num_subsets=6, seed=None, **kwargs):
-        tree = kwargs.pop("tree", None)
+    def __init__(self, counts, num_subsets=6, seed=None, **kwargs):
         super().__init__(**kwargs)
         check_positive_int("num_subsets", num_subsets, minimum=2)
-        self._order = self._starts = None
-        if tree is None:
-            counts = check_scores("counts", counts)
-            check_positive_int("num_subsets", num_subsets, 2, len(counts))
-            groups = split_evenly(counts, num_subsets)
-            tree = TreeArrays(ClassTree.from_groups(groups))
-            self._order = np.argsort(groups, kind="stable").astype("int32")
-            sizes = np.bincount(groups, minlength=num_subsets)
-            self._starts = np.concatenate([[0], np.cumsum(sizes)])
+        self.counts = check_scores("counts", counts)
+        check_positive_int("num_subsets", num_subsets, 2, len(self.counts))
         self.num_subsets = num_subsets
         self.seed = seed
-        self.tree = tree
+        groups = split_evenly(self.counts, num_subsets)
+        self.tree = TreeArrays(ClassTree.from_groups(groups))
+        self._order = np.argsort(groups, kind="stable").astype("int32")
+        sizes = np.bincount(groups, minlength=num_subsets)
+        self._starts = np.concatenate([[0], np.cumsum(sizes)])
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def attach(self, num_classes, num_candidates):
@@ -81,14 +81,14 @@ class FrequencySubsets(Selector):
             name="order",
             shape=(self.num_classes,),
             dtype="int32",
-            initializer=_constant(self._order),
+            initializer=lambda shape, dtype: self._order,
             trainable=False,
         )
         self.starts = self.add_weight(
             name="starts",
             shape=(self.num_subsets + 1,),
             dtype="int32",
-            initializer=_constant(self._starts),
+            initializer=lambda shape, dtype: self._starts,
             trainable=False,
         )
         self.built = True
@@ -110,18 +110,24 @@ class FrequencySubsets(Selector):
         ids = tf.gather(self.order.value, start + places)
         return tf.where(small & (steps >= size), -1, ids)
 
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        save_seed(store, self.seed_generator)
+
+    def load_own_variables(self, store):
+        super().load_own_variables(load_seed(store, self.seed_generator))
+
     def get_config(self):
         return {
             **super().get_config(),
+            "counts": pack_array(self.counts),
             "num_subsets": self.num_subsets,
             "seed": self.seed,
-            "tree": keras.saving.serialize_keras_object(self.tree),
         }
 
     @classmethod
     def from_config(cls, config):
-        tree = keras.saving.deserialize_keras_object(config["tree"])
-        return cls(**{**config, "tree": tree})
+        return cls(**{**config, "counts": unpack_array(config["counts"])})
 
 
 def split_evenly(counts, num_groups):
@@ -169,9 +175,3 @@ def _different_places(bits, size):
     places = ends[:, :-1] + tf.math.floormod(bits[:, 1:], lengths)
     turn = tf.math.floormod(bits[:, :1], size)
     return tf.cast(tf.math.floormod(places + turn, size), "int32")
-
-
-def _constant(array):
-    if array is None:
-        return "zeros"
-    return lambda shape, dtype: array

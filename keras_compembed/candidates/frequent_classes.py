@@ -4,6 +4,8 @@ import keras
 import numpy as np
 
 from keras_compembed.candidates.selector import Selector
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_scores
 
 
@@ -38,16 +40,14 @@ class FrequentClasses(Selector):
 
     def __init__(self, counts, **kwargs):
         super().__init__(**kwargs)
-        self._counts = None
-        if counts is not None:
-            self._counts = check_scores("counts", counts)
+        self.counts = check_scores("counts", counts)
 
     def attach(self, num_classes, num_candidates):
-        if self._counts is not None and len(self._counts) != num_classes:
+        if len(self.counts) != num_classes:
             raise ValueError(
                 "`counts` must have one entry for each class, "
                 f"num_classes={num_classes}. "
-                f"Received: {len(self._counts)} of them."
+                f"Received: {len(self.counts)} of them."
             )
         super().attach(num_classes, num_candidates)
 
@@ -64,18 +64,14 @@ class FrequentClasses(Selector):
         self.built = True
 
     def _most_frequent(self, shape, dtype):
-        if self._counts is None:
-            return np.arange(shape[0])
-        return np.argsort(-self._counts, kind="stable")[: shape[0]]
+        return np.argsort(-self.counts, kind="stable")[: shape[0]]
 
     def select(self, head, features, context=None):
         return self.classes.value
 
     def get_config(self):
-        # Keras must be told that arguments may be left out.
-        return super().get_config()
+        return {**super().get_config(), "counts": pack_array(self.counts)}
 
     @classmethod
     def from_config(cls, config):
-        # Classes come with the weights of a file.
-        return cls(None, **config)
+        return cls(**{**config, "counts": unpack_array(config["counts"])})

@@ -107,7 +107,8 @@ class LearnedNoise(TableNoise):
         if on_several_devices():
             context = tf.distribute.get_replica_context()
             labels = context.all_gather(labels, axis=0)
-            missed = context.all_gather(missed, axis=0)
+            # Collectives take no booleans.
+            missed = context.all_gather(tf.cast(missed, "int32"), axis=0)
         age = _own(self.age) + 1
         # What a miss is worth once counts decay with the table: only then
         # does a step touch all counts.

@@ -8,6 +8,8 @@ from keras_compembed.candidates.follower_counts import most_frequent
 from keras_compembed.candidates.follower_counts import most_frequent_followers
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 
@@ -50,15 +52,10 @@ class NGram(Selector):
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 5
     """
 
-    def __init__(self, table=None, fallback=None, **kwargs):
-        shape = kwargs.pop("shape", None)
+    def __init__(self, table, fallback=None, **kwargs):
         super().__init__(**kwargs)
-        self._table = None
-        if shape is None:
-            self._table = _check_table(table, fallback)
-            shape = self._table.shape
         # Its last row is the fallback.
-        self._shape = tuple(shape)
+        self._table = _check_table(table, fallback)
 
     @classmethod
     def from_text(cls, ids, num_classes, num_best=100, order=2, **kwargs):
@@ -106,37 +103,34 @@ class NGram(Selector):
         return cls(table, frequent, **kwargs)
 
     def attach(self, num_classes, num_candidates):
-        if self._table is not None and self._table.max() >= num_classes:
+        if self._table.max() >= num_classes:
             raise ValueError(
                 "`table` and `fallback` must hold classes below "
                 f"num_classes={num_classes}. "
                 f"Received: classes of up to {self._table.max()}."
             )
-        if self._shape[1] < num_candidates:
+        if self._table.shape[1] < num_candidates:
             raise ValueError(
                 "`table` must have a column for each candidate, "
                 f"num_candidates={num_candidates}. "
-                f"Received: {self._shape[1]} columns."
+                f"Received: {self._table.shape[1]} columns."
             )
         super().attach(num_classes, num_candidates)
 
     def build(self, input_shape=None):
         if self.built:
             return
-        table = self._table
         self.table = self.add_weight(
             name="table",
-            shape=self._shape,
+            shape=self._table.shape,
             dtype="int32",
-            initializer=(
-                "zeros" if table is None else lambda shape, dtype: table
-            ),
+            initializer=lambda shape, dtype: self._table,
             trainable=False,
         )
         self.built = True
 
     def select(self, head, features, context=None):
-        last = self._shape[0] - 1
+        last = len(self._table) - 1
         if context is None:
             rows = tf.constant([last])
         else:
@@ -147,7 +141,18 @@ class NGram(Selector):
         return candidates[0] if context is None else candidates
 
     def get_config(self):
-        return {**super().get_config(), "shape": list(self._shape)}
+        return {
+            **super().get_config(),
+            "table": pack_array(self._table[:-1]),
+            "fallback": pack_array(self._table[-1]),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        parts = {
+            name: unpack_array(config[name]) for name in ("table", "fallback")
+        }
+        return cls(**{**config, **parts})
 
 
 def _check_table(table, fallback):

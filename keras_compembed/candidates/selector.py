@@ -5,10 +5,9 @@ import tensorflow as tf
 
 from keras_compembed.candidates.estimate import log_add_exp
 from keras_compembed.candidates.estimate import log_sum_exp
+from keras_compembed.candidates.row_parts import chunk_sizes
+from keras_compembed.candidates.row_parts import in_parts
 from keras_compembed.utils.validation import check_positive_int
-
-# Numbers of scores that are held at a time.
-_CHUNK_SCORES = 1 << 22
 
 
 class Selector(keras.layers.Layer):
@@ -124,6 +123,9 @@ class Selector(keras.layers.Layer):
 def exact_top_k(head, features, k):
     """The classes of the highest scores of all, in chunks.
 
+    Rows and classes are scored a part at a time, so that memory does not grow
+    with either, but for what is returned.
+
     Args:
         head: Layer with `num_classes` and `score_chunk`.
         features: float32 tensor `(rows, width)`.
@@ -132,6 +134,30 @@ def exact_top_k(head, features, k):
     Returns:
         As of `Selector.top_k`.
     """
+    size, classes = chunk_sizes(
+        features.shape[0], head.num_classes, features.shape[1], k
+    )
+
+    def compute(features):
+        return _top_k_of_part(head, features, k, classes)
+
+    rows = tf.shape(features)[0]
+    ids, scores, total = in_parts(
+        compute,
+        (features,),
+        (tf.fill((rows, k), -1), tf.zeros((rows, k)), tf.zeros((rows,))),
+        size,
+    )
+    known = features.shape[0]
+    return (
+        tf.ensure_shape(ids, (known, k)),
+        tf.ensure_shape(scores, (known, k)),
+        tf.ensure_shape(total, (known,)),
+    )
+
+
+def _top_k_of_part(head, features, k, size):
+    """As of `exact_top_k`, with `size` classes scored at a time."""
     rows = tf.shape(features)[0]
 
     def better(start, scores, ids, total):
@@ -145,7 +171,6 @@ def exact_top_k(head, features, k):
         total = log_add_exp(total, log_sum_exp(chunk_scores))
         return start + size, scores, ids, total
 
-    size = chunk_size(features.shape[0], head.num_classes)
     _, scores, ids, total = tf.while_loop(
         lambda start, *_: start < head.num_classes,
         better,
@@ -161,6 +186,8 @@ def exact_top_k(head, features, k):
             tf.TensorShape((features.shape[0], k)),
             tf.TensorShape((features.shape[0],)),
         ),
+        # Else ten chunks are in memory.
+        parallel_iterations=1,
     )
     return tf.where(scores > float("-inf"), ids, -1), scores, total
 
@@ -187,9 +214,3 @@ def best_of(ids, scores, k):
 def without_nan(scores):
     """Scores with minus infinity for NaN, which `top_k` would put anywhere."""
     return tf.where(tf.math.is_nan(scores), float("-inf"), scores)
-
-
-def chunk_size(rows, num_classes):
-    """Classes to be scored at a time, for so many rows, if known."""
-    rows = rows or 1024
-    return min(num_classes, max(256, _CHUNK_SCORES // rows))

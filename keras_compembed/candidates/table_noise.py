@@ -3,11 +3,12 @@
 import math
 import numbers
 
-import numpy as np
 import tensorflow as tf
 
 from keras_compembed.candidates.noise import Noise
 from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_scores
 
 # What integer weights add up to, but for rounding.
@@ -17,8 +18,8 @@ TOTAL_WEIGHT = 1 << 38
 class TableNoise(Noise):
     """Base of noises with a weight of its own for each class.
 
-    The table, 8 bytes a class, is saved with the model; a copy made from a
-    config alone is uniform until it is given weights.
+    The table, 8 bytes a class, is saved with the model. Configs hold the
+    counts, compressed: a copy made from a config alone begins anew.
 
     Args:
         counts: Optional array `(num_classes,)` of numbers of at least 0.
@@ -55,7 +56,14 @@ class TableNoise(Noise):
 
     def first_table(self):
         """What the table is before training."""
-        return np.arange(self.num_classes + 1)
+        raise NotImplementedError
+
+    def get_config(self):
+        return {**super().get_config(), "counts": pack_array(self.counts)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "counts": unpack_array(config["counts"])})
 
     def weight_below(self, ids):
         weights = gather_rows(self.table, tf.reshape(ids, (-1,)))

@@ -6,11 +6,16 @@ import tensorflow as tf
 from keras_compembed.candidates.beam_search import find_kinds
 from keras_compembed.candidates.class_tree import ClassTree
 from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class TreeArrays(keras.layers.Layer):
     """A `ClassTree` as integer weights, saved with the model.
+
+    Configs hold the tree, compressed, but not the means of its classes, which
+    may be as large as a model.
 
     Args:
         tree: `ClassTree`.
@@ -21,31 +26,28 @@ class TreeArrays(keras.layers.Layer):
         level_starts: Tuple of integers, the first inner node of each level.
         kinds: Tuple of strings, what stands at each depth: `"nodes"`,
             `"classes"` or `"both"`.
-        class_tree: The `ClassTree` itself, or None after a reload.
+        class_tree: The `ClassTree` itself.
+        means_width: Integer, the width of the class means that the tree was
+            made with, or None. `class_tree` has lost them where this was made
+            from a config.
     """
 
-    def __init__(self, tree=None, **kwargs):
-        sizes = kwargs.pop("sizes", None)
+    def __init__(self, tree, means_width=None, **kwargs):
         super().__init__(**kwargs)
         self.class_tree = tree
-        if tree is not None:
-            sizes = {
-                "num_classes": tree.num_classes,
-                "num_nodes": tree.num_nodes,
-                "branching": tree.branching,
-                "level_sizes": tree.level_sizes,
-                "kinds": find_kinds(tree),
-            }
-        self.num_classes = sizes["num_classes"]
-        self.num_nodes = sizes["num_nodes"]
-        self.branching = sizes["branching"]
-        self.level_sizes = tuple(sizes["level_sizes"])
+        self.means_width = means_width
+        if tree.class_means is not None:
+            self.means_width = int(tree.class_means.shape[1])
+        self.num_classes = tree.num_classes
+        self.num_nodes = tree.num_nodes
+        self.branching = tree.branching
+        self.level_sizes = tuple(tree.level_sizes)
         # Nodes are numbered level by level.
         self.level_starts = tuple(
             sum(self.level_sizes[:level])
             for level in range(len(self.level_sizes))
         )
-        self.kinds = tuple(sizes["kinds"])
+        self.kinds = tuple(find_kinds(tree))
         self.depth = len(self.kinds)
 
     def build(self, input_shape=None):
@@ -55,17 +57,17 @@ class TreeArrays(keras.layers.Layer):
         self.children = self._add_array(
             "children",
             (self.num_nodes + 1, self.branching),
-            None if tree is None else tree.children,
+            tree.children,
         )
         self.class_parents = self._add_array(
             "class_parents",
             (self.num_classes,),
-            None if tree is None else tree.class_parents,
+            tree.class_parents,
         )
         self.node_parents = self._add_array(
             "node_parents",
             (self.num_nodes,),
-            None if tree is None else tree.node_parents,
+            tree.node_parents,
         )
         self.built = True
 
@@ -74,9 +76,7 @@ class TreeArrays(keras.layers.Layer):
             name=name,
             shape=shape,
             dtype="int32",
-            initializer=(
-                "zeros" if array is None else lambda shape, dtype: array
-            ),
+            initializer=lambda shape, dtype: array,
             trainable=False,
         )
 
@@ -107,21 +107,18 @@ class TreeArrays(keras.layers.Layer):
         below = gather_rows(self.children, places)
         return tf.where(inner[..., None], below, -1)
 
-    def to_class_tree(self):
-        """The `ClassTree`, read from the weights."""
-        if self.class_tree is None:
-            children = self.children.numpy()
-            self.class_tree = ClassTree(children, self.num_classes)
-        return self.class_tree
-
     def get_config(self):
         return {
             **super().get_config(),
-            "sizes": {
+            "tree": {
+                "children": pack_array(self.class_tree.children),
                 "num_classes": self.num_classes,
-                "num_nodes": self.num_nodes,
-                "branching": self.branching,
-                "level_sizes": list(self.level_sizes),
-                "kinds": list(self.kinds),
             },
+            "means_width": self.means_width,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        tree = dict(config["tree"])
+        tree["children"] = unpack_array(tree["children"])
+        return cls(**{**config, "tree": ClassTree(**tree)})

@@ -6,6 +6,7 @@ import numpy as np
 from keras_compembed.candidates.table_noise import TOTAL_WEIGHT
 from keras_compembed.candidates.table_noise import TableNoise
 from keras_compembed.candidates.table_noise import check_fraction
+from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -38,17 +39,15 @@ class UnigramNoise(TableNoise):
     """
 
     def __init__(self, counts, power=0.75, **kwargs):
-        super().__init__(counts, **kwargs)
+        super().__init__(check_scores("counts", counts), **kwargs)
         self.power = check_fraction("power", power, zero=True)
-        if self.counts is not None and not self.counts.any():
+        if not self.counts.any():
             raise ValueError(
                 "`counts` must not be zero for every class. Received: all "
                 "zeros."
             )
 
     def first_table(self):
-        if self.counts is None:
-            return super().first_table()
         # Of the largest count, so that no power overflows.
         shares = (self.counts / self.counts.max()) ** self.power
         # 0 ** 0 is 1.
@@ -59,7 +58,3 @@ class UnigramNoise(TableNoise):
 
     def get_config(self):
         return {**super().get_config(), "power": self.power}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(None, **config)

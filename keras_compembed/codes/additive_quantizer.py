@@ -10,10 +10,12 @@ from keras_compembed.codes import coordinate_search as search
 from keras_compembed.codes.beam_search import encode_rows
 from keras_compembed.codes.code_learner import CodeLearner
 from keras_compembed.codes.code_learner import check_code_shape
+from keras_compembed.codes.code_learner import check_rows
 from keras_compembed.codes.straight_through import StraightThroughEncoder
+from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sample_weight
-from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import check_seed
 
 # Sweeps at an effort of 1, and the temperatures between which they anneal, in
 # units of twice the water level.
@@ -78,8 +80,8 @@ class AdditiveQuantizer(CodeLearner):
             `"seconds"` is the time since the start.
 
     Raises:
-        ValueError: if a size is out of range, or `effort` or `max_time` is
-            not a positive number.
+        ValueError: if a size or the seed is out of range, or `effort` or
+            `max_time` is not a positive number.
 
     References:
         - Babenko & Lempitsky, Additive Quantization for Extreme Vector
@@ -106,15 +108,17 @@ class AdditiveQuantizer(CodeLearner):
         self.max_time = max_time
         if max_time is not None:
             self.max_time = check_positive_number("max_time", max_time)
-        self.seed = seed
-        self.verbose = verbose
+        self.seed = check_seed(seed)
+        self.verbose = check_choice("verbose", verbose, (0, 1, 2))
         self.history = {"loss": [], "seconds": []}
 
     def train(self, table, sample_weight=None):
         """Learns codebooks for `table`, and its codes.
 
-        Ctrl-C stops early: what was found so far is kept, and `train`
-        returns as usual.
+        Ctrl-C stops early: codes are improved once more, the best found so
+        far are kept, and `train` returns as usual. A second Ctrl-C leaves out
+        the improvement. Before there is anything to keep, it goes through,
+        and the learner stays as it was.
 
         Args:
             table: Array `(rows, columns)` of finite numbers. It is read a
@@ -126,10 +130,11 @@ class AdditiveQuantizer(CodeLearner):
             The learner.
 
         Raises:
-            ValueError: if the table is not a finite matrix, or
-                `sample_weight` is not a non-negative number a row.
+            ValueError: if the table is not a finite matrix, its largest
+                number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
+                not a non-negative number a row.
         """
-        table = check_table(table)
+        table = check_rows(table)
         weight = check_sample_weight(sample_weight, len(table))
         with _one_thread():
             _Run(self, table, weight).run()
@@ -172,6 +177,7 @@ class _Run:
         self.history = {"loss": [], "seconds": []}
         self.codebooks = np.zeros(self.shape, "float32")
         self.codes = self.encoder = self.best = None
+        self.has_codebooks = self.has_loss = False
 
     def run(self):
         num_codebooks, codebook_size, _ = self.shape
@@ -182,13 +188,18 @@ class _Run:
         )
         self.noise = search.GumbelBank(codebook_size, self.rng)
         try:
-            self._search(2 * level, np.sqrt(np.diag(covariance).mean()))
+            try:
+                self._search(2 * level, np.sqrt(np.diag(covariance).mean()))
+            except KeyboardInterrupt:
+                print("\nInterrupted: finishing with what was found so far.")
+                if not self.has_codebooks:
+                    self._first_codes()
+                self._step(0.0)
+            self._measure()
         except KeyboardInterrupt:
-            print("\nInterrupted: finishing with what was found so far.")
-            if self.codes is None:
-                self._first_codes()
-            self._step(0.0)
-        self._finish()
+            if not self.has_loss:
+                raise
+        self._hand_over()
 
     def _search(self, unit, scale):
         # Beyond 256 codewords, sweeps and batches get dear, and are fewer.
@@ -254,6 +265,13 @@ class _Run:
 
     def _first_codes(self):
         """Codes from the encoder, or random ones, and codebooks for them."""
+        if self.codes is None:
+            self.codes = self._encoded()
+        self.encoder = None
+        self._step(None)
+        self.has_codebooks = True
+
+    def _encoded(self):
         num_codebooks, codebook_size, _ = self.shape
         codes = search.random_codes(
             len(self.table), num_codebooks, codebook_size, self.rng
@@ -263,9 +281,7 @@ class _Run:
                 self.table, self.offset, codebook_size
             ):
                 codes[part] = self.encoder.codes(rows)
-        self.encoder = None
-        self.codes = codes
-        self._step(None)
+        return codes
 
     def _residuals(self):
         """Yields `(slice, codes, residual)` of each chunk; sums up the loss.
@@ -286,6 +302,7 @@ class _Run:
         self.loss = total / len(self.table)
         if self.best is None or self.loss < self.best[0]:
             self.best = self.loss, before, self.codebooks.copy()
+        self.has_loss = self.has_codebooks
 
     def _step(self, temperature):
         """Sweeps unless `temperature` is None, then fits the codebooks."""
@@ -309,12 +326,16 @@ class _Run:
         self.history["loss"].append(float(loss))
         self.history["seconds"].append(time.monotonic() - self.start)
 
-    def _finish(self):
-        """Hands over the best, with the mean row in the first codebook."""
+    def _measure(self):
+        """Finds the loss of codes and codebooks as they are."""
         for _ in self._residuals():
             pass
+
+    def _hand_over(self):
+        """Gives the best, with the mean row in the first codebook."""
         loss, codes, codebooks = self.best
         self._record(loss)
         codebooks[0] += self.offset
-        self.learner.codes, self.learner.codebooks = codes, codebooks
-        self.learner.history = self.history
+        self.learner._keep(
+            codes=codes, codebooks=codebooks, history=self.history
+        )

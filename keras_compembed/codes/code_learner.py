@@ -9,6 +9,11 @@ from keras_compembed.codes.packing import check_codes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
 
+# Squares of larger and smaller numbers, and sums of them, are out of reach of
+# float32.
+_LARGEST, _SMALLEST = 1e12, 1e-12
+_CHUNK_ELEMENTS = 1 << 22
+
 
 class CodeLearner(abc.ABC):
     """Base class of learners: `train` on a table, then `encode` and `decode`.
@@ -48,10 +53,14 @@ class CodeLearner(abc.ABC):
         self._check_trained()
         return decode_codes(codes, self.codebooks)
 
+    def _keep(self, **state):
+        """Sets attributes at once: Ctrl-C comes before or after all."""
+        vars(self).update(state)
+
     def _check_new_rows(self, table):
         """Returns a table to encode, or raises if it cannot be."""
         self._check_trained()
-        return check_table(table, width=self.codebooks.shape[-1])
+        return check_rows(table, width=self.codebooks.shape[-1], smallest=0)
 
     def _check_trained(self):
         if self.codebooks is None:
@@ -68,6 +77,29 @@ def check_code_shape(num_codebooks, codebook_size):
             "codebook_size", codebook_size, 2, MAX_CODEBOOK_SIZE
         ),
     )
+
+
+def check_rows(table, width=None, smallest=_SMALLEST):
+    """Returns a table, or raises if no code can be learned for it.
+
+    Args:
+        table: Array `(rows, columns)`, as of `check_table`.
+        width: Optional integer, the number of columns asked for.
+        smallest: Number that the largest must reach, unless all are zero.
+    """
+    table = check_table(table, width=width)
+    rows = max(1, _CHUNK_ELEMENTS // table.shape[1])
+    largest = 0.0
+    for start in range(0, len(table), rows):
+        part = np.asarray(table[start : start + rows])
+        largest = max(largest, float(part.max()), -float(part.min()))
+    if largest > _LARGEST or 0 < largest < smallest:
+        raise ValueError(
+            "`table` must have numbers whose squares float32 can hold: the "
+            f"largest from {_SMALLEST:g} to {_LARGEST:g}. Received: a table "
+            f"whose largest is {largest:g}. Multiply the table by a constant."
+        )
+    return table
 
 
 def decode_codes(codes, codebooks):

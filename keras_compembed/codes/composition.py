@@ -70,6 +70,16 @@ class Composition(keras.layers.Layer):
         """Shape of the codebooks' weight."""
         return self.num_codebooks, self.codebook_size, self.code_dim
 
+    @property
+    def is_linear(self):
+        """Whether `fold` gives codebooks."""
+        return type(self).fold is not Composition.fold
+
+    # No property: Keras would save what it gives.
+    def unscaled(self):
+        """The composition itself, within a `ScaledComposition`."""
+        return self
+
     def codewords(self, codebooks):
         """Codewords `(num_codebooks, codebook_size, width)` of the weight."""
         return codebooks
@@ -117,14 +127,14 @@ class Composition(keras.layers.Layer):
     def decode(self, codes, codebooks):
         """Rows of codes, part by part: arrays in, float32 array out."""
         rows = max(1, _CHUNK_ELEMENTS // (self.num_codebooks * self.code_dim))
-        codebooks = tf.constant(codebooks, "float32")
+        codebooks = tf.cast(codebooks, self.variable_dtype)
         parts = [
             self.compose_codes(
                 codebooks, tf.constant(codes[start : start + rows], "int32")
             )
             for start in range(0, max(1, len(codes)), rows)
         ]
-        return tf.concat(parts, axis=0).numpy()
+        return tf.concat(parts, axis=0).numpy().astype("float32")
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-2], self.output_dim)
@@ -138,6 +148,15 @@ class Composition(keras.layers.Layer):
         if self._given_code_dim is not None:
             config["code_dim"] = self._given_code_dim
         return config
+
+
+def orthogonal(shape, dtype=None):
+    """As Keras's `"orthogonal"`, in half precision too.
+
+    QR decompositions have no kernel for it.
+    """
+    initializer = keras.initializers.Orthogonal()
+    return tf.cast(initializer(shape, "float32"), dtype or "float32")
 
 
 def gather_codewords(codewords, subcodes):

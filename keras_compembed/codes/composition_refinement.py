@@ -41,32 +41,37 @@ def refine_composed(table, codes, composition, codebooks, sample_weight=None):
         codebooks: float32 array of the composition's `codebooks_shape`.
         sample_weight: Optional array `(rows,)` of mean 1.
 
-    Returns:
-        New codes, new codebooks, and a list of losses (mean squared distance
-        of a row), one after each sweep.
+    Yields:
+        After each sweep new codes, new codebooks, the composition's new
+        weights, and the loss as `refine_codes` gives it. The composition
+        itself is left as it is.
     """
+    if isinstance(composition, LinearComposition):
+        yield from _refine_linear(
+            table, codes, composition, codebooks, sample_weight
+        )
+        return
     if isinstance(composition, SumComposition):
-        return refine_codes(table, codes, codebooks, sample_weight, _SWEEPS)
-    if isinstance(composition, ConcatComposition):
-        return refine_parts(
+        steps = refine_codes(table, codes, codebooks, sample_weight, _SWEEPS)
+    else:
+        steps = refine_parts(
             table, codebooks, composition.num_codebooks, sample_weight
         )
-    losses = []
+    for codes, codebooks, loss in steps:
+        yield codes, codebooks, [], loss
+
+
+def _refine_linear(table, codes, composition, codebooks, sample_weight):
+    folded = composition.fold(codebooks).numpy()
     for sweep in range(_SWEEPS):
-        codes, full, loss = refine_codes(
-            table,
-            codes,
-            composition.fold(codebooks).numpy(),
-            sample_weight,
-            sweeps=1,
-            seed=sweep,
+        ((codes, full, loss),) = refine_codes(
+            table, codes, folded, sample_weight, sweeps=1, seed=sweep
         )
         codebooks, kernel = factor_codebooks(
             full, codes, composition.code_dim, sample_weight
         )
-        composition.kernel.assign(kernel)
-        losses += loss
-    return codes, codebooks, losses
+        yield codes, codebooks, [kernel], loss
+        folded = codebooks @ kernel
 
 
 def nearest_composed(table, composition, codebooks, codes=None):
@@ -152,15 +157,13 @@ def refine_parts(
         sample_weight: Optional array `(rows,)` of mean 1.
         sweeps: Integer.
 
-    Returns:
-        As `refine_composed`.
+    Yields:
+        As `refine_codes`.
     """
-    codebooks = codebooks.copy()
     codebook_size = len(codebooks)
     part_of = part_of_column(codebooks.shape[1], num_codebooks)
-    codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
-    losses = []
     for _ in range(sweeps):
+        codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
         counts = np.zeros((codebook_size, num_codebooks))
         sums = np.zeros_like(codebooks)
         loss = 0.0
@@ -183,12 +186,11 @@ def refine_parts(
                     codebook_size,
                     sums[None, :, columns],
                 )
-        losses.append(loss / len(table))
         counts = counts[:, part_of]
-        codebooks += np.divide(
+        codebooks = codebooks + np.divide(
             sums, counts, out=np.zeros_like(sums), where=counts > 0
         )
-    return codes, codebooks, losses
+        yield codes, codebooks, loss / len(table)
 
 
 def _nearest_parts(table, codebooks, num_codebooks):

@@ -3,6 +3,7 @@
 import math
 
 import keras
+import tensorflow as tf
 
 from keras_compembed.codes.composition import Composition
 from keras_compembed.codes.concat_composition import ConcatComposition
@@ -35,14 +36,41 @@ def get_composition(
         ValueError: if `identifier` names no composition, or it cannot compose
             vectors of that width.
     """
-    identifier = check_composition(identifier)
-    if isinstance(identifier, str):
-        composition = COMPOSITIONS[identifier](dtype=dtype)
-    else:
-        config = identifier.get_config() | {"dtype": dtype}
-        composition = type(identifier).from_config(config)
+    composition = copy_composition(check_composition(identifier), dtype)
     composition.set_shape(num_codebooks, codebook_size, output_dim)
+    if type(composition.unscaled()) not in COMPOSITIONS.values():
+        _check_vectors(composition.unscaled())
     return composition
+
+
+def copy_composition(identifier, dtype):
+    """A new composition, without a shape and so without weights.
+
+    Args:
+        identifier: Name of a composition, or a `Composition`.
+        dtype: String, of the weights and of what is computed.
+    """
+    if isinstance(identifier, str):
+        return COMPOSITIONS[identifier](dtype=dtype)
+    config = identifier.get_config() | {"dtype": dtype}
+    return type(identifier).from_config(config)
+
+
+def _check_vectors(composition):
+    """Raises if what a composition makes has not the shape of vectors."""
+    shape = 2, composition.num_codebooks, composition.code_dim
+    # Layers may be made in a graph.
+    with tf.init_scope():
+        codewords = tf.zeros(shape, composition.variable_dtype)
+        vectors = composition(codewords)
+    wanted = len(codewords), composition.output_dim
+    received = getattr(vectors, "shape", type(vectors).__name__)
+    if received != wanted:
+        raise ValueError(
+            "`call` of a composition must make vectors of shape (ids, "
+            f"output_dim), {wanted} of codewords of shape {shape}. "
+            f"Received: {received} from {type(composition).__name__}."
+        )
 
 
 def check_composition(identifier):
@@ -80,6 +108,7 @@ def is_same_composition(one, other):
 def _kind(identifier):
     if isinstance(identifier, str):
         return identifier, None
+    identifier = identifier.unscaled()
     config = identifier.get_config()
     names = {cls: name for name, cls in COMPOSITIONS.items()}
     name = names.get(type(identifier), type(identifier))

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_compembed.codes.code_learner import CodeLearner
 from keras_compembed.codes.code_learner import check_code_shape
+from keras_compembed.codes.code_learner import check_rows
 from keras_compembed.codes.composition_refinement import can_refine
 from keras_compembed.codes.composition_refinement import nearest_composed
 from keras_compembed.codes.composition_refinement import refine_composed
@@ -17,15 +18,18 @@ from keras_compembed.codes.compositions import get_composition
 from keras_compembed.codes.gradient_training import AsMatrix
 from keras_compembed.codes.gradient_training import KeepBest
 from keras_compembed.codes.gradient_training import SquaredDistance
+from keras_compembed.codes.gradient_training import check_callbacks
 from keras_compembed.codes.gradient_training import check_rate
 from keras_compembed.codes.gradient_training import drawn_places
+from keras_compembed.codes.gradient_training import finish
 from keras_compembed.codes.gradient_training import seeded_defaults
 from keras_compembed.codes.gradient_training import serialize_rate
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import code_dtype
+from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
-from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import float_chunks
 
 _CHUNK_LOGITS = 1 << 21
@@ -64,9 +68,9 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             `"float32"`, whatever the global policy.
 
     Raises:
-        ValueError: if a size is out of range, `learning_rate` is not
-            positive, the composition is unknown, or `refine` is true for one
-            that cannot be refined.
+        ValueError: if a size or the seed is out of range, `learning_rate` is
+            not positive, the composition is unknown, or `refine` is no
+            boolean, or true for one that cannot be refined.
     """
 
     def __init__(
@@ -100,7 +104,10 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         self.codebook_size = codebook_size
         # A partial: attributes of a model that are layers become parts of it.
         self._make_composition = functools.partial(
-            get_composition, composition, num_codebooks, codebook_size
+            get_composition,
+            self.learned_composition(composition),
+            num_codebooks,
+            codebook_size,
         )
         self._composition = None
         self.learning_rate = check_rate("learning_rate", learning_rate)
@@ -112,15 +119,21 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         self.validation_rows = check_positive_int(
             "validation_rows", validation_rows
         )
-        self.refine = refine
-        self.seed = seed
-        self.verbose = verbose
+        self.refine = check_choice("refine", refine, (None, True, False))
+        self.seed = check_seed(seed)
+        self.verbose = check_choice("verbose", verbose, ("auto", 0, 1, 2))
         self._codes = None
+        # What a first `train` has not finished.
+        self._begins = self._compiles = False
         self._fit_history = None
         if seed is None:
             seed = random.getrandbits(31)
         self._seeds = np.random.SeedSequence(seed).generate_state(7) >> 1
         self._distance = SquaredDistance(name="squared_distance")
+
+    def learned_composition(self, composition):
+        """What is learned for the composition asked for."""
+        return composition
 
     def build_logits(self, num_rows, width):
         """Makes the weights of the logits.
@@ -172,6 +185,11 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     def build(self, input_shape):
         if self.built:
             return
+        if self._composition is not None:
+            raise ValueError(
+                "The learner was interrupted while its weights were made: "
+                "make a new one."
+            )
         num_rows, width = input_shape
         with seeded_defaults(int(self._seeds[6])):
             self._composition = self._make_composition(
@@ -205,6 +223,8 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         return self._distance(x if y is None else y, y_pred, sample_weight)
 
     def fit(self, *args, **kwargs):
+        # Codes belong to the weights that they were found with.
+        self._codes = None
         super().fit(*args, **kwargs)
         return self._fit_history
 
@@ -229,7 +249,8 @@ class GradientCodeLearner(keras.Model, CodeLearner):
 
     @property
     def codes(self):
-        """Codes of the table trained on, or None before `train`."""
+        """Codes of the table trained on; None before `train` and after
+        `fit`."""
         return self._codes
 
     @property
@@ -244,8 +265,13 @@ class GradientCodeLearner(keras.Model, CodeLearner):
 
         Rows of each batch are drawn at random with replacement, so a table
         may have any number of rows. The weights of the validation with the
-        lowest loss are kept. Ctrl-C stops early: the best weights so far are
-        kept and `train` returns as usual. Training again goes on from there.
+        lowest loss are kept. Training again goes on from there.
+
+        Ctrl-C stops early: the best weights so far are kept, rows get their
+        codes, and `train` returns as usual. If it comes later, refinement
+        ends with the last whole sweep; what else is under way is finished,
+        unless Ctrl-C comes once more. Then it goes through, as it does before
+        the first step, and `codes` are None or those of an earlier `train`.
 
         Args:
             table: Array `(rows, columns)` of finite numbers. It is read a
@@ -261,20 +287,29 @@ class GradientCodeLearner(keras.Model, CodeLearner):
 
         Raises:
             ValueError: if the table is not a finite matrix or not as wide as
-                that of an earlier `train`, if `sample_weight` is not a
-                non-negative number a row, or if the loss became NaN.
+                that of an earlier `train`, if its largest number is not from
+                1e-12 to 1e12 (or 0), if `sample_weight` is not a non-negative
+                number a row, or if the loss became NaN.
         """
-        table = self._check_rows(table)
+        width = self.composition.output_dim if self.built else None
+        table = check_rows(table, width)
         weight = check_sample_weight(sample_weight, len(table))
+        callbacks = check_callbacks(callbacks)
         steps = min(self.validation_interval, self.iterations)
         with self.distribute_strategy.scope():
             if self.built:
                 self.resume(table)
             else:
+                self._begins = True
                 self.build(table.shape)
+            if self._begins:
                 self.begin(table, weight)
-            if not self.compiled:
+                self._begins = False
+            if self._compiles or not self.compiled:
+                self._compiles = True
                 self.compile(self.make_optimizer())
+                self.optimizer.build(self.trainable_variables)
+                self._compiles = False
         batch = self.inputs_of(np.zeros(1, "int64"), table[:1])
         batches = tf.data.Dataset.from_generator(
             lambda: self._batches(table, weight, self.batch_size, 5),
@@ -297,21 +332,39 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                     self._batches(table, weight, self.validation_rows, 4)
                 ),
                 validation_batch_size=self.batch_size,
-                callbacks=[best, *(callbacks or [])],
+                callbacks=[best, *callbacks],
                 shuffle=False,
                 verbose=self.verbose,
             )
         except KeyboardInterrupt:
             print("\nInterrupted: the best weights so far are kept.")
-        best.restore()
-        self._codes = self._argmax_codes(table)
+        finish(best.restore)
+        codes = finish(lambda: self._argmax_codes(table))
         if self._refines:
-            self._codes, codebooks, losses = refine_composed(
-                table, self._codes, self.composition, self.codebooks, weight
-            )
-            self.assign_codebooks(codebooks)
-            self.history["refined_loss"] = losses
+            refined = self._refine(table, codes, weight)
+            finish(lambda: self._take(*refined))
+        else:
+            self._codes = codes
         return self
+
+    def _refine(self, table, codes, weight):
+        """Codes, codebooks, the composition's weights, and losses."""
+        weights = self.composition.get_weights()
+        found = codes, self.codebooks, weights, []
+        try:
+            for *parts, loss in refine_composed(
+                table, codes, self.composition, self.codebooks, weight
+            ):
+                found = *parts, [*found[-1], loss]
+        except KeyboardInterrupt:
+            print("\nInterrupted: the last whole sweep is kept.")
+        return found
+
+    def _take(self, codes, codebooks, weights, losses):
+        self.composition.set_weights(weights)
+        self.assign_codebooks(codebooks)
+        self.history["refined_loss"] = losses
+        self._codes = codes
 
     def encode(self, table):
         """Codes of rows that may be new.
@@ -347,13 +400,9 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             return can_refine(self.composition)
         return self.refine
 
-    def _check_rows(self, table):
-        width = self.composition.output_dim if self.built else None
-        return check_table(table, width=width)
-
     def _check_new_rows(self, table):
         self._check_trained()
-        return self._check_rows(table)
+        return check_rows(table, self.composition.output_dim, smallest=0)
 
     def _batches(self, table, weight, batch_size, seed):
         """Yields `(inputs, rows)` of rows drawn at random."""

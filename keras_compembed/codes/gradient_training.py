@@ -17,28 +17,53 @@ class SquaredDistance(keras.losses.Loss):
         return tf.reduce_sum(tf.square(y_true - y_pred), axis=-1)
 
 
+def scale_gradient(value, factor):
+    """The value itself; its gradient comes times a factor."""
+
+    @tf.custom_gradient
+    def same(value):
+        return tf.identity(value), lambda upstream: upstream * factor
+
+    return same(value)
+
+
+def finish(step):
+    """Runs a step, and anew from its start if Ctrl-C interrupts it.
+
+    A second Ctrl-C goes through.
+    """
+    try:
+        return step()
+    except KeyboardInterrupt:
+        print("\nInterrupted: finishing; Ctrl-C once more gives up.")
+        return step()
+
+
 class KeepBest(keras.callbacks.Callback):
     """Remembers the weights of the lowest validation loss."""
 
     def __init__(self):
         super().__init__()
-        self.loss = np.inf
-        self.weights = None
+        # One tuple: Ctrl-C comes before or after both are there.
+        self.best = np.inf, None
         self.validations = 0
 
     def on_epoch_end(self, epoch, logs=None):
+        if logs["val_loss"] < self.best[0]:
+            self.best = (
+                logs["val_loss"],
+                [
+                    keras.ops.convert_to_numpy(variable).copy()
+                    for variable in self.model.trainable_variables
+                ],
+            )
         self.validations += 1
-        if logs["val_loss"] < self.loss:
-            self.loss = logs["val_loss"]
-            self.weights = self._values(self.model.trainable_variables)
-
-    def _values(self, variables):
-        return [keras.ops.convert_to_numpy(v).copy() for v in variables]
 
     def restore(self):
-        if self.weights is not None:
+        weights = self.best[1]
+        if weights is not None:
             for variable, value in zip(
-                self.model.trainable_variables, self.weights, strict=True
+                self.model.trainable_variables, weights, strict=True
             ):
                 variable.assign(value)
         elif self.validations:
@@ -69,6 +94,18 @@ def seeded_defaults(seed):
         yield
     finally:
         random.setstate(state)
+
+
+def check_callbacks(callbacks):
+    """Returns a list of Keras callbacks, or raises."""
+    found = keras.tree.flatten(callbacks)
+    for callback in found:
+        if not isinstance(callback, keras.callbacks.Callback | None):
+            raise ValueError(
+                "`callbacks` must be a list of Keras callbacks. "
+                f"Received: callbacks={callbacks!r}."
+            )
+    return [callback for callback in found if callback is not None]
 
 
 def drawn_places(num_rows, weight, batch_size, seed):

@@ -5,6 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.gradient_code_learner import GradientCodeLearner
+from keras_compembed.utils.saved_seed import load_seed
+from keras_compembed.utils.saved_seed import save_seed
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
@@ -35,6 +37,9 @@ class GumbelCodeLearner(GradientCodeLearner):
     `keras.Model` as well: `compile` it first for another optimizer, build it
     inside `strategy.scope()` to train on several devices, or call `fit` on
     your own batches of rows, which are input and target at once.
+
+    Tables are taken as they are, as in the paper, whose settings suit numbers
+    of size 0.1 to 1: scale others.
 
     `AdditiveQuantizer` reaches a lower loss in a fraction of the time;
     `refine=True` closes most of the gap.
@@ -88,9 +93,9 @@ class GumbelCodeLearner(GradientCodeLearner):
         The input's: each row's reconstruction.
 
     Raises:
-        ValueError: if a size is out of range, `temperature` or
+        ValueError: if a size or the seed is out of range, `temperature` or
             `learning_rate` is not positive, the composition is unknown, or
-            `refine` is true for one that cannot be refined.
+            `refine` is no boolean, or true for one that cannot be refined.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equations
@@ -182,6 +187,13 @@ class GumbelCodeLearner(GradientCodeLearner):
         )
         noise = -tf.math.log(-tf.math.log(uniform))
         return tf.cast(noise, self.compute_dtype)
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        save_seed(store, self._noise_seed)
+
+    def load_own_variables(self, store):
+        super().load_own_variables(load_seed(store, self._noise_seed))
 
     def get_config(self):
         config = super().get_config()

@@ -11,13 +11,16 @@ from keras_compembed.codes.coordinate_search import covariance
 from keras_compembed.codes.coordinate_search import mean_row
 from keras_compembed.codes.gradient_code_learner import GradientCodeLearner
 from keras_compembed.codes.gradient_training import check_rate
+from keras_compembed.codes.gradient_training import scale_gradient
 from keras_compembed.codes.gradient_training import serialize_rate
 from keras_compembed.codes.key_scores import pick_best
 from keras_compembed.codes.linear_composition import LinearComposition
+from keras_compembed.codes.scaled_composition import ScaledComposition
 from keras_compembed.codes.temperature_schedule import TemperatureSchedule
 from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
 
 LOGITS = ("encoder", "free")
 ESTIMATORS = ("straight_through", "soft")
@@ -35,9 +38,10 @@ class KDCodeLearner(GradientCodeLearner):
 
     Logits come from a linear encoder of the row, which learns in a few
     thousand steps and can encode new rows, or are free numbers of each row,
-    as published. With compositions `"sum"`, `"concat"` and `"linear"`,
-    codebooks are trained in units of the table's scale, and `train` ends with
-    sweeps over codes and least squares; `refine=False` is the published
+    as published. All is trained in units of the table's scale: `train` gives
+    it to the codebooks of compositions `"sum"`, `"concat"` and `"linear"`,
+    and puts others into a `ScaledComposition`. For those three, `train` ends
+    with sweeps over codes and least squares; `refine=False` is the published
     procedure.
 
     `train` does the whole job. The learner is a `keras.Model` as well:
@@ -104,10 +108,10 @@ class KDCodeLearner(GradientCodeLearner):
         `(batch_size, columns)`: each row's reconstruction.
 
     Raises:
-        ValueError: if a size is out of range, `temperature` or
+        ValueError: if a size or the seed is out of range, `temperature` or
             `learning_rate` is not positive, `logits`, `estimator` or the
-            composition is unknown, or `refine` is true for a composition
-            that cannot be refined.
+            composition is unknown, or `refine` is no boolean, or true for a
+            composition that cannot be refined.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
@@ -133,6 +137,7 @@ class KDCodeLearner(GradientCodeLearner):
         verbose=1,
         **kwargs,
     ):
+        iterations = check_positive_int("iterations", iterations)
         if learning_rate is None:
             learning_rate = keras.optimizers.schedules.CosineDecay(
                 1e-2, iterations, alpha=1e-2
@@ -158,6 +163,14 @@ class KDCodeLearner(GradientCodeLearner):
         self.estimator = check_choice("estimator", estimator, ESTIMATORS)
         # XLA makes gradients of rows those of the whole table.
         self.supports_jit = logits == "encoder"
+
+    def learned_composition(self, composition):
+        if can_refine(composition) or isinstance(
+            composition, ScaledComposition
+        ):
+            return composition
+        # Others cannot take the table's scale into their codebooks.
+        return ScaledComposition(composition)
 
     def build(self, input_shape):
         rows_known = len(input_shape) == 2 and input_shape[0] is not None
@@ -203,10 +216,14 @@ class KDCodeLearner(GradientCodeLearner):
         scale = np.sqrt(np.diag(moments).mean()) or 1.0
         self.offset.assign(offset)
         self.scale.assign(scale)
-        if isinstance(self.composition, LinearComposition):
-            self.composition.kernel.assign(self._first_kernel(moments))
-        if can_refine(self.composition):
-            codeword = codeword_of_row(offset, self.composition) / scale
+        composition = self.composition
+        if isinstance(composition, LinearComposition):
+            composition.kernel.assign(self._first_kernel(moments))
+        if isinstance(composition, ScaledComposition):
+            composition.offset.assign(offset / scale)
+            composition.scale.assign(scale)
+        else:
+            codeword = codeword_of_row(offset, composition) / scale
             self.codewords.assign(self.codewords + codeword)
 
     def _first_kernel(self, moments):
@@ -237,6 +254,11 @@ class KDCodeLearner(GradientCodeLearner):
         if can_refine(self.composition):
             codebooks = codebooks / self.scale.numpy()
         super().assign_codebooks(codebooks)
+
+    def compute_loss(self, *args, **kwargs):
+        # Gradients of codewords in units of the table's scale.
+        loss = super().compute_loss(*args, **kwargs)
+        return scale_gradient(loss, tf.math.square(1 / self.scale.value))
 
     def inputs_of(self, places, rows):
         return rows if self.logits_from == "encoder" else places

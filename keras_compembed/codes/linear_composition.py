@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.codes.composition import Composition
+from keras_compembed.codes.composition import orthogonal
 from keras_compembed.codes.composition import sum_picks
 from keras_compembed.codes.lookup import sum_codewords
 
@@ -30,7 +31,7 @@ class LinearComposition(Composition):
     def build(self, input_shape):
         self.kernel = self.add_weight(
             shape=(self.code_dim, self.output_dim),
-            initializer="orthogonal",
+            initializer=orthogonal,
             autocast=False,
             name="kernel",
         )

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_compembed.codes.composition import Composition
 from keras_compembed.codes.composition import gather_codewords
+from keras_compembed.codes.composition import orthogonal
 from keras_compembed.codes.composition import pick_codewords
 
 
@@ -33,7 +34,7 @@ class LSTMComposition(Composition):
     def build(self, input_shape):
         units = self.code_dim
         self._add("kernel", (units, 4 * units), "glorot_uniform")
-        self._add("recurrent_kernel", (units, 4 * units), "orthogonal")
+        self._add("recurrent_kernel", (units, 4 * units), orthogonal)
         self._add("bias", (4 * units,), _forget_gates_open)
         self.projection = None
         if units != self.output_dim:

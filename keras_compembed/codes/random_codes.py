@@ -5,8 +5,9 @@ import numpy as np
 from keras_compembed.codes import coordinate_search as search
 from keras_compembed.codes.code_learner import CodeLearner
 from keras_compembed.codes.code_learner import check_code_shape
+from keras_compembed.codes.code_learner import check_rows
 from keras_compembed.utils.validation import check_sample_weight
-from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import check_seed
 
 
 class RandomCodes(CodeLearner):
@@ -29,7 +30,7 @@ class RandomCodes(CodeLearner):
         seed: Optional integer. Makes codes repeatable.
 
     Raises:
-        ValueError: if a size is out of range.
+        ValueError: if a size or the seed is out of range.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section 3
@@ -39,12 +40,14 @@ class RandomCodes(CodeLearner):
         self.num_codebooks, self.codebook_size = check_code_shape(
             num_codebooks, codebook_size
         )
-        self.seed = seed
+        self.seed = check_seed(seed)
         self.history = {"loss": []}
         self._rng = np.random.default_rng(seed)
 
     def train(self, table, sample_weight=None):
         """Draws codes for `table`, and fits codebooks.
+
+        Ctrl-C raises `KeyboardInterrupt` and leaves the learner as it was.
 
         Args:
             table: Array `(rows, columns)` of finite numbers.
@@ -54,10 +57,11 @@ class RandomCodes(CodeLearner):
             The learner.
 
         Raises:
-            ValueError: if the table is not a finite matrix, or
-                `sample_weight` is not a non-negative number a row.
+            ValueError: if the table is not a finite matrix, its largest
+                number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
+                not a non-negative number a row.
         """
-        table = check_table(table)
+        table = check_rows(table)
         weight = check_sample_weight(sample_weight, len(table))
         codes = self._draw(len(table))
         shape = self.num_codebooks, self.codebook_size, table.shape[1]
@@ -83,8 +87,11 @@ class RandomCodes(CodeLearner):
             if weight is not None:
                 distances *= weight[part]
             loss += float(distances.sum(dtype="float64"))
-        self.history = {"loss": [loss / len(table)]}
-        self.codes, self.codebooks = codes, codebooks
+        self._keep(
+            codes=codes,
+            codebooks=codebooks,
+            history={"loss": [loss / len(table)]},
+        )
         return self
 
     def encode(self, table):

@@ -17,13 +17,13 @@ def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3, seed=0):
             to `3`.
         seed: Integer, for the order of codebooks. Defaults to `0`.
 
-    Returns:
-        New codes, new codebooks, and a list of losses (mean squared distance
-        of a row), one after each sweep.
+    Yields:
+        After each sweep new codes, new codebooks, and the loss (mean squared
+        distance of a row) of the codes before codebooks were fitted to them.
     """
-    codes, codebooks = codes.copy(), codebooks.copy()
-    losses = []
     for sweep in range(sweeps):
+        # What was yielded is the caller's.
+        codes = codes.copy()
         sums = np.zeros_like(codebooks)
         loss = 0.0
         for part, residual in _swept_chunks(
@@ -36,11 +36,10 @@ def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3, seed=0):
             search.sums_by_subcode(
                 weighted, codes[part], codebooks.shape[1], sums
             )
-        losses.append(loss / len(table))
-        codebooks += search.least_squares_step(
+        codebooks = codebooks + search.least_squares_step(
             codes, codebooks, sums, sample_weight
         )
-    return codes, codebooks, losses
+        yield codes, codebooks, loss / len(table)
 
 
 def nearest_codes(table, codes, codebooks, sweeps=3):

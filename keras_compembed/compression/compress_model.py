@@ -1,32 +1,31 @@
 """Replaces the embedding tables of a trained model by codes."""
 
-import warnings
+import contextlib
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from keras_compembed.codes.choose_learner import check_learner
+from keras_compembed.codes.choose_learner import default_learner
 from keras_compembed.codes.code_learner import check_code_shape
-from keras_compembed.codes.compositions import count_values
-from keras_compembed.codes.compositions import get_composition
-from keras_compembed.codes.compositions import is_same_composition
-from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.compression.compile_copy import compile_like
+from keras_compembed.compression.copy_check import check_copy
 from keras_compembed.compression.model_copy import copy_model
-from keras_compembed.compression.model_copy import exchangeable_layers
 from keras_compembed.compression.model_copy import is_searchable
+from keras_compembed.compression.table_choice import layers_that_hold
+from keras_compembed.compression.table_choice import mask_zero
+from keras_compembed.compression.table_choice import read_names
+from keras_compembed.compression.table_choice import reason_to_skip
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.reports.fidelity import fidelity
+from keras_compembed.reports.size_report import size_report
+from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import format_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
-
-_SETTINGS = (
-    "num_codebooks",
-    "codebook_size",
-    "composition",
-    "learner",
-    "sample_weight",
-    "seed",
-)
+from keras_compembed.utils.validation import check_table
 
 
 def compress_model(
@@ -40,6 +39,7 @@ def compress_model(
     learner=None,
     recode_every=None,
     seed=None,
+    sample_inputs=None,
     verbose=1,
 ):
     """Returns a copy of a trained model with codes in place of its tables.
@@ -47,15 +47,23 @@ def compress_model(
     Every `keras.layers.Embedding` of at least `min_bytes` becomes a
     `CodeEmbedding` of the same name, mask, dtype policy and trainability,
     with codes and codebooks learned from its table. All other layers are
-    copied with their state. The model given is left as it is. If it was
-    compiled, so is the copy, with a fresh optimizer of the same
-    configuration.
+    made again from their class and config, and given the original's state.
+    The model given is left as it is. If it was compiled, so is the copy: with
+    the same functions and losses, with fresh metrics, and with a fresh
+    optimizer of the same configuration.
+
+    All of that is done and checked before any codes are learned. The copy,
+    still with the rows of the original tables, is run beside the model on
+    `sample_inputs`, and must give the same in every layer.
 
     Sequential and functional models are searched, and such models nested in
     them; a layer used several times is replaced once, in all places. What is
     held inside other layers or inside subclassed models is not reached: make
-    a `CodeEmbedding.from_table` there yourself. Regularizers and constraints
-    of tables are not carried over to codebooks.
+    a `CodeEmbedding.from_table` there yourself. A table that another layer
+    reads as well, e.g. an output layer tied to it, is left as it is, tied:
+    codes in one place and a table in the other would be larger than the one
+    table. The updates of an Embedding with LoRA are merged into its table.
+    Regularizers and constraints of tables are not carried over to codebooks.
 
     Example:
 
@@ -77,13 +85,15 @@ def compress_model(
         codebook_size: Integer from 2 to 65536. Codewords a codebook. Defaults
             to `16`.
         layers: Optional list of names: replace these layers only, whatever
-            their size. Defaults to `None`: every one of `min_bytes` or more.
-        layer_settings: Optional dict from a layer's name to a dict of its own
-            `num_codebooks`, `codebook_size`, `composition`, `learner`, `seed`
-            or `sample_weight` (array `(input_dim,)`, how much each row counts,
-            e.g. how often its token occurs).
-        min_bytes: Integer. Smaller tables are left alone. Defaults to
-            `65536`.
+            their size. Where several Embedding layers have one name, name
+            them by path, e.g. `"tower_a/embedding"`. Defaults to `None`:
+            every one of `min_bytes` or more.
+        layer_settings: Optional dict from a layer's name, or path, to a dict
+            of its own `num_codebooks`, `codebook_size`, `composition`,
+            `learner`, `seed` or `sample_weight` (array `(input_dim,)`, how
+            much each row counts, e.g. how often its token occurs).
+        min_bytes: Integer. Tables of fewer bytes, as stored, are left alone.
+            Defaults to `65536`.
         composition: Optional composition of codewords: `"sum"`, `"concat"`,
             `"linear"`, `"lstm"` or a `Composition`. Defaults to `None`: that
             of the learner, or `"sum"`.
@@ -96,8 +106,14 @@ def compress_model(
             ids new codes every so many steps. Defaults to `None`: codes are
             fixed.
         seed: Optional integer. Seed of the default learner.
+        sample_inputs: Optional inputs, arrays as the model is called with
+            them: on these the copy is held against the model. Defaults to
+            `None`: random ids, words and numbers; if the model does not take
+            them, a warning says so, and nothing is compared.
         verbose: `0` or `1`, whether to show progress and to say what was
-            replaced and what was skipped. Defaults to `1`.
+            replaced and what was skipped. Sizes said are those of the
+            variables of the finished copy, without the latent vectors that
+            `recode_every` needs and `freeze_codes` drops. Defaults to `1`.
 
     Returns:
         A new model.
@@ -105,15 +121,16 @@ def compress_model(
     Raises:
         TypeError: if `model` is no Sequential or functional model.
         ValueError: if the model is not built, a name or setting is unknown,
-            or there is nothing to compress.
+            a table is not finite, there is nothing to compress, a layer
+            cannot be copied, or the copy is not the same function.
     """
     _check_model(model)
     check_code_shape(num_codebooks, codebook_size)
     check_positive_int("min_bytes", min_bytes, minimum=0)
     if recode_every is not None:
         check_positive_int("recode_every", recode_every)
-    found = _embeddings(model)
-    _check_names(found, layers, layer_settings or {})
+    names = named_layers(model, keras.layers.Embedding)
+    wanted, own_settings = read_names(model, layers, layer_settings or {})
     defaults = {
         "num_codebooks": num_codebooks,
         "codebook_size": codebook_size,
@@ -122,22 +139,28 @@ def compress_model(
         "sample_weight": None,
         "seed": seed,
     }
-    exchangeable = {id(layer) for layer in exchangeable_layers(model)}
+    held = layers_that_hold(model)
     chosen, skipped = [], []
-    for layer in found:
-        settings = {**defaults, **(layer_settings or {}).get(layer.name, {})}
-        if layers is not None and layer.name not in layers:
+    for name, layer in names.items():
+        settings = {**defaults, **own_settings.get(id(layer), {})}
+        if layers is not None and id(layer) not in wanted:
             reason = "not named in `layers`"
-        elif id(layer) not in exchangeable:
-            reason = "held inside another layer or a subclassed model"
         else:
             smallest = min_bytes if layers is None else 0
-            reason = _reason_to_skip(layer, settings, smallest)
-        if reason:
-            skipped.append(f"{layer.name}: left as it is, {reason}")
+            reason = reason_to_skip(layer, settings, smallest, held)
+        if not reason:
+            table = _Table(name, layer, settings, recode_every, verbose)
+            if table.bytes_after >= table.bytes_before:
+                reason = "codes and codebooks would be no smaller than it is"
+        if not reason:
+            chosen.append(table)
+        elif id(layer) in wanted:
+            raise ValueError(
+                "`layers` must name layers that codes can replace. "
+                f"Received: {name!r}, but {reason}."
+            )
         else:
-            check_sample_weight(settings["sample_weight"], layer.input_dim)
-            chosen.append((layer, settings))
+            skipped.append(f"{name}: left as it is, {reason}")
     if not chosen:
         raise ValueError(
             f"Nothing to compress in the model {model.name!r}: "
@@ -146,14 +169,136 @@ def compress_model(
         )
     if verbose:
         print(*skipped, sep="\n", end="\n" if skipped else "")
-    replacements = {
-        id(layer): _compress_layer(layer, settings, recode_every, verbose)
-        for layer, settings in chosen
-    }
-    small = copy_model(model, replacements)
+    small, pairs = copy_model(
+        model, {id(table.layer): table.small for table in chosen}
+    )
+    with contextlib.ExitStack() as stack:
+        for table in chosen:
+            stack.enter_context(table.original_rows())
+        check_copy(model, small, pairs, sample_inputs)
     if model.compiled:
-        _compile_like(small, model)
+        compile_like(small, model)
+    for table in chosen:
+        table.learn()
+    if verbose:
+        before = size_report(model).total_bytes
+        after = size_report(small).total_bytes
+        print(
+            f"{model.name}: {format_bytes(before)} -> {format_bytes(after)} "
+            f"in all, {before / after:.1f} times smaller"
+        )
     return small
+
+
+class _Table:
+    """A table, and the layer of codes that takes its place.
+
+    Args:
+        name: String, what to call it in messages.
+        layer: An Embedding layer.
+        settings: Dict of what `layer_settings` may hold.
+        recode_every: As of `compress_model`.
+        verbose: As of `compress_model`.
+    """
+
+    def __init__(self, name, layer, settings, recode_every, verbose):
+        self.name = name
+        self.layer = layer
+        self.verbose = verbose
+        self.sample_weight = settings["sample_weight"]
+        shape = settings["num_codebooks"], settings["codebook_size"]
+        check_sample_weight(self.sample_weight, layer.input_dim)
+        check_table(self._read(), f"embeddings of {name}")
+        self.learner = _make_learner(settings, verbose)
+        self.options = {
+            "num_codebooks": shape[0],
+            "codebook_size": shape[1],
+            "learn_codes": "follow" if recode_every else None,
+            "recode_every": recode_every,
+            "mask_zero": mask_zero(layer),
+            "name": layer.name,
+            "dtype": layer.dtype_policy,
+        }
+        # Without codes yet: `learn` fills it.
+        self.small = CodeEmbedding(
+            layer.input_dim,
+            layer.output_dim,
+            composition=self.learner.composition,
+            codes=np.zeros((layer.input_dim, shape[0]), "uint8"),
+            **self.options,
+        )
+
+    @property
+    def bytes_before(self):
+        return count_bytes(self.layer.weights)
+
+    @property
+    def bytes_after(self):
+        """Codes and codebooks, without what only learning codes needs."""
+        return size_report(self.small).embedding_bytes
+
+    def _read(self):
+        # With LoRA, what its updates make of the table.
+        return keras.ops.convert_to_numpy(self.layer.embeddings)
+
+    @contextlib.contextmanager
+    def original_rows(self):
+        """Makes the layer of codes give the rows of the table for a while."""
+        rows = tf.convert_to_tensor(self.layer.embeddings)
+        self.small.embed = lambda ids: tf.gather(rows, ids)
+        try:
+            yield
+        finally:
+            del self.small.embed
+
+    def learn(self):
+        """Learns codes and codebooks from the table."""
+        shape = self.learner.num_codebooks, self.learner.codebook_size
+        if self.verbose:
+            if self.layer.lora_enabled:
+                print(f"{self.name}: updates of LoRA merged into the table")
+            print(f"{self.name}: learning {shape[0]} x {shape[1]} codes")
+        table = self._read()
+        learned = CodeEmbedding.from_table(
+            table,
+            learner=self.learner,
+            sample_weight=self.sample_weight,
+            **self.options,
+        )
+        self.small.set_weights(learned.get_weights())
+        if self.verbose:
+            self._say_what_was_done(table)
+
+    def _say_what_was_done(self, table):
+        before, after = self.bytes_before, self.bytes_after
+        # Neighbours, which take long in a large table, are not said here.
+        near = fidelity(table, self.small, num_queries=1)
+        print(
+            f"{self.name}: {self.layer.input_dim} x {self.layer.output_dim} "
+            f"table, {format_bytes(before)} -> {format_bytes(after)}, "
+            f"{before / after:.1f} times smaller, "
+            f"mean cosine {near.mean_cosine or 0:.3f}"
+        )
+        more = count_bytes(self.small.weights) - after
+        if more:
+            print(
+                f"{self.name}: besides, {format_bytes(more)} of latent "
+                "vectors until `freeze_codes`"
+            )
+
+
+def _make_learner(settings, verbose):
+    shape = settings["num_codebooks"], settings["codebook_size"]
+    if settings["learner"] is None:
+        return default_learner(
+            settings["composition"],
+            *shape,
+            seed=settings["seed"],
+            verbose=verbose,
+        )
+    learner = settings["learner"](*shape)
+    check_learner(learner, *shape, settings["composition"])
+    return learner
 
 
 def _check_model(model):
@@ -167,136 +312,4 @@ def _check_model(model):
         raise ValueError(
             "`model` must be built, so that it has tables to learn from. "
             f"Received: the unbuilt model {model.name!r}."
-        )
-
-
-def _embeddings(model):
-    """Embedding layers, however deep, each once."""
-    found = {
-        id(layer): layer
-        for layer in model._flatten_layers(include_self=False)
-        if isinstance(layer, keras.layers.Embedding)
-    }
-    return list(found.values())
-
-
-def _check_names(found, layers, layer_settings):
-    known = sorted({layer.name for layer in found})
-    if isinstance(layers, str):
-        raise ValueError(
-            f"`layers` must be a list of names. Received: layers={layers!r}."
-        )
-    for argument, names in (
-        ("layers", layers or ()),
-        ("layer_settings", layer_settings),
-    ):
-        for name in names:
-            if name not in known:
-                raise ValueError(
-                    f"`{argument}` must name Embedding layers of the model, "
-                    f"which are {known}. Received: {name!r}."
-                )
-    for name, settings in layer_settings.items():
-        unknown = sorted(set(settings) - set(_SETTINGS))
-        if unknown:
-            raise ValueError(
-                f"`layer_settings` may set {', '.join(_SETTINGS)}. "
-                f"Received: {unknown} for the layer {name!r}."
-            )
-        check_code_shape(
-            settings.get("num_codebooks", 1), settings.get("codebook_size", 2)
-        )
-
-
-def _reason_to_skip(layer, settings, smallest):
-    """Why a layer cannot or need not be replaced, or None."""
-    if layer.quantization_mode:
-        return f"already quantized to {layer.quantization_mode}"
-    cls = type(layer)
-    if (
-        cls.call is not keras.layers.Embedding.call
-        or cls.build is not keras.layers.Embedding.build
-        or _mask_zero(layer) is None
-    ):
-        return f"its class {cls.__name__} does more than an Embedding"
-    before = 4 * layer.input_dim * layer.output_dim
-    if before < smallest:
-        return f"{format_bytes(before)} is below `min_bytes`"
-    if settings["num_codebooks"] > layer.output_dim and is_same_composition(
-        settings["composition"] or "sum", "concat"
-    ):
-        return "it is narrower than `num_codebooks` parts side by side"
-    if _code_bytes(layer, settings) >= before:
-        return "codes and codebooks would be no smaller than the table"
-    return None
-
-
-def _mask_zero(layer):
-    """The `mask_zero` that masks as the layer does, or None if none does."""
-    if type(layer).compute_mask is keras.layers.Embedding.compute_mask:
-        return layer.mask_zero
-    ids = np.arange(layer.input_dim, dtype="int32")[None]
-    mask = layer.compute_mask(ids)
-    if mask is None:
-        return False
-    same = np.array_equal(keras.ops.convert_to_numpy(mask), ids != 0)
-    return True if same else None
-
-
-def _code_bytes(layer, settings):
-    num_codebooks = settings["num_codebooks"]
-    codebook_size = settings["codebook_size"]
-    row = bytes_per_row(num_codebooks, codebook_size)
-    composition = get_composition(
-        settings["composition"] or "sum",
-        num_codebooks,
-        codebook_size,
-        layer.output_dim,
-    )
-    return layer.input_dim * row + 4 * count_values(composition)
-
-
-def _compress_layer(layer, settings, recode_every, verbose):
-    table = keras.ops.convert_to_numpy(layer.embeddings)
-    shape = settings["num_codebooks"], settings["codebook_size"]
-    make_learner = settings["learner"]
-    if verbose:
-        print(f"{layer.name}: learning {shape[0]} x {shape[1]} codes")
-    small = CodeEmbedding.from_table(
-        table,
-        *shape,
-        composition=settings["composition"],
-        learner=make_learner(*shape) if make_learner else None,
-        sample_weight=settings["sample_weight"],
-        seed=settings["seed"],
-        verbose=verbose,
-        learn_codes="follow" if recode_every else None,
-        recode_every=recode_every,
-        mask_zero=_mask_zero(layer),
-        name=layer.name,
-        dtype=layer.dtype_policy,
-    )
-    if verbose:
-        before = 4 * layer.input_dim * layer.output_dim
-        after = _code_bytes(layer, settings)
-        # Neighbours, which take long in a large table, are not said here.
-        near = fidelity(table, small, num_queries=1)
-        print(
-            f"{layer.name}: {layer.input_dim} x {layer.output_dim} table, "
-            f"{format_bytes(before)} -> {format_bytes(after)}, "
-            f"{before / after:.1f} times smaller, "
-            f"mean cosine {near.mean_cosine or 0:.3f}"
-        )
-    return small
-
-
-def _compile_like(small, model):
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            small.compile_from_config(model.get_compile_config())
-    except (TypeError, ValueError) as error:
-        print(
-            "The copy is not compiled, since the original's compile "
-            f"arguments could not be copied ({error}). Call `compile` on it."
         )

@@ -12,8 +12,9 @@ class RecodeEmbeddings(keras.callbacks.Callback):
     For `CodeEmbedding` layers with `learn_codes="follow"`, as
     `compress_model(..., recode_every=...)` makes them. Task steps on the
     codebooks alternate with `CodeEmbedding.recode`: each id gets the code
-    nearest its latent vector, which collects the task's gradients. Call
-    `freeze_codes` of the layers when done.
+    nearest its latent vector, which collects the task's gradients. Layers
+    with `trainable=False` keep their codes. Call `freeze_codes` of the layers
+    when done.
 
     Example:
 
@@ -65,6 +66,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
                     "`every` must be given for layers without `recode_every`. "
                     f"Received: every=None and the layer {layer.name!r}."
                 )
+            layer.is_recoded = True
         self._step = self._count_steps()
 
     def on_train_batch_end(self, batch, logs=None):
@@ -72,7 +74,8 @@ class RecodeEmbeddings(keras.callbacks.Callback):
         before, self._step = self._step, self._count_steps()
         for layer in self._layers:
             every = self.every or layer.recode_every
-            if self._step // every == before // every:
+            due = self._step // every > before // every
+            if not (due and layer.trainable):
                 continue
             changed = layer.recode()
             if self.verbose:
@@ -82,4 +85,5 @@ class RecodeEmbeddings(keras.callbacks.Callback):
                 )
 
     def _count_steps(self):
-        return int(self.model.optimizer.iterations)
+        # Under a strategy, a value on each device.
+        return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))

@@ -138,8 +138,20 @@ def compare(path, signature, samples, outputs):
             ) from error
         if len(expected) == 1:
             got = {next(iter(expected)): got}
-        if set(expected) == {"ids", "probabilities"}:
-            got["ids"] = _named_by_keras(expected, got)
+        for name in expected:
+            if not name.endswith("ids"):
+                continue
+            pair = {
+                "ids": name,
+                "probabilities": f"{name[: -len('ids')]}probabilities",
+            }
+            if pair["probabilities"] in expected:
+                got[name] = _named_by_keras(
+                    *(
+                        {part: arrays[name] for part, name in pair.items()}
+                        for arrays in (expected, got)
+                    )
+                )
         for name, array in expected.items():
             worst = max(worst, _difference(array, got[name]))
     return worst

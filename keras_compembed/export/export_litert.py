@@ -7,7 +7,6 @@ import tempfile
 
 import keras
 import tensorflow as tf
-from tensorflow.lite.python.convert_phase import ConverterError
 
 from keras_compembed.export import check
 from keras_compembed.export.flatbuffer import get_min_runtime
@@ -18,6 +17,8 @@ from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.lookup import PACKED_LOOKUP_RUNTIME
+from keras_compembed.export.refused_ops import check_ops
+from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.tracing import float32_form
 from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
@@ -101,9 +102,10 @@ def export_litert(
         input_signature: Optional structure of `tf.TensorSpec`, as the model
             is called with. Needed for subclassed models. Defaults to `None`:
             the model's own inputs.
-        top_k: Optional integer, for models that end in a layer such as
+        top_k: Optional integer, for models with an output of a layer such as
             `CANESoftmax`: the file answers so many best classes of each
-            example, `"ids"` and `"probabilities"`, by the search of the layer.
+            example, `"ids"` and `"probabilities"`, by the search of the layer,
+            with other outputs as `keras_compembed.top_k_model` names them.
             Defaults to `None`: what the model returns, which is features.
         quantize: `None`, `"float16"` or `"int8"`. How codebooks, anchors and
             other weights are stored; codes are never touched. Numbers of
@@ -131,7 +133,9 @@ def export_litert(
     Raises:
         ValueError: if an argument is out of range, the model does not say
             what its inputs are, or LiteRT has no built-in op for something
-            in it (the message names the ops).
+            in it, as look-up tables (`IntegerLookup`), strings, random
+            numbers, float64 and products of 8-bit numbers (the message names
+            ops and layers).
         FileExistsError: if `path` exists and `overwrite` is `False`.
         RuntimeError: if the file's outputs differ from Keras's.
 
@@ -168,7 +172,8 @@ def export_litert(
             outputs = check.run_keras(model, samples)
         with litert_form(model, oldest, quantize) as tables:
             function = trace(model, signature)
-        content = _convert(function, quantize)
+        check_ops(function, model)
+        content = _convert(function, model, quantize)
         content, ops, runtime = _finish(content, tables, oldest)
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:
@@ -197,30 +202,45 @@ def _check_runtime(text):
     return (*parse_version(text), 0)[:3]
 
 
-def _convert(function, quantize):
+def _convert(function, model, quantize):
     module = tf.Module()
     module.function = function
     # What the function captured is saved; codes of CodeEmbedding are not.
     module.captured = list(function.variables)
     with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(module, folder, signatures=function)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        if quantize is not None:
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        if quantize == "float16":
-            converter.target_spec.supported_types = [tf.float16]
         try:
+            tf.saved_model.save(module, folder, signatures=function)
+            converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+            converter.target_spec.supported_ops = [
+                tf.lite.OpsSet.TFLITE_BUILTINS
+            ]
+            if quantize is not None:
+                converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            if quantize == "float16":
+                converter.target_spec.supported_types = [tf.float16]
             return converter.convert()
-        except ConverterError as error:
-            raise ValueError(_explain(str(error))) from error
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            message = _explain(str(error), function, model)
+            raise ValueError(message) from error
 
 
-def _explain(message):
-    ops = sorted(set(re.findall(r"\btf\.([A-Z]\w+)", message)))
+def _explain(message, function, model):
+    ops = set(re.findall(r"\btf\.([A-Z]\w+)", message))
+    # Where the converter was, e.g. fused["MatMul:", "model/dense/MatMul@f"].
+    places = re.findall(r'fused\["(\w+):", "([^"@]+)@', message)
+    if not ops:
+        ops = {kind for kind, _ in places if "Call" not in kind}
+    named = explain_ops(
+        function,
+        model,
+        sorted(ops),
+        [path for kind, path in places if kind in ops],
+    )
     text = (
         "LiteRT must have a built-in op for everything in the model. "
-        f"Received a model with: {', '.join(ops) or message}."
+        f"Received a model with: {named if ops else message}"
     )
     if any("TensorList" in op for op in ops):
         text += (

@@ -153,8 +153,9 @@ def get_signature(model, input_signature=None):
         dtype = tf.as_dtype(dtype)
         if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
             raise ValueError(
-                "The inputs of an exported model must be numbers: turn text "
-                "into ids before the model. "
+                "The inputs of an exported model must be numbers, and real "
+                "ones: turn text into ids before the model, and export a model "
+                "that begins after the layer that does so. "
                 f"Received: an input of dtype {dtype.name}."
             )
         keys = [key for key in path if isinstance(key, str)]

@@ -5,7 +5,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.anchors.activations import activate
-from keras_compembed.anchors.after_step import AfterStep
 from keras_compembed.anchors.anchor_initializers import get_anchor_initializer
 from keras_compembed.anchors.dynamic import Dynamic
 from keras_compembed.anchors.fixed_rows import FixedRows
@@ -19,8 +18,10 @@ from keras_compembed.layers.ant_arguments import choose_storage
 from keras_compembed.layers.ant_weights import ANTWeights
 from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.optimizers.read_rows import different_ids
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 
 
@@ -36,10 +37,14 @@ class ANTEmbedding(ANTWeights):
     non-zeros of T.
 
     **Training** is plain `fit` with any optimizer: after each of its steps
-    comes the proximal step for the loss `l1 * sum |T|`, which a regularizer
-    cannot replace: gradients of `|T|` give small numbers, not zeros. Then
-    call `sparsify`, or `keras_compembed.export_litert`, which stores rows
-    sparse in either case.
+    that moves T comes the proximal step for the loss `l1 * sum |T|`, which a
+    regularizer cannot replace: gradients of `|T|` give small numbers, not
+    zeros. So it does in a `train_step` or a loop of your own that calls
+    `optimizer.apply`. Then call `sparsify`, or
+    `keras_compembed.export_litert`, which stores rows sparse in either case.
+
+    To learn T for given anchors (appendix B of the paper), build the layer
+    and set `layer.anchors.trainable = False` before `compile`.
 
     **Storage** of T while it is trained:
 
@@ -48,14 +53,17 @@ class ANTEmbedding(ANTWeights):
     - `"lazy"` touches the rows of the batch. Each row remembers when it was
       last shrunk, and what it owes since is taken when it is read, so that
       every reading is as up to date as with `"dense"`. With SGD the two are
-      equal. Pass the optimizer through
+      equal. With thresholds that follow coordinates, what a row owes is by
+      the mean of its coordinates when it was last looked up: near to
+      `"dense"`, not equal. Pass the optimizer through
       `keras_compembed.SparseRowOptimizer` for steps whose time does not
       depend on `input_dim`: Keras's own Adam turns to the whole of T. Do so
       too where a model calls the layer more than once: Keras's optimizers
       take the gradients of several look-ups apart.
     - `"sparse"` holds at most `max_nonzeros` numbers a row, so that memory
       does not depend on `num_anchors`. Free places of a row go to the
-      anchors with the largest gradient when it is looked up.
+      anchors with the largest gradient when it is looked up. Where gradients
+      of several batches make one step, the first that has the row decides.
 
     By default, T is dense up to 4 million numbers, lazy up to 100 million
     and sparse beyond.
@@ -159,8 +167,10 @@ class ANTEmbedding(ANTWeights):
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: Integer tensor of ids from 0 to `input_dim - 1`, or, with
-            `reverse`, a float tensor of vectors.
+        inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
+            ragged or sparse, as for `keras.layers.Embedding`; or, with
+            `reverse`, a float tensor of vectors. Masks take floats for ids
+            unless the last axis is `output_dim` long.
         reverse: Boolean. Whether to multiply vectors by the transposed table,
             `(h A^T) T^T`, which gives a logit for each id. Defaults to
             `False`.
@@ -218,6 +228,8 @@ class ANTEmbedding(ANTWeights):
         input_dim = check_positive_int("input_dim", input_dim)
         output_dim = check_positive_int("output_dim", output_dim)
         relations = check_arguments(arguments)
+        mask_zero = check_boolean("mask_zero", mask_zero)
+        seed = check_seed(seed)
         super().__init__(**kwargs)
         self.input_dim = input_dim
         self.output_dim = output_dim
@@ -340,7 +352,7 @@ class ANTEmbedding(ANTWeights):
             shape=(self.num_anchors, self.output_dim),
             initializer=self._initialize_anchors,
             regularizer=self._anchors_loss(),
-            constraint=AfterStep(self._after_step, self.anchors_constraint),
+            constraint=self.anchors_constraint,
             autocast=False,
             name="anchors",
         )
@@ -369,12 +381,14 @@ class ANTEmbedding(ANTWeights):
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        different, places = different_ids(ids)
-        return tf.gather(self._compose(self._rows.read(different)), places)
+        different, places, room = different_ids(ids)
+        rows = self._rows.read(different, room)
+        return tf.gather(self._compose(rows), places)
 
     def _compose(self, rows):
         weights = activate(rows, self.activation, self.segments)
-        return tf.matmul(weights, tf.convert_to_tensor(self.anchors.value))
+        anchors = tf.convert_to_tensor(self.anchors.value)
+        return tf.matmul(tf.cast(weights, anchors.dtype), anchors)
 
     def _logits(self, inputs):
         inputs = tf.convert_to_tensor(inputs)
@@ -385,6 +399,7 @@ class ANTEmbedding(ANTWeights):
         if self.softmax_rows is None or self.storage == "fixed":
             rows = self._rows.read_all()
             weights = activate(rows, self.activation, self.segments)
+            weights = tf.cast(weights, scores.dtype)
             logits = tf.matmul(scores, weights, transpose_b=True)
         else:
             logits = self._rows.project(scores, self.softmax_rows)
@@ -392,9 +407,18 @@ class ANTEmbedding(ANTWeights):
         return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
 
     def compute_mask(self, inputs, mask=None):
-        if keras.backend.is_float_dtype(inputs.dtype):
+        if self._are_vectors(inputs):
             return mask
         return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
+
+    def _are_vectors(self, inputs):
+        """Whether these are inputs of a `reverse` call.
+
+        `keras.Input` makes ids floats unless told otherwise.
+        """
+        return keras.backend.is_float_dtype(inputs.dtype) and inputs.shape[
+            -1:
+        ] == (self.output_dim,)
 
     def compute_output_shape(self, input_shape, reverse=False):
         if reverse:
@@ -405,6 +429,7 @@ class ANTEmbedding(ANTWeights):
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape, reverse),
             dtype=self.compute_dtype,
+            ragged=getattr(inputs, "ragged", False),
         )
 
     @property

@@ -87,10 +87,8 @@ class ANTTraining(LookupLayer):
             return orthogonality
         return lambda anchors: orthogonality(anchors) + other(anchors)
 
-    def _after_step(self, optimizer):
-        """The proximal step, called by the constraint of the anchors."""
-        if self._rows.variable is None:
-            return
+    def take_proximal_step(self, optimizer):
+        """What follows each step of the optimizer that moved T."""
         check_optimizer(optimizer)
         # XLA leaves this out; there, `get_transform` and saving find it.
         tf.debugging.check_numerics(
@@ -123,8 +121,8 @@ class ANTTraining(LookupLayer):
 
     def _embed_and_separate(self, ids):
         """`embed`, and the loss of unrelated ids that share anchors."""
-        different, places = different_ids(ids)
-        rows = self._rows.read(different)
+        different, places, room = different_ids(ids)
+        rows = self._rows.read(different, room)
         loss = self.negative_weight * self._shared_anchors(different, rows)
         self.add_replica_loss(loss)
         return tf.gather(self._compose(rows), places)

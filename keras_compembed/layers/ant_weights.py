@@ -90,9 +90,10 @@ class ANTWeights(ANTTraining):
 
         Vectors stay what they are, unless there are more non-zeros than
         wanted, of which the smallest are then dropped. T is fixed from now
-        on, while anchors can be trained further. Compile the model again
-        before that, and before saving it: the optimizer has slots of the size
-        of the whole T, which it saves with the model.
+        on, while anchors can be trained further. Optimizers forget what they
+        kept for T, and models that hold the layer can be saved, exported and
+        trained further as they are. Functions of your own, wrapped in
+        `tf.function` before, must be wrapped again.
 
         Args:
             max_nonzeros: Optional integer, the most non-zeros to keep. Defaults

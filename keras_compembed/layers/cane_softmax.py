@@ -13,11 +13,16 @@ from keras_compembed.candidates.path_sums import differences_of_means
 from keras_compembed.candidates.path_sums import log_shares
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.unigram_noise import UnigramNoise
+from keras_compembed.layers.cane_training import NO_START
 from keras_compembed.layers.cane_training import CANETraining
 from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.layers.class_output import flat_features
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import unflatten
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.saved_seed import load_seed
+from keras_compembed.utils.saved_seed import save_seed
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 
@@ -35,10 +40,14 @@ class CANESoftmax(CANETraining):
     The layer returns its input, in training, evaluation and prediction alike:
     probabilities of a million classes are not a tensor to be returned. Losses
     (`keras_compembed.CANELoss`) and metrics (`ClassAccuracy`, `Coverage`,
-    `Perplexity`) find the layer by a mark on the tensor; Keras's own losses
-    and metrics, such as `"accuracy"`, would take the features for scores.
+    `Perplexity`) find the layer by a mark on the tensor. Keras's own losses
+    and metrics, such as `"accuracy"`, would take the features for scores:
+    `fit` and `evaluate` refuse them. What the mark does not outlive is a
+    wrapper such as `TimeDistributed`, or a cast to another dtype.
     Predictions are what `top_k` and `keras_compembed.top_k_model` return.
-    `evaluate` computes the loss over all classes, in chunks.
+    `evaluate` computes the loss over all classes, some examples and some
+    classes at a time: tensors of up to 4 million numbers, 16 MB, of which
+    about ten are in memory, however many examples a batch has.
 
     **Choice of candidates.** `keras_compembed.candidates.BeamTree` searches a
     tree of classes for high scores, by which both training and prediction are
@@ -52,6 +61,11 @@ class CANESoftmax(CANETraining):
     turn to these alone; pass others through
     `keras_compembed.SparseRowOptimizer`, as Keras's own Adam turns to the
     whole table in each step.
+
+    **Copies.** Configs hold what the layer, its selector and its noise are
+    made from, trees and counts compressed to a few bytes a class, so that
+    `keras.models.clone_model` makes a layer that trains alike. A selector and
+    a noise belong to one layer.
 
     **Biases** start at the log frequencies of classes if `class_counts` is
     given. Where classes differ much in frequency that decides how soon
@@ -109,13 +123,18 @@ class CANESoftmax(CANETraining):
             taken for 0.5.
         class_embedding: Optional `ANTEmbedding` or `CodeEmbedding` with a row
             for each class, whose vectors are used in place of `kernel`: an
-            output that is compressed, or tied to the input.
+            output that is compressed, or tied to the input. Codes with
+            `learn_codes` are learned where the input is looked up, not here.
         use_bias: Boolean. Defaults to `True`.
         kernel_initializer: Optional initializer of class vectors. Defaults to
             `None`: the means of the selector's tree if it has them, in the
-            width of the features, or else `"random_uniform"`.
+            width of the features, or else `"random_uniform"`. Configs hold no
+            means: a layer that starts from them, made anew from its config
+            (`keras.models.clone_model`), refuses to be used until its weights
+            are set.
         seed: Optional integer.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+            Parameters and scores are float32 whatever the `dtype`.
 
     Call arguments:
         inputs: Float tensor of features. What else Keras passes through masks
@@ -133,7 +152,8 @@ class CANESoftmax(CANETraining):
 
     Raises:
         ValueError: if a number is out of range, a name is unknown, or parts
-            are for another number of classes.
+            are for another number of classes; when it is built, if its
+            selector or noise is that of another layer.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1
@@ -172,6 +192,7 @@ class CANESoftmax(CANETraining):
         self.class_counts = check_class_counts(class_counts, num_classes)
         self.class_embedding = _check_embedding(class_embedding, num_classes)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.lost_means = False
         self.samples = num_candidates + num_noises < num_classes
         if not self.samples:
             warnings.warn(
@@ -199,6 +220,8 @@ class CANESoftmax(CANETraining):
             )
         self.width = int(width)
         _check_width(self.class_embedding, self.width)
+        for part in (self.selector, self.noise):
+            _check_unbuilt(part)
         self.selector.build(input_shape)
         self.noise.build()
         tree = self.selector.tree
@@ -239,17 +262,19 @@ class CANESoftmax(CANETraining):
         return UnigramNoise(self.class_counts)
 
     def _start_of_vectors(self, tree):
-        known = None if tree is None else tree.class_tree
         if self.kernel_initializer is not None:
             return self.kernel_initializer, "zeros"
         if (
-            self.class_embedding is None
-            and known is not None
-            and known.class_means is not None
-            and known.class_means.shape[1] == self.width
+            self.class_embedding is not None
+            or tree is None
+            or tree.means_width != self.width
         ):
-            return (_constant(part) for part in differences_of_means(known))
-        return keras.initializers.RandomUniform(seed=self.seed), "zeros"
+            return keras.initializers.RandomUniform(seed=self.seed), "zeros"
+        known = tree.class_tree
+        self.lost_means = known.class_means is None
+        if self.lost_means:
+            return keras.initializers.Constant(NO_START), "zeros"
+        return (_constant(part) for part in differences_of_means(known))
 
     def _start_of_biases(self, tree):
         if self.class_counts is None:
@@ -276,9 +301,8 @@ class CANESoftmax(CANETraining):
         features = tf.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
-        ids, scores, total = self.selector.top_k(
-            self, flat_features(features), k
-        )
+        rows = self.with_start(flat_features(features))
+        ids, scores, total = self.selector.top_k(self, rows, k)
         found = ids >= 0
         total = tf.where(found, total[:, None], 0.0)
         probabilities = tf.exp(scores - total)
@@ -287,6 +311,13 @@ class CANESoftmax(CANETraining):
             unflatten(ids, features, leading, k),
             unflatten(probabilities, features, leading, k),
         )
+
+    def save_own_variables(self, store):
+        super().save_own_variables(store)
+        save_seed(store, self.seed_generator)
+
+    def load_own_variables(self, store):
+        super().load_own_variables(load_seed(store, self.seed_generator))
 
     def get_config(self):
         embedding = self.class_embedding
@@ -298,6 +329,7 @@ class CANESoftmax(CANETraining):
             "noise": keras.saving.serialize_keras_object(self.noise),
             "share_noises": self.share_noises,
             "estimate": self.estimate,
+            "class_counts": pack_array(self.class_counts),
             "class_embedding": (
                 None
                 if embedding is None
@@ -317,6 +349,7 @@ class CANESoftmax(CANETraining):
             if config.get(name) is not None:
                 part = keras.saving.deserialize_keras_object(config[name])
                 config[name] = part
+        config["class_counts"] = unpack_array(config.get("class_counts"))
         return cls(**config)
 
 
@@ -347,6 +380,16 @@ def _check_width(embedding, width):
         raise ValueError(
             "`class_embedding` must be as wide as the features, "
             f"{width}. Received: output_dim={embedding.output_dim}."
+        )
+
+
+def _check_unbuilt(part):
+    if part.built:
+        kind = type(part).__name__
+        raise ValueError(
+            f"A selector and a noise must belong to one layer. Received: the "
+            f"{kind} {part.name!r}, which belongs to another. For each layer, "
+            f"make one of its own: `{kind}.from_config(part.get_config())`."
         )
 
 

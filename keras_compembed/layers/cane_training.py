@@ -6,7 +6,8 @@ from keras_compembed.candidates.estimate import joint_losses
 from keras_compembed.candidates.estimate import log_add_exp
 from keras_compembed.candidates.estimate import separate_losses
 from keras_compembed.candidates.random_bits import random_bits
-from keras_compembed.candidates.selector import chunk_size
+from keras_compembed.candidates.row_parts import chunk_sizes
+from keras_compembed.candidates.row_parts import in_parts
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_head import Draw
 from keras_compembed.layers.path_reading import read_above
@@ -18,9 +19,39 @@ from keras_compembed.optimizers.read_rows import different_ids
 from keras_compembed.optimizers.read_rows import read_different_rows
 from keras_compembed.optimizers.read_rows import without_gradients
 
+# What class vectors start from that are to be set: training that fails ends in
+# NaN, not in a whole row of this.
+NO_START = float("-inf")
+
 
 class CANETraining(ClassHead):
     """Base of `CANESoftmax`, where the arguments are described."""
+
+    def with_start(self, features):
+        """Features, if vectors have what they are to start from.
+
+        XLA leaves the check out; losses are NaN there.
+
+        Raises:
+            InvalidArgumentError: if the layer was made from a config, and its
+                weights were not set.
+        """
+        if not self.lost_means:
+            return features
+        first = gather_rows(self.kernel, tf.constant([0]))
+        check = tf.debugging.Assert(
+            tf.reduce_any(tf.not_equal(first, NO_START)),
+            [
+                f"The weights of the {type(self).__name__} {self.name!r} must "
+                "be set, or loaded, before it is used: it was made from its "
+                "configuration alone, which does not hold the class means "
+                "that its vectors start from. To start from others, give "
+                "`kernel_initializer`."
+            ],
+        )
+        # Nothing is trained before. Eager calls have raised by now.
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.identity(features)
 
     def class_vectors(self, ids):
         """Vectors of classes, summed over paths, without gradients.
@@ -121,8 +152,22 @@ class CANETraining(ClassHead):
         return ids, tf.where(exists, scores, float("-inf"))
 
     def exact(self, features, labels):
+        features = self.with_start(features)
         labels = tf.cast(labels, "int32")
-        size = chunk_size(features.shape[0], self.num_classes)
+        rows, classes = chunk_sizes(
+            features.shape[0], self.num_classes, self.width
+        )
+        return in_parts(
+            lambda features, labels: self._exact_part(
+                features, labels, classes
+            ),
+            (features, labels),
+            (tf.zeros(tf.shape(labels)), tf.zeros_like(labels)),
+            rows,
+        )
+
+    def _exact_part(self, features, labels, size):
+        """As of `exact`, with `size` classes scored at a time."""
         own = tf.reduce_sum(features * self.class_vectors(labels), axis=1)
         own += self.class_biases(labels)
 
@@ -145,12 +190,15 @@ class CANETraining(ClassHead):
                 tf.fill(tf.shape(labels), float("-inf")),
                 tf.zeros_like(labels),
             ),
+            # Else ten chunks are in memory.
+            parallel_iterations=1,
         )
         # What is no number is above nothing, and below everything.
         ranks = tf.where(tf.math.is_nan(own), self.num_classes, ranks)
         return total - own, ranks
 
     def choices(self, features, labels):
+        features = self.with_start(features)
         # Products make gradients dense: a row that comes in several slices
         # would count several times in an optimizer's second moments.
         ids = tf.range(self.num_classes)
@@ -186,6 +234,7 @@ class CANETraining(ClassHead):
             List of tensors `(rows, number)`, one for each group; the score of
             no class is that of class 0.
         """
+        features = self.with_start(features)
         # One look-up for all of a kind: each has a scatter in its gradient.
         of_rows = [group for group in groups if group.shape.rank == 2]
         others = [group for group in groups if group.shape.rank != 2]
@@ -240,25 +289,26 @@ class CANETraining(ClassHead):
         """Vectors and biases, and where those of each of ids are."""
         if on_several_devices():
             # Those of all devices, in one order.
-            different, places = different_ids(ids)
+            different, places, room = different_ids(ids)
             classes, chosen = different, tf.range(tf.size(different))
         else:
             chosen, places = different_places(ids, self.num_classes)
             classes, different = ids, tf.gather(ids, chosen)
+            room = None
         biases = tf.zeros(tf.shape(different))
         if self.bias is not None:
-            biases = read_different_rows(self.bias, different)
+            biases = read_different_rows(self.bias, different, room)
         vectors = 0.0
         if self.nodes is not None:
             tables = [self.nodes]
             if self.bias is not None:
                 tables.append(self.node_bias)
             tree = self.selector.tree
-            sums = read_above(tree, tables, classes, chosen)
+            sums = read_above(tree, tables, classes, chosen, room)
             vectors = sums[0]
             biases += sum(sums[1:])
         if self.class_embedding is None:
-            vectors += read_different_rows(self.kernel, different)
+            vectors += read_different_rows(self.kernel, different, room)
             return vectors, biases, places
         # The embedding itself looks for different ids, which XLA cannot do
         # among different ids.
@@ -294,7 +344,7 @@ class CANETraining(ClassHead):
             (label - label_log_q)[:, 0],
             hit,
         )
-        if examples.training:
+        if examples.training and self.trainable:
             self.selector.after_step(self, labels, hit)
             self.noise.observe(labels, hit)
         # The label's own score, computed in another way, may be above itself.

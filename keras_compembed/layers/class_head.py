@@ -1,12 +1,14 @@
 """What layers that end a model over many classes have in common."""
 
 import dataclasses
+import weakref
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_compembed.layers.class_output import ClassOutput
+from keras_compembed.layers.model_outputs import check_compiled
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
 
@@ -36,6 +38,9 @@ class ClassHead(keras.layers.Layer):
     `keras_compembed` losses and metrics find the parameters. Predictions
     are what `top_k` and `keras_compembed.top_k_model` return.
 
+    Parameters and scores are float32, whatever the dtype policy: sums over
+    very many classes, and rows that are moved seldom and little, need it.
+
     Args:
         num_classes: Integer, at least 2.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
@@ -47,16 +52,34 @@ class ClassHead(keras.layers.Layer):
         self.num_classes = num_classes
         self.supports_masking = True
         self.autocast = False
+        self._called_by = None
+
+    def add_weight(self, *args, **kwargs):
+        kwargs.setdefault("dtype", "float32")
+        return super().add_weight(*args, **kwargs)
 
     def call(self, inputs, context=None, training=False):
+        caller = self._get_call_context().entry_layer
+        if isinstance(caller, keras.Model):
+            self._called_by = weakref.ref(caller)
         outputs = tf.identity(inputs)
         return ClassOutput(self, context, training).mark(outputs)
+
+    def _get_own_losses(self):
+        # What Keras asks for in `fit` and `evaluate`, and not in `predict`.
+        model = self._called_by and self._called_by()
+        if model is not None and model.compiled:
+            check_compiled(model, self)
+        return super()._get_own_losses()
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def exact(self, features, labels):
         """Losses and ranks of labels by the scores of all classes.
+
+        For a part of the examples, and a part of the classes, at a time, so
+        that memory grows with neither but by a few numbers an example.
 
         Args:
             features: float32 tensor `(rows, width)`.

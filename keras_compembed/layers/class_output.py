@@ -3,6 +3,13 @@
 import tensorflow as tf
 
 _NAME = "_keras_compembed_classes"
+# Up to these, floats hold all integers.
+_LARGEST_WHOLE = {
+    tf.bfloat16: 2**8,
+    tf.float16: 2**11,
+    tf.float32: 2**24,
+    tf.float64: 2**53,
+}
 
 
 class ClassOutput:
@@ -23,6 +30,8 @@ class ClassOutput:
     def mark(self, tensor):
         """Attaches this to a tensor, as Keras does masks."""
         setattr(tensor, _NAME, self)
+        # What cross-entropies of Keras take in place of the tensor.
+        tensor._keras_logits = _NoLogits(self.head)
         return tensor
 
     def examples(self, y_true, y_pred, name):
@@ -46,6 +55,22 @@ class ClassOutput:
         return self._examples[id(y_true)][1]
 
 
+class _NoLogits:
+    """Refuses to be anything."""
+
+    def __init__(self, head):
+        self.__dict__["head"] = head
+
+    def __getattr__(self, name):
+        head = self.__dict__["head"]
+        raise ValueError(
+            f"The output of the {type(head).__name__} {head.name!r} is "
+            "features, not scores of classes, so that the cross-entropies of "
+            "Keras would be wrong. Use `keras_compembed.CANELoss()`, or a loss "
+            "of `keras_compembed.baselines`."
+        )
+
+
 class ClassExamples:
     """Examples that a loss or metric is about.
 
@@ -56,7 +81,10 @@ class ClassExamples:
         features: float32 tensor `(rows, width)`.
         labels: int32 tensor `(rows,)`, with 0 for labels out of range.
         received: int64 tensor `(rows,)`, labels as they came.
-        in_range: Boolean tensor `(rows,)`.
+        in_range: Boolean tensor `(rows,)`, false also of labels that are not
+            whole numbers.
+        not_whole: Labels `(rows,)` as they came if they are floats, 0 where
+            they are whole numbers; otherwise None.
     """
 
     def __init__(self, output, y_true, y_pred, name):
@@ -67,10 +95,17 @@ class ClassExamples:
             context = tf.cast(tf.convert_to_tensor(self.context), "int32")
             self.context = tf.reshape(context, (-1,))
         self.features = flat_features(y_pred)
-        self.received = flat_labels(y_true, y_pred, name)
+        labels = flat_labels(y_true, y_pred, name)
+        check_dtype(labels.dtype, self.head.num_classes, name)
+        self.received = tf.cast(labels, "int64")
         self.in_range = (self.received >= 0) & (
             self.received < self.head.num_classes
         )
+        self.not_whole = None
+        if labels.dtype.is_floating:
+            whole = tf.equal(tf.cast(self.received, labels.dtype), labels)
+            self.in_range &= whole
+            self.not_whole = tf.where(whole, tf.zeros_like(labels), labels)
         labels = tf.where(self.in_range, self.received, 0)
         self.labels = tf.cast(labels, "int32")
         # Not `functools.cached_property`, which up to Python 3.11 has a lock
@@ -133,7 +168,9 @@ def read_output(tensor, name):
         raise ValueError(
             f"`{name}` must be given the output of a layer such as "
             "`keras_compembed.CANESoftmax`, unchanged: let it be the last "
-            "layer of the model. Received: a tensor of shape "
+            "layer of the model, without a wrapper such as `TimeDistributed` "
+            "(it takes features `(batch, time, width)` itself) and without a "
+            "cast. Received: a tensor of shape "
             f"{tuple(tensor.shape)} that does not come from one."
         )
     return output
@@ -154,7 +191,7 @@ def flat_features(tensor):
 
 
 def flat_labels(y_true, y_pred, name):
-    """int64 labels `(rows,)` of the examples of an output."""
+    """Labels `(rows,)` of the examples of an output."""
     labels = tf.convert_to_tensor(y_true)
     rank, wanted = labels.shape.rank, y_pred.shape.rank - 1
     if rank == wanted + 1:
@@ -168,7 +205,32 @@ def flat_labels(y_true, y_pred, name):
             f"shape {tuple(y_pred.shape[:-1])}. Received: labels of shape "
             f"{tuple(labels.shape)}. Use `argmax` for one-hot labels."
         )
-    return tf.reshape(tf.cast(labels, "int64"), (-1,))
+    return tf.reshape(labels, (-1,))
+
+
+def check_dtype(dtype, num_classes, name):
+    """Refuses labels that cannot tell all classes apart.
+
+    Whole numbers as floats are what pipelines of Keras often make of labels.
+
+    Raises:
+        ValueError: if the labels are not numbers, or of a float dtype that
+            does not have all integers below `num_classes`.
+    """
+    if dtype.is_integer or dtype.is_bool:
+        return
+    if not dtype.is_floating:
+        raise ValueError(
+            f"`{name}` must be given labels that are integers. "
+            f"Received: labels of dtype {dtype.name}."
+        )
+    largest = _LARGEST_WHOLE[dtype]
+    if num_classes - 1 > largest:
+        raise ValueError(
+            f"`{name}` must be given labels of a dtype that has all classes, "
+            f"0 to {num_classes - 1}. Received: labels of dtype {dtype.name}, "
+            f"which has whole numbers up to {largest}. Use integers."
+        )
 
 
 def unflat(values, y_pred):

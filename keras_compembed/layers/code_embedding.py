@@ -18,7 +18,9 @@ from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.layers.code_learning_layer import CodeLearningLayer
 from keras_compembed.layers.code_learning_layer import check_learning
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 
 
@@ -94,16 +96,19 @@ class CodeEmbedding(CodeLearningLayer):
             to the teacher's rows. Defaults to `1.0`.
         recode_every: Optional integer, for `"follow"`: training steps from
             one call of `recode` by the callback `RecodeEmbeddings` to the
-            next. Defaults to `None`: as the callback says.
+            next. Training without the callback warns: the layer itself does
+            not recode. Defaults to `None`: as the callback says.
         seed: Optional integer. Seed of random codes.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: Integer tensor of ids from 0 to `input_dim - 1`. Eager and
-            graph look-ups on CPU raise an error for other ids, as
-            `keras.layers.Embedding` does, and so does LiteRT; XLA and GPU
-            clamp them or give zeros.
-        training: Boolean. Matters only while codes are learned.
+        inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
+            ragged or sparse, as for `keras.layers.Embedding`. Eager and graph
+            look-ups on CPU raise an error for other ids, -1 too, and so does
+            LiteRT; XLA and GPU clamp them or give zeros.
+        training: Boolean. Matters only while codes are learned. A layer with
+            `trainable=False` learns none, as `BatchNormalization` then keeps
+            its statistics.
 
     Input shape:
         Integer tensor of any shape, usually `(batch_size, input_length)`.
@@ -118,7 +123,9 @@ class CodeEmbedding(CodeLearningLayer):
             with `"concat"`, `codes` or `codebooks` has the wrong shape, a
             subcode is not below `codebook_size`, a codeword is not finite,
             `codes` are given and learned from nothing as well, or a `teacher`
-            is given though no codes are learned.
+            is given though no codes are learned, `mask_zero` is no boolean,
+            `seed` is no integer of at least 0, or what a `composition` makes
+            has not the shape of vectors.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
@@ -168,6 +175,8 @@ class CodeEmbedding(CodeLearningLayer):
             codes = check_codes(
                 codes, codebook_size, shape=(input_dim, num_codebooks)
             )
+        mask_zero = check_boolean("mask_zero", mask_zero)
+        seed = check_seed(seed)
         super().__init__(**kwargs)
         self.input_dim = input_dim
         self.output_dim = output_dim
@@ -272,11 +281,14 @@ class CodeEmbedding(CodeLearningLayer):
                 verbose=verbose,
             )
         check_learner(learner, num_codebooks, codebook_size, composition)
+        shape = num_codebooks, codebook_size
+        # What the layer refuses it shall refuse before codes are learned.
+        others = {**kwargs, "teacher": None, "name": "arguments"}
+        cls(1, table.shape[1], *shape, learner.composition, **others)
         learner.train(table, sample_weight=sample_weight)
         layer = cls(
             *table.shape,
-            num_codebooks=num_codebooks,
-            codebook_size=codebook_size,
+            *shape,
             composition=learner.composition,
             codes=learner.codes,
             codebooks=learner.codebooks,
@@ -325,7 +337,9 @@ class CodeEmbedding(CodeLearningLayer):
         return tf.convert_to_tensor(pack_codes(codes, self.codebook_size))
 
     def call(self, inputs, training=False):
-        learns = training and self._learned is not None
+        # As in `keras.layers.BatchNormalization`, a frozen layer keeps its
+        # statistics, and so its codes, whatever `training` is.
+        learns = training and self.trainable and self._learned is not None
         return self.look_up(inputs, self._learn if learns else self.embed)
 
     def embed(self, ids):
@@ -358,7 +372,9 @@ class CodeEmbedding(CodeLearningLayer):
 
     def compute_output_spec(self, inputs, training=False):
         return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
+            self.compute_output_shape(inputs.shape),
+            dtype=self.compute_dtype,
+            ragged=getattr(inputs, "ragged", False),
         )
 
     @property
@@ -392,9 +408,14 @@ class CodeEmbedding(CodeLearningLayer):
     def reset_codebooks(self):
         """Starts codebooks and composition afresh; codes stay as they are.
 
-        To train them with a task from scratch, as Chen, Min & Sun do.
+        To train them with a task from scratch, as Chen, Min & Sun do. What
+        codes are learned from starts afresh too where it follows the
+        codebooks: with `learn_codes="follow"` the latent vectors, and with
+        `"nearest"` and composition `"concat"` the queries, are those of the
+        new codebooks for the codes.
         """
         self._require_built("reset_codebooks")
+        codes = self.codes
         self.codebooks.assign(
             self.codebooks_initializer(
                 self.codebooks.shape, dtype=self.codebooks.dtype
@@ -405,8 +426,15 @@ class CodeEmbedding(CodeLearningLayer):
             self.num_codebooks,
             self.codebook_size,
             self.output_dim,
+            dtype=self.variable_dtype,
         )
         self.composition.set_weights(fresh.get_weights())
+        if self._learned is not None:
+            self._learned.restart(
+                self.composition.decode(
+                    codes, keras.ops.convert_to_numpy(self.codebooks)
+                )
+            )
 
     def _store(self, codes):
         self.packed_codes.assign(pack_codes(codes, self.codebook_size))

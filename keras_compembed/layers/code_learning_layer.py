@@ -1,9 +1,10 @@
 """What a layer does to learn its codes while a task is trained."""
 
+import warnings
+
 import keras
 import tensorflow as tf
 
-from keras_compembed.codes.composition import Composition
 from keras_compembed.codes.composition_refinement import nearest_composed
 from keras_compembed.codes.key_scores import mean_over_ids
 from keras_compembed.layers.learned_codes import FollowedCodes
@@ -33,14 +34,12 @@ class CodeLearningLayer(LookupLayer):
         teacher_weight,
         recode_every,
     ):
-        if (
-            learn_codes == "follow"
-            and type(self.composition).fold is Composition.fold
-        ):
+        if learn_codes == "follow" and not self.composition.is_linear:
+            kind = type(self.composition.unscaled()).__name__
             raise ValueError(
                 "`composition` must be linear in the codewords with "
                 "learn_codes='follow', so that the code nearest a vector can "
-                f"be found. Received: {type(self.composition).__name__}."
+                f"be found. Received: {kind}."
             )
         self.learn_codes = learn_codes
         self.temperature = temperature
@@ -48,14 +47,26 @@ class CodeLearningLayer(LookupLayer):
         self.teacher = teacher
         self.teacher_weight = teacher_weight
         self.recode_every = recode_every
+        # Whether something calls `recode`, such as `RecodeEmbeddings`.
+        self.is_recoded = False
         self._learned = learn_codes and _LEARNING[learn_codes](self)
 
     def _learn(self, ids):
         """`embed` in a training step, in which codes are learned."""
         self._learned.check_not_fixed()
-        counts = tf.ones_like(ids, "float32")
+        if self.recode_every is not None and not self.is_recoded:
+            warnings.warn(
+                f"The layer {self.name!r} has recode_every="
+                f"{self.recode_every}, which is for the callback "
+                "`RecodeEmbeddings`: without it, codes stay as they are. Pass "
+                "`callbacks=[keras_compembed.RecodeEmbeddings()]` to `fit`, or "
+                "call `recode` of the layer now and then.",
+                stacklevel=2,
+            )
+        dtype = self._learned.dtype
+        counts = tf.ones_like(ids, dtype)
         if self.mask_zero:
-            counts = tf.cast(tf.not_equal(ids, 0), "float32")
+            counts = tf.cast(tf.not_equal(ids, 0), dtype)
         # Each id once, so that its gradients are one: optimizers of Keras
         # take those of repeated rows apart.
         different, places = tf.unique(ids)
@@ -64,8 +75,9 @@ class CodeLearningLayer(LookupLayer):
         )
         vectors = self._learned.embed(different, counts)
         if self._teacher is not None:
-            rows = tf.gather(self._teacher, different)
-            distances = tf.reduce_mean(tf.square(vectors - rows), axis=1)
+            rows = tf.cast(tf.gather(self._teacher, different), dtype)
+            apart = tf.cast(vectors, dtype) - rows
+            distances = tf.reduce_mean(tf.square(apart), axis=1)
             self.add_loss_of_ids(self.teacher_weight * distances, counts)
         return tf.gather(vectors, places)
 
@@ -101,7 +113,10 @@ class CodeLearningLayer(LookupLayer):
         """Fixes the codes learned; what only learning needs is let go.
 
         The layer then gives each id the vector that it gave outside training
-        before. Compile the model again before training it further.
+        before. Optimizers forget what they kept for the weights that go, and
+        models that hold the layer can be saved, exported and trained further
+        as they are. Functions of your own, wrapped in `tf.function` before,
+        must be wrapped again.
 
         Raises:
             ValueError: if the codes are fixed already.
@@ -139,11 +154,12 @@ class CodeLearningLayer(LookupLayer):
                 f"learn_codes={self.learn_codes!r}."
             )
         self._require_built("recode")
+        self.is_recoded = True
         old = self.stored_codes
         new = nearest_composed(
-            keras.ops.convert_to_numpy(self.latents),
+            keras.ops.convert_to_numpy(self.latents).astype("float32"),
             self.composition,
-            keras.ops.convert_to_numpy(self.codebooks),
+            keras.ops.convert_to_numpy(self.codebooks).astype("float32"),
             old,
         )
         self._store(new)

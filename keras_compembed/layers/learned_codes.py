@@ -10,6 +10,7 @@ from keras_compembed.codes.key_scores import key_scores
 from keras_compembed.codes.key_scores import normalize_scores
 from keras_compembed.codes.key_scores import pick_best
 from keras_compembed.codes.key_scores import score_sums
+from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.optimizers.read_rows import read_rows
 
 # Normalized products with one number tell no more than its sign.
@@ -28,6 +29,8 @@ class LearnedCodes:
 
     def __init__(self, layer):
         self.layer = layer
+        # Of scores and losses, whose sums half precision does not hold.
+        self.dtype = keras.backend.result_type(layer.variable_dtype, "float32")
         self._names = []
 
     def build(self):
@@ -43,10 +46,9 @@ class LearnedCodes:
 
     def drop(self):
         """Takes the weights from the layer."""
-        # Training functions traced before would go on with them.
+        # Functions that users traced before would go on with them.
         self.layer.codes_are_fixed.assign(True)
-        for name in self._names:
-            delattr(self.layer, name)
+        drop_weights(self.layer, self._names)
 
     def embed(self, ids, counts=None):
         """Vectors of different ids.
@@ -62,12 +64,21 @@ class LearnedCodes:
         """Codes of all ids, an integer array `(input_dim, num_codebooks)`."""
         raise NotImplementedError
 
+    def restart(self, vectors):
+        """Keeps the codes of all ids though their vectors are others.
+
+        Args:
+            vectors: Array `(input_dim, output_dim)`.
+        """
+        raise NotImplementedError
+
     def check_not_fixed(self):
         tf.debugging.assert_equal(
             tf.convert_to_tensor(self.layer.codes_are_fixed.value),
             False,
             "The codes of the layer were fixed by `freeze_codes` after this "
-            "model was compiled: call `compile` again before training.",
+            "function was traced. Make it anew: `compile` the model again, or "
+            "wrap a training step of your own in `tf.function` again.",
         )
 
 
@@ -101,15 +112,19 @@ class QueriedCodes(LearnedCodes):
         if not self._tied:
             self._add("keys", (shape[1], width), initializer="uniform")
         self._add(
-            "score_sums", (3, *shape), trainable=False, aggregation="mean"
+            "score_sums",
+            (3, *shape),
+            dtype=self.dtype,
+            trainable=False,
+            aggregation="mean",
         )
 
     def _scores(self, queries):
         layer = self.layer
         keys = layer.codebooks if self._tied else layer.keys
         return key_scores(
-            queries,
-            tf.convert_to_tensor(keys.value),
+            tf.cast(queries, self.dtype),
+            tf.cast(keys.value, self.dtype),
             layer.num_codebooks,
             self._nearest,
         )
@@ -132,12 +147,16 @@ class QueriedCodes(LearnedCodes):
         scores = normalize_scores(scores, sums)
         if not self._tied:
             picks = pick_best(scores, layer.temperature)
-            return layer.composition.compose_picks(codebooks, picks)
+            return layer.composition.compose_picks(
+                codebooks, tf.cast(picks, codebooks.dtype)
+            )
         codes = tf.argmax(scores, axis=2, output_type="int32")
         vectors = layer.composition.compose_codes(codebooks, codes)
-        distances = tf.square(vectors - tf.stop_gradient(queries))
+        chosen = tf.cast(vectors, self.dtype)
+        asked = tf.cast(queries, self.dtype)
+        distances = tf.square(chosen - tf.stop_gradient(asked))
         distances += layer.commitment * tf.square(
-            tf.stop_gradient(vectors) - queries
+            tf.stop_gradient(chosen) - asked
         )
         layer.add_loss_of_ids(tf.reduce_mean(distances, axis=1), counts)
         return vectors + queries - tf.stop_gradient(queries)
@@ -158,6 +177,14 @@ class QueriedCodes(LearnedCodes):
             ]
         )
 
+    def restart(self, vectors):
+        # Keys that are not codewords know nothing of vectors.
+        if self._tied:
+            self.layer.queries.assign(vectors)
+            # A distance of 0 is the least, whatever the scores of a key are
+            # like.
+            self.layer.score_sums.assign(tf.zeros_like(self.layer.score_sums))
+
 
 class FollowedCodes(LearnedCodes):
     """Codes follow latent vectors, to which the task's gradients go.
@@ -172,7 +199,7 @@ class FollowedCodes(LearnedCodes):
         self._add(
             "latents",
             (layer.input_dim, layer.output_dim),
-            initializer=lambda shape, dtype: self.vectors(),
+            initializer=lambda shape, dtype: tf.cast(self.vectors(), dtype),
         )
 
     def vectors(self):
@@ -190,3 +217,6 @@ class FollowedCodes(LearnedCodes):
 
     def find(self):
         return self.layer.stored_codes
+
+    def restart(self, vectors):
+        self.layer.latents.assign(vectors)

@@ -11,19 +11,26 @@ class LookupLayer(keras.layers.Layer):
         """Vectors of ids of any shape.
 
         Args:
-            inputs: Integer tensor, or what becomes one.
+            inputs: Integer tensor, or what becomes one; ragged and sparse
+                ones too. Where a sparse tensor has nothing, the id is 0.
             embed: From a rank-1 tensor of ids to vectors
                 `(ids, output_dim)`.
 
         Returns:
             Tensor of the shape of `inputs` followed by `output_dim`, of the
-            compute dtype.
+            compute dtype. Ragged if `inputs` is.
         """
+        if isinstance(inputs, tf.RaggedTensor):
+            return inputs.with_flat_values(
+                self.look_up(inputs.flat_values, embed)
+            )
+        if isinstance(inputs, tf.SparseTensor):
+            inputs = tf.sparse.to_dense(tf.sparse.reorder(inputs))
         ids = tf.convert_to_tensor(inputs)
         if ids.dtype not in (tf.int32, tf.int64):
             ids = tf.cast(ids, tf.int32)
         vectors = tf.cast(embed(tf.reshape(ids, (-1,))), self.compute_dtype)
-        return unflatten(vectors, ids, ids.shape, self.output_dim)
+        return _reshape(vectors, tf.shape(ids), ids.shape, self.output_dim)
 
     def add_replica_loss(self, loss):
         """Adds a loss that counts for the device it was computed on.
@@ -31,6 +38,8 @@ class LookupLayer(keras.layers.Layer):
         For layers that synchronize devices in `call`: devices then take turns
         within a step, and Keras keeps the losses of all in one list.
         """
+        # The dtype of Keras's losses, whatever that of the layer is.
+        loss = tf.cast(loss, keras.config.floatx())
         loss.replica_context = tf.distribute.get_replica_context()
         self.add_loss(loss)
 
@@ -54,11 +63,15 @@ def unflatten(rows, like, leading, width):
 
     Args:
         rows: Tensor `(rows, width)`.
-        like: Tensor whose first axes are of the shape wanted.
+        like: Tensor whose axes but the last are of the shape wanted.
         leading: The static shape of these axes.
         width: Integer.
     """
-    sizes = tf.shape(like)[: len(leading)]
+    return _reshape(rows, tf.shape(like)[:-1], leading, width)
+
+
+def _reshape(rows, sizes, leading, width):
     rows = tf.reshape(rows, tf.concat([sizes, [width]], axis=0))
-    rows.set_shape((*leading, width))
+    # Nothing is known of tensors of unknown rank.
+    rows.set_shape(leading.concatenate(width))
     return rows

@@ -7,7 +7,7 @@ from keras_compembed.optimizers.different_places import different_places
 from keras_compembed.optimizers.read_rows import read_different_rows
 
 
-def read_above(tree, tables, classes, chosen):
+def read_above(tree, tables, classes, chosen, room):
     """Sums over the inner nodes above classes.
 
     From the top down: classes that are near each other share the sums of what
@@ -19,6 +19,7 @@ def read_above(tree, tables, classes, chosen):
         classes: Integer tensor `(ids,)`. On several devices, the same on all.
         chosen: Integer tensor `(chosen,)`, places in `classes` of those to
             return.
+        room: The most classes that there could be, as of `different_ids`.
 
     Returns:
         List of tensors `(chosen, ...)`, one for each table.
@@ -33,7 +34,7 @@ def read_above(tree, tables, classes, chosen):
         start, size = starts[level], tree.level_sizes[level]
         firsts, places = different_places(nodes - start, size)
         ids = tf.gather(nodes, firsts)
-        rows = [read_different_rows(table, ids) for table in tables]
+        rows = [read_different_rows(table, ids, room) for table in tables]
         if sums is not None:
             parents = tf.gather(above, firsts)
             rows = [

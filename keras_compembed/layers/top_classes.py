@@ -4,6 +4,8 @@ import keras
 
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_output import read_output
+from keras_compembed.layers.model_outputs import layer_of
+from keras_compembed.layers.model_outputs import output_names
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -71,22 +73,28 @@ def top_k_model(model, k=5):
     ((2, 3), (2, 3))
 
     Args:
-        model: A Sequential or functional `keras.Model` whose one output is
-            that of a layer such as `CANESoftmax`.
+        model: A Sequential or functional `keras.Model` with an output that is
+            that of a layer such as `CANESoftmax`, or with several.
         k: Integer. Defaults to `5`.
 
     Returns:
         A `keras.Model` with the inputs of `model` and two outputs by name:
         `"ids"`, int32 `(..., k)`, best first, and `"probabilities"`, float32
-        `(..., k)`.
+        `(..., k)`. If `model` has several outputs, all are in the dict by
+        their names, and in place of one of classes, e.g. `"words"`, there are
+        `"words_ids"` and `"words_probabilities"`.
 
     Raises:
         ValueError: if `model` is not such a model, or `k` is not from 1 to
             the number of classes.
     """
-    head = find_head(model)
-    check_positive_int("k", k, maximum=head.num_classes)
-    outputs = TopClasses(k, name="top_classes")(model.outputs[0])
+    heads = find_heads(model)
+    found = [head for head in heads if head is not None]
+    check_positive_int("k", k, maximum=min(h.num_classes for h in found))
+    if len(heads) == 1:
+        outputs = TopClasses(k, name="top_classes")(model.outputs[0])
+    else:
+        outputs = _answers(model, heads, k)
     inputs = getattr(model, "_inputs_struct", None)
     if inputs is None:
         # A Sequential has one input.
@@ -94,11 +102,32 @@ def top_k_model(model, k=5):
     return keras.Model(inputs, outputs, name=f"{model.name}_top_{k}")
 
 
-def find_head(model):
-    """The layer of classes that a model ends in.
+def _answers(model, heads, k):
+    """All outputs by name, with answers in place of those of heads."""
+    answers = {}
+    for name, tensor, head in zip(
+        output_names(model), model.outputs, heads, strict=True
+    ):
+        parts = {name: tensor}
+        if head is not None:
+            best = TopClasses(k, name=f"{name}_top_classes")(tensor)
+            parts = {f"{name}_{part}": best[part] for part in best}
+        for part, answer in parts.items():
+            if part in answers:
+                raise ValueError(
+                    "`model` must have outputs of different names. "
+                    f"Received: a model with outputs {output_names(model)}, "
+                    f"of which two would be called {part!r}."
+                )
+            answers[part] = answer
+    return answers
+
+
+def find_heads(model):
+    """The layer of classes of each output of a model, or None.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if there is none at all.
     """
     outputs = getattr(model, "outputs", None)
     if not isinstance(model, keras.Model) or not outputs:
@@ -106,22 +135,11 @@ def find_head(model):
             "`model` must be a built Sequential or functional `keras.Model`. "
             f"Received: model={model!r}."
         )
-    head = None
-    if len(outputs) == 1:
-        head = _layer_of(outputs[0])
-    if not isinstance(head, ClassHead):
+    layers = [layer_of(output) for output in outputs]
+    if not any(isinstance(layer, ClassHead) for layer in layers):
+        names = ", ".join(repr(layer.name) for layer in layers)
         raise ValueError(
-            "`model` must have one output, that of a layer such as "
-            "`CANESoftmax`. Received: a model that ends in "
-            f"{head.name if head is not None else 'several outputs'!r}."
+            "`model` must have an output of a layer such as `CANESoftmax`. "
+            f"Received: a model that ends in {names}."
         )
-    return head
-
-
-def _layer_of(tensor):
-    history = tensor._keras_history
-    while isinstance(history.operation, keras.Model):
-        # A model within a model: its own last layer.
-        inner = history.operation.outputs[history.tensor_index]
-        history = inner._keras_history
-    return history.operation
+    return [layer if isinstance(layer, ClassHead) else None for layer in layers]

@@ -16,7 +16,7 @@ class CANELoss(ClassLoss):
     chosen is up to the layer.
 
     A label out of range stops training with an error, or, where XLA compiles
-    the step, makes the loss NaN.
+    the step, makes the loss NaN. Labels may be floats that are whole numbers.
 
     Example:
 

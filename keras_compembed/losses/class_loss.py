@@ -22,7 +22,12 @@ class ClassLoss(keras.losses.Loss):
         name: Optional string.
         reduction: As of `keras.losses.Loss`. Defaults to
             `"sum_over_batch_size"`.
+
+    Attributes:
+        reads_class_output: True. What layers know these losses by.
     """
+
+    reads_class_output = True
 
     def __init__(
         self,
@@ -101,14 +106,26 @@ def check_labels(examples, mask):
     valid = examples.in_range
     if mask is not None:
         valid |= tf.logical_not(tf.reshape(mask, (-1,)))
+    received = [
+        "Received labels from, to:",
+        tf.reduce_min(examples.received),
+        tf.reduce_max(examples.received),
+    ]
+    if examples.not_whole is not None:
+        fractions = tf.where(
+            valid, tf.zeros_like(examples.not_whole), examples.not_whole
+        )
+        received += [
+            "and of those that are not whole numbers, from, to:",
+            tf.reduce_min(fractions),
+            tf.reduce_max(fractions),
+        ]
     check = tf.debugging.Assert(
         tf.reduce_all(valid),
         [
-            "Labels must be from 0 to "
-            f"{examples.head.num_classes - 1} (`num_classes` - 1). Received "
-            "labels from, to:",
-            tf.reduce_min(examples.received),
-            tf.reduce_max(examples.received),
+            "Labels must be whole numbers from 0 to "
+            f"{examples.head.num_classes - 1} (`num_classes` - 1).",
+            *received,
         ],
     )
     # Eager calls have raised by now.

@@ -14,8 +14,8 @@ class ClassAccuracy(ClassMetric):
     training only a few classes are scored; there it is the share of examples
     whose label is among the candidates and above them, whatever `k`.
 
-    Keras's `"accuracy"` is not for models that end in a `CANESoftmax`: it
-    would compare labels with features.
+    Keras's `"accuracy"` is not for models that end in a `CANESoftmax`, which
+    refuses it: it would compare labels with features.
 
     Example:
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_compembed.optimizers.device_writes import gather_rows
 from keras_compembed.optimizers.device_writes import on_several_devices
+from keras_compembed.optimizers.device_writes import sum_over_devices
 
 _READING = threading.local()
 
@@ -44,8 +45,8 @@ def read_rows(table, ids, once=False):
     """
     if once and not on_several_devices():
         return tf.gather(table.value, ids)
-    different, places = different_ids(ids)
-    return tf.gather(read_different_rows(table, different), places)
+    different, places, room = different_ids(ids)
+    return tf.gather(read_different_rows(table, different, room), places)
 
 
 def different_ids(ids):
@@ -55,33 +56,62 @@ def different_ids(ids):
         ids: Integer tensor `(ids,)`.
 
     Returns:
-        Tensor `(different ids,)`, on every device the same, and where in it
-        each of `ids` is.
+        Tensor `(different ids,)`, on every device the same; where in it each
+        of `ids` is; and the most ids that there could be among so many, or
+        None on one device.
     """
     if not on_several_devices() or getattr(_READING, "only", False):
         different, places = tf.unique(ids)
-        return different, places
+        return different, places, None
     # All devices read the rows of all, in the same order.
     context = tf.distribute.get_replica_context()
     everywhere = context.all_gather(ids, axis=0)
     different = tf.sort(tf.unique(everywhere).y)
-    return different, tf.searchsorted(different, ids)
+    return different, tf.searchsorted(different, ids), tf.size(everywhere)
 
 
-def read_different_rows(table, different):
+def read_different_rows(table, different, room):
     """Rows of what `different_ids` returned, with the gradients of `read_rows`.
 
     Args:
         table: Keras variable `(rows, columns)`, or `(rows,)`.
         different: Integer tensor `(different ids,)`.
+        room: Integer tensor, the third of what `different_ids` returned. What
+            devices exchange is of this size: TensorFlow takes the exchanges
+            of a second strategy for those of the first, and raises where
+            shapes differ.
     """
     if not on_several_devices():
         return tf.gather(table.value, different)
     if getattr(_READING, "only", False):
         return gather_rows(table, different)
     context = tf.distribute.get_replica_context()
-    rows = _gather_mirrored(table, different)
-    return _gradients_once(rows, context)
+    padded = pad_ids(different, tf.minimum(room, table.shape[0]))
+    rows = _gradients_once(_gather_mirrored(table, padded), context)
+    return rows[: tf.size(different)]
+
+
+def pad_ids(ids, room):
+    """`room` ids: those that there are, then one of them again and again.
+
+    Rows of zeros that come with it change no sum of rows.
+    """
+    again = tf.maximum(tf.reduce_max(ids), 0)
+    return tf.pad(ids, [[0, room - tf.size(ids)]], constant_values=again)
+
+
+def sum_rows_over_devices(rows, room):
+    """Sums of what all devices have for the ids of `different_ids`.
+
+    Args:
+        rows: Tensor `(different ids, columns)`.
+        room: As for `read_different_rows`.
+    """
+    if not on_several_devices():
+        return rows
+    number = tf.shape(rows)[0]
+    padded = tf.pad(rows, [[0, room - number], [0, 0]])
+    return sum_over_devices(padded)[:number]
 
 
 def _gather_mirrored(table, ids):

@@ -43,6 +43,9 @@ class StepSize:
             gradients.
         slot: Keras variable of `variable`'s shape that `divisor` comes from,
             or None where it is 1.
+        slots: Dict of the Keras variables of `variable`'s shape that the
+            optimizer keeps for it, by the attributes that list them.
+        accumulates: Boolean. Whether some steps only accumulate gradients.
     """
 
     def __init__(self, optimizer, variable, by_coordinate=True):
@@ -57,6 +60,13 @@ class StepSize:
             self.slot = _find_slot(optimizer, variable, slot_name)
             scale *= make_scale(step)
         accumulation = optimizer.gradient_accumulation_steps
+        self.accumulates = bool(accumulation)
+        self.slots = {
+            name: slot
+            for name, slot in slots_of(inner, variable).items()
+            if slot.shape == variable.shape
+        }
+        self._accumulator = getattr(inner, "initial_accumulator_value", 0.0)
         if accumulation:
             # `iterations` counts the steps that move weights; the first
             # variable of an optimizer counts all.
@@ -64,29 +74,56 @@ class StepSize:
             scale = tf.where(tf.equal(calls % accumulation, 0), scale, 0.0)
         self.scale = scale
 
+    def start_of(self, name):
+        """What the numbers of one of `slots` start from."""
+        return self._accumulator if name == "_accumulators" else 0.0
+
     def rates(self, values):
         """1 / divisor, from values of `slot`.
 
         It is 0 where no gradient came yet: the optimizer does not move such a
         coordinate either.
         """
-        return tf.math.divide_no_nan(
-            tf.sign(values), self._divisor(tf.cast(values, "float32"))
-        )
+        values = tf.cast(values, "float32")
+        return tf.math.divide_no_nan(tf.sign(values), self._divisor(values))
+
+
+def slots_of(optimizer, variable):
+    """What an optimizer keeps for a variable, by the attributes that list it.
+
+    Args:
+        optimizer: Keras optimizer, built, that wraps no other.
+        variable: Variable.
+    """
+    key = optimizer._var_key(variable)
+    if key not in optimizer._trainable_variables_indices:
+        return {}
+    # Names would find it too, but for those that others begin with.
+    index = optimizer._trainable_variables_indices[key]
+    number = len(optimizer._trainable_variables)
+    return {
+        name: values[index]
+        for name, values in vars(optimizer).items()
+        if name not in ("_variables", "_trainable_variables")
+        and isinstance(values, list)
+        and len(values) == number
+        and isinstance(values[index], keras.Variable)
+    }
 
 
 def _find_slot(optimizer, variable, name):
+    # Variables may share a path, as those of two towers do in a model that was
+    # loaded, and their slots a name.
     name = f"{variable.path.replace('/', '_')}_{name}"
-    found = [slot for slot in optimizer.variables if slot.name == name]
-    if len(found) != 1:
-        raise ValueError(
-            f"The optimizer must keep one variable named {name!r}, for "
-            "thresholds that follow each coordinate. Received: "
-            f"{type(optimizer).__name__} with {len(found)} of that name. Give "
-            "layers names of their own, or pass threshold='learning_rate' to "
-            "the layer."
-        )
-    return found[0]
+    slots = slots_of(getattr(optimizer, "inner", optimizer), variable)
+    for slot in slots.values():
+        if slot.name == name:
+            return slot
+    raise ValueError(
+        f"The optimizer must keep a variable named {name!r}, for thresholds "
+        f"that follow each coordinate. Received: {type(optimizer).__name__}, "
+        "which does not. Pass threshold='learning_rate' to the layer."
+    )
 
 
 def _find_rule(optimizer):

@@ -3,6 +3,9 @@
 import keras
 import tensorflow as tf
 
+from keras_compembed.optimizers.device_writes import on_several_devices
+from keras_compembed.optimizers.read_rows import pad_ids
+from keras_compembed.optimizers.running_optimizer import slots_of
 from keras_compembed.optimizers.variable_rows import VariableRows
 
 # Each takes norms or means over the whole of a variable.
@@ -47,8 +50,9 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     Constraints of a variable are applied to the whole of it, as in Keras, and
     so cost a pass over it. In `mixed_float16`, put `LossScaleOptimizer`
     around this optimizer, as `compile` does by itself: it looks for infinity
-    through a tensor of booleans of the table's size. `mixed_bfloat16` does
-    without.
+    through a tensor of booleans of the table's size. Put it there yourself if
+    a saved model is to train on: what `compile` puts around an optimizer is
+    not in Keras's files. `mixed_bfloat16` does without.
 
     Example:
 
@@ -130,16 +134,18 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         inner = self.inner
         if not (inner.clipnorm or inner.clipvalue or inner.global_clipnorm):
             return grads
-        grads = [
+        merged = [
             _merge(gradient, variable)
             for gradient, variable in zip(grads, variables, strict=True)
         ]
         values = inner._clip_gradients(
-            [getattr(gradient, "values", gradient) for gradient in grads]
+            [getattr(gradient, "values", gradient) for gradient in merged]
         )
         return [
-            _with_values(gradient, clipped)
-            for gradient, clipped in zip(grads, values, strict=True)
+            _with_values(gradient, clipped, before)
+            for gradient, clipped, before in zip(
+                merged, values, grads, strict=True
+            )
         ]
 
     def update_step(self, gradient, variable, learning_rate):
@@ -169,18 +175,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             part.write()
 
     def _slots(self, variable):
-        """Slots of a variable, by the attributes that list them."""
-        index = self.inner._get_variable_index(variable)
-        number = len(self.inner._trainable_variables)
-        slots = {}
-        for name, values in vars(self.inner).items():
-            if name in ("_variables", "_trainable_variables"):
-                continue
-            if not isinstance(values, list) or len(values) != number:
-                continue
-            slot = values[index]
-            if not isinstance(slot, keras.Variable):
-                continue
+        slots = slots_of(self.inner, variable)
+        for slot in slots.values():
             if slot.shape != variable.shape:
                 raise ValueError(
                     "`inner` must keep slots of the shape of their variable, "
@@ -189,7 +185,6 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
                     f"of shape {tuple(slot.shape)} for {variable.name}, of "
                     f"shape {tuple(variable.shape)}."
                 )
-            slots[name] = slot
         return slots
 
     # Keras saves `inner`, and all variables are its own.
@@ -260,7 +255,8 @@ def _is_any(optimizer, names):
 def _shallow_copy(optimizer, **attributes):
     # `copy.copy` would save it and load it.
     copied = object.__new__(type(optimizer))
-    vars(copied).update(vars(optimizer), **attributes)
+    # Not `built`, so that `drop_weights` leaves it alone.
+    vars(copied).update(vars(optimizer), built=False, **attributes)
     return copied
 
 
@@ -286,7 +282,16 @@ def _merge(gradient, variable):
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
-def _with_values(gradient, values):
+def _with_values(gradient, values, before):
     if not isinstance(gradient, tf.IndexedSlices):
         return values
-    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    indices = gradient.indices
+    if on_several_devices():
+        # As many rows as before: see `read_different_rows`.
+        room = tf.size(before.indices)
+        indices = pad_ids(indices, room)
+        missing = room - tf.shape(values)[0]
+        values = tf.pad(
+            values, [[0, missing]] + [[0, 0]] * (values.shape.rank - 1)
+        )
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)

@@ -72,12 +72,14 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     """Draws accuracy against the bytes of the embedding.
 
     A filled dot is the accuracy of the LiteRT file, a ring that of the Keras
-    model. Rows whose name begins with "baseline" are grey.
+    model, a line the range of several runs. Rows whose name begins with
+    "baseline" are grey.
 
     Args:
         rows: List of dicts with `name`, `embedding_bytes` and at least one of
             `keras_accuracy` and `litert_accuracy` (shares from 0 to 1; the
-            other may be None or left out). More keys are not read.
+            other may be None or left out), and optionally `accuracy_range`,
+            the lowest and the highest. More keys are not read.
         path: String or path-like, the picture to write; the suffix says the
             format (`.png`, `.svg`, `.pdf`).
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.
@@ -91,7 +93,7 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     figure, axes = _new_figure(path, overwrite, (7.2, 4.4))
     ticker = require("matplotlib.ticker", "plots")
     axes.set_xscale("log")
-    points, marks = [], []
+    points, marks, ranges = [], [], []
     for row in rows:
         keras_accuracy = row.get("keras_accuracy")
         litert_accuracy = row.get("litert_accuracy")
@@ -106,17 +108,21 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
             axes.plot(*marks[-1], "o", ms=6, color=color)
         label = f"{row['name']}\n{format_bytes(row['embedding_bytes'])}"
         points.append((*marks[-1], label, color))
+        if row.get("accuracy_range") is not None:
+            ends = [100 * accuracy for accuracy in row["accuracy_range"]]
+            axes.vlines(size, *ends, color=color, lw=1)
+            ranges.append([(size, end) for end in ends])
     axes.plot([], [], "o", ms=6, color="black", label="LiteRT")
     axes.plot([], [], "o", ms=11, mfc="none", mec="black", label="Keras")
     figure.legend(loc="outside upper right", ncols=2, frameon=False)
     axes.set_xlabel("size of the embedding (MB, log scale)")
     axes.set_ylabel("test accuracy (%)")
     axes.grid(alpha=0.25)
-    _frame(axes, marks)
+    _frame(axes, marks + [end for ends in ranges for end in ends])
     axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    _label(figure, axes, points, marks)
+    _label(figure, axes, points, [[mark] for mark in marks] + ranges)
     _save(figure, path, overwrite)
 
 
@@ -256,8 +262,11 @@ def _frame(axes, marks):
     axes.set_ylim(min(accuracies) - room, max(accuracies) + room)
 
 
-def _label(figure, axes, points, marks):
-    """Writes each label at the nearest place where it covers nothing."""
+def _label(figure, axes, points, drawn):
+    """Writes each label at the nearest place where it covers nothing.
+
+    `drawn` holds the points of each dot and each upright line.
+    """
     transforms = require("matplotlib.transforms", "plots")
     figure.draw_without_rendering()
     # From here on the axes must not move under the labels.
@@ -265,11 +274,11 @@ def _label(figure, axes, points, marks):
     renderer = figure._get_renderer()
     pixel = figure.dpi / 72
     taken = []
-    for x, y in axes.transData.transform(marks):
+    for ends in drawn:
+        ends = axes.transData.transform(ends)
+        low, high = ends.min(axis=0), ends.max(axis=0)
         half = 7 * pixel
-        taken.append(
-            transforms.Bbox.from_extents(x - half, y - half, x + half, y + half)
-        )
+        taken.append(transforms.Bbox([low - half, high + half]))
     for x, y, text, color in sorted(points):
         style = {
             "textcoords": "offset points",

@@ -15,6 +15,8 @@ from keras_compembed.reports.embedding_size import EmbeddingSize
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
+from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.sizes import count_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,9 +81,15 @@ def size_report(model, reference=None):
     Finds every `CodeEmbedding`, every `ANTEmbedding` and every
     `keras.layers.Embedding` left, in nested models, wrappers and subclassed
     models too; a layer used several times counts once. `print` the report,
-    take its `to_dict()`, or `plot` it. Sizes come from the layers'
-    configuration, so layers need not be built, but for an `ANTEmbedding`,
-    which is counted as `sparsify` would store it now.
+    take its `to_dict()`, or `plot` it. Sizes are those of the layers'
+    variables; of layers not built, those that their configuration leads to.
+    What learning codes needs besides is not counted. An `ANTEmbedding` must
+    be built, and is counted as `sparsify` would store it now.
+
+    Layers whose name is not unique are told apart by path, as in
+    `"tower_a/embedding"`. In print, the layers that take most come first, and
+    of many the smaller ones are summed up in one line; `embeddings` and
+    `to_dict()` have all, in the order of the model.
 
     Example:
 
@@ -117,7 +125,7 @@ def size_report(model, reference=None):
             "`model` must be a Keras model or layer. "
             f"Received: model={model!r} (of type {type(model).__name__})."
         )
-    layers = _embedding_layers(model)
+    layers = named_layers(model, _EMBEDDINGS)
     originals = {}
     if reference is not None:
         originals = _originals(layers, reference)
@@ -133,37 +141,14 @@ def size_report(model, reference=None):
         rows.append(row)
     other_bytes = None
     if model.built or model in layers.values():
-        others = {
-            id(weight): weight
-            for weight in model.weights
-            if id(weight) not in counted
-        }
-        other_bytes = sum(_nbytes(weight) for weight in others.values())
+        other_bytes = count_bytes(
+            weight for weight in model.weights if id(weight) not in counted
+        )
     return SizeReport(embeddings=tuple(rows), other_bytes=other_bytes)
 
 
 _COMPRESSED = (CodeEmbedding, ANTEmbedding)
-
-
-def _embedding_layers(root):
-    """Embedding layers by name, or by path where a name repeats."""
-    found, seen = [], set()
-
-    def search(layer, path):
-        if id(layer) in seen:
-            return
-        seen.add(id(layer))
-        if isinstance(layer, (*_COMPRESSED, keras.layers.Embedding)):
-            found.append((path, layer))
-        for inner in layer._flatten_layers(include_self=False, recursive=False):
-            search(inner, (*path, inner.name))
-
-    search(root, ())
-    names = [layer.name for _, layer in found]
-    return {
-        layer.name if names.count(layer.name) == 1 else "/".join(path): layer
-        for path, layer in found
-    }
+_EMBEDDINGS = (*_COMPRESSED, keras.layers.Embedding)
 
 
 def _measure(name, layer):
@@ -174,20 +159,27 @@ def _measure(name, layer):
         # Not what learning codes takes besides: `freeze_codes` drops it.
         shape = layer.num_codebooks, layer.codebook_size
         num_values = count_values(layer.composition)
+        code_bytes = layer.input_dim * bytes_per_row(*shape)
+        codebook_bytes = num_values * itemsize
+        if layer.built:
+            code_bytes = count_bytes([layer.packed_codes])
+            codebook_bytes = count_bytes(
+                [layer.codebooks, *layer.composition.weights]
+            )
         row = EmbeddingSize(
             name,
             *table,
             *shape,
             num_values=num_values,
-            code_bytes=layer.input_dim * bytes_per_row(*shape),
-            codebook_bytes=num_values * itemsize,
+            code_bytes=code_bytes,
+            codebook_bytes=codebook_bytes,
         )
         return row, layer.weights
     if isinstance(layer, ANTEmbedding):
         return _measure_anchors(name, layer), layer.weights
     # Quantized tables, and those with low-rank updates, have other weights.
     weights = layer.weights
-    size = sum(_nbytes(weight) for weight in weights)
+    size = count_bytes(weights)
     if not layer.built:
         size = table[0] * table[1] * itemsize
     return EmbeddingSize(name, *table, uncompressed_bytes=size), weights
@@ -211,13 +203,8 @@ def _measure_anchors(name, layer):
         packed_offset_bytes=PackedOffsets(transform.offsets).nbytes,
         column_bytes=transform.columns.nbytes,
         value_bytes=transform.values.nbytes,
-        anchor_bytes=_nbytes(layer.anchors),
+        anchor_bytes=count_bytes([layer.anchors]),
     )
-
-
-def _nbytes(weight):
-    size = tf.as_dtype(keras.backend.standardize_dtype(weight.dtype)).size
-    return int(np.prod(weight.shape, dtype="int64")) * size
 
 
 def _originals(layers, reference):
@@ -232,7 +219,7 @@ def _originals(layers, reference):
         candidates = dict.fromkeys(coded, table) if len(coded) == 1 else {}
         shapes = [table.shape]
     else:
-        candidates = _embedding_layers(reference)
+        candidates = named_layers(reference, _EMBEDDINGS)
         if len(coded) == 1 and len(candidates) == 1:
             candidates = dict(zip(coded, candidates.values(), strict=True))
         shapes = [_shape(layer) for layer in candidates.values()]

@@ -10,38 +10,53 @@ _HEADER = (
 )
 _LEFT_ALIGNED = 3
 _MAX_WIDTH = 100
+_MAX_LAYERS = 12
 
 
 def format_size_report(report):
-    """A `SizeReport` as a table with notes, at most 100 columns wide."""
+    """A `SizeReport` as a table with notes, at most 100 columns wide.
+
+    The layers that take most come first. Beyond a dozen, the smaller ones are
+    summed up in one line. Names are cut where that leaves them different.
+    """
     if not report.embeddings:
         rest = report.other_bytes
         return "No embedding layers; all weights: " + (
             "not built yet" if rest is None else format_bytes(rest)
         )
-    rows = [_embedding_cells(row) for row in report.embeddings]
-    if len(rows) > 1:
-        rows.append(_total_cells("all embeddings", report, 0))
+    largest = sorted(report.embeddings, key=lambda row: -row.stored_bytes)
+    # One layer takes no more space than a line that sums it up.
+    number = len(largest) if len(largest) <= _MAX_LAYERS + 1 else _MAX_LAYERS
+    shown, smaller = largest[:number], largest[number:]
+    names = _short_names([row.name for row in shown])
+    rows = [
+        _embedding_cells(name, row)
+        for name, row in zip(names, shown, strict=True)
+    ]
+    if smaller:
+        rows.append(_sum_cells(f"{len(smaller)} smaller ones", smaller))
+    if len(largest) > 1:
+        rows.append(_total_cells("all embeddings", largest))
     rest = report.other_bytes
     if rest:
         size = format_bytes(rest)
         blank = ("",)
         rows.append(("everything else", *4 * blank, size, size, *3 * blank))
-        rows.append(_total_cells("whole model", report, rest))
+        rows.append(_total_cells("whole model", largest, rest))
     lines = _aligned([_HEADER, *rows])
     lines.insert(1, "-" * len(lines[0]))
     lines.append("")
-    lines += _notes(report)
+    lines += _notes(report, shown)
     return "\n".join(lines)
 
 
-def _embedding_cells(row):
+def _embedding_cells(name, row):
     shape = f"{row.input_dim} x {row.output_dim}"
     tables = (row.table_bytes, row.table_int8_bytes, row.table_int4_bytes)
     sizes = _sizes(row.stored_bytes, *tables)
     if row.num_anchors is not None:
         return (
-            _shorten(row.name),
+            name,
             shape,
             f"{row.num_anchors} anchors",
             format_bytes(row.transform_bytes),
@@ -49,9 +64,9 @@ def _embedding_cells(row):
             *sizes,
         )
     if row.num_codebooks is None:
-        return (_shorten(row.name), shape, "-", "-", "-", *sizes)
+        return (name, shape, "-", "-", "-", *sizes)
     return (
-        _shorten(row.name),
+        name,
         shape,
         f"{row.num_codebooks} x {row.codebook_size}",
         format_bytes(row.code_bytes),
@@ -60,12 +75,20 @@ def _embedding_cells(row):
     )
 
 
-def _total_cells(name, report, rest):
+def _sum_cells(name, rows):
+    codes = sum(row.code_bytes + row.transform_bytes for row in rows)
+    codebooks = sum(row.codebook_bytes + row.anchor_bytes for row in rows)
+    cells = [format_bytes(size) if size else "-" for size in (codes, codebooks)]
+    return (name, "", "", *cells, *_total_cells(name, rows)[5:])
+
+
+def _total_cells(name, rows, rest=0):
     tables = (
-        sum(getattr(row, figure) for row in report.embeddings) + rest
+        sum(getattr(row, figure) for row in rows) + rest
         for figure in ("table_bytes", "table_int8_bytes", "table_int4_bytes")
     )
-    return (name, *[""] * 4, *_sizes(report.embedding_bytes + rest, *tables))
+    stored = sum(row.stored_bytes for row in rows) + rest
+    return (name, *[""] * 4, *_sizes(stored, *tables))
 
 
 def _sizes(stored, float32, int8, int4):
@@ -73,10 +96,17 @@ def _sizes(stored, float32, int8, int4):
     return (*cells, f"{float32 / stored:.1f}")
 
 
-def _shorten(name):
-    if len(name) <= _MAX_NAME:
-        return name
-    return f"...{name[3 - _MAX_NAME :]}"
+def _short_names(names):
+    """Ends of names, as long as they must be to differ."""
+    width = _MAX_NAME
+    while True:
+        short = [
+            name if len(name) <= width else f"...{name[3 - width :]}"
+            for name in names
+        ]
+        if len(set(short)) == len(set(names)):
+            return short
+        width += 1
 
 
 def _aligned(rows):
@@ -93,13 +123,15 @@ def _aligned(rows):
     return lines
 
 
-def _notes(report):
+def _notes(report, shown):
     yield "MB = 2**20 bytes. float32, int8, int4: the tables uncompressed."
     if report.other_bytes is None:
         yield "The model is not built: its other weights are not counted."
+    if len(shown) < len(report.embeddings):
+        yield "`to_dict()` has each of the smaller layers."
     if any(row.num_anchors is not None for row in report.embeddings):
         yield "Of anchors: sparse rows in place of codes, anchors of codebooks."
-    for row in report.embeddings:
+    for row in shown:
         if row.num_anchors is not None:
             yield from _anchor_notes(row)
             if row.fidelity:

@@ -1,4 +1,8 @@
-"""Sizes in words."""
+"""Sizes in bytes, and in words."""
+
+import math
+
+import tensorflow as tf
 
 _UNITS = (("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
 
@@ -12,3 +16,12 @@ def format_bytes(count):
             decimals = 2 if number < 9.995 else 1 if number < 99.95 else 0
             return f"{number:.{decimals}f} {unit}"
     return f"{count:.0f} B"
+
+
+def count_bytes(variables):
+    """Bytes of the values of Keras variables, each counted once."""
+    different = {id(variable): variable for variable in variables}
+    return sum(
+        math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
+        for variable in different.values()
+    )

@@ -47,6 +47,32 @@ def check_positive_number(name, value, zero=False):
     return float(value)
 
 
+def check_seed(seed):
+    """Returns a seed as an `int`, or None, or raises if it is neither."""
+    if seed is None:
+        return None
+    if (
+        not isinstance(seed, numbers.Integral)
+        or isinstance(seed, bool)
+        or seed < 0
+    ):
+        raise ValueError(
+            "`seed` must be None or an integer of at least 0. "
+            f"Received: seed={seed!r} (of type {type(seed).__name__})."
+        )
+    return int(seed)
+
+
+def check_boolean(name, value):
+    """Returns `value` as a `bool`, or raises if it is none."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(
+            f"`{name}` must be True or False. Received: {name}={value!r} "
+            f"(of type {type(value).__name__})."
+        )
+    return bool(value)
+
+
 def check_choice(name, value, choices):
     """Returns `value`, or raises if it is not one of `choices`."""
     if value not in choices:
@@ -73,7 +99,8 @@ def check_table(table, name="table", width=None):
         ValueError: if the table is not a matrix of finite real numbers, has no
             rows or no columns, or is not `width` wide.
     """
-    table = table if isinstance(table, np.ndarray) else np.asarray(table)
+    if not isinstance(table, np.ndarray):
+        table = _as_array(name, table)
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(
             f"`{name}` must have two axes, (rows, columns), neither of them "
@@ -101,6 +128,16 @@ def check_table(table, name="table", width=None):
     return table
 
 
+def _as_array(name, value):
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(
+            f"`{name}` must be an array. "
+            f"Received: {type(value).__name__} ({error})."
+        ) from error
+
+
 def float_chunks(table, rows=None):
     """Yields `(start, float32 rows)` over a table, a bounded part at a time."""
     rows = rows or max(1, _CHUNK_ELEMENTS // table.shape[1])
@@ -121,7 +158,13 @@ def check_sample_weight(sample_weight, num_rows):
     """
     if sample_weight is None:
         return None
-    weight = np.asarray(sample_weight, dtype="float64")
+    weight = _as_array("sample_weight", sample_weight)
+    if weight.dtype.kind not in "fiub":
+        raise ValueError(
+            "`sample_weight` must hold real numbers. "
+            f"Received: an array of dtype {weight.dtype}."
+        )
+    weight = weight.astype("float64")
     if weight.shape != (num_rows,):
         raise ValueError(
             "`sample_weight` must hold one number for each row of the table, "

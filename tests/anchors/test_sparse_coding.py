@@ -234,6 +234,7 @@ def test_progress_is_shown(capsys):
         ({"max_nonzeros": 0}, "`max_nonzeros` must be an integer from 1 to 4"),
         ({"max_nonzeros": 5}, "`max_nonzeros` must be an integer from 1 to 4"),
         ({"l1": -1}, "`l1` must be a number of at least 0"),
+        ({"non_negative": "no"}, "`non_negative` must be True or False"),
     ],
 )
 def test_sparse_code_checks(arguments, message):
@@ -255,6 +256,10 @@ def test_sparse_code_checks(arguments, message):
         ({"num_anchors": 8}, "num_anchors=8, input_dim=7"),
         ({"max_nonzeros": 5}, "`max_nonzeros` must be an integer from 1 to 4"),
         ({"iterations": -1}, "`iterations` must be"),
+        ({"iterations": 2.0}, "`iterations` must be"),
+        ({"seed": -1}, "`seed` must be None or an integer"),
+        ({"seed": 1.5}, "`seed` must be None or an integer"),
+        ({"non_negative": None}, "`non_negative` must be True or False"),
         ({"initial": normal(4, 5)}, "`initial` must have 6 columns"),
         ({"initial": normal(3, 6)}, "`initial` must have num_anchors=4 rows"),
     ],

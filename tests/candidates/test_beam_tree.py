@@ -121,7 +121,7 @@ def test_files(name, tmp_path):
         strict=True,
     ):
         np.testing.assert_array_equal(a, b)
-    restored = again.layers[-1].selector.tree.to_class_tree()
+    restored = again.layers[-1].selector.tree.class_tree
     np.testing.assert_array_equal(restored.children, tree.children)
     again.fit(features, labels, verbose=0)
 

@@ -169,7 +169,7 @@ def test_wrong_texts(arguments, message):
 def test_million_tokens_are_quick():
     text = np.random.default_rng(0).integers(50_000, size=1_000_000)
     selector = NGram.from_text(text, 50_000, num_best=20)
-    assert selector._shape == (50_001, 20)
+    assert selector._table.shape == (50_001, 20)
 
 
 def test_a_model_trains_and_comes_back_from_a_file(tmp_path):

@@ -366,7 +366,7 @@ def test_save_and_load(name, tmp_path):
         assert int(noise.age) == 1
     assert not model.trainable_weights
     config = json.dumps(keras.saving.serialize_keras_object(noise))
-    assert len(config) < 700
+    assert len(config) < 900
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras").layers[-1].noise
     assert type(again) is type(noise)
@@ -383,13 +383,11 @@ def test_save_and_load(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_copy_of_a_config_is_uniform(name):
+def test_copy_of_a_config(name):
     noise = NOISES[name]()
     copy = type(noise).from_config(noise.get_config())
     copy.attach(NUM_CLASSES)
     copy.build()
-    np.testing.assert_allclose(probabilities(copy), 1 / NUM_CLASSES)
-    copy.set_weights(make(name).get_weights())
     np.testing.assert_array_equal(
         probabilities(copy), probabilities(make(name))
     )

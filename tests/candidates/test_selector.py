@@ -9,7 +9,6 @@ import keras_compembed as kc
 from keras_compembed.candidates import Selector
 from keras_compembed.candidates import selector as selector_module
 from keras_compembed.candidates.selector import best_of
-from keras_compembed.candidates.selector import chunk_size
 from keras_compembed.candidates.selector import exact_top_k
 
 
@@ -72,8 +71,8 @@ def scored(scores):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    """300 classes at a time, for any number of rows."""
-    monkeypatch.setattr(selector_module, "chunk_size", lambda rows, n: 300)
+    """300 classes and 4 rows at a time."""
+    monkeypatch.setattr(selector_module, "chunk_sizes", lambda *_: (4, 300))
 
 
 @pytest.mark.parametrize("num_classes", [299, 300, 301, 600, 1234])
@@ -145,15 +144,6 @@ def test_exact_top_k_in_graphs(small_chunks, rows, jit_compile):
 
     order = np.argsort(-scores, axis=1)[:, :5]
     np.testing.assert_array_equal(run(scores), order)
-
-
-def test_chunk_size():
-    """Bounded numbers of scores, and not less than a useful product."""
-    assert chunk_size(10, 100) == 100
-    assert chunk_size(1024, 10**6) == 4096
-    assert chunk_size(None, 10**6) == chunk_size(1024, 10**6)
-    assert chunk_size(10**6, 10**6) == 256
-    assert chunk_size(1, 10**7) == 2**22
 
 
 def test_best_of():

@@ -9,6 +9,7 @@ from keras_compembed.codes.compositions import get_composition
 from keras_compembed.codes.compositions import is_same_composition
 from keras_compembed.codes.concat_composition import merge_columns
 from keras_compembed.codes.concat_composition import split_columns
+from keras_compembed.codes.scaled_composition import ScaledComposition
 
 M, K, WIDTH = 5, 6, 7
 NAMES = ["sum", "concat", "linear", "lstm"]
@@ -243,6 +244,70 @@ def test_same_composition():
 def test_unknown_compositions(identifier, message):
     with pytest.raises(ValueError, match=message):
         get_composition(identifier, M, K, WIDTH)
+
+
+@keras.saving.register_keras_serializable(package="test")
+class WrongComposition(kc.Composition):
+    def __init__(self, result, **kwargs):
+        super().__init__(**kwargs)
+        self.result = result
+
+    def call(self, codewords):
+        return {
+            "codewords": codewords,
+            "narrow": codewords[:, 0, :-1],
+            "mixed": keras.ops.sum(codewords, axis=0),
+            "number": 3.0,
+        }[self.result]
+
+    def get_config(self):
+        return super().get_config() | {"result": self.result}
+
+
+@pytest.mark.parametrize(
+    "result, received",
+    [
+        ("codewords", r"\(2, 5, 7\)"),
+        ("narrow", r"\(2, 6\)"),
+        ("mixed", r"\(5, 7\)"),
+        ("number", "float"),
+    ],
+)
+def test_vectors_of_a_wrong_shape(result, received):
+    composition = WrongComposition(result)
+    message = f"output_dim.*Received: {received} from WrongComposition"
+    with pytest.raises(ValueError, match=message):
+        kc.CodeEmbedding(9, WIDTH, M, K, composition=composition)
+    learner = kc.KDCodeLearner(M, K, composition=composition, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        learner.train(np.ones((9, WIDTH)))
+    assert learner.codes is None
+
+
+def test_scaled_composition():
+    inner, codebooks, codes = make("linear")
+    composition = get_composition(ScaledComposition("linear"), M, K, WIDTH)
+    offset = np.arange(7.0)
+    composition.composition.kernel.assign(inner.kernel)
+    composition.offset.assign(offset)
+    composition.scale.assign(20.0)
+    expected = 20 * (inner.decode(codes, codebooks) + offset)
+    np.testing.assert_allclose(
+        composition.decode(codes, codebooks), expected, rtol=1e-5, atol=1e-3
+    )
+    codebooks = tf.constant(codebooks, "float32")
+    close = {"rtol": 1e-4, "atol": 1e-2}
+    picked = composition.compose_picks(codebooks, tf.one_hot(codes, K))
+    np.testing.assert_allclose(picked, expected, **close)
+    folded = composition.fold(codebooks).numpy()
+    np.testing.assert_allclose(
+        reference("sum", folded, codes, ()), expected, **close
+    )
+    assert composition.is_linear and not ScaledComposition("lstm").is_linear
+    assert is_same_composition("linear", composition)
+    assert not is_same_composition("lstm", composition)
+    again = ScaledComposition.from_config(composition.get_config())
+    assert again.get_config() == composition.get_config()
 
 
 def test_bad_widths():

@@ -22,6 +22,12 @@ def mean_squares(rows, weight=None):
     return np.average(np.square(rows).sum(axis=1), weights=weight)
 
 
+def refined(steps):
+    """Last codes and codebooks of steps, and the losses of all."""
+    steps = list(steps)
+    return *steps[-1][:2], [step[-1] for step in steps]
+
+
 def column_parts(width, num_parts):
     """Slices of columns, the first ones wider."""
     return [
@@ -66,13 +72,15 @@ def test_sums_equal_the_reference(weighted):
         one_hot.T @ (weight[:, None] * one_hot) + 0.01 * np.eye(15),
         one_hot.T @ (weight[:, None] * TABLE),
     )
-    got = refine_codes(
-        TABLE,
-        CODES,
-        codebooks.astype("float32"),
-        weight if weighted else None,
-        sweeps=1,
-        seed=4,
+    got = refined(
+        refine_codes(
+            TABLE,
+            CODES,
+            codebooks.astype("float32"),
+            weight if weighted else None,
+            sweeps=1,
+            seed=4,
+        )
     )
     np.testing.assert_array_equal(got[0], codes)
     np.testing.assert_allclose(got[1], solution.reshape(3, 5, 7), atol=1e-3)
@@ -91,12 +99,14 @@ def test_parts_equal_the_reference(num_codebooks, weighted):
     for _ in range(3):
         codes, expected, loss = lloyd(TABLE, expected, num_codebooks, weight)
         losses.append(loss)
-    got = refine_parts(
-        TABLE,
-        codebooks,
-        num_codebooks,
-        weight / weight.mean() if weighted else None,
-        sweeps=3,
+    got = refined(
+        refine_parts(
+            TABLE,
+            codebooks,
+            num_codebooks,
+            weight / weight.mean() if weighted else None,
+            sweeps=3,
+        )
     )
     np.testing.assert_array_equal(got[0], codes)
     # Means of some 30 rows in float32.
@@ -128,9 +138,13 @@ def test_linear_refinement(code_dim):
     composition = get_composition(LinearComposition(code_dim), 3, 5, 7)
     first = RNG.normal(size=(3, 5, code_dim)).astype("float32")
     before = mean_squares(TABLE - composition.decode(CODES, first), WEIGHT)
-    codes, codebooks, losses = refine_composed(
-        TABLE, CODES, composition, first, WEIGHT / WEIGHT.mean()
+    steps = list(
+        refine_composed(
+            TABLE, CODES, composition, first, WEIGHT / WEIGHT.mean()
+        )
     )
+    codes, codebooks, losses = refined(steps)
+    composition.set_weights(steps[-1][2])
     after = mean_squares(TABLE - composition.decode(codes, codebooks), WEIGHT)
     # Least squares has a ridge of 0.01 against about 40 rows a codeword.
     assert (np.diff([before, *losses, after]) < 1e-3).all()
@@ -143,8 +157,10 @@ def test_wide_linear_refinement_is_that_of_a_sum():
     linear.kernel.assign(np.eye(7))
     plain = get_composition("sum", 3, 5, 7)
     first = RNG.normal(size=(3, 5, 7)).astype("float32")
-    codes, codebooks, losses = refine_composed(TABLE, CODES, linear, first)
-    expected = refine_composed(TABLE, CODES, plain, first)
+    steps = list(refine_composed(TABLE, CODES, linear, first))
+    codes, codebooks, losses = refined(steps)
+    linear.set_weights(steps[-1][2])
+    expected = refined(refine_composed(TABLE, CODES, plain, first))
     np.testing.assert_array_equal(codes, expected[0])
     np.testing.assert_allclose(losses, expected[2], rtol=1e-5)
     np.testing.assert_allclose(
@@ -152,6 +168,25 @@ def test_wide_linear_refinement_is_that_of_a_sum():
         plain.decode(*expected[:2]),
         atol=1e-5,
     )
+
+
+@pytest.mark.parametrize("name", ["sum", "linear", "concat"])
+def test_what_was_refined_stays_as_it_is(name):
+    composition = get_composition(name, 3, 5, 7)
+    weights = composition.get_weights()
+    first = RNG.normal(size=composition.codebooks_shape).astype("float32")
+    codebooks, codes = first.copy(), CODES.copy()
+    steps = refine_composed(TABLE, codes, composition, codebooks)
+    kept = []
+    for step in steps:
+        kept.append((step, [np.copy(part) for part in step[:2]]))
+    np.testing.assert_array_equal(codes, CODES)
+    np.testing.assert_array_equal(codebooks, first)
+    for one, two in zip(weights, composition.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)
+    for step, copies in kept:
+        for part, copy in zip(step, copies, strict=False):
+            np.testing.assert_array_equal(part, copy)
 
 
 @pytest.mark.parametrize("name", ["sum", "linear", "concat"])

@@ -528,6 +528,6 @@ def test_bad_tables():
 
 
 def test_loss_that_overflows():
-    table = np.full((50, 3), 1e30)
+    learner = small_learner(learning_rate=1e30)
     with pytest.raises(ValueError, match="Lower `learning_rate`, or scale"):
-        small_learner().train(table)
+        learner.train(clustered_table())

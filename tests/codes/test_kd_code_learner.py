@@ -108,7 +108,8 @@ def test_algorithm_1_forward_and_backward(temperature, estimator, logits):
     np.testing.assert_allclose(
         loss, np.square(rows - rebuilt).sum(axis=1).mean(), **close
     )
-    upstream = 2 * (rebuilt - rows) / 7
+    # In units of the scale.
+    upstream = 2 * (rebuilt - rows) / 7 / 0.5**2
     np.testing.assert_allclose(
         gradients[1],
         0.5 * np.einsum("nmk,nd->mkd", forward, upstream),
@@ -492,6 +493,104 @@ def test_unusual_tables(table, composition):
     assert np.isfinite(learner.decode(learner.codes)).all()
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class BoundedComposition(kc.Composition):
+    """Vectors between -1 and 1, whatever the codewords are."""
+
+    def call(self, codewords):
+        return keras.ops.tanh(keras.ops.sum(codewords, axis=1))
+
+
+def relative_error(learner, table):
+    energy = np.square(table - table.mean(axis=0)).sum(axis=1).mean()
+    return loss_of(learner, table) / energy
+
+
+@pytest.mark.parametrize(
+    "composition, logits",
+    [
+        ("sum", "encoder"),
+        ("linear", "free"),
+        ("lstm", "encoder"),
+        (kc.LSTMComposition(code_dim=5), "free"),
+        (BoundedComposition(), "encoder"),
+    ],
+    ids=["sum", "linear", "lstm", "narrow", "own"],
+)
+def test_scale_of_the_table_does_not_matter(composition, logits):
+    table = clustered_table()
+    first, *others = (
+        small_learner(composition=composition, logits=logits).train(
+            scale * table
+        )
+        for scale in (1.0, 2.0**-30, 2.0**30)
+    )
+    error = loss_of(first, table, first.codes)
+    # Powers of two round nothing in another way.
+    for learner, scale in zip(others, (2.0**-30, 2.0**30), strict=True):
+        assert np.mean(learner.codes != first.codes) < 0.01
+        loss = loss_of(learner, scale * table, learner.codes)
+        assert loss == pytest.approx(scale**2 * error, rel=0.01)
+        np.testing.assert_allclose(
+            learner.history["val_loss"],
+            np.multiply(scale**2, first.history["val_loss"]),
+            rtol=0.01,
+        )
+
+
+def test_lstm_learns_tables_of_any_scale():
+    table = clustered_table()
+    errors = []
+    for scale in (0.03, 1, 30):
+        learner = small_learner(
+            composition="lstm",
+            batch_size=64,
+            iterations=40,
+            validation_interval=40,
+        ).train(scale * table)
+        errors.append(relative_error(learner, scale * table))
+    # Unscaled, that of the largest was 5.9, others were 0.5.
+    assert max(errors) < 0.25
+    np.testing.assert_allclose(errors, errors[1], rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "composition",
+    ["lstm", BoundedComposition()],
+    ids=["lstm", "own"],
+)
+def test_scale_is_part_of_the_layer(composition, tmp_path):
+    table = 30 * clustered_table()
+    learner = small_learner(composition=composition)
+    layer = kc.CodeEmbedding.from_table(
+        table, 4, 6, composition=composition, learner=learner
+    )
+    decoded = learner.decode(learner.codes)
+    assert np.abs(decoded).max() > 30
+    close = {"rtol": 1e-5, "atol": 1e-3}
+    np.testing.assert_allclose(layer.embeddings, decoded, **close)
+    model = keras.Sequential([keras.Input((3,), dtype="int32"), layer])
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.layers[0].embeddings, layer.embeddings)
+    export = kc.export_litert(model, tmp_path / "model.tflite", verbose=0)
+    assert export.max_error < 1e-3
+    (row,) = kc.size_report(model).embeddings
+    # A number a column, and the scale.
+    plain = kc.CodeEmbedding(len(table), 8, 4, 6, composition=composition)
+    plain.build()
+    model = keras.Sequential([keras.Input((3,), dtype="int32"), plain])
+    (plain,) = kc.size_report(model).embeddings
+    assert row.num_values == plain.num_values + 9
+    # What a learner has made is learned anew, and put into no other.
+    other = small_learner(composition=learner.composition).train(table)
+    assert len(other.get_weights()) == len(learner.get_weights())
+    with pytest.raises(ValueError, match="`composition` must be linear"):
+        kc.CodeEmbedding(
+            9, 8, 4, 6, composition=learner.composition, learn_codes="follow"
+        )
+
+
 @pytest.mark.parametrize(
     "name, value",
     [
@@ -506,6 +605,14 @@ def test_unusual_tables(table, composition):
         ("iterations", True),
         ("validation_interval", 0),
         ("validation_rows", -1),
+        ("composition", kc.LSTMComposition),
+        ("iterations", 10.0),
+        ("iterations", 0),
+        ("refine", "no"),
+        ("seed", -1),
+        ("seed", 1.5),
+        ("seed", True),
+        ("verbose", 3),
     ],
 )
 def test_bad_arguments(name, value):

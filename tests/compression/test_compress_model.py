@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
+from keras_compembed.utils.sizes import format_bytes
 
 layers = keras.layers
 
@@ -198,22 +199,67 @@ def test_compile_state():
 
 
 def unregistered_loss(y_true, y_pred):
-    return y_pred - y_true
+    return keras.ops.mean(y_pred - y_true, axis=-1)
 
 
 @pytest.mark.parametrize("loss", [unregistered_loss, lambda y, z: z - y])
-def test_compile_state_that_cannot_be_copied(loss, capsys):
+def test_compile_state_in_memory(loss):
     model = sequential()
     model.compile("sgd", loss=loss)
     small = compress(model)
-    assert not small.compiled
-    assert model.compiled
-    assert "Call `compile` on it" in capsys.readouterr().out
+    assert small.loss is loss
+    small.fit(np.array([[1]]), np.ones((1, 3)), verbose=0)
+
+
+class LearnsNothing(kc.AdditiveQuantizer):
+    def train(self, table, sample_weight=None):
+        raise AssertionError("codes are learned before all is checked")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"sample_inputs": np.array([[60]])}, "`sample_inputs` must be inputs"),
+        ({"composition": "concat"}, "`composition` must be that of the `lear"),
+        (
+            {"layer_settings": {"words": {"sample_weight": [1.0]}}},
+            "`sample_weight` must hold one number",
+        ),
+    ],
+)
+def test_errors_come_before_codes_are_learned(arguments, message):
+    model = sequential()
+    with pytest.raises(ValueError, match=message):
+        compress(model, learner=LearnsNothing, **arguments)
+
+
+def test_tables_must_be_finite():
+    model = sequential()
+    table = np.ones((60, 8))
+    table[3] = np.nan
+    model.get_layer("words").set_weights([table])
+    message = "embeddings of words` must be finite.*row 3"
+    with pytest.raises(ValueError, match=message):
+        compress(model, learner=LearnsNothing)
+
+
+# `pytest.warns` gives again what Keras warns of, as if it came from here.
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+def test_a_warning_of_compile_comes_before_codes_are_learned():
+    class NoConfig(keras.optimizers.SGD):
+        def get_config(self):
+            raise NotImplementedError
+
+    model = sequential()
+    model.compile(NoConfig(), "mse")
+    with pytest.warns(UserWarning, match="Call `compile` on the copy"):
+        with pytest.raises(AssertionError):
+            compress(model, learner=LearnsNothing)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16"])
 def test_dtype_policy(policy):
-    small = compress(sequential(dtype=policy))
+    small = compress(sequential(dtype=policy), min_bytes=0)
     layer = small.get_layer("words")
     assert layer.dtype_policy == keras.DTypePolicy(policy)
     assert layer.compute_dtype == keras.DTypePolicy(policy).compute_dtype
@@ -258,6 +304,106 @@ def test_what_is_done_and_skipped_is_said(capsys):
     assert "unnamed: left as it is, not named in `layers`" in said
 
 
+def two_towers():
+    """Two models with an Embedding of one name, and another."""
+    inputs = keras.Input((5,), dtype="int32")
+    parts = [
+        keras.Sequential(
+            [layers.Embedding(rows, 8, name="words"), layers.Dense(8)],
+            name=name,
+        )
+        for name, rows in (("tower_a", 60), ("tower_b", 70))
+    ]
+    parts.append(layers.Embedding(80, 8, name="kinds"))
+    outputs = layers.Add()([part(inputs) for part in parts])
+    return keras.Model(inputs, outputs)
+
+
+def test_layers_of_one_name(capsys):
+    small = compress(
+        two_towers(),
+        layers=["tower_b/words", "kinds"],
+        layer_settings={"tower_b/words": {"num_codebooks": 2}},
+        verbose=1,
+    )
+    words = [
+        small.get_layer(name).get_layer("words")
+        for name in ("tower_a", "tower_b")
+    ]
+    assert isinstance(words[0], layers.Embedding)
+    assert words[1].codes.shape == (70, 2)
+    said = capsys.readouterr().out
+    assert "tower_a/words: left as it is" in said
+    assert "tower_b/words: 70 x 8 table" in said
+    assert "\nkinds: 80 x 8 table" in said
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            {"layers": ["words"]},
+            r"the name of \['tower_a/words', 'tower_b/words'\]",
+        ),
+        (
+            {"layer_settings": {"words": {"num_codebooks": 2}}},
+            "`layer_settings` must name layers by path",
+        ),
+        ({"layers": ["tower_c/words"]}, r"are \['kinds', 'words'\]"),
+        ({"layers": ["kinds"], "codebook_size": 256}, "'kinds', but codes and"),
+    ],
+)
+def test_names_that_are_no_layer(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        compress(two_towers(), **arguments)
+
+
+@pytest.mark.parametrize(
+    "policy, composition",
+    [("float32", "sum"), ("float16", "sum"), ("float32", "lstm")],
+)
+def test_bytes_said_are_those_of_the_copy(policy, composition, capsys):
+    model = sequential(rows=3000, dtype=policy)
+    learner = kc.AdditiveQuantizer
+    if composition == "lstm":
+
+        def learner(*shape):
+            return kc.KDCodeLearner(*shape, "lstm", iterations=3, verbose=0)
+
+    small = compress(model, learner=learner, verbose=1)
+    said = capsys.readouterr().out
+    layer = find(small, "words")
+    held = sum(w.numpy().nbytes for w in layer.weights)
+    table = 3000 * 8 * layer.codebooks.numpy().itemsize
+    sizes = f"{format_bytes(table)} -> {format_bytes(held)}"
+    assert f"words: 3000 x 8 table, {sizes}" in said
+    sizes = [
+        format_bytes(sum(w.numpy().nbytes for w in x.weights))
+        for x in (model, small)
+    ]
+    assert f"{model.name}: {sizes[0]} -> {sizes[1]} in all" in said
+
+
+def test_what_would_be_no_smaller_with_the_composition_of_its_learner():
+    # The weights of an LSTM, which the default composition has not.
+    with pytest.raises(ValueError, match="would be no smaller"):
+        compress(
+            sequential(),
+            codebook_size=2,
+            learner=lambda *shape: kc.KDCodeLearner(*shape, "lstm"),
+        )
+
+
+def test_latent_vectors_are_said_apart(capsys):
+    small = compress(sequential(), recode_every=5, verbose=1)
+    said = capsys.readouterr().out
+    assert "1.88 KB -> 1.12 KB" in said
+    assert "besides, 1.88 KB of latent vectors until `freeze_codes`" in said
+    layer = find(small, "words")
+    layer.freeze_codes()
+    assert sum(w.numpy().nbytes for w in layer.weights) == 2 * 60 + 1024
+
+
 def test_settings_of_one_layer():
     inputs = keras.Input((None,), dtype="int32")
     parts = [
@@ -291,7 +437,7 @@ def test_compositions(composition):
         ),
     )
     layer = find(small, "words")
-    kind = type(layer.composition).__name__.lower()
+    kind = type(layer.composition.unscaled()).__name__.lower()
     assert kind == f"{composition}composition"
     small(np.array([[1, 2, 3]]))
 
@@ -337,7 +483,7 @@ def test_saved_and_loaded(tmp_path):
             {"layer_settings": {"words": {"sample_weight": [1.0]}}},
             "`sample_weight` must hold one number",
         ),
-        ({"codebook_size": 64}, "would be no smaller than the table"),
+        ({"codebook_size": 64}, "would be no smaller than it is"),
     ],
 )
 def test_bad_arguments(arguments, message):

@@ -159,6 +159,17 @@ def test_most_frequent_classes():
     )
 
 
+def test_digest():
+    rows = [("a", "1")] * 30 + [("b", "caf\u00e9")] * 20
+    data = text_datasets.split([rows], seed=0)
+    digest = data.digest()
+    assert len(digest) == 12
+    assert text_datasets.split([rows], seed=0).digest() == digest
+    assert text_datasets.split([rows], seed=1).digest() != digest
+    data.test[0][0] += " "
+    assert data.digest() != digest
+
+
 def test_docstrings(tmp_path, monkeypatch):
     text = "Takes a {} and does nothing at all with it, ever."
     source = "\n".join(

@@ -13,6 +13,7 @@ from export_models import read_tensors
 
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
+from keras_compembed.candidates import ClassTree
 from keras_compembed.candidates import FrequentClasses
 from keras_compembed.export.check import _named_by_keras
 from keras_compembed.export.export_litert import export_litert
@@ -103,6 +104,36 @@ def test_exact_search(path):
     head = kc.CANESoftmax(600, FrequentClasses(counts), 5, 5)
     export = check(make_model(head), path, 3, (1, 3), (5, 7))
     assert "TOPK_V2" in export.ops
+
+
+def test_copies_of_what_starts_from_means(path):
+    """They ask whether their weights were set, which files need not."""
+    vectors = np.random.default_rng(0).normal(size=(40, WIDTH))
+    tree = ClassTree.from_vectors(vectors, 4, seed=0, verbose=0)
+    model = make_model(kc.CANESoftmax(40, BeamTree(tree, 2, 4), 3, 3))
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    check(copy, path, 3, (2, 5))
+
+
+def test_several_outputs(path):
+    tree = TREES["even"]()
+    head = kc.CANESoftmax(tree.num_classes, BeamTree(tree), 3, 3, name="words")
+    model = make_model(head)
+    (vectors,) = (
+        layer.output
+        for layer in model.layers
+        if isinstance(layer, keras.layers.GlobalAveragePooling1D)
+    )
+    mood = keras.layers.Dense(2, name="mood")(vectors)
+    model = keras.Model(model.input, [*model.outputs, mood])
+    export_litert(model, path, top_k=3, verbose=0)
+    ids = random_ids(2, 5, high=50)
+    got, expected = kc.LiteRTModel(path)(ids), kc.top_k_model(model, 3)(ids)
+    assert set(got) == {"words_ids", "words_probabilities", "mood"}
+    np.testing.assert_array_equal(got["words_ids"], expected["words_ids"])
+    for name in ("words_probabilities", "mood"):
+        np.testing.assert_allclose(got[name], expected[name], rtol=1e-4)
 
 
 def class_embedding(kind, num_classes):
@@ -221,7 +252,7 @@ def test_raises(path):
     dense = keras.Sequential(
         [ids_input(), code_embedding(), keras.layers.Dense(3)]
     )
-    with pytest.raises(ValueError, match="`model` must have one output"):
+    with pytest.raises(ValueError, match="`model` must have an output"):
         export_litert(dense, path, top_k=3, verbose=0)
     assert not os.path.exists(path)
 

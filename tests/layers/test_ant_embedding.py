@@ -55,7 +55,7 @@ def make_model(layer):
         ({"storage": "dense", "mask_zero": True}, 1, ()),
         (
             {"storage": "lazy", "non_negative": False},
-            5,
+            6,
             ("clock", "settled", "rate"),
         ),
         (
@@ -388,6 +388,9 @@ def test_not_built(weights):
         ({"l1": -1e-5}, "`l1` must be a number of at least 0"),
         ({"l1": np.nan}, "`l1` must be a number of at least 0"),
         ({"threshold": "adam"}, "`threshold` must be one of"),
+        ({"mask_zero": "yes"}, "`mask_zero` must be True or False"),
+        ({"seed": -1}, "`seed` must be None or an integer of at least 0"),
+        ({"seed": 0.5}, "`seed` must be None or an integer of at least 0"),
         ({"storage": "csr"}, "`storage` must be one of"),
         ({"storage": "fixed"}, "`storage` must be one of"),
         ({"activation": "relu"}, "`activation` must be one of"),

@@ -230,6 +230,11 @@ def test_regularizer_and_constraint():
         ({"codes": np.zeros((10, 2))}, "`codes` must be integers"),
         ({"codebooks": np.zeros((2, 4, 4))}, "`codebooks` must have shape"),
         ({"codebooks": np.full((2, 4, 3), np.nan)}, "must be finite"),
+        ({"mask_zero": "yes"}, "`mask_zero` must be True or False"),
+        ({"mask_zero": None}, "`mask_zero` must be True or False"),
+        ({"seed": -1}, "`seed` must be None or an integer of at least 0"),
+        ({"seed": 1.0}, "`seed` must be None or an integer of at least 0"),
+        ({"seed": True}, "`seed` must be None or an integer of at least 0"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -241,6 +246,25 @@ def test_bad_arguments(arguments, message):
     }
     with pytest.raises(ValueError, match=message):
         kc.CodeEmbedding(**{**settings, **arguments})
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"mask_zero": "yes"}, "`mask_zero` must be"),
+        ({"learn_codes": "follow", "recode_every": 0}, "`recode_every` must"),
+        ({"temperature": 0}, "`temperature` must be"),
+        ({"mask_zeros": True}, "mask_zeros"),
+        ({"codes": np.zeros((30, 2), int)}, "codes"),
+    ],
+)
+def test_from_table_refuses_before_it_learns(arguments, message):
+    learner = kc.AdditiveQuantizer(2, 4, verbose=0)
+    with pytest.raises((TypeError, ValueError), match=message):
+        kc.CodeEmbedding.from_table(
+            np.eye(30), 2, 4, learner=learner, **arguments
+        )
+    assert learner.codebooks is None
 
 
 @pytest.mark.parametrize("name", ["codes", "embeddings"])

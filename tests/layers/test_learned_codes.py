@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from layer_checks import check_frozen
 from layer_checks import check_layer
 
 import keras_compembed as kc
@@ -250,6 +251,8 @@ def test_freeze_codes(mode, tmp_path):
     model = compile_model(make_model(**mode))
     layer = model.layers[0]
     model.fit(ids, labels, verbose=0)
+    traced = tf.function(lambda ids: layer(ids, training=True))
+    traced(ids)
     codes, embeddings = layer.codes, layer.embeddings
     vectors = layer(np.arange(ROWS)).numpy()
     predictions = model.predict(ids, verbose=0)
@@ -269,10 +272,9 @@ def test_freeze_codes(mode, tmp_path):
     )
     np.testing.assert_array_equal(model.predict(ids, verbose=0), predictions)
 
-    # What was traced before still has the queries.
-    with pytest.raises(tf.errors.InvalidArgumentError, match="call `compile`"):
-        model.fit(ids, labels, verbose=0)
-    compile_model(model)
+    # A function of one's own that was traced before still has the queries.
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Make it anew"):
+        traced(ids)
     model.fit(ids, labels, verbose=0)
     np.testing.assert_array_equal(layer.codes, codes)
     assert not np.array_equal(layer.embeddings, embeddings)
@@ -561,3 +563,72 @@ def test_bad_calls():
             composition="lstm",
             learner=kc.AdditiveQuantizer(2, 4, verbose=0),
         )
+
+
+ALL_MODES = [{"learn_codes": None}, *MODES]
+
+
+def fit_eagerly(model):
+    model.compile(
+        keras.optimizers.Adam(0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        run_eagerly=True,
+    )
+    model.fit(*task(), verbose=0)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=mode_name)
+def test_a_frozen_layer_keeps_everything(mode):
+    model = make_model(teacher=np.ones((ROWS, WIDTH)), **mode)
+    fit_eagerly(model)
+    layer = model.layers[0]
+    layer.trainable = False
+    check_frozen(layer, lambda: fit_eagerly(model))
+    assert not layer.losses
+    layer.trainable = True
+    queries = [weight.numpy() for weight in layer.trainable_weights]
+    fit_eagerly(model)
+    for weight, old in zip(layer.trainable_weights, queries, strict=True):
+        assert not np.array_equal(weight.numpy(), old)
+
+
+@pytest.mark.parametrize("compile_first", [True, False])
+def test_a_frozen_model_keeps_everything(compile_first):
+    model = make_model(learn_codes="softmax")
+    head = keras.Sequential([model, keras.layers.Dense(3)])
+    if compile_first:
+        compile_model(head)
+    model.trainable = False
+    if not compile_first:
+        compile_model(head)
+    check_frozen(model.layers[0], lambda: head.fit(*task(), verbose=0))
+
+
+def test_reset_codebooks_keeps_codes():
+    for mode in ALL_MODES:
+        model = make_model(**mode)
+        fit_eagerly(model)
+        layer = model.layers[0]
+        if mode["learn_codes"] == "follow":
+            layer.recode()
+        codes, vectors = layer.codes, layer.embeddings
+        layer.reset_codebooks()
+        np.testing.assert_array_equal(layer.codes, codes)
+        assert not np.isclose(layer.embeddings, vectors).all(axis=1).any()
+        if mode["learn_codes"] == "follow":
+            assert layer.recode() == 0
+        if mode["learn_codes"] is not None:
+            layer.freeze_codes()
+        np.testing.assert_array_equal(layer.codes, codes)
+
+
+def test_recode_every_without_its_callback():
+    model = compile_model(make_model(learn_codes="follow", recode_every=2))
+    with pytest.warns(UserWarning, match="for the callback `RecodeEmbeddings`"):
+        model.fit(*task(), verbose=0)
+    compile_model(model)
+    model.fit(*task(), callbacks=[kc.RecodeEmbeddings()], verbose=0)
+    # A training loop of one's own.
+    layer = make_layer(learn_codes="follow", recode_every=2)
+    layer.recode()
+    layer(IDS, training=True)

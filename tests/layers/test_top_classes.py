@@ -8,7 +8,7 @@ import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import ClassTree
 from keras_compembed.layers.top_classes import TopClasses
-from keras_compembed.layers.top_classes import find_head
+from keras_compembed.layers.top_classes import find_heads
 
 CLASSES, WIDTH = 30, 5
 
@@ -64,7 +64,7 @@ def inputs_of(model, rows=6):
 
 def expected(model, inputs, k):
     """The best classes by the scores of all."""
-    head = find_head(model)
+    (head,) = find_heads(model)
     features = model.predict(inputs, verbose=0).astype("float64")
     ids = np.arange(head.num_classes)
     scores = features @ head.class_vectors(ids).numpy().T
@@ -140,7 +140,7 @@ def test_nested_models_of_several_outputs():
     outer_inputs = keras.Input((WIDTH,))
     outputs = inner(outer_inputs)
     for output, head in zip(outputs, (first, second), strict=True):
-        assert find_head(keras.Model(outer_inputs, output)) is head
+        assert find_heads(keras.Model(outer_inputs, output)) == [head]
 
 
 def test_mixed_precision():
@@ -216,6 +216,86 @@ def test_models_that_end_in_something_else():
     inputs = keras.Input((WIDTH,))
     outputs = make_head()(inputs)
     dense = keras.layers.Dense(3, name="logits")(outputs)
-    for ends, name in [(dense, "logits"), ([outputs, dense], "several")]:
-        with pytest.raises(ValueError, match=f"that ends in '{name}"):
+    other = keras.layers.Dense(2, name="others")(outputs)
+    for ends, names in [(dense, "'logits'"), ([dense, other], "'logits', 'o")]:
+        with pytest.raises(ValueError, match=f"that ends in {names}"):
             kc.top_k_model(keras.Model(inputs, ends))
+
+
+def several_outputs(structure):
+    inputs = keras.Input((3,))
+    vectors = keras.layers.Dense(WIDTH)(inputs)
+    parts = [
+        make_head(name="words")(vectors),
+        keras.layers.Dense(2, name="mood")(vectors),
+        make_head(12, name="tags")(vectors),
+    ]
+    return randomize(keras.Model(inputs, structure(parts)))
+
+
+STRUCTURES = {
+    "list": (list, ["words", "mood", "tags"]),
+    "dict": (
+        lambda parts: dict(zip("abc", parts, strict=True)),
+        ["a", "b", "c"],
+    ),
+    "nested": (
+        lambda parts: {"one": parts[0], "more": {"x": parts[1], "y": parts[2]}},
+        ["one", "x", "y"],
+    ),
+}
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_several_outputs(structure, tmp_path):
+    """What is no output of classes stays as it is."""
+    make, (words, mood, tags) = STRUCTURES[structure]
+    model = several_outputs(make)
+    predictor = kc.top_k_model(model, k=4)
+    inputs = inputs_of(model)
+    answer = predictor.predict(inputs, verbose=0)
+    assert set(answer) == {
+        f"{words}_ids",
+        f"{words}_probabilities",
+        mood,
+        f"{tags}_ids",
+        f"{tags}_probabilities",
+    }
+    # In whatever order a model has them.
+    plain = {
+        output.shape[-1]: (output, head)
+        for output, head in zip(
+            keras.tree.flatten(model.predict(inputs, verbose=0)),
+            find_heads(model),
+            strict=True,
+        )
+        if head is None
+    }
+    np.testing.assert_array_equal(answer[mood], plain[2][0])
+    for name, classes in ((words, CLASSES), (tags, 12)):
+        (place,) = (
+            place
+            for place, head in enumerate(find_heads(model))
+            if head is not None and head.num_classes == classes
+        )
+        alone = kc.top_k_model(
+            keras.Model(model.inputs, model.outputs[place]), k=4
+        ).predict(inputs, verbose=0)
+        for part in ("ids", "probabilities"):
+            np.testing.assert_array_equal(answer[f"{name}_{part}"], alone[part])
+    with pytest.raises(ValueError, match="`k` must be an integer from 1 to 12"):
+        kc.top_k_model(model, 13)
+    predictor.save(tmp_path / "predictor.keras")
+    again = keras.saving.load_model(tmp_path / "predictor.keras")
+    for name, values in again.predict(inputs, verbose=0).items():
+        np.testing.assert_array_equal(values, answer[name])
+
+
+def test_names_that_would_be_the_same():
+    inputs = keras.Input((WIDTH,))
+    outputs = [
+        make_head(name="words")(inputs),
+        keras.layers.Dense(2, name="words_ids")(inputs),
+    ]
+    with pytest.raises(ValueError, match="two would be called 'words_ids'"):
+        kc.top_k_model(keras.Model(inputs, outputs))

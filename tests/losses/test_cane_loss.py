@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_compembed import CANELoss
 from keras_compembed import CANESoftmax
+from keras_compembed import ClassAccuracy
 from keras_compembed.candidates import FrequentClasses
 
 CLASSES, WIDTH = 40, 6
@@ -88,6 +89,56 @@ def test_labels_out_of_range(wrong, method):
     result = getattr(compiled, method)(x, y, verbose=0)
     loss = result.history["loss"][0] if method == "fit" else result
     assert np.isnan(loss)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
+def test_labels_that_are_whole_numbers(dtype):
+    head, (x, y) = make_head(), data()
+    outputs = head(x)
+    expected = CANELoss()(y, outputs)
+    assert CANELoss()(y.astype(dtype), outputs) == expected
+    assert ClassAccuracy()(y.astype(dtype), outputs) == ClassAccuracy()(
+        y, outputs
+    )
+
+
+@pytest.mark.parametrize("wrong", [0.5, -0.25, np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_labels_that_are_no_whole_numbers(wrong, jit_compile):
+    x, y = data()
+    y = y.astype("float32")
+    y[7] = wrong
+    head = make_head()
+
+    @tf.function(jit_compile=jit_compile)
+    def loss(x, y):
+        return CANELoss()(y, head(x, training=True))
+
+    head.build(x.shape)
+    if jit_compile:
+        # XLA leaves checks out.
+        assert np.isnan(loss(x, y))
+        return
+    error = tf.errors.InvalidArgumentError
+    with pytest.raises(error, match="Labels must be whole numbers from 0 to"):
+        loss(x, y)
+    # Where it is left out, anything will do.
+    weightless = CANELoss(ignore_class=3)
+    y[7] = 3
+    assert np.isfinite(weightless(y, head(x)))
+
+
+def test_labels_of_other_dtypes():
+    x, y = data()
+    with pytest.raises(ValueError, match="that are integers.*dtype string"):
+        CANELoss()(y.astype(str), make_head()(x))
+    # float16 has no 2049.
+    head = CANESoftmax(2050, seed=0)
+    for dtype in ("float16", "bfloat16"):
+        labels = tf.cast(y, dtype)
+        with pytest.raises(ValueError, match="0 to 2049. Received: labels of"):
+            CANELoss()(labels, head(x))
+    assert np.isfinite(CANELoss()(tf.cast(y, "float32"), head(x)))
 
 
 @pytest.mark.parametrize(

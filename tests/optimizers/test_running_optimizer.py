@@ -114,8 +114,25 @@ def test_schedules():
     np.testing.assert_array_equal(sizes, [0.5, 0.25, 0.125])
 
 
+@pytest.mark.parametrize("wrap", [lambda inner: inner, SparseRowOptimizer])
+def test_variables_of_one_path(wrap):
+    """As layers of one name in two towers have, in a model that was loaded."""
+    weights, recorders = zip(
+        *(recorded_weight() for _ in range(2)), strict=True
+    )
+    assert weights[0].path == weights[1].path
+    optimizer = wrap(keras.optimizers.Adam(0.1))
+    gradients = [tf.ones((2, 3)), tf.fill((2, 3), 100.0)]
+    optimizer.apply(gradients, list(weights))
+    # Adam's first step divides by the gradient.
+    for gradient, recorder in zip(gradients, recorders, strict=True):
+        size = 0.1 / gradient.numpy()
+        np.testing.assert_allclose(recorder.sizes[0], size, rtol=1e-5)
+
+
 def test_slot_that_cannot_be_told():
     weights = [recorded_weight()[0] for _ in range(2)]
     optimizer = keras.optimizers.Adam()
-    with pytest.raises(ValueError, match="must keep one variable named"):
-        optimizer.apply([tf.ones((2, 3))] * 2, weights)
+    optimizer.apply([tf.ones((2, 3))], weights[:1])
+    with pytest.raises(ValueError, match="must keep a variable named"):
+        StepSize(optimizer, weights[1])

@@ -161,6 +161,39 @@ def test_dots_stand_at_size_and_accuracy(tmp_path, figures):
     np.testing.assert_allclose(litert_dot, keras_dot)
 
 
+def test_range_of_runs_is_a_line_within_the_frame(tmp_path, figures):
+    rows = [{**ROWS[0], "accuracy_range": (0.6, 0.9)}, ROWS[1]]
+    plots.plot_accuracy_against_size(rows, tmp_path / "a.png")
+    axes = figures[0].axes[0]
+    (line,) = axes.collections
+    size = 30_000_000 / 2**20
+    np.testing.assert_allclose(line.get_segments(), [[[size, 60], [size, 90]]])
+    assert axes.get_ylim()[0] < 60 and 90 < axes.get_ylim()[1]
+
+
+def test_labels_do_not_cover_ranges(tmp_path, figures):
+    rows = [
+        {"name": name, "embedding_bytes": size, "keras_accuracy": accuracy}
+        | {"accuracy_range": (accuracy - 0.01, accuracy + 0.01)}
+        for name, size, accuracy in (
+            ("codes 32 x 16 float32", 780_288, 0.613),
+            ("codes 32 x 16 int8", 387_072, 0.614),
+            ("codes 64 x 16 int8", 774_144, 0.62),
+            ("baseline float32", 16_384_000, 0.621),
+        )
+    ]
+    plots.plot_accuracy_against_size(rows, tmp_path / "a.png")
+    axes = figures[0].axes[0]
+    labels = [text for text in axes.texts if text.get_text()]
+    assert len(labels) == len(axes.collections) == 4
+    for line in axes.collections:
+        (x, low), (_, high) = axes.transData.transform(line.get_segments()[0])
+        for label in labels:
+            box = label.get_window_extent()
+            beside = box.x1 < x or x < box.x0
+            assert beside or box.y1 < low or high < box.y0
+
+
 def test_bars_add_up(tmp_path, figures):
     report = tiny_report()
     report.plot(tmp_path / "a.png")

@@ -1,0 +1,107 @@
+"""Compiling a copy of a model as the model is."""
+
+import warnings
+
+import keras
+
+from keras_compembed.compression.held_objects import custom_objects
+from keras_compembed.compression.held_objects import held_objects
+
+_PLAIN = (bool, float, int, str, type(None))
+
+
+def compile_like(copy, model):
+    """Compiles a copy with the arguments that the model was compiled with.
+
+    Functions and losses are used as they are in memory, registered with Keras
+    or not. The optimizer and the metrics, which have variables, are made
+    again from their classes and configs. Where that cannot be done, the copy
+    is left not compiled, and a warning says why.
+
+    Args:
+        copy: A built model.
+        model: The compiled model that it is a copy of.
+    """
+    try:
+        with warnings.catch_warnings():
+            # E.g. of what the copy cannot compile with XLA.
+            warnings.simplefilter("ignore")
+            _compile(copy, model)
+    except Exception as error:
+        # Whatever the user's own classes raise.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        warnings.warn(
+            "The copy is not compiled, since the model's compile arguments "
+            f"cannot be copied: {reason[:300]} Call `compile` on the copy.",
+            stacklevel=3,
+        )
+
+
+def _compile(copy, model):
+    if type(model).compile is not keras.Model.compile:
+        if type(copy) is not type(model):
+            raise ValueError(
+                f"{type(model).__name__} has a `compile` of its own."
+            )
+        copy.compile_from_config(model.get_compile_config())
+        if not copy.compiled:
+            raise ValueError(
+                f"{type(model).__name__} has a `compile` of its own, and no "
+                "`compile_from_config`."
+            )
+        return
+    # Not `get_compile_config`, from which a function that is not registered
+    # with Keras cannot be had again.
+    arguments = dict(model._compile_config.config)
+    _check_reads_nothing_of(model, arguments)
+    arguments["optimizer"] = _made_again(arguments["optimizer"])
+    metrics = {}
+    for name in ("metrics", "weighted_metrics"):
+        arguments[name] = keras.tree.map_structure(
+            lambda metric: _fresh_metric(metric, metrics), arguments[name]
+        )
+    copy.compile(
+        **arguments,
+        auto_scale_loss=isinstance(
+            model.optimizer, keras.optimizers.LossScaleOptimizer
+        ),
+    )
+    if copy.optimizer is not None:
+        # Files of models whose optimizer has no variables yet do not load.
+        copy.optimizer.build(copy.trainable_variables)
+
+
+def _check_reads_nothing_of(model, arguments):
+    own = {id(layer) for layer in model._flatten_layers()}
+    own.update(id(variable) for variable in model.variables)
+    for name in ("loss", "metrics", "weighted_metrics"):
+        for item in held_objects(arguments[name]):
+            if id(item) in own:
+                raise ValueError(
+                    f"`{name}` reads {item.name!r} of the model itself."
+                )
+
+
+def _fresh_metric(metric, made):
+    if not isinstance(metric, keras.metrics.Metric):
+        return metric
+    if id(metric) not in made:
+        made[id(metric)] = _made_again(metric)
+    return made[id(metric)]
+
+
+def _made_again(item):
+    """An optimizer or metric of the same class and config, without state."""
+    if item is None:
+        return None
+    with keras.utils.custom_object_scope(custom_objects(item)):
+        new = type(item).from_config(item.get_config())
+    for name, value in vars(item).items():
+        if name == "built" or name.startswith("_"):
+            continue
+        if isinstance(value, _PLAIN) and getattr(new, name, None) != value:
+            raise ValueError(
+                f"the config of {type(item).__name__} does not carry "
+                f"`{name}`={value!r}; implement its `get_config`."
+            )
+    return new

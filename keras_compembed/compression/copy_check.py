@@ -1,0 +1,263 @@
+"""Holding a copy of a model against the model."""
+
+import contextlib
+import functools
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.export.check import random_inputs
+from keras_compembed.utils.layer_names import layer_paths
+
+# Largest difference allowed, over the largest value: the same ops on the same
+# numbers, but threads may add up in another order.
+_TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-2
+
+
+def check_copy(model, copy, pairs, sample_inputs=None):
+    """Raises if a copy of a model is not the same function.
+
+    Both are run as in inference. What each layer gives is compared, so that
+    the first that differs can be named. States of layers and of random
+    numbers stay as they are.
+
+    Args:
+        model: A built Sequential or functional model.
+        copy: A model.
+        pairs: List of pairs of layers, of the model and of the copy.
+        sample_inputs: Optional inputs, as the model is called with. Defaults
+            to `None`: they are made up. Where the model does not take those,
+            or gives something else each time, a warning says that nothing
+            was compared.
+
+    Raises:
+        ValueError: if the outputs of a layer differ, the copy reads variables
+            of the model, or the model does not take `sample_inputs`.
+    """
+    pairs = [
+        pair
+        for pair in pairs
+        if not isinstance(pair[0], keras.layers.InputLayer)
+    ]
+    given = sample_inputs is not None
+    try:
+        samples = [sample_inputs] if given else made_up_inputs(model)
+    except Exception as error:
+        return _warn_not_compared(error)
+    compared = 0
+    for sample in samples:
+        try:
+            expected = _Run(model, [old for old, _ in pairs], sample)
+        except Exception as error:
+            problem = error
+            continue
+        compared += 1
+        _check_sample(model, copy, pairs, sample, expected)
+    if compared:
+        return None
+    if given:
+        raise ValueError(
+            "`sample_inputs` must be inputs that the model takes. Received "
+            f"from the model: {_on_one_line(problem)}"
+        ) from problem
+    return _warn_not_compared(problem)
+
+
+def made_up_inputs(model):
+    """A list of structures of random arrays that a model may take.
+
+    Integers are ids that each embedding knows, the last of the second sample
+    0, as padding is. Strings are words that the model's lookups know.
+    """
+    inputs = model.input if hasattr(model, "operations") else model.inputs[0]
+    signature = keras.tree.map_structure(
+        lambda x: tf.TensorSpec(
+            x.shape, "int32" if x.dtype == "string" else x.dtype
+        ),
+        inputs,
+    )
+    words = _words(model)
+
+    def finish(spec, array):
+        return words[array % len(words)] if spec.dtype == "string" else array
+
+    def pad(array):
+        if array.dtype.kind in "iu" and array.ndim:
+            array[..., 3 * array.shape[-1] // 4 :] = 0
+        return array
+
+    first, second = random_inputs(model, signature)
+    second = keras.tree.map_structure(pad, second)
+    return [
+        keras.tree.map_structure(finish, inputs, sample)
+        for sample in (first, second)
+    ]
+
+
+def _words(model):
+    words = []
+    for layer in model._flatten_layers():
+        if hasattr(layer, "get_vocabulary"):
+            words += [str(word) for word in layer.get_vocabulary() if word]
+    return np.array(words or ["a", "b c", "1"], object)
+
+
+class _Run:
+    """One run of a model.
+
+    Args:
+        model: A model.
+        layers: List of layers of it.
+        sample: What the model is called with.
+
+    Attributes:
+        outputs: What the model gives, a list of arrays.
+        calls: List of pairs of the number of a layer and the list of arrays
+            that it gives, in the order of calls.
+        readers: Dict from the `id` of each variable read to the layer that
+            reads it first, or None.
+    """
+
+    def __init__(self, model, layers, sample):
+        self.calls = []
+        with _Reads() as reads, contextlib.ExitStack() as stack:
+            for number, layer in enumerate(layers):
+                stack.enter_context(self._recorded(number, layer, reads))
+            self.outputs = _arrays(model(sample, training=False))
+        self.readers = reads.readers
+
+    @contextlib.contextmanager
+    def _recorded(self, number, layer, reads):
+        call = layer.call
+
+        @functools.wraps(call)
+        def recorded(*args, **kwargs):
+            before, reads.reader = reads.reader, layer
+            try:
+                outputs = call(*args, **kwargs)
+            finally:
+                reads.reader = before
+            self.calls.append((number, _arrays(outputs)))
+            return outputs
+
+        # Past Keras's tracking.
+        attributes = vars(layer)
+        own = attributes.get("call")
+        attributes["call"] = recorded
+        try:
+            yield
+        finally:
+            if own is None:
+                del attributes["call"]
+            else:
+                attributes["call"] = own
+
+
+class _Reads(keras.StatelessScope):
+    """Notes which variables are read; what is assigned is forgotten."""
+
+    def __init__(self):
+        super().__init__()
+        self.reader = None
+        self.readers = {}
+
+    def get_current_value(self, variable):
+        self.readers.setdefault(id(variable), self.reader)
+        return super().get_current_value(variable)
+
+
+def _check_sample(model, copy, pairs, sample, expected):
+    try:
+        got = _Run(copy, [new for _, new in pairs], sample)
+    except Exception as error:
+        raise ValueError(
+            "The copy does not take inputs that the model takes. Received "
+            f"from the copy: {_on_one_line(error)}"
+        ) from error
+    paths = {id(layer): path for path, layer in layer_paths(model).items()}
+    originals = {id(new): old for old, new in pairs}
+    for variable in model.variables:
+        if id(variable) in got.readers:
+            layer = originals.get(id(got.readers[id(variable)]))
+            reader = paths.get(id(layer), "an operation")
+            raise ValueError(
+                f"The copy would read the variable {variable.path!r} of the "
+                f"model itself, in {reader!r}: a function or a constant of the "
+                "graph holds it. Read it in a layer that has the variable's "
+                "layer as an attribute, and in its config."
+            )
+    place = _first_difference(expected, got)
+    if place is None:
+        return
+    again = _Run(model, [old for old, _ in pairs], sample)
+    if _first_difference(expected, again) is not None:
+        _warn_not_compared("It gives something else each time.")
+        return
+    where = "the outputs of the model"
+    if place < len(expected.calls):
+        layer = pairs[expected.calls[place][0]][0]
+        where = f"the layer {paths[id(layer)]!r} ({type(layer).__name__})"
+    raise ValueError(
+        "The copy differs from the model: on the same inputs, the first to "
+        f"give something else is {where}. What defines it must be in its "
+        "config, its variables, or what it saves."
+    )
+
+
+def _first_difference(expected, got):
+    """The number of the first call that differs, or None.
+
+    The number of calls, if it is only the outputs of the model.
+    """
+    for place, (number, arrays) in enumerate(expected.calls):
+        if place >= len(got.calls) or got.calls[place][0] != number:
+            return place
+        if not _all_same(arrays, got.calls[place][1]):
+            return place
+    if not _all_same(expected.outputs, got.outputs):
+        return len(expected.calls)
+    return None
+
+
+def _all_same(expected, got):
+    return len(expected) == len(got) and all(map(_is_same, expected, got))
+
+
+def _is_same(expected, got):
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        return False
+    if expected.dtype.kind in "OSUbiu" or not expected.size:
+        return np.array_equal(expected, got)
+    half = expected.dtype.itemsize < 4
+    if half:
+        expected, got = expected.astype("float32"), got.astype("float32")
+    finite = np.abs(expected[np.isfinite(expected)])
+    scale = np.max(finite, initial=0.0)
+    tolerance = _HALF_TOLERANCE if half else _TOLERANCE
+    return np.allclose(
+        got, expected, rtol=0, atol=tolerance * scale, equal_nan=True
+    )
+
+
+def _arrays(outputs):
+    return [
+        tensor.numpy()
+        for tensor in tf.nest.flatten(outputs, expand_composites=True)
+        # In functions that TensorFlow traces, tensors have no values.
+        if tf.is_tensor(tensor) and hasattr(tensor, "numpy")
+    ]
+
+
+def _on_one_line(error):
+    return " ".join(str(error).split())[:300]
+
+
+def _warn_not_compared(problem):
+    warnings.warn(
+        "The copy was not held against the model, which cannot be run on the "
+        "inputs made up for that. Pass `sample_inputs` that it takes. "
+        f"Received from the model: {_on_one_line(problem)}",
+        stacklevel=4,
+    )

@@ -1,0 +1,75 @@
+"""What objects in memory hold: functions, classes, layers, variables."""
+
+import functools
+import inspect
+import types
+
+_LIBRARIES = ("keras", "numpy", "tensorflow")
+
+
+def held_objects(root):
+    """Yields an object and what it holds, however deep, each thing once.
+
+    Held are the items of collections, what functions of the user's own read
+    from outside of them, and the attributes of whatever has a config, such
+    as layers, losses and optimizers.
+    """
+    seen, rest = set(), [root]
+    while rest:
+        item = rest.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        rest.extend(_parts(item))
+
+
+def custom_objects(root):
+    """Functions and classes of the user that an object's config may name.
+
+    Returns:
+        Dict from name to function or class, for
+        `keras.utils.custom_object_scope`: they need not be registered then.
+    """
+    found = {}
+    for item in held_objects(root):
+        if not isinstance(item, types.FunctionType):
+            if not hasattr(item, "get_config"):
+                continue
+            item = item if isinstance(item, type) else type(item)
+        if not _is_of_library(item):
+            found.setdefault(item.__name__, item)
+    return found
+
+
+def _parts(item):
+    if isinstance(item, (list, tuple, set)):
+        return list(item)
+    if isinstance(item, dict):
+        return list(item.values())
+    if isinstance(item, functools.partial):
+        return [item.func, *item.args, *item.keywords.values()]
+    if isinstance(item, types.MethodType):
+        return [item.__self__, item.__func__]
+    if isinstance(item, types.FunctionType):
+        return [] if _is_of_library(item) else _read_from_outside(item)
+    if hasattr(item, "get_config") and not isinstance(item, type):
+        return list(vars(item).values())
+    return []
+
+
+def _read_from_outside(function):
+    try:
+        outside = inspect.getclosurevars(function)
+    except ValueError:
+        # A variable of its closure has no value yet.
+        return []
+    return [
+        *outside.nonlocals.values(),
+        *outside.globals.values(),
+        *(function.__defaults__ or ()),
+    ]
+
+
+def _is_of_library(item):
+    return (item.__module__ or "").split(".")[0] in _LIBRARIES

@@ -1,0 +1,130 @@
+"""Which tables of a model codes can replace."""
+
+import keras
+import numpy as np
+
+from keras_compembed.codes.code_learner import check_code_shape
+from keras_compembed.codes.compositions import is_same_composition
+from keras_compembed.compression.model_copy import exchangeable_layers
+from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.sizes import format_bytes
+
+_SETTINGS = (
+    "num_codebooks",
+    "codebook_size",
+    "composition",
+    "learner",
+    "sample_weight",
+    "seed",
+)
+
+
+def read_names(model, layers, layer_settings):
+    """The `id`s of layers named, and settings by the `id` of the layer."""
+    if isinstance(layers, str):
+        raise ValueError(
+            f"`layers` must be a list of names. Received: layers={layers!r}."
+        )
+    paths = {
+        path: layer
+        for path, layer in layer_paths(model).items()
+        if isinstance(layer, keras.layers.Embedding)
+    }
+    named = {id(_find("layers", name, paths)) for name in layers or ()}
+    settings = {}
+    for name, own in layer_settings.items():
+        unknown = sorted(set(own) - set(_SETTINGS))
+        if unknown:
+            raise ValueError(
+                f"`layer_settings` may set {', '.join(_SETTINGS)}. "
+                f"Received: {unknown} for the layer {name!r}."
+            )
+        check_code_shape(
+            own.get("num_codebooks", 1), own.get("codebook_size", 2)
+        )
+        layer = _find("layer_settings", name, paths)
+        if id(layer) in settings:
+            raise ValueError(
+                "`layer_settings` must name each layer once. Received: "
+                f"{name!r}, and another name of the same layer."
+            )
+        settings[id(layer)] = own
+    return named, settings
+
+
+def _find(argument, name, paths):
+    """The Embedding layer of a path, or of a name that is one layer's."""
+    if name in paths:
+        return paths[name]
+    found = {path: x for path, x in paths.items() if x.name == name}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        raise ValueError(
+            f"`{argument}` must name layers by path where several have one "
+            f"name. Received: {name!r}, the name of {sorted(found)}."
+        )
+    names = sorted({layer.name for layer in paths.values()})
+    raise ValueError(
+        f"`{argument}` must name Embedding layers of the model, "
+        f"which are {names}. Received: {name!r}."
+    )
+
+
+def layers_that_hold(model):
+    """Dict from the `id` of a variable to the exchangeable layers with it."""
+    paths = {id(layer): path for path, layer in layer_paths(model).items()}
+    found = {}
+    for layer in exchangeable_layers(model):
+        for variable in getattr(layer, "variables", ()):
+            found.setdefault(id(variable), {})[id(layer)] = paths[id(layer)]
+    return found
+
+
+def reason_to_skip(layer, settings, smallest, held):
+    """Why a layer cannot or need not be replaced, or None.
+
+    Args:
+        layer: An Embedding layer.
+        settings: Dict of what `layer_settings` may hold.
+        smallest: Integer, `min_bytes`.
+        held: What `layers_that_hold` gives.
+    """
+    holders = {}
+    for variable in layer.variables:
+        holders.update(held.get(id(variable), {}))
+    if holders.pop(id(layer), None) is None:
+        return "held inside another layer or a subclassed model"
+    if holders:
+        others = ", ".join(map(repr, holders.values()))
+        return f"its table is also read by {others}"
+    if layer.quantization_mode:
+        return f"already quantized to {layer.quantization_mode}"
+    cls = type(layer)
+    if (
+        cls.call is not keras.layers.Embedding.call
+        or cls.build is not keras.layers.Embedding.build
+        or mask_zero(layer) is None
+    ):
+        return f"its class {cls.__name__} does more than an Embedding"
+    before = count_bytes(layer.weights)
+    if before < smallest:
+        return f"{format_bytes(before)} is below `min_bytes`"
+    if settings["num_codebooks"] > layer.output_dim and is_same_composition(
+        settings["composition"] or "sum", "concat"
+    ):
+        return "it is narrower than `num_codebooks` parts side by side"
+    return None
+
+
+def mask_zero(layer):
+    """The `mask_zero` that masks as the layer does, or None if none does."""
+    if type(layer).compute_mask is keras.layers.Embedding.compute_mask:
+        return layer.mask_zero
+    ids = np.arange(layer.input_dim, dtype="int32")[None]
+    mask = layer.compute_mask(ids)
+    if mask is None:
+        return False
+    same = np.array_equal(keras.ops.convert_to_numpy(mask), ids != 0)
+    return True if same else None

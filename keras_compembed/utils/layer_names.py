@@ -1,0 +1,58 @@
+"""Layers of a model by name, and by path where names repeat."""
+
+
+def layer_paths(root):
+    """Paths of all layers in a layer, however deep, each layer once.
+
+    A path has the names of the layers on the way from `root`, which is left
+    out: `"tower_a/embedding"`. Where two layers have one path, the second
+    ends in `#2`.
+
+    Args:
+        root: Keras model or layer.
+
+    Returns:
+        Dict from path to layer; the path of `root` itself is its name.
+    """
+    paths, seen = {}, set()
+
+    def search(layer, path):
+        if id(layer) in seen:
+            return
+        seen.add(id(layer))
+        paths[_new_path("/".join(path) or layer.name, paths)] = layer
+        for inner in layer._flatten_layers(include_self=False, recursive=False):
+            search(inner, (*path, inner.name))
+
+    search(root, ())
+    return paths
+
+
+def named_layers(root, classes):
+    """Layers of some classes by name, or by path where a name repeats.
+
+    Args:
+        root: Keras model or layer.
+        classes: Tuple of classes.
+
+    Returns:
+        Dict from name or path to layer.
+    """
+    paths = {
+        path: layer
+        for path, layer in layer_paths(root).items()
+        if isinstance(layer, classes)
+    }
+    names = [layer.name for layer in paths.values()]
+    return {
+        layer.name if names.count(layer.name) == 1 else path: layer
+        for path, layer in paths.items()
+    }
+
+
+def _new_path(path, paths):
+    number, new = 1, path
+    while new in paths:
+        number += 1
+        new = f"{path}#{number}"
+    return new

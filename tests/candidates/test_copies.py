@@ -1,0 +1,216 @@
+"""What is made from a config alone is what the config was taken from."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_compembed as kc
+from keras_compembed.baselines import AdaptiveSoftmax
+from keras_compembed.baselines import FullSoftmaxLoss
+from keras_compembed.baselines import HierarchicalSoftmax
+from keras_compembed.candidates import ApproximateNearest
+from keras_compembed.candidates import BeamTree
+from keras_compembed.candidates import ClassTree
+from keras_compembed.candidates import FrequencySubsets
+from keras_compembed.candidates import FrequentClasses
+from keras_compembed.candidates import LearnedNoise
+from keras_compembed.candidates import NGram
+from keras_compembed.candidates import UnigramNoise
+
+CLASSES, WIDTH, ROWS = 60, 5, 64
+RNG = np.random.default_rng(0)
+# Not in order: ids 0, 1, 2 are no guess.
+COUNTS = RNG.permutation(600 // np.arange(1, CLASSES + 1)).astype("float64")
+TEXT = RNG.integers(CLASSES, size=(10, 40))
+
+
+@keras.saving.register_keras_serializable(package="test_copies")
+def last_classes(features):
+    return CLASSES - 1 - tf.range(6)
+
+
+def cane(selector=None, noise=None, **kwargs):
+    return lambda: kc.CANESoftmax(
+        CLASSES, selector and selector(), 6, 4, noise and noise(), **kwargs
+    )
+
+
+def tree():
+    return ClassTree.random(CLASSES, branching=3, seed=1)
+
+
+def beam():
+    return BeamTree(tree(), max_frontier=4)
+
+
+HEADS = {
+    "default": cane(seed=0),
+    "beam tree": cane(beam, class_counts=COUNTS, seed=0),
+    "approximate nearest": cane(ApproximateNearest, seed=0),
+    "n-gram": cane(lambda: NGram.from_text(TEXT, CLASSES, 10), seed=0),
+    "frequent classes": cane(lambda: FrequentClasses(COUNTS), seed=0),
+    "subsets": cane(lambda: FrequencySubsets(COUNTS, 4, seed=0), seed=0),
+    "function": cane(lambda: last_classes, seed=0),
+    "class counts": cane(class_counts=COUNTS, seed=0),
+    "uniform": cane(noise=lambda: "uniform", seed=0),
+    "unigram": cane(noise=lambda: UnigramNoise(COUNTS, 0.5), seed=0),
+    "learned": cane(
+        noise=lambda: LearnedNoise(refresh_every=2, counts=COUNTS), seed=0
+    ),
+    "hierarchical": lambda: HierarchicalSoftmax(
+        tree(), COUNTS, keras.initializers.RandomUniform(seed=0)
+    ),
+    "adaptive": lambda: AdaptiveSoftmax(
+        CLASSES,
+        [5, 20],
+        class_counts=COUNTS,
+        kernel_initializer=keras.initializers.RandomUniform(seed=0),
+        projection_initializer=keras.initializers.GlorotUniform(seed=0),
+    ),
+}
+
+
+def make_model(head):
+    features = keras.Input((WIDTH,))
+    if isinstance(getattr(head, "selector", None), NGram):
+        context = keras.Input((), dtype="int32")
+        outputs = head(features, context=context)
+        return keras.Model([features, context], outputs)
+    return keras.Model(features, head(features))
+
+
+def by_json(model):
+    return keras.models.model_from_json(model.to_json())
+
+
+def by_config(model):
+    return model.from_config(model.get_config())
+
+
+COPIES = {
+    "clone_model": keras.models.clone_model,
+    "from_config": by_config,
+    "JSON": by_json,
+}
+
+
+def data(model):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(ROWS, WIDTH)).astype("float32")
+    y = rng.integers(CLASSES, size=ROWS)
+    if len(model.inputs) == 2:
+        x = [x, rng.integers(CLASSES, size=ROWS)]
+    return x, y
+
+
+def fitted(model):
+    """Numbers that training shows, and weights after it."""
+    head = model.layers[-1]
+    loss, metrics = FullSoftmaxLoss(), []
+    if isinstance(head, kc.CANESoftmax):
+        loss, metrics = kc.CANELoss(), [kc.Coverage()]
+    model.compile("sgd", loss, metrics=metrics, jit_compile=False)
+    x, y = data(model)
+    history = model.fit(
+        x, y, batch_size=16, epochs=2, shuffle=False, verbose=0
+    ).history
+    return history, model.get_weights(), model.evaluate(x, y, verbose=0)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_copies_train_alike(name):
+    model = make_model(HEADS[name]())
+    copies = [copy(model) for copy in COPIES.values()]
+    config = json.dumps(model.layers[-1].get_config())
+    for copy in copies:
+        assert json.dumps(copy.layers[-1].get_config()) == config
+        # Before anything is learned, and without weights given.
+        for right, got in zip(
+            model.get_weights(), copy.get_weights(), strict=True
+        ):
+            np.testing.assert_array_equal(got, right)
+    history, weights, numbers = fitted(model)
+    copy_history, copy_weights, copy_numbers = fitted(copies[-1])
+    assert copy_history == history
+    for right, got in zip(weights, copy_weights, strict=True):
+        np.testing.assert_array_equal(got, right)
+    np.testing.assert_array_equal(copy_numbers, numbers)
+
+
+def means_model(**kwargs):
+    vectors = np.random.default_rng(3).normal(size=(CLASSES, WIDTH))
+    known = ClassTree.from_vectors(vectors, 4, seed=0, verbose=0)
+    selector = BeamTree(known, max_frontier=4)
+    return make_model(kc.CANESoftmax(CLASSES, selector, 6, 4, seed=0, **kwargs))
+
+
+REFUSAL = "made from its configuration alone"
+
+
+@pytest.mark.parametrize(
+    ("copy", "loss"),
+    [
+        ("clone_model", kc.CANELoss),
+        ("from_config", kc.baselines.NCELoss),
+        ("JSON", FullSoftmaxLoss),
+    ],
+)
+def test_means_are_no_part_of_a_config(copy, loss):
+    """They may be as large as the model."""
+    model = means_model()
+    x, y = data(model)
+    expected = model.layers[-1].top_k(x)
+    again = COPIES[copy](model)
+    head = again.layers[-1]
+    again.compile("sgd", loss(), jit_compile=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=REFUSAL):
+        again.fit(x, y, verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=REFUSAL):
+        again.evaluate(x, y, verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=REFUSAL):
+        head.top_k(x)
+    for weight, same in zip(model.weights, again.weights, strict=True):
+        same.assign(weight)
+    for got, right in zip(head.top_k(x), expected, strict=True):
+        np.testing.assert_array_equal(got, right)
+    for each in (model, again):
+        each.compile("sgd", loss(), jit_compile=False)
+    loss = again.evaluate(x, y, verbose=0)
+    assert np.isfinite(loss) and loss == model.evaluate(x, y, verbose=0)
+
+
+def test_means_that_are_missing_under_xla():
+    """Which leaves checks out."""
+    model = keras.models.clone_model(means_model())
+    model.compile("sgd", kc.CANELoss(), jit_compile=True)
+    assert np.isnan(model.fit(*data(model), verbose=0).history["loss"])
+
+
+def test_means_come_with_files(tmp_path):
+    model = means_model()
+    x, y = data(model)
+    again = model
+    for name in ("once.keras", "twice.keras"):
+        again.save(tmp_path / name)
+        again = keras.saving.load_model(tmp_path / name)
+    for each in (model, again):
+        each.compile("sgd", kc.CANELoss(), jit_compile=False)
+    history = again.fit(x, y, shuffle=False, verbose=0).history
+    assert model.fit(x, y, shuffle=False, verbose=0).history == history
+
+
+def test_means_that_do_not_count():
+    """A start of one's own is all that a copy needs."""
+    start = keras.initializers.RandomNormal(seed=1)
+    model = means_model(kernel_initializer=start)
+    again = keras.models.clone_model(model)
+    assert fitted(again)[0] == fitted(model)[0]
+
+
+def test_size_of_configs():
+    """About 3 bytes a class, where each has at least a vector of its own."""
+    head = kc.CANESoftmax(20_000, seed=0)
+    assert len(json.dumps(head.get_config())) < 4 * 20_000

@@ -1,0 +1,73 @@
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import custom_training_step
+import keras
+import numpy as np
+import pytest
+
+EXAMPLE = pathlib.Path(custom_training_step.__file__)
+
+
+def weights(folder):
+    return [
+        keras.saving.load_model(folder / f"{name}.keras").get_weights()
+        for name in ("codes", "anchors")
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    return folder, custom_training_step.main(
+        ["--quick", "--output", str(folder)]
+    )
+
+
+def test_quick(trained):
+    folder, rows = trained
+    assert [row["name"] for row in rows] == ["codes", "anchors"]
+    for row in rows:
+        # One of 20 by chance.
+        assert row["accuracy"] > 0.8
+        assert row["word_bytes"] < row["table_bytes"]
+    assert json.loads((folder / "results.json").read_text()) == rows
+
+
+def check_same(trained, folder, atol):
+    for own, other in zip(weights(trained[0]), weights(folder), strict=True):
+        for a, b in zip(own, other, strict=True):
+            np.testing.assert_allclose(a, b, atol=atol)
+
+
+def test_fit_learns_the_same(trained, tmp_path):
+    arguments = ["--quick", "--fit", "--output", str(tmp_path)]
+    custom_training_step.main(arguments)
+    check_same(trained, tmp_path, atol=1e-5)
+
+
+def test_two_devices(trained, tmp_path):
+    arguments = ["--quick", "--devices", "2", "--output", tmp_path]
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "results.json").read_text())
+    for row, own in zip(rows, trained[1], strict=True):
+        # Sums in another order, over 150 steps of Adam.
+        assert row["accuracy"] == pytest.approx(own["accuracy"], abs=0.03)
+
+
+def test_bad_flags(capsys):
+    with pytest.raises(SystemExit):
+        custom_training_step.main(["--quick", "--devices", "3"])
+    assert "--batch-size must be a multiple of --devices" in (
+        capsys.readouterr().err
+    )

@@ -1,0 +1,73 @@
+"""What layers that turn ids into vectors share with Keras's `Embedding`."""
+
+import keras
+import numpy as np
+import pytest
+from layer_checks import check_policy
+
+import keras_compembed as kc
+
+IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
+
+
+@keras.saving.register_keras_serializable(package="test_lookup_layer")
+class MaxComposition(kc.Composition):
+    def call(self, codewords):
+        return keras.ops.max(codewords, axis=1)
+
+
+def coded(learn_codes=None, composition="sum", **kwargs):
+    if learn_codes is not None and "dtype" in kwargs:
+        kwargs["teacher"] = np.ones((300, 7))
+    return kc.CodeEmbedding(
+        300,
+        7,
+        4,
+        8,
+        composition,
+        learn_codes=learn_codes,
+        seed=0,
+        **kwargs,
+    )
+
+
+def anchored(storage, **kwargs):
+    return kc.ANTEmbedding(
+        300, 7, num_anchors=8, storage=storage, seed=0, **kwargs
+    )
+
+
+@pytest.mark.parametrize("policy", ["float16", "bfloat16", "float64"])
+def test_own_composition(policy, tmp_path):
+    layer = coded("softmax", MaxComposition(), dtype=policy)
+    check_policy(layer, IDS, tmp_path)
+
+
+def test_losses_of_anchors_in_half_precision(tmp_path):
+    layer = anchored(
+        "lazy",
+        dtype="float16",
+        activation="softmax",
+        num_mixtures=2,
+        negative_weight=0.1,
+        target_nonzeros=500,
+        orthogonality=1e-3,
+    )
+    check_policy(layer, IDS, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["codes", "anchors"])
+def test_masks(kind):
+    if kind == "codes":
+        layer = coded("softmax", mask_zero=True)
+    else:
+        layer = anchored("lazy", mask_zero=True)
+    for dtype in ("int8", "int32", "float32"):
+        mask = layer.compute_mask(IDS.astype(dtype))
+        np.testing.assert_array_equal(mask, IDS != 0)
+
+
+def test_masks_of_vectors():
+    layer = anchored("dense", mask_zero=True)
+    mask = np.array([True, False])
+    assert layer.compute_mask(np.zeros((2, 7), "float32"), mask) is mask
