@@ -61,12 +61,16 @@ class AnchorInitializer:
         """
         return random_basis(num_anchors, output_dim, self.seed)
 
-    def chosen(self, input_dim, num_anchors):
+    def chosen(self, input_dim, num_anchors, output_dim):
         """The same choice without the data that it was made from.
 
         What layers put in their configs: of a table of a million rows, only
-        the ids remain. Its `vectors` are random, so anchor embeddings must
-        come from saved weights.
+        the ids and the vectors of the anchors remain.
+
+        Args:
+            input_dim: Integer, the number of objects.
+            num_anchors: Integer.
+            output_dim: Integer.
 
         Returns:
             An `AnchorInitializer`.
@@ -74,7 +78,14 @@ class AnchorInitializer:
         # A subclass: importing it above would go round in a circle.
         from keras_compembed.anchors.given import Given
 
-        return Given(ids=self.choose(input_dim, num_anchors), seed=self.seed)
+        vectors = self.vectors(num_anchors, output_dim)
+        drawn = random_basis(num_anchors, output_dim, self.seed)
+        # What the seed gives again is left out.
+        return Given(
+            None if np.array_equal(vectors, drawn) else vectors,
+            self.choose(input_dim, num_anchors),
+            self.seed,
+        )
 
     def get_config(self):
         """The arguments of the constructor, data included."""

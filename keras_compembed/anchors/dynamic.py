@@ -31,5 +31,5 @@ class Dynamic(AnchorInitializer):
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
     """
 
-    def chosen(self, input_dim, num_anchors):
+    def chosen(self, input_dim, num_anchors, output_dim):
         return self

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_table
 
 
@@ -76,10 +78,15 @@ class Given(AnchorInitializer):
     def get_config(self):
         config = super().get_config()
         if self.anchors is not None:
-            config["anchors"] = self.anchors.tolist()
+            config["anchors"] = pack_array(self.anchors)
         if self.ids is not None:
             config["ids"] = self.ids.tolist()
         return config
+
+    @classmethod
+    def from_config(cls, config):
+        anchors = unpack_array(config.get("anchors"))
+        return cls(**{**config, "anchors": anchors})
 
 
 def _check_ids(ids):

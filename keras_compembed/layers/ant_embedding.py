@@ -446,7 +446,7 @@ class ANTEmbedding(ANTWeights):
     def get_config(self):
         config = super().get_config()
         chosen = self._anchors_initializer.chosen(
-            self.input_dim, self.num_anchors
+            self.input_dim, self.num_anchors, self.output_dim
         )
         config.update(
             {
