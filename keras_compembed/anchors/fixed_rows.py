@@ -50,6 +50,7 @@ class FixedRows(TransformRows):
 
     def read(self, ids, room):
         del room
+        self._check_loaded()
         num_anchors = self._layer.num_anchors
         starts = tf.gather(self._offsets.value, ids)
         lengths = tf.gather(self._offsets.value, ids + 1) - starts
@@ -60,6 +61,16 @@ class FixedRows(TransformRows):
         columns = tf.gather(self._columns.value, places)
         columns = tf.where(inside, tf.cast(columns, tf.int32), num_anchors)
         return scatter_columns(columns, values, num_anchors)
+
+    def _check_loaded(self):
+        # XLA leaves this out.
+        tf.debugging.assert_equal(
+            self._offsets.value[-1],
+            tf.cast(self.num_nonzeros, self._offsets.dtype),
+            f"The weights of the layer {self._layer.name!r} must be set, or "
+            "loaded, before it is used: it was made from its configuration "
+            "alone, which does not hold the transform that `sparsify` fixed.",
+        )
 
     def rows(self, start, stop):
         return self.to_sparse().dense_rows(start, stop)

@@ -1,3 +1,5 @@
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -457,3 +459,30 @@ def test_softmax_rows_with_sparse_storage():
     layer = make_layer("sparse", softmax_rows=3)
     with pytest.raises(ValueError, match="`softmax_rows` must be None"):
         layer(np.ones((2, 5), "float32"), reverse=True)
+
+
+@pytest.mark.parametrize("kind", ["array", "table"])
+def test_a_clone_starts_from_the_same_anchors(kind):
+    vectors = np.random.default_rng(0).normal(size=(30, 4))
+    start = vectors[:5] if kind == "array" else KMeans(vectors, seed=0)
+    layer = ANTEmbedding(
+        30, 4, num_anchors=5, anchors_initializer=start, seed=0
+    )
+    config = json.loads(json.dumps(layer.get_config()))
+    again = ANTEmbedding.from_config(config)
+    ids = np.arange(30)
+    np.testing.assert_array_equal(again(ids), layer(ids))
+
+
+def test_a_clone_of_fixed_rows_must_be_given_its_weights():
+    layer = ANTEmbedding(30, 4, num_anchors=5, seed=0)
+    layer.build()
+    layer.sparsify()
+    again = ANTEmbedding.from_config(layer.get_config())
+    for call in (again, tf.function(again)):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="configuration alone"
+        ):
+            call(np.arange(3))
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(np.arange(3)), layer(np.arange(3)))
