@@ -21,8 +21,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-import tensorflow as tf
 import text_datasets
+from devices import mirrored_strategy
 
 import keras_compembed as kc
 from keras_compembed.export.interpreter import LiteRTModel
@@ -97,17 +97,7 @@ def make_scope(devices):
     """What models are made under: nothing, or a strategy's scope."""
     if devices == 1:
         return contextlib.nullcontext()
-    if tf.config.list_physical_devices("GPU"):
-        names = [f"GPU:{i}" for i in range(devices)]
-        return tf.distribute.MirroredStrategy(names).scope()
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration() for _ in range(devices)],
-    )
-    return tf.distribute.MirroredStrategy(
-        [f"CPU:{i}" for i in range(devices)],
-        cross_device_ops=tf.distribute.HierarchicalCopyAllReduce(),
-    ).scope()
+    return mirrored_strategy(devices).scope()
 
 
 def load_texts(args):

@@ -23,6 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import text_datasets
+from devices import mirrored_strategy
 
 import keras_compembed as kc
 
@@ -97,17 +98,7 @@ def make_strategy(devices):
     """The default strategy, of one device, or a mirrored one."""
     if devices == 1:
         return tf.distribute.get_strategy()
-    if tf.config.list_physical_devices("GPU"):
-        names = [f"GPU:{i}" for i in range(devices)]
-        return tf.distribute.MirroredStrategy(names)
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration() for _ in range(devices)],
-    )
-    return tf.distribute.MirroredStrategy(
-        [f"CPU:{i}" for i in range(devices)],
-        cross_device_ops=tf.distribute.HierarchicalCopyAllReduce(),
-    )
+    return mirrored_strategy(devices)
 
 
 def load_texts(args):

@@ -19,6 +19,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from devices import mirrored_strategy
 
 import keras_compembed as kc
 
@@ -88,18 +89,7 @@ def make_strategy(devices, batch_size):
             f"--batch-size must be a multiple of --devices, {devices}, so "
             f"that each gets as many rows. Received: {batch_size}."
         )
-    if gpus:
-        return tf.distribute.MirroredStrategy(
-            [f"GPU:{i}" for i in range(devices)]
-        )
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0],
-        [tf.config.LogicalDeviceConfiguration() for _ in range(devices)],
-    )
-    return tf.distribute.MirroredStrategy(
-        [f"CPU:{i}" for i in range(devices)],
-        cross_device_ops=tf.distribute.HierarchicalCopyAllReduce(),
-    )
+    return mirrored_strategy(devices)
 
 
 def make_data(arguments):

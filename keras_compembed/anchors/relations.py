@@ -1,8 +1,5 @@
 """Which objects are related."""
 
-import base64
-import zlib
-
 import keras
 import numpy as np
 
@@ -11,6 +8,8 @@ from keras_compembed.anchors.cooccurrence import check_ids
 from keras_compembed.anchors.cooccurrence import count_pairs
 from keras_compembed.anchors.cooccurrence import mutual_information
 from keras_compembed.anchors.wordnet import wordnet_pairs
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_positive_int
 
 # About 1.6 GB while they are made.
@@ -309,17 +308,12 @@ class Relations:
         """The arguments of `from_config`, with pairs compressed to text."""
         keys = self.pairs @ [self.input_dim, 1]
         # Small numbers, of which most bytes are 0.
-        steps = np.diff(keys, prepend=0).astype("<i8")
-        packed = zlib.compress(steps.tobytes())
-        return {
-            "pairs": base64.b64encode(packed).decode("ascii"),
-            "input_dim": self.input_dim,
-        }
+        steps = np.diff(keys, prepend=0)
+        return {"pairs": pack_array(steps), "input_dim": self.input_dim}
 
     @classmethod
     def from_config(cls, config):
-        steps = zlib.decompress(base64.b64decode(config["pairs"]))
-        keys = np.cumsum(np.frombuffer(steps, "<i8"))
+        keys = np.cumsum(unpack_array(config["pairs"]))
         input_dim = config["input_dim"]
         return cls(np.stack(np.divmod(keys, input_dim), axis=1), input_dim)
 
