@@ -388,7 +388,7 @@ class Run:
                 epochs=_TUNING_EPOCHS,
                 verbose=0,
             )
-        size = kc.size_report(model).embeddings[0]
+        size = kc.reports.size_report(model).embeddings[0]
         parameters = size.num_values
         if size.num_anchors is None:
             parameters = size.input_dim * size.output_dim

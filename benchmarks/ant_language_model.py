@@ -200,7 +200,7 @@ class TiedLanguageModel(word_lstm.LanguageModel):
     def __init__(self, *args):
         super().__init__(*args)
         inner = self.optimizer
-        self.compile(kc.SparseRowOptimizer(inner))
+        self.compile(kc.optimizers.SparseRowOptimizer(inner))
 
     def build(self, input_shape):
         self.embedding.build(input_shape)

@@ -23,8 +23,8 @@ import numpy as np
 from record import write_record
 
 import keras_compembed as kc
-from keras_compembed.anchors.sparse_transform import SparseTransform
-from keras_compembed.anchors.sparse_transform import column_dtype
+from keras_compembed.transforms.sparse_transform import SparseTransform
+from keras_compembed.transforms.sparse_transform import column_dtype
 
 # Name, whether the length is known, `quantize`, bytes of a number.
 FORMS = (
@@ -48,7 +48,7 @@ def main(arguments=None):
             length = args.length if static else None
             batch = 1 if static else None
             ids = keras.Input((length,), batch_size=batch, dtype="int32")
-            export = kc.export_litert(
+            export = kc.export.export_litert(
                 keras.Model(ids, layer(ids)),
                 pathlib.Path(folder) / f"{len(rows)}.tflite",
                 quantize=quantize,

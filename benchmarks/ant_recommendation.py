@@ -452,7 +452,9 @@ def make_model(sides, rate, steps, args):
     model.compile(
         # A row is looked up rarely: with the usual 0.999 its first steps
         # would be much too long.
-        kc.SparseRowOptimizer(keras.optimizers.Adam(rate, beta_2=0.99)),
+        kc.optimizers.SparseRowOptimizer(
+            keras.optimizers.Adam(rate, beta_2=0.99)
+        ),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         jit_compile=False,
     )

@@ -32,7 +32,9 @@ import keras_compembed as kc
 
 OPTIMIZERS = {
     "Adam": keras.optimizers.Adam,
-    "SparseRowOptimizer(Adam)": lambda: kc.SparseRowOptimizer("adam"),
+    "SparseRowOptimizer(Adam)": lambda: kc.optimizers.SparseRowOptimizer(
+        "adam"
+    ),
 }
 VARIANTS = (
     ("dense", "Adam"),

@@ -250,7 +250,7 @@ class Run:
             rate, steps, alpha=0.02
         )
         model.compile(
-            kc.SparseRowOptimizer(keras.optimizers.Adam(schedule)),
+            kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(schedule)),
             loss=self.make_loss(),
         )
         clock = Clock()
@@ -296,7 +296,7 @@ class Run:
             num_candidates=max(1, row.candidates),
             num_noises=row.noises if row.candidates else max(1, row.noises - 1),
             noise=(
-                kc.candidates.UnigramNoise(np.maximum(counts, 1), row.power)
+                kc.noises.UnigramNoise(np.maximum(counts, 1), row.power)
                 if row.power
                 else "uniform"
             ),
@@ -308,7 +308,7 @@ class Run:
 
     def make_tree(self, encoder):
         row, task, seed = self.row, self.task, self.args.seed
-        trees = kc.candidates.ClassTree
+        trees = kc.trees.ClassTree
         if row.tree == "random":
             return trees.random(task.num_classes, branching=10, seed=seed)
         inputs, labels = task.train

@@ -379,11 +379,11 @@ class Run:
         vectors = context_vectors(
             self.text.ids["train"], len(self.text.counts), self.args.units
         )
-        tree = kc.candidates.ClassTree.from_vectors(
+        tree = kc.trees.ClassTree.from_vectors(
             vectors, branching=10, seed=self.args.seed, verbose=0
         )
         # Its means are of other vectors than those of the model.
-        tree = kc.candidates.ClassTree(tree.children, tree.num_classes)
+        tree = kc.trees.ClassTree(tree.children, tree.num_classes)
         return kc.candidates.BeamTree(tree)
 
     def nearest(self):
@@ -398,11 +398,9 @@ _SELECTORS = {
     "nearest": Run.nearest,
 }
 _NOISES = {
-    "uniform": lambda row, counts: kc.candidates.UniformNoise(),
-    "unigram": lambda row, counts: kc.candidates.UnigramNoise(
-        counts, row.power
-    ),
-    "learned": lambda row, counts: kc.candidates.LearnedNoise(counts=counts),
+    "uniform": lambda row, counts: kc.noises.UniformNoise(),
+    "unigram": lambda row, counts: kc.noises.UnigramNoise(counts, row.power),
+    "learned": lambda row, counts: kc.noises.LearnedNoise(counts=counts),
 }
 _LOSSES = {
     "cane": kc.CANELoss,

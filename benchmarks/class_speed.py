@@ -33,7 +33,9 @@ import keras_compembed as kc
 
 OPTIMIZERS = {
     "SGD": lambda: keras.optimizers.SGD(0.01),
-    "SparseRowOptimizer(Adam)": lambda: kc.SparseRowOptimizer("adam"),
+    "SparseRowOptimizer(Adam)": lambda: kc.optimizers.SparseRowOptimizer(
+        "adam"
+    ),
 }
 DenseLoss = functools.partial(
     keras.losses.SparseCategoricalCrossentropy, from_logits=True
@@ -133,7 +135,7 @@ def parse(arguments):
 
 def make_heads(number, args):
     """Layers by name, built, with random weights."""
-    tree = kc.candidates.ClassTree.random(number, branching=10, seed=0)
+    tree = kc.trees.ClassTree.random(number, branching=10, seed=0)
     counts = 1e6 / np.arange(1, number + 1)
     subsets = kc.candidates.FrequencySubsets(counts, seed=0)
     frequent = kc.candidates.FrequentClasses(counts)
@@ -276,7 +278,7 @@ def time_litert(number, heads, args):
     with tempfile.TemporaryDirectory() as folder:
         for quantize in (None, "int8"):
             for name, (model, top_k) in models.items():
-                export = kc.export_litert(
+                export = kc.export.export_litert(
                     model,
                     pathlib.Path(folder) / f"{len(rows)}.tflite",
                     top_k=top_k,

@@ -48,8 +48,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 
-from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
-from keras_compembed.codes.code_learner import decode_codes
+from keras_compembed.codes.codewords import decode_codes
+from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.utils.files import replacing
 
 SETTINGS = "8x8,16x32,32x16,64x8,32x256"
@@ -233,8 +233,8 @@ def additive(table, shape, effort, seed):
 def gumbel(table, shape, args):
     """As published, then after sweeps and least squares."""
     # It brings TensorFlow, which the others do not need.
-    from keras_compembed.codes.gumbel_code_learner import GumbelCodeLearner
-    from keras_compembed.codes.refinement import refine_codes
+    from keras_compembed.learners.gumbel_code_learner import GumbelCodeLearner
+    from keras_compembed.learners.refinement import refine_codes
 
     learner = GumbelCodeLearner(
         *shape, iterations=args.gumbel_steps, seed=args.seed
@@ -248,8 +248,8 @@ def gumbel(table, shape, args):
 
 def kd(table, shape, composition, args):
     """As published, but for the encoder, then refined."""
-    from keras_compembed.codes.composition_refinement import refine_composed
-    from keras_compembed.codes.kd_code_learner import KDCodeLearner
+    from keras_compembed.learners.composition_refinement import refine_composed
+    from keras_compembed.learners.kd_code_learner import KDCodeLearner
 
     learner = KDCodeLearner(
         *shape,

@@ -309,10 +309,10 @@ class Run:
         shape = row.num_codebooks, row.codebook_size
         seed = self.recipe.seed
         if row.learner == "random":
-            return kc.RandomCodes(*shape, seed=seed)
+            return kc.learners.RandomCodes(*shape, seed=seed)
         if row.learner in ("additive", "weighted"):
-            return kc.AdditiveQuantizer(*shape, seed=seed, verbose=0)
-        return kc.KDCodeLearner(
+            return kc.learners.AdditiveQuantizer(*shape, seed=seed, verbose=0)
+        return kc.learners.KDCodeLearner(
             *shape,
             composition=row.learner,
             iterations=self.args.learner_steps,

@@ -29,7 +29,9 @@ from record import write_record
 import keras_compembed as kc
 
 OPTIMIZERS = {
-    "SparseRowOptimizer(Adam)": lambda: kc.SparseRowOptimizer("adam"),
+    "SparseRowOptimizer(Adam)": lambda: kc.optimizers.SparseRowOptimizer(
+        "adam"
+    ),
     "Adam": keras.optimizers.Adam,
 }
 

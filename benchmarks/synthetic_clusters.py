@@ -121,8 +121,8 @@ def make_learner(method, seed, args):
     settings = dict(METHODS[method])
     temperature = SCHEDULE["base"]
     if settings.pop("falls"):
-        temperature = kc.TemperatureSchedule(**SCHEDULE)
-    return kc.KDCodeLearner(
+        temperature = kc.learners.TemperatureSchedule(**SCHEDULE)
+    return kc.learners.KDCodeLearner(
         num_codebooks=1,
         codebook_size=args.clusters,
         composition="sum",

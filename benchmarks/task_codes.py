@@ -60,7 +60,7 @@ def main(arguments=None):
                 sizes = tuple(int(size) for size in shape.split("x"))
                 model = METHODS[method](table_model, sizes, data, seed, args)
                 freeze(model)
-                size = kc.size_report(model).ratio
+                size = kc.reports.size_report(model).ratio
             accuracy = model.evaluate(*data[1], verbose=0)[1]
             rows.append(
                 {
@@ -199,7 +199,7 @@ def train(model, data, epochs, args, rate=2e-3, callbacks=()):
 
 
 def fine_tuned(table_model, shape, data, seed, args, recode_every=None):
-    model = kc.compress_model(
+    model = kc.compression.compress_model(
         table_model,
         *shape,
         min_bytes=0,
@@ -207,7 +207,7 @@ def fine_tuned(table_model, shape, data, seed, args, recode_every=None):
         seed=seed,
         verbose=0,
     )
-    callbacks = [kc.RecodeEmbeddings()] if recode_every else []
+    callbacks = [kc.compression.RecodeEmbeddings()] if recode_every else []
     return train(model, data, args.fine_tune_epochs, args, callbacks=callbacks)
 
 

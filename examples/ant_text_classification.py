@@ -211,8 +211,8 @@ def main(argv=None):
         model = keras.Sequential([*trained.inputs, *trained.layers])
         model.save(output / f"{name}.keras")
         path = output / f"{name}.tflite"
-        export = kc.export_litert(model, path, overwrite=True, verbose=0)
-        sizes = kc.size_report(model)
+        export = kc.export.export_litert(model, path, overwrite=True, verbose=0)
+        sizes = kc.reports.size_report(model)
         size = sizes.embeddings[0]
         outputs = LiteRTModel(path).predict(ids)
         rows.append(

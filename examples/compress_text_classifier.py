@@ -196,7 +196,7 @@ def train_models(dataset, args, vocabulary_size, seed):
     for num_codebooks, codebook_size in CODE_SHAPES:
         name = f"codes {num_codebooks}x{codebook_size}"
         print(f"Compressing to {name}")
-        models[name] = kc.compress_model(
+        models[name] = kc.compression.compress_model(
             baseline,
             num_codebooks,
             codebook_size,
@@ -223,7 +223,7 @@ def export_models(models, folder, ids, labels):
         for quantize in (None, "int8"):
             kind = quantize or "float32"
             path = folder / f"{name.replace(' ', '_')}_{kind}.tflite"
-            export = kc.export_litert(
+            export = kc.export.export_litert(
                 model, path, quantize=quantize, overwrite=True
             )
             paths.append(path)
@@ -260,7 +260,7 @@ def save_smallest(folder, model, row, dataset, texts, vocabulary):
     # Without the optimizer, whose state is twice the model.
     inference = keras.Sequential([*model.inputs, *model.layers])
     inference.save(folder / "model.keras")
-    export = kc.export_litert(
+    export = kc.export.export_litert(
         inference, folder / "model.tflite", quantize="int8", overwrite=True
     )
     figures = {**row, "file_bytes": export.file_bytes}
@@ -361,7 +361,7 @@ def main(argv=None):
     if args.save:
         row = {**rows_by_seed[0][-1], "seed": args.seed, "texts": digest}
         save_smallest(args.save, smallest, row, dataset, texts, vocabulary)
-    print(kc.size_report(smallest))
+    print(kc.reports.size_report(smallest))
     print()
     print(format_table(rows))
     print(f"\nResults and pictures: {output}")

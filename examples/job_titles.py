@@ -199,7 +199,7 @@ def build_model(x, y, num_classes, args):
     ]
     # Titles that share words are near each other before anything is learned.
     features = keras.Sequential(encoder).predict(x, verbose=0)
-    tree = kc.candidates.ClassTree.from_labels(
+    tree = kc.trees.ClassTree.from_labels(
         features, y, num_classes=num_classes, seed=args.seed, verbose=0
     )
     print(tree)
@@ -222,7 +222,7 @@ def train(model, dataset, args):
     )
     model.compile(
         # Steps touch the rows that they look up, and no others.
-        kc.SparseRowOptimizer(keras.optimizers.Adam(rate)),
+        kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(rate)),
         loss=kc.CANELoss(),
         metrics=[kc.ClassAccuracy(), kc.ClassAccuracy(k=TOP), kc.Coverage()],
     )
@@ -270,10 +270,10 @@ def main(argv=None):
     model.save(output / "job_titles.keras")
     (output / "occupations.txt").write_text("\n".join(names), "utf-8")
     path = output / "job_titles.tflite"
-    export = kc.export_litert(
+    export = kc.export.export_litert(
         model, path, top_k=TOP, quantize=args.quantize, overwrite=True
     )
-    phone = kc.LiteRTModel(path)
+    phone = kc.export.LiteRTModel(path)
     hits = phone.predict(x_test)["ids"] == y_test[:, None]
     results = {
         "accuracy": exact["accuracy"],

@@ -94,7 +94,7 @@ def likeness(vectors, groups):
 def main(argv=None):
     args = parse_arguments(argv)
     words, table = load_vectors(args.data, args.vocabulary_size)
-    learner = kc.KDCodeLearner(
+    learner = kc.learners.KDCodeLearner(
         args.num_codebooks,
         args.codebook_size,
         composition=args.composition,
@@ -104,7 +104,7 @@ def main(argv=None):
     )
     learner.train(table)
 
-    groups = kc.words_sharing_codes(
+    groups = kc.reports.words_sharing_codes(
         learner.codes, words, codebook_size=args.codebook_size
     )
     place = {word: row for row, word in enumerate(words)}

@@ -119,7 +119,7 @@ def make_data(arguments):
 
 def learn_codes(table, scope, arguments):
     with scope:
-        learner = kc.GumbelCodeLearner(
+        learner = kc.learners.GumbelCodeLearner(
             arguments.num_codebooks,
             arguments.codebook_size,
             learning_rate=arguments.learning_rate,

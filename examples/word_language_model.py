@@ -220,7 +220,7 @@ def train(model, train_data, valid_data, args):
     adam = keras.optimizers.Adam(rate, global_clipnorm=1.0)
     model.compile(
         # Words are looked up twice, and few of them in a step.
-        kc.SparseRowOptimizer(adam),
+        kc.optimizers.SparseRowOptimizer(adam),
         loss=kc.CANELoss(),
         metrics=[kc.Perplexity(), kc.ClassAccuracy()],
     )
@@ -271,7 +271,7 @@ def main(argv=None):
         # After the last of the words.
         next_words[text] = [vocabulary[k] for k in answer["ids"][0, -1]]
 
-    size = kc.size_report(model)
+    size = kc.reports.size_report(model)
     # An output of its own is a second table.
     tables = 4 * len(vocabulary) * args.width
     stored = size.embedding_bytes

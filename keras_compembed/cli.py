@@ -8,7 +8,7 @@ import sys
 import warnings
 import zipfile
 
-from keras_compembed.codes.code_learner import check_code_shape
+from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
@@ -274,9 +274,9 @@ def _compress(arguments):
         model = _load(arguments.model)
         print("The result is not compiled: its loss is not in the file.")
 
-    from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
-    from keras_compembed.codes.kd_code_learner import KDCodeLearner
     from keras_compembed.compression.compress_model import compress_model
+    from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
+    from keras_compembed.learners.kd_code_learner import KDCodeLearner
     from keras_compembed.reports.size_report import size_report
 
     def make_learner(num_codebooks, codebook_size):
@@ -411,14 +411,16 @@ def _load(path, compile=False):
             raise ValueError(
                 f"{path!r} has parts that only your code knows: "
                 f"{unknown[1]}. Import them and use the Python API: "
-                "keras_compembed.compress_model, export_litert, size_report."
+                "compression.compress_model, export.export_litert, "
+                "reports.size_report of keras_compembed."
             ) from error
         if "safe_mode" in reason:
             raise ValueError(
                 f"{path!r} holds Python code (a Lambda layer), which is not "
                 "run from a file. If you trust it, use the Python API: "
                 "keras.saving.load_model(..., safe_mode=False), then "
-                "keras_compembed.compress_model, export_litert, size_report."
+                "compression.compress_model, export.export_litert, "
+                "reports.size_report of keras_compembed."
             ) from error
         raise ValueError(
             f"{path!r} cannot be loaded. Keras says: {reason[:300]}"

@@ -12,9 +12,9 @@ import pytest
 
 import keras_compembed as kc
 from keras_compembed import cli
-from keras_compembed.codes import additive_quantizer
-from keras_compembed.codes.additive_quantizer import AdditiveQuantizer
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.learners import additive_quantizer
+from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.version import __version__
 
 
@@ -183,7 +183,9 @@ def test_export_of_the_best_classes(folder, capsys):
     model.save("classes.keras")
     command = "export classes.keras classes.tflite --top-k"
     assert cli.main(f"{command} 3".split()) == 0
-    answer = kc.LiteRTModel("classes.tflite")(np.zeros((2, 4), "float32"))
+    answer = kc.export.LiteRTModel("classes.tflite")(
+        np.zeros((2, 4), "float32")
+    )
     assert answer["ids"].shape == answer["probabilities"].shape == (2, 3)
     assert "`k` must be" in fails(capsys, f"{command} 51 --overwrite")
 

@@ -1,4 +1,4 @@
-"""Choosing anchors, and what is known of how objects relate."""
+"""Anchor initializers, and what is known of how ids relate."""
 
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
 from keras_compembed.anchors.coreset import Coreset
@@ -6,8 +6,9 @@ from keras_compembed.anchors.dynamic import Dynamic
 from keras_compembed.anchors.frequency import Frequency
 from keras_compembed.anchors.frequency_then_k_means import FrequencyThenKMeans
 from keras_compembed.anchors.given import Given
-from keras_compembed.anchors.k_means import KMeans
+from keras_compembed.anchors.k_means_plus_plus import KMeans
 from keras_compembed.anchors.mixed import Mixed
+from keras_compembed.anchors.orthogonality import Orthogonality
 from keras_compembed.anchors.relations import Relations
 from keras_compembed.anchors.tf_idf import TfIdf
 
@@ -20,6 +21,7 @@ __all__ = [
     "Given",
     "KMeans",
     "Mixed",
+    "Orthogonality",
     "Relations",
     "TfIdf",
 ]

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.baselines.sampled_loss import SampledLoss
-from keras_compembed.candidates.estimate import log_sum_exp
+from keras_compembed.utils.scores import log_sum_exp
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")

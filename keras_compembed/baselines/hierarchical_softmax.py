@@ -5,11 +5,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.baselines.probability_head import ProbabilityHead
-from keras_compembed.candidates.class_tree import ClassTree
-from keras_compembed.candidates.path_sums import log_shares
-from keras_compembed.candidates.tree_arrays import TreeArrays
 from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.trees.class_tree import ClassTree
+from keras_compembed.trees.path_sums import log_shares
+from keras_compembed.trees.tree_arrays import TreeArrays
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 
@@ -28,12 +28,12 @@ class HierarchicalSoftmax(ProbabilityHead):
 
     Example:
 
-    >>> tree = kc.candidates.ClassTree.from_frequencies(counts)
+    >>> tree = kc.trees.ClassTree.from_frequencies(counts)
     >>> model = keras.Sequential([encoder, HierarchicalSoftmax(tree)])
     >>> model.compile("adam", loss=kc.baselines.FullSoftmaxLoss())
 
     Args:
-        tree: `keras_compembed.candidates.ClassTree`.
+        tree: `keras_compembed.trees.ClassTree`.
         class_counts: Optional array `(num_classes,)` of numbers of at least 0,
             how often each class is a label, which biases start from. Defaults
             to none: biases start at 0.
@@ -68,7 +68,7 @@ class HierarchicalSoftmax(ProbabilityHead):
             tree = TreeArrays(tree)
         if not isinstance(tree, TreeArrays):
             raise ValueError(
-                "`tree` must be a `keras_compembed.candidates.ClassTree`. "
+                "`tree` must be a `keras_compembed.trees.ClassTree`. "
                 f"Received: tree={tree!r}."
             )
         super().__init__(tree.num_classes, **kwargs)

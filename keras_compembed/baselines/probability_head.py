@@ -3,10 +3,10 @@
 import tensorflow as tf
 
 from keras_compembed.candidates.row_parts import in_parts
-from keras_compembed.candidates.selector import without_nan
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_output import flat_features
 from keras_compembed.layers.lookup_layer import unflatten
+from keras_compembed.utils.scores import without_nan
 from keras_compembed.utils.validation import check_positive_int
 
 # Numbers held at a time for some examples and all classes.

@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from keras_compembed.candidates.estimate import log_sum_exp
-from keras_compembed.candidates.random_bits import random_bits
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.class_head import Draw
 from keras_compembed.losses.class_loss import ClassLoss
+from keras_compembed.noises.random_bits import random_bits
+from keras_compembed.utils.scores import log_sum_exp
 from keras_compembed.utils.validation import check_positive_int
 
 

@@ -10,10 +10,10 @@ from keras_compembed.candidates.inverted_lists import list_moments
 from keras_compembed.candidates.inverted_lists import make_lists
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.selector import best_of
-from keras_compembed.candidates.selector import without_nan
-from keras_compembed.optimizers.device_writes import gather_rows
-from keras_compembed.optimizers.device_writes import sum_over_devices
-from keras_compembed.optimizers.device_writes import write
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import sum_over_devices
+from keras_compembed.optimizers.device_rows import write
+from keras_compembed.utils.scores import without_nan
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 

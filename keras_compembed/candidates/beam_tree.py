@@ -4,13 +4,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.candidates.beam_search import beam_search
-from keras_compembed.candidates.beam_search import find_frontier
-from keras_compembed.candidates.class_tree import ClassTree
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.selector import best_of
-from keras_compembed.candidates.tree_arrays import TreeArrays
-from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.trees.beam_search import beam_search
+from keras_compembed.trees.beam_search import find_frontier
+from keras_compembed.trees.class_tree import ClassTree
+from keras_compembed.trees.tree_arrays import TreeArrays
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -29,7 +29,7 @@ class BeamTree(Selector):
 
     Example:
 
-    >>> tree = kc.candidates.ClassTree.random(10_000, branching=10, seed=0)
+    >>> tree = kc.trees.ClassTree.random(10_000, branching=10, seed=0)
     >>> head = kc.CANESoftmax(10_000, selector=BeamTree(tree))
 
     Args:
@@ -60,7 +60,7 @@ class BeamTree(Selector):
             tree = TreeArrays(tree)
         if not isinstance(tree, TreeArrays):
             raise ValueError(
-                "`tree` must be a `keras_compembed.candidates.ClassTree`. "
+                "`tree` must be a `keras_compembed.trees.ClassTree`. "
                 f"Received: tree={tree!r}."
             )
         if beam_width is not None:

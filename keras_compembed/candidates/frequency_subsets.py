@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.candidates.class_tree import ClassTree
-from keras_compembed.candidates.random_bits import random_bits
 from keras_compembed.candidates.selector import Selector
-from keras_compembed.candidates.tree_arrays import TreeArrays
-from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.noises.random_bits import random_bits
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.trees.class_tree import ClassTree
+from keras_compembed.trees.tree_arrays import TreeArrays
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.saved_seed import load_seed

@@ -25,7 +25,7 @@ class FrequentClasses(Selector):
     ...     FrequentClasses(counts),
     ...     num_candidates=100,
     ...     num_noises=50,
-    ...     noise=kc.candidates.UnigramNoise(counts),
+    ...     noise=kc.noises.UnigramNoise(counts),
     ...     share_noises=True,
     ...     class_counts=counts,
     ... )

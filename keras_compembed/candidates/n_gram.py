@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_compembed.candidates.follower_counts import most_frequent
 from keras_compembed.candidates.follower_counts import most_frequent_followers
 from keras_compembed.candidates.selector import Selector
-from keras_compembed.optimizers.device_writes import gather_rows
+from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_choice

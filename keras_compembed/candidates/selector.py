@@ -3,10 +3,11 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.candidates.estimate import log_add_exp
-from keras_compembed.candidates.estimate import log_sum_exp
 from keras_compembed.candidates.row_parts import chunk_sizes
 from keras_compembed.candidates.row_parts import in_parts
+from keras_compembed.utils.scores import log_add_exp
+from keras_compembed.utils.scores import log_sum_exp
+from keras_compembed.utils.scores import without_nan
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -209,8 +210,3 @@ def best_of(ids, scores, k):
     scores, places = tf.math.top_k(scores, k)
     ids = tf.gather(ids, places, batch_dims=1)
     return tf.where(scores > float("-inf"), ids, -1), scores, total
-
-
-def without_nan(scores):
-    """Scores with minus infinity for NaN, which `top_k` would put anywhere."""
-    return tf.where(tf.math.is_nan(scores), float("-inf"), scores)

@@ -6,9 +6,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.choose_learner import check_learner
-from keras_compembed.codes.choose_learner import default_learner
-from keras_compembed.codes.code_learner import check_code_shape
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.copy_check import check_copy
 from keras_compembed.compression.model_copy import copy_model
@@ -18,6 +15,9 @@ from keras_compembed.compression.table_choice import mask_zero
 from keras_compembed.compression.table_choice import read_names
 from keras_compembed.compression.table_choice import reason_to_skip
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.learners.code_learner import check_code_shape
+from keras_compembed.learners.default_learner import check_learner
+from keras_compembed.learners.default_learner import default_learner
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.layer_names import named_layers

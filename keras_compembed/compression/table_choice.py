@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 
-from keras_compembed.codes.code_learner import check_code_shape
-from keras_compembed.codes.compositions import is_same_composition
+from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.compression.model_copy import exchangeable_layers
+from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import format_bytes

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.export import check
+from keras_compembed.export.code_lookup import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import pack_tables
@@ -16,7 +17,6 @@ from keras_compembed.export.flatbuffer import parse_version
 from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
-from keras_compembed.export.lookup import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.tracing import float32_form

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.candidates.beam_tree import BeamTree
-from keras_compembed.export.lookup import TracedLookup
+from keras_compembed.export.code_lookup import TracedLookup
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
 from keras_compembed.export.transform_lookup import TracedTransform

@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_compembed.anchors.activations import ACTIVATIONS
-from keras_compembed.anchors.dense_rows import DenseRows
-from keras_compembed.anchors.lazy_rows import LazyRows
 from keras_compembed.anchors.mixed import Mixed
 from keras_compembed.anchors.relations import Relations
-from keras_compembed.anchors.sparse_rows import SparseRows
+from keras_compembed.transforms.activations import ACTIVATIONS
+from keras_compembed.transforms.dense_rows import DenseRows
+from keras_compembed.transforms.lazy_rows import LazyRows
+from keras_compembed.transforms.sparse_rows import SparseRows
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number

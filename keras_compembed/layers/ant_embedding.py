@@ -4,20 +4,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.anchors.activations import activate
-from keras_compembed.anchors.anchor_initializers import get_anchor_initializer
 from keras_compembed.anchors.dynamic import Dynamic
-from keras_compembed.anchors.fixed_rows import FixedRows
-from keras_compembed.anchors.free_entries import FreeEntries
 from keras_compembed.anchors.mixed import Mixed
-from keras_compembed.anchors.sparse_coding import learn_dictionary
+from keras_compembed.anchors.registry import get_anchor_initializer
 from keras_compembed.layers.ant_arguments import STORAGES
 from keras_compembed.layers.ant_arguments import check_arguments
 from keras_compembed.layers.ant_arguments import check_use_of_relations
 from keras_compembed.layers.ant_arguments import choose_storage
 from keras_compembed.layers.ant_weights import ANTWeights
 from keras_compembed.layers.lookup_layer import unflatten
-from keras_compembed.optimizers.read_rows import different_ids
+from keras_compembed.optimizers.read_rows import unique_ids
+from keras_compembed.transforms.activations import activate
+from keras_compembed.transforms.fixed_rows import FixedRows
+from keras_compembed.transforms.free_entries import FreeEntries
+from keras_compembed.transforms.sparse_coding import learn_dictionary
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -41,7 +41,8 @@ class ANTEmbedding(ANTWeights):
     regularizer cannot replace: gradients of `|T|` give small numbers, not
     zeros. So it does in a `train_step` or a loop of your own that calls
     `optimizer.apply`. Then call `sparsify`, or
-    `keras_compembed.export_litert`, which stores rows sparse in either case.
+    `keras_compembed.export.export_litert`, which stores rows sparse in either
+    case.
 
     To learn T for given anchors (appendix B of the paper), build the layer
     and set `layer.anchors.trainable = False` before `compile`.
@@ -56,8 +57,8 @@ class ANTEmbedding(ANTWeights):
       equal. With thresholds that follow coordinates, what a row owes is by
       the mean of its coordinates when it was last looked up: near to
       `"dense"`, not equal. Pass the optimizer through
-      `keras_compembed.SparseRowOptimizer` for steps whose time does not
-      depend on `input_dim`: Keras's own Adam turns to the whole of T. Do so
+      `keras_compembed.optimizers.SparseRowOptimizer` for steps whose time does
+      not depend on `input_dim`: Keras's own Adam turns to the whole of T. Do so
       too where a model calls the layer more than once: Keras's optimizers
       take the gradients of several look-ups apart.
     - `"sparse"` holds at most `max_nonzeros` numbers a row, so that memory
@@ -381,7 +382,7 @@ class ANTEmbedding(ANTWeights):
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        different, places, room = different_ids(ids)
+        different, places, room = unique_ids(ids)
         rows = self._rows.read(different, room)
         return tf.gather(self._compose(rows), places)
 

@@ -7,11 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.anchors.orthogonality import Orthogonality
-from keras_compembed.anchors.transform_rows import one_hot_rows
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.optimizers.device_writes import write
-from keras_compembed.optimizers.read_rows import different_ids
+from keras_compembed.optimizers.device_rows import write
+from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.optimizers.running_optimizer import StepSize
+from keras_compembed.transforms.transform_rows import one_hot_rows
 
 # Numbers in a row of T at the start, and the largest of them.
 _START_NONZEROS = 4
@@ -121,7 +121,7 @@ class ANTTraining(LookupLayer):
 
     def _embed_and_separate(self, ids):
         """`embed`, and the loss of unrelated ids that share anchors."""
-        different, places, room = different_ids(ids)
+        different, places, room = unique_ids(ids)
         rows = self._rows.read(different, room)
         loss = self.negative_weight * self._shared_anchors(different, rows)
         self.add_replica_loss(loss)

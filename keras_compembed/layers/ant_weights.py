@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.anchors.activations import activate
-from keras_compembed.anchors.fixed_rows import FixedRows
-from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.layers.ant_training import ANTTraining
+from keras_compembed.transforms.activations import activate
+from keras_compembed.transforms.fixed_rows import FixedRows
+from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
 

@@ -6,19 +6,19 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.candidates.beam_tree import BeamTree
-from keras_compembed.candidates.class_tree import ClassTree
 from keras_compembed.candidates.function_selector import FunctionSelector
-from keras_compembed.candidates.noises import get_noise
-from keras_compembed.candidates.path_sums import differences_of_means
-from keras_compembed.candidates.path_sums import log_shares
 from keras_compembed.candidates.selector import Selector
-from keras_compembed.candidates.unigram_noise import UnigramNoise
 from keras_compembed.layers.cane_training import NO_START
 from keras_compembed.layers.cane_training import CANETraining
 from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.layers.class_output import flat_features
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import unflatten
+from keras_compembed.noises.registry import get_noise
+from keras_compembed.noises.unigram_noise import UnigramNoise
+from keras_compembed.trees.class_tree import ClassTree
+from keras_compembed.trees.path_sums import differences_of_means
+from keras_compembed.trees.path_sums import log_shares
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.saved_seed import load_seed
@@ -59,8 +59,8 @@ class CANESoftmax(CANETraining):
 
     **Optimizers.** Gradients are those of the rows drawn. `SGD` and `Adagrad`
     turn to these alone; pass others through
-    `keras_compembed.SparseRowOptimizer`, as Keras's own Adam turns to the
-    whole table in each step.
+    `keras_compembed.optimizers.SparseRowOptimizer`, as Keras's own Adam turns
+    to the whole table in each step.
 
     **Copies.** Configs hold what the layer, its selector and its noise are
     made from, trees and counts compressed to a few bytes a class, so that
@@ -75,7 +75,7 @@ class CANESoftmax(CANETraining):
 
     >>> x = np.random.normal(size=(500, 16)).astype("float32")
     >>> y = np.random.randint(1000, size=500)
-    >>> tree = kc.candidates.ClassTree.from_labels(
+    >>> tree = kc.trees.ClassTree.from_labels(
     ...     x, y, num_classes=1000, verbose=0
     ... )
     >>> head = CANESoftmax(1000, kc.candidates.BeamTree(tree))

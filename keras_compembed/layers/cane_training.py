@@ -2,22 +2,22 @@
 
 import tensorflow as tf
 
-from keras_compembed.candidates.estimate import joint_losses
-from keras_compembed.candidates.estimate import log_add_exp
-from keras_compembed.candidates.estimate import separate_losses
-from keras_compembed.candidates.random_bits import random_bits
 from keras_compembed.candidates.row_parts import chunk_sizes
 from keras_compembed.candidates.row_parts import in_parts
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_head import Draw
 from keras_compembed.layers.path_reading import read_above
-from keras_compembed.optimizers.device_writes import gather_rows
-from keras_compembed.optimizers.device_writes import on_several_devices
-from keras_compembed.optimizers.different_places import computed_once
-from keras_compembed.optimizers.different_places import different_places
-from keras_compembed.optimizers.read_rows import different_ids
-from keras_compembed.optimizers.read_rows import read_different_rows
+from keras_compembed.noises.estimate import joint_losses
+from keras_compembed.noises.estimate import separate_losses
+from keras_compembed.noises.random_bits import random_bits
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.read_rows import read_unique_rows
+from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.optimizers.read_rows import without_gradients
+from keras_compembed.optimizers.unique_places import computed_once
+from keras_compembed.optimizers.unique_places import unique_places
+from keras_compembed.utils.scores import log_add_exp
 
 # What class vectors start from that are to be set: training that fails ends in
 # NaN, not in a whole row of this.
@@ -289,15 +289,15 @@ class CANETraining(ClassHead):
         """Vectors and biases, and where those of each of ids are."""
         if on_several_devices():
             # Those of all devices, in one order.
-            different, places, room = different_ids(ids)
+            different, places, room = unique_ids(ids)
             classes, chosen = different, tf.range(tf.size(different))
         else:
-            chosen, places = different_places(ids, self.num_classes)
+            chosen, places = unique_places(ids, self.num_classes)
             classes, different = ids, tf.gather(ids, chosen)
             room = None
         biases = tf.zeros(tf.shape(different))
         if self.bias is not None:
-            biases = read_different_rows(self.bias, different, room)
+            biases = read_unique_rows(self.bias, different, room)
         vectors = 0.0
         if self.nodes is not None:
             tables = [self.nodes]
@@ -308,7 +308,7 @@ class CANETraining(ClassHead):
             vectors = sums[0]
             biases += sum(sums[1:])
         if self.class_embedding is None:
-            vectors += read_different_rows(self.kernel, different, room)
+            vectors += read_unique_rows(self.kernel, different, room)
             return vectors, biases, places
         # The embedding itself looks for different ids, which XLA cannot do
         # among different ids.

@@ -6,18 +6,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.choose_learner import check_learner
-from keras_compembed.codes.choose_learner import default_learner
-from keras_compembed.codes.code_learner import check_code_shape
-from keras_compembed.codes.compositions import get_composition
-from keras_compembed.codes.lookup import unpack_rows
+from keras_compembed.codes.packed_rows import unpack_rows
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
+from keras_compembed.compositions.registry import get_composition
 from keras_compembed.layers.code_learning_layer import CodeLearningLayer
 from keras_compembed.layers.code_learning_layer import check_learning
+from keras_compembed.learners.code_learner import check_code_shape
+from keras_compembed.learners.default_learner import check_learner
+from keras_compembed.learners.default_learner import default_learner
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
@@ -40,9 +40,9 @@ class CodeEmbedding(CodeLearningLayer):
     LiteRT files alike, and only those of the ids looked up are unpacked.
 
     Codes usually come from a trained table, through `from_table` or
-    `keras_compembed.compress_model`. They are then fixed, while codebooks are
-    trained like any weight (set `trainable=False` to freeze them). Without
-    `codes`, each id gets a random code.
+    `keras_compembed.compression.compress_model`. They are then fixed, while
+    codebooks are trained like any weight (set `trainable=False` to freeze
+    them). Without `codes`, each id gets a random code.
 
     With `learn_codes`, codes are learned by `fit` along with everything else,
     from a table of queries that only training needs: `"softmax"` scores each

@@ -5,11 +5,11 @@ import warnings
 import keras
 import tensorflow as tf
 
-from keras_compembed.codes.composition_refinement import nearest_composed
-from keras_compembed.codes.key_scores import mean_over_ids
 from keras_compembed.layers.learned_codes import FollowedCodes
 from keras_compembed.layers.learned_codes import QueriedCodes
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.learners.composition_refinement import nearest_composed
+from keras_compembed.learners.key_scores import mean_over_ids
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -59,8 +59,8 @@ class CodeLearningLayer(LookupLayer):
                 f"The layer {self.name!r} has recode_every="
                 f"{self.recode_every}, which is for the callback "
                 "`RecodeEmbeddings`: without it, codes stay as they are. Pass "
-                "`callbacks=[keras_compembed.RecodeEmbeddings()]` to `fit`, or "
-                "call `recode` of the layer now and then.",
+                "`callbacks=[keras_compembed.compression.RecodeEmbeddings()]` "
+                "to `fit`, or call `recode` of the layer now and then.",
                 stacklevel=2,
             )
         dtype = self._learned.dtype

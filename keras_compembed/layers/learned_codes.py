@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.concat_composition import ConcatComposition
-from keras_compembed.codes.key_scores import keep_sums
-from keras_compembed.codes.key_scores import key_scores
-from keras_compembed.codes.key_scores import normalize_scores
-from keras_compembed.codes.key_scores import pick_best
-from keras_compembed.codes.key_scores import score_sums
+from keras_compembed.compositions.concat_composition import ConcatComposition
+from keras_compembed.learners.key_scores import keep_sums
+from keras_compembed.learners.key_scores import key_scores
+from keras_compembed.learners.key_scores import normalize_scores
+from keras_compembed.learners.key_scores import pick_best
+from keras_compembed.learners.key_scores import score_sums
 from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.optimizers.read_rows import read_rows
 

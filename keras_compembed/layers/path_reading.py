@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from keras_compembed.optimizers.device_writes import gather_rows
-from keras_compembed.optimizers.different_places import different_places
-from keras_compembed.optimizers.read_rows import read_different_rows
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.read_rows import read_unique_rows
+from keras_compembed.optimizers.unique_places import unique_places
 
 
 def read_above(tree, tables, classes, chosen, room):
@@ -19,7 +19,7 @@ def read_above(tree, tables, classes, chosen, room):
         classes: Integer tensor `(ids,)`. On several devices, the same on all.
         chosen: Integer tensor `(chosen,)`, places in `classes` of those to
             return.
-        room: The most classes that there could be, as of `different_ids`.
+        room: The most classes that there could be, as of `unique_ids`.
 
     Returns:
         List of tensors `(chosen, ...)`, one for each table.
@@ -32,9 +32,9 @@ def read_above(tree, tables, classes, chosen, room):
     sums = above = None
     for level, nodes in enumerate(levels):
         start, size = starts[level], tree.level_sizes[level]
-        firsts, places = different_places(nodes - start, size)
+        firsts, places = unique_places(nodes - start, size)
         ids = tf.gather(nodes, firsts)
-        rows = [read_different_rows(table, ids, room) for table in tables]
+        rows = [read_unique_rows(table, ids, room) for table in tables]
         if sums is not None:
             parents = tf.gather(above, firsts)
             rows = [

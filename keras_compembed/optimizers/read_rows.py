@@ -5,9 +5,9 @@ import threading
 
 import tensorflow as tf
 
-from keras_compembed.optimizers.device_writes import gather_rows
-from keras_compembed.optimizers.device_writes import on_several_devices
-from keras_compembed.optimizers.device_writes import sum_over_devices
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.device_rows import sum_over_devices
 
 _READING = threading.local()
 
@@ -45,11 +45,11 @@ def read_rows(table, ids, once=False):
     """
     if once and not on_several_devices():
         return tf.gather(table.value, ids)
-    different, places, room = different_ids(ids)
-    return tf.gather(read_different_rows(table, different, room), places)
+    different, places, room = unique_ids(ids)
+    return tf.gather(read_unique_rows(table, different, room), places)
 
 
-def different_ids(ids):
+def unique_ids(ids):
     """Each id once, over all devices.
 
     Args:
@@ -70,13 +70,13 @@ def different_ids(ids):
     return different, tf.searchsorted(different, ids), tf.size(everywhere)
 
 
-def read_different_rows(table, different, room):
-    """Rows of what `different_ids` returned, with the gradients of `read_rows`.
+def read_unique_rows(table, different, room):
+    """Rows of what `unique_ids` returned, with the gradients of `read_rows`.
 
     Args:
         table: Keras variable `(rows, columns)`, or `(rows,)`.
         different: Integer tensor `(different ids,)`.
-        room: Integer tensor, the third of what `different_ids` returned. What
+        room: Integer tensor, the third of what `unique_ids` returned. What
             devices exchange is of this size: TensorFlow takes the exchanges
             of a second strategy for those of the first, and raises where
             shapes differ.
@@ -101,11 +101,11 @@ def pad_ids(ids, room):
 
 
 def sum_rows_over_devices(rows, room):
-    """Sums of what all devices have for the ids of `different_ids`.
+    """Sums of what all devices have for the ids of `unique_ids`.
 
     Args:
         rows: Tensor `(different ids, columns)`.
-        room: As for `read_different_rows`.
+        room: As for `read_unique_rows`.
     """
     if not on_several_devices():
         return rows

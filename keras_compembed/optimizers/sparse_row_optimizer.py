@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.optimizers.device_writes import on_several_devices
+from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.read_rows import pad_ids
 from keras_compembed.optimizers.running_optimizer import slots_of
 from keras_compembed.optimizers.variable_rows import VariableRows
@@ -287,7 +287,7 @@ def _with_values(gradient, values, before):
         return values
     indices = gradient.indices
     if on_several_devices():
-        # As many rows as before: see `read_different_rows`.
+        # As many rows as before: see `read_unique_rows`.
         room = tf.size(before.indices)
         indices = pad_ids(indices, room)
         missing = room - tf.shape(values)[0]

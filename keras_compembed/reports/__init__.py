@@ -1,0 +1,23 @@
+"""Sizes, fidelity, statistics of codes, pictures."""
+
+from keras_compembed.reports.code_statistics import code_balance
+from keras_compembed.reports.code_statistics import code_usage
+from keras_compembed.reports.code_statistics import codes_of_words
+from keras_compembed.reports.code_statistics import format_codes
+from keras_compembed.reports.code_statistics import words_sharing_codes
+from keras_compembed.reports.fidelity import fidelity
+from keras_compembed.reports.plots import plot_accuracy_against_size
+from keras_compembed.reports.plots import plot_code_balance
+from keras_compembed.reports.size_report import size_report
+
+__all__ = [
+    "code_balance",
+    "code_usage",
+    "codes_of_words",
+    "fidelity",
+    "format_codes",
+    "plot_accuracy_against_size",
+    "plot_code_balance",
+    "size_report",
+    "words_sharing_codes",
+]

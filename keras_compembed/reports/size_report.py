@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.compositions import count_values
 from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.compositions.registry import count_values
 from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding

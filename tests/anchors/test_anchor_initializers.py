@@ -10,7 +10,7 @@ import pytest
 import keras_compembed  # noqa: F401
 from keras_compembed import anchors
 from keras_compembed.anchors.anchor_initializer import random_basis
-from keras_compembed.anchors.anchor_initializers import get_anchor_initializer
+from keras_compembed.anchors.registry import get_anchor_initializer
 
 COUNTS = [5, 9, 0, 9, 7, 1]
 TABLE = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")

@@ -19,7 +19,7 @@ import keras_compembed as kc
 from keras_compembed.baselines import FullSoftmaxLoss
 from keras_compembed.baselines import HierarchicalSoftmax
 from keras_compembed.baselines import probability_head
-from keras_compembed.candidates import ClassTree
+from keras_compembed.trees import ClassTree
 
 TREES = {
     "random": ClassTree.random(NUM_CLASSES, branching=3, seed=0),

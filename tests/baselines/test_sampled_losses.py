@@ -19,12 +19,12 @@ from class_models import randomize
 
 import keras_compembed as kc
 from keras_compembed import baselines
-from keras_compembed.candidates import ClassTree
-from keras_compembed.candidates import LearnedNoise
-from keras_compembed.candidates import UniformNoise
-from keras_compembed.candidates import UnigramNoise
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.layers.cane_softmax import CANESoftmax
+from keras_compembed.noises import LearnedNoise
+from keras_compembed.noises import UniformNoise
+from keras_compembed.noises import UnigramNoise
+from keras_compembed.trees import ClassTree
 
 # Some twice, and some of them labels.
 SAMPLED = np.array([3, 0, 7, 7, 1, 10, 0], "int32")

@@ -426,7 +426,7 @@ def test_prediction_goes_to_litert(tmp_path):
     model.fit(x, y, batch_size=16, verbose=0)
     top = TopClasses(k=3)(model.outputs[0])
     # Raises where the file does not give what Keras gives.
-    export = kc.export_litert(
+    export = kc.export.export_litert(
         keras.Model(model.inputs[0], top),
         tmp_path / "model.tflite",
         sample_inputs=x[:3],

@@ -13,7 +13,7 @@ from beam_heads import search
 
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
-from keras_compembed.candidates import ClassTree
+from keras_compembed.trees import ClassTree
 
 
 def test_candidates_and_beam_width():

@@ -13,12 +13,12 @@ from keras_compembed.baselines import FullSoftmaxLoss
 from keras_compembed.baselines import HierarchicalSoftmax
 from keras_compembed.candidates import ApproximateNearest
 from keras_compembed.candidates import BeamTree
-from keras_compembed.candidates import ClassTree
 from keras_compembed.candidates import FrequencySubsets
 from keras_compembed.candidates import FrequentClasses
-from keras_compembed.candidates import LearnedNoise
 from keras_compembed.candidates import NGram
-from keras_compembed.candidates import UnigramNoise
+from keras_compembed.noises import LearnedNoise
+from keras_compembed.noises import UnigramNoise
+from keras_compembed.trees import ClassTree
 
 CLASSES, WIDTH, ROWS = 60, 5, 64
 RNG = np.random.default_rng(0)

@@ -17,7 +17,7 @@ def make(num_candidates=4, **kwargs):
         selector,
         num_candidates,
         2,
-        noise=kc.candidates.UnigramNoise(COUNTS),
+        noise=kc.noises.UnigramNoise(COUNTS),
         share_noises=True,
     )
 

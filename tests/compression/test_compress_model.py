@@ -45,7 +45,7 @@ def compress(model, **kwargs):
         "seed": 0,
         "verbose": 0,
     }
-    return kc.compress_model(model, **{**settings, **kwargs})
+    return kc.compression.compress_model(model, **{**settings, **kwargs})
 
 
 def sequential(rows=60, **kwargs):
@@ -211,7 +211,7 @@ def test_compile_state_in_memory(loss):
     small.fit(np.array([[1]]), np.ones((1, 3)), verbose=0)
 
 
-class LearnsNothing(kc.AdditiveQuantizer):
+class LearnsNothing(kc.learners.AdditiveQuantizer):
     def train(self, table, sample_weight=None):
         raise AssertionError("codes are learned before all is checked")
 
@@ -364,11 +364,13 @@ def test_names_that_are_no_layer(arguments, message):
 )
 def test_bytes_said_are_those_of_the_copy(policy, composition, capsys):
     model = sequential(rows=3000, dtype=policy)
-    learner = kc.AdditiveQuantizer
+    learner = kc.learners.AdditiveQuantizer
     if composition == "lstm":
 
         def learner(*shape):
-            return kc.KDCodeLearner(*shape, "lstm", iterations=3, verbose=0)
+            return kc.learners.KDCodeLearner(
+                *shape, "lstm", iterations=3, verbose=0
+            )
 
     small = compress(model, learner=learner, verbose=1)
     said = capsys.readouterr().out
@@ -390,7 +392,7 @@ def test_what_would_be_no_smaller_with_the_composition_of_its_learner():
         compress(
             sequential(),
             codebook_size=2,
-            learner=lambda *shape: kc.KDCodeLearner(*shape, "lstm"),
+            learner=lambda *shape: kc.learners.KDCodeLearner(*shape, "lstm"),
         )
 
 
@@ -417,7 +419,7 @@ def test_settings_of_one_layer():
                 "num_codebooks": 3,
                 "codebook_size": 5,
                 "sample_weight": np.arange(60),
-                "learner": lambda m, k: kc.AdditiveQuantizer(
+                "learner": lambda m, k: kc.learners.AdditiveQuantizer(
                     m, k, seed=3, verbose=0
                 ),
             }
@@ -432,7 +434,7 @@ def test_compositions(composition):
     small = compress(
         sequential(rows=200),
         composition=composition,
-        learner=lambda *shape: kc.KDCodeLearner(
+        learner=lambda *shape: kc.learners.KDCodeLearner(
             *shape, composition, iterations=5, seed=0, verbose=0
         ),
     )
@@ -448,7 +450,9 @@ def test_settings_of_one_layer_name_its_composition(capsys):
         composition="lstm",
         layer_settings={"words": {"composition": "sum"}},
     )
-    assert isinstance(find(small, "words").composition, kc.SumComposition)
+    assert isinstance(
+        find(small, "words").composition, kc.compositions.SumComposition
+    )
     with pytest.raises(ValueError, match="narrower than `num_codebooks`"):
         compress(sequential(), num_codebooks=9, composition="concat")
     with pytest.raises(ValueError, match="`composition` must be 'sum'"):

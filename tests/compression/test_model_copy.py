@@ -68,7 +68,7 @@ class HoldsVariable(layers.Layer):
         return keras.ops.matmul(inputs, keras.ops.transpose(kernel))
 
 
-class FirstRowsAsCodewords(kc.CodeLearner):
+class FirstRowsAsCodewords(kc.learners.CodeLearner):
     num_codebooks, codebook_size = 1, 50
 
     def train(self, table, sample_weight=None):
@@ -81,7 +81,7 @@ class FirstRowsAsCodewords(kc.CodeLearner):
         raise NotImplementedError
 
 
-class NeverTrained(kc.AdditiveQuantizer):
+class NeverTrained(kc.learners.AdditiveQuantizer):
     """A learner that no error may come after."""
 
     def train(self, table, sample_weight=None):
@@ -96,7 +96,7 @@ def compress(model, **kwargs):
         "seed": 0,
         "verbose": 0,
     }
-    return kc.compress_model(model, **{**settings, **kwargs})
+    return kc.compression.compress_model(model, **{**settings, **kwargs})
 
 
 def words_model(*parts, rows=60, **kwargs):

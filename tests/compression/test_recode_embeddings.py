@@ -21,7 +21,7 @@ def compressed(**kwargs):
         ]
     )
     model.layers[0].embeddings.assign(table())
-    small = kc.compress_model(
+    small = kc.compression.compress_model(
         model,
         num_codebooks=3,
         codebook_size=4,
@@ -69,7 +69,7 @@ def test_codes_change_every_so_often(
     model.fit(
         *examples(),
         batch_size=10,
-        callbacks=[kc.RecodeEmbeddings(every)],
+        callbacks=[kc.compression.RecodeEmbeddings(every)],
         verbose=0,
     )
     assert steps == expected
@@ -87,7 +87,7 @@ def test_codes_are_nearest_the_latents_for_the_codebooks():
     model.fit(
         *examples(),
         batch_size=10,
-        callbacks=[kc.RecodeEmbeddings(12)],
+        callbacks=[kc.compression.RecodeEmbeddings(12)],
         verbose=0,
     )
     # The last step was a recoding: no single subcode does better.
@@ -105,7 +105,7 @@ def test_what_is_done_is_said(capsys):
     model.fit(
         *examples(),
         batch_size=40,
-        callbacks=[kc.RecodeEmbeddings(2, verbose=1)],
+        callbacks=[kc.compression.RecodeEmbeddings(2, verbose=1)],
         verbose=0,
     )
     assert f"of {ROWS} ids of words have new codes" in capsys.readouterr().out
@@ -113,7 +113,7 @@ def test_what_is_done_is_said(capsys):
 
 def test_round_trip(tmp_path):
     model = compressed(
-        learner=lambda *shape: kc.KDCodeLearner(
+        learner=lambda *shape: kc.learners.KDCodeLearner(
             *shape, "concat", iterations=5, seed=0, verbose=0
         )
     )
@@ -127,13 +127,21 @@ def test_round_trip(tmp_path):
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`every` must be a positive integer"):
-        kc.RecodeEmbeddings(every=0)
+        kc.compression.RecodeEmbeddings(every=0)
     with pytest.raises(ValueError, match="`recode_every` must be a positive"):
         compressed(recode_every=0)
     fixed = compressed(recode_every=None)
     with pytest.raises(ValueError, match="which has none"):
-        fixed.fit(*examples(), callbacks=[kc.RecodeEmbeddings(2)], verbose=0)
+        fixed.fit(
+            *examples(),
+            callbacks=[kc.compression.RecodeEmbeddings(2)],
+            verbose=0,
+        )
     model = compressed()
     model.layers[0].recode_every = None
     with pytest.raises(ValueError, match="`every` must be given for layers"):
-        model.fit(*examples(), callbacks=[kc.RecodeEmbeddings()], verbose=0)
+        model.fit(
+            *examples(),
+            callbacks=[kc.compression.RecodeEmbeddings()],
+            verbose=0,
+        )

@@ -42,7 +42,7 @@ def test_quick(tmp_path, capsys):
     args = job_titles.parse_arguments(["--quick"])
     x = job_titles.vectorize(["junior red baker", "tall cook two"], args)
     answer = kc.top_k_model(model, k=5).predict(x, verbose=0)
-    phone = kc.LiteRTModel(folder / "job_titles.tflite")(x)
+    phone = kc.export.LiteRTModel(folder / "job_titles.tflite")(x)
     np.testing.assert_array_equal(answer["ids"], phone["ids"])
     model.compile("sgd", kc.CANELoss())
     model.fit(x, answer["ids"][:, 0], verbose=0)

@@ -14,9 +14,9 @@ from export_models import random_ids
 from export_models import read_tensors
 
 import keras_compembed.export.export_litert as module
-from keras_compembed.codes.linear_composition import LinearComposition
-from keras_compembed.codes.lstm_composition import LSTMComposition
 from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.compositions.linear_composition import LinearComposition
+from keras_compembed.compositions.lstm_composition import LSTMComposition
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.interpreter import LiteRTModel

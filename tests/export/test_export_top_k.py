@@ -13,10 +13,10 @@ from export_models import read_tensors
 
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
-from keras_compembed.candidates import ClassTree
 from keras_compembed.candidates import FrequentClasses
 from keras_compembed.export.check import _named_by_keras
 from keras_compembed.export.export_litert import export_litert
+from keras_compembed.trees import ClassTree
 
 WIDTH = 6
 
@@ -54,7 +54,7 @@ def check(model, path, k, *shapes, **kwargs):
     assert export.ops and not any("CUSTOM" in op for op in export.ops)
     assert not any("FLEX" in op.upper() for op in export.ops)
     predictor = kc.top_k_model(model, k)
-    litert = kc.LiteRTModel(path)
+    litert = kc.export.LiteRTModel(path)
     for shape in shapes:
         ids = random_ids(*shape, high=50)
         got, expected = litert(ids), predictor(ids)
@@ -129,7 +129,10 @@ def test_several_outputs(path):
     model = keras.Model(model.input, [*model.outputs, mood])
     export_litert(model, path, top_k=3, verbose=0)
     ids = random_ids(2, 5, high=50)
-    got, expected = kc.LiteRTModel(path)(ids), kc.top_k_model(model, 3)(ids)
+    got, expected = (
+        kc.export.LiteRTModel(path)(ids),
+        kc.top_k_model(model, 3)(ids),
+    )
     assert set(got) == {"words_ids", "words_probabilities", "mood"}
     np.testing.assert_array_equal(got["words_ids"], expected["words_ids"])
     for name in ("words_probabilities", "mood"):
@@ -188,7 +191,7 @@ def test_quantized(path, quantize):
     model = make_model(tree_head("even", beam_width=16))
     export = export_litert(model, path, top_k=3, quantize=quantize, verbose=0)
     ids = random_ids(20, 7, high=50)
-    got = kc.LiteRTModel(path)(ids)
+    got = kc.export.LiteRTModel(path)(ids)
     expected = kc.top_k_model(model, 3)(ids)
     same = got["ids"][:, 0] == expected["ids"].numpy()[:, 0]
     assert same.mean() >= 0.8
@@ -221,7 +224,7 @@ def test_without_top_k_the_file_gives_features(path):
     export_litert(model, path, verbose=0)
     ids = random_ids(3, 7, high=50)
     np.testing.assert_allclose(
-        kc.LiteRTModel(path)(ids), model(ids), rtol=1e-5, atol=1e-5
+        kc.export.LiteRTModel(path)(ids), model(ids), rtol=1e-5, atol=1e-5
     )
 
 

@@ -8,10 +8,10 @@ from export_models import code_embedding
 from export_models import ids_input
 
 from keras_compembed.export import flatbuffer
+from keras_compembed.export.code_lookup import TracedLookup
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.flatbuffer import CodeTable
 from keras_compembed.export.flatbuffer import read_model
-from keras_compembed.export.lookup import TracedLookup
 
 
 def convert(function):

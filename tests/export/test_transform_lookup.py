@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from export_models import convert
 
-from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.transform_lookup import TracedTransform
 from keras_compembed.export.transform_lookup import softmax_as_linear
+from keras_compembed.transforms.sparse_transform import SparseTransform
 
 FORMS = {"open": None, "static": 40}
 

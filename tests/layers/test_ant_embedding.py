@@ -14,9 +14,9 @@ from keras_compembed.anchors import Given
 from keras_compembed.anchors import KMeans
 from keras_compembed.anchors import Mixed
 from keras_compembed.anchors import Relations
-from keras_compembed.anchors.activations import ACTIVATIONS
-from keras_compembed.anchors.sparse_transform import SparseTransform
 from keras_compembed.layers.ant_arguments import choose_storage
+from keras_compembed.transforms.activations import ACTIVATIONS
+from keras_compembed.transforms.sparse_transform import SparseTransform
 
 INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
 STORAGES = ("dense", "lazy", "sparse")

@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 from keras_compembed import ANTEmbedding
-from keras_compembed import SparseRowOptimizer
 from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Given
 from keras_compembed.anchors import Relations
+from keras_compembed.optimizers import SparseRowOptimizer
 
 ROWS = 60
 STORAGES = ("dense", "lazy", "sparse")

@@ -14,16 +14,16 @@ from keras_compembed import CANELoss
 from keras_compembed import CANESoftmax
 from keras_compembed import ClassAccuracy
 from keras_compembed import CodeEmbedding
-from keras_compembed import SparseRowOptimizer
 from keras_compembed.candidates import BeamTree
-from keras_compembed.candidates import ClassTree
 from keras_compembed.candidates import FrequencySubsets
 from keras_compembed.candidates import FrequentClasses
-from keras_compembed.candidates import LearnedNoise
 from keras_compembed.candidates import Selector
-from keras_compembed.candidates import UniformNoise
-from keras_compembed.candidates import UnigramNoise
 from keras_compembed.layers.class_output import ClassOutput
+from keras_compembed.noises import LearnedNoise
+from keras_compembed.noises import UniformNoise
+from keras_compembed.noises import UnigramNoise
+from keras_compembed.optimizers import SparseRowOptimizer
+from keras_compembed.trees import ClassTree
 
 CLASSES, WIDTH = 60, 8
 COUNTS = 1 + 600 // np.arange(1, CLASSES + 1)

@@ -5,8 +5,8 @@ import tensorflow as tf
 from layer_checks import check_layer
 
 import keras_compembed as kc
-from keras_compembed.codes import lookup
-from keras_compembed.codes.lookup import sum_codewords
+from keras_compembed.codes import codewords
+from keras_compembed.codes.codewords import sum_codewords
 
 
 def random_layer(num_codebooks=5, codebook_size=7, rows=50, width=6, **kwargs):
@@ -64,7 +64,7 @@ def test_vectors_equal_the_reference(num_codebooks, codebook_size):
 
 @pytest.mark.parametrize("codebook_size", [3, 16])
 def test_gathers_as_on_a_gpu(codebook_size, monkeypatch):
-    monkeypatch.setattr(lookup, "_sums_by_product", lambda size: False)
+    monkeypatch.setattr(codewords, "_sums_by_product", lambda size: False)
     layer, table = random_layer(33, codebook_size)
     np.testing.assert_allclose(layer(np.arange(50)), table, atol=1e-5)
 
@@ -186,7 +186,7 @@ def test_from_table():
 
 def test_from_table_with_another_learner():
     table = np.random.default_rng(0).normal(size=(40, 4))
-    learner = kc.AdditiveQuantizer(2, 4, seed=0, verbose=0)
+    learner = kc.learners.AdditiveQuantizer(2, 4, seed=0, verbose=0)
     layer = kc.CodeEmbedding.from_table(table, 2, 4, learner=learner)
     np.testing.assert_array_equal(layer.codes, learner.codes)
     np.testing.assert_array_equal(layer.codebooks, learner.codebooks)
@@ -259,7 +259,7 @@ def test_bad_arguments(arguments, message):
     ],
 )
 def test_from_table_refuses_before_it_learns(arguments, message):
-    learner = kc.AdditiveQuantizer(2, 4, verbose=0)
+    learner = kc.learners.AdditiveQuantizer(2, 4, verbose=0)
     with pytest.raises((TypeError, ValueError), match=message):
         kc.CodeEmbedding.from_table(
             np.eye(30), 2, 4, learner=learner, **arguments

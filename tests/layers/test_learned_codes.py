@@ -10,8 +10,8 @@ from layer_checks import check_frozen
 from layer_checks import check_layer
 
 import keras_compembed as kc
-from keras_compembed.codes import key_scores
 from keras_compembed.codes.packing import unpack_codes
+from keras_compembed.learners import key_scores
 
 ROWS, WIDTH, M, K = 40, 7, 4, 8
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
@@ -358,7 +358,7 @@ def test_recode():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(ROWS, WIDTH)).astype("float32")
     for composition in ("sum", "concat", "linear"):
-        learner = kc.KDCodeLearner(
+        learner = kc.learners.KDCodeLearner(
             M, K, composition, iterations=20, seed=0, verbose=0
         )
         layer = kc.CodeEmbedding.from_table(
@@ -431,12 +431,16 @@ def test_export_before_freezing(mode, tmp_path):
     ids, labels = task()
     model = compile_model(make_model(**mode))
     model.fit(ids, labels, verbose=0)
-    export = kc.export_litert(model, tmp_path / "learning.tflite", verbose=0)
+    export = kc.export.export_litert(
+        model, tmp_path / "learning.tflite", verbose=0
+    )
     model.layers[0].freeze_codes()
-    frozen = kc.export_litert(model, tmp_path / "frozen.tflite", verbose=0)
+    frozen = kc.export.export_litert(
+        model, tmp_path / "frozen.tflite", verbose=0
+    )
     assert export.file_bytes == frozen.file_bytes
     outputs = [
-        kc.LiteRTModel(tmp_path / name)(ids)
+        kc.export.LiteRTModel(tmp_path / name)(ids)
         for name in ("learning.tflite", "frozen.tflite")
     ]
     np.testing.assert_array_equal(*outputs)
@@ -561,7 +565,7 @@ def test_bad_calls():
             2,
             4,
             composition="lstm",
-            learner=kc.AdditiveQuantizer(2, 4, verbose=0),
+            learner=kc.learners.AdditiveQuantizer(2, 4, verbose=0),
         )
 
 
@@ -627,7 +631,7 @@ def test_recode_every_without_its_callback():
     with pytest.warns(UserWarning, match="for the callback `RecodeEmbeddings`"):
         model.fit(*task(), verbose=0)
     compile_model(model)
-    model.fit(*task(), callbacks=[kc.RecodeEmbeddings()], verbose=0)
+    model.fit(*task(), callbacks=[kc.compression.RecodeEmbeddings()], verbose=0)
     # A training loop of one's own.
     layer = make_layer(learn_codes="follow", recode_every=2)
     layer.recode()

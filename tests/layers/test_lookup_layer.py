@@ -11,7 +11,7 @@ IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
 
 
 @keras.saving.register_keras_serializable(package="test_lookup_layer")
-class MaxComposition(kc.Composition):
+class MaxComposition(kc.compositions.Composition):
     def call(self, codewords):
         return keras.ops.max(codewords, axis=1)
 

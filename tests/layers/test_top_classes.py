@@ -6,9 +6,9 @@ import pytest
 
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
-from keras_compembed.candidates import ClassTree
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import find_heads
+from keras_compembed.trees import ClassTree
 
 CLASSES, WIDTH = 30, 5
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed.candidates import ClassTree
+from keras_compembed.trees import ClassTree
 
 CLASSES, WIDTH = 40, 5
 METRICS = {
@@ -315,7 +315,7 @@ def test_files(tmp_path):
 
 @pytest.mark.parametrize("metric_class", [kc.ClassAccuracy, kc.Perplexity])
 def test_ignored_labels_do_not_count(metric_class):
-    tree = kc.candidates.ClassTree.random(30, branching=4, seed=0)
+    tree = kc.trees.ClassTree.random(30, branching=4, seed=0)
     head = kc.CANESoftmax(30, kc.candidates.BeamTree(tree), 4, 4)
     rng = np.random.default_rng(0)
     features = rng.normal(size=(20, 5)).astype("float32")

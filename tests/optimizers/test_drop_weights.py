@@ -16,9 +16,11 @@ OPTIMIZERS = {
     "accumulating": lambda: keras.optimizers.SGD(
         0.1, momentum=0.9, gradient_accumulation_steps=2
     ),
-    "sparse": lambda: kc.SparseRowOptimizer(keras.optimizers.Adam(0.01)),
+    "sparse": lambda: kc.optimizers.SparseRowOptimizer(
+        keras.optimizers.Adam(0.01)
+    ),
     "scaled": lambda: keras.optimizers.LossScaleOptimizer(
-        kc.SparseRowOptimizer("adam")
+        kc.optimizers.SparseRowOptimizer("adam")
     ),
     "adafactor": lambda: keras.optimizers.Adafactor(0.01),
 }

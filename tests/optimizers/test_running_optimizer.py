@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed import SparseRowOptimizer
+from keras_compembed.optimizers import SparseRowOptimizer
 from keras_compembed.optimizers.running_optimizer import StepSize
 from keras_compembed.optimizers.running_optimizer import find_running_optimizer
 

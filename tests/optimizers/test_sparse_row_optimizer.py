@@ -78,7 +78,7 @@ def steps_on_all_rows(optimizer, steps=4, **kwargs):
     variables = make_variables()
     optimizer.build(variables)
     ids = np.random.default_rng(0).permutation(ROWS)
-    rows = isinstance(optimizer, kc.SparseRowOptimizer)
+    rows = isinstance(optimizer, kc.optimizers.SparseRowOptimizer)
 
     @tf.function(**kwargs)
     def take_step(table, bias, w):
@@ -94,7 +94,7 @@ def steps_on_all_rows(optimizer, steps=4, **kwargs):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_all_rows_as_in_keras(name):
     assert_same(
-        steps_on_all_rows(kc.SparseRowOptimizer(make(name))),
+        steps_on_all_rows(kc.optimizers.SparseRowOptimizer(make(name))),
         steps_on_all_rows(make(name)),
     )
 
@@ -102,7 +102,10 @@ def test_all_rows_as_in_keras(name):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_some_rows(name):
     # The reference takes a step on all rows, and puts back those not seen.
-    reference, optimizer = make(name), kc.SparseRowOptimizer(make(name))
+    reference, optimizer = (
+        make(name),
+        kc.optimizers.SparseRowOptimizer(make(name)),
+    )
     expected, variables = make_variables(), make_variables()
     reference.build(expected)
     optimizer.build(variables)
@@ -132,7 +135,7 @@ def test_some_rows(name):
 
 def test_no_rows():
     variables = make_variables()
-    optimizer = kc.SparseRowOptimizer("adam")
+    optimizer = kc.optimizers.SparseRowOptimizer("adam")
     optimizer.build(variables)
     before = variables[0].numpy()
     none = sparse(tf.ones(SHAPE), np.zeros(0, "int64"))
@@ -146,13 +149,15 @@ def test_no_rows():
 )
 def test_clipping(clip):
     assert_same(
-        steps_on_all_rows(kc.SparseRowOptimizer(make("momentum", **clip))),
+        steps_on_all_rows(
+            kc.optimizers.SparseRowOptimizer(make("momentum", **clip))
+        ),
         steps_on_all_rows(make("momentum", **clip)),
     )
 
 
 def test_excluded_from_weight_decay():
-    plain, rows = make("adamw"), kc.SparseRowOptimizer(make("adamw"))
+    plain, rows = make("adamw"), kc.optimizers.SparseRowOptimizer(make("adamw"))
     for optimizer in (plain, rows):
         optimizer.exclude_from_weight_decay(var_names=["table", "w"])
     decayed, expected = (
@@ -165,9 +170,9 @@ def test_excluded_from_weight_decay():
 
 
 def test_set_weights():
-    optimizer = kc.SparseRowOptimizer("adam")
+    optimizer = kc.optimizers.SparseRowOptimizer("adam")
     expected = steps_on_all_rows(optimizer)[3:]
-    again = kc.SparseRowOptimizer("adam")
+    again = kc.optimizers.SparseRowOptimizer("adam")
     again.build(make_variables())
     again.set_weights(expected)
     assert_same([v.numpy() for v in again.variables], expected)
@@ -186,7 +191,9 @@ def sizes_of_tensors(function):
 @pytest.mark.parametrize("clip", [{}, {"global_clipnorm": 1.0}])
 def test_memory_follows_the_rows(clip):
     table = keras.Variable(tf.zeros((1_000_000, 4)))
-    optimizer = kc.SparseRowOptimizer(keras.optimizers.AdamW(0.1, **clip))
+    optimizer = kc.optimizers.SparseRowOptimizer(
+        keras.optimizers.AdamW(0.1, **clip)
+    )
     optimizer.build([table])
 
     @tf.function
@@ -203,7 +210,7 @@ def test_memory_follows_the_rows(clip):
 def test_memory_follows_the_rows_on_two_devices(strategy):
     with strategy.scope():
         table = keras.Variable(tf.zeros((1_000_000, 4)))
-        optimizer = kc.SparseRowOptimizer("adam")
+        optimizer = kc.optimizers.SparseRowOptimizer("adam")
         optimizer.build([table])
 
     def apply(values, indices):
@@ -262,7 +269,9 @@ def fit(model, epochs=2, **kwargs):
 
 
 def adam(learning_rate=0.05):
-    return kc.SparseRowOptimizer(keras.optimizers.Adam(learning_rate))
+    return kc.optimizers.SparseRowOptimizer(
+        keras.optimizers.Adam(learning_rate)
+    )
 
 
 def fitted(optimizer=None, layer="embedding", **kwargs):
@@ -280,7 +289,7 @@ def test_two_devices_equal_one(strategy, layer, name):
                 0.05, epsilon=1e-3, weight_decay=0.1
             )
             model = compile_model(
-                make_model(layer), kc.SparseRowOptimizer(inner)
+                make_model(layer), kc.optimizers.SparseRowOptimizer(inner)
             )
         losses = fit(model)
         return model, losses
@@ -339,7 +348,7 @@ def test_slots_are_saved_once(tmp_path):
 
 
 def test_config():
-    optimizer = kc.SparseRowOptimizer(
+    optimizer = kc.optimizers.SparseRowOptimizer(
         {"class_name": "Lion", "config": {"learning_rate": 0.5}}, name="rows"
     )
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
@@ -350,7 +359,7 @@ def test_config():
 
 def test_schedule():
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
-    optimizer = kc.SparseRowOptimizer(
+    optimizer = kc.optimizers.SparseRowOptimizer(
         keras.optimizers.Adam(learning_rate=schedule)
     )
     assert_same(
@@ -407,7 +416,9 @@ def test_mixed_precision():
         keras.mixed_precision.set_global_policy("float32")
     optimizer = model.optimizer
     assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    assert isinstance(optimizer.inner_optimizer, kc.SparseRowOptimizer)
+    assert isinstance(
+        optimizer.inner_optimizer, kc.optimizers.SparseRowOptimizer
+    )
     # float16 has 11 bits.
     np.testing.assert_allclose(losses, fitted()[-2:], rtol=2e-3)
 
@@ -428,7 +439,7 @@ def test_from_a_trained_optimizer():
     fit(model)
     momentum = model.optimizer.variables[2].numpy()
     assert momentum.any()
-    optimizer = kc.SparseRowOptimizer(model.optimizer)
+    optimizer = kc.optimizers.SparseRowOptimizer(model.optimizer)
     compile_model(model, optimizer)
     assert optimizer.iterations == 6
     np.testing.assert_array_equal(optimizer.variables[2], momentum)
@@ -452,7 +463,7 @@ def test_from_a_trained_optimizer():
             ),
             "must not be a `LossScaleOptimizer`.*around",
         ),
-        (lambda: kc.SparseRowOptimizer("adam"), "must not wrap"),
+        (lambda: kc.optimizers.SparseRowOptimizer("adam"), "must not wrap"),
         (
             lambda: keras.optimizers.Adam(gradient_accumulation_steps=4),
             "must not have `gradient_accumulation_steps`.*steps=4",
@@ -471,7 +482,7 @@ def test_refused(inner, message):
     if getattr(inner, "__name__", "") == "<lambda>":
         inner = inner()
     with pytest.raises(ValueError, match=message):
-        kc.SparseRowOptimizer(inner)
+        kc.optimizers.SparseRowOptimizer(inner)
 
 
 class ScaleOfColumns(keras.optimizers.Optimizer):
@@ -487,7 +498,7 @@ class ScaleOfColumns(keras.optimizers.Optimizer):
 
 def test_slots_of_another_shape():
     variables = make_variables()[:1]
-    optimizer = kc.SparseRowOptimizer(ScaleOfColumns(0.1))
+    optimizer = kc.optimizers.SparseRowOptimizer(ScaleOfColumns(0.1))
     optimizer.build(variables)
     with pytest.raises(ValueError, match=r"slot of shape \(3,\) for table"):
         optimizer.apply([sparse(tf.ones(SHAPE), [1])], variables)

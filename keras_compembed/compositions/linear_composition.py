@@ -1,0 +1,49 @@
+"""Codewords added up, then mapped."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.codes.codewords import sum_codewords
+from keras_compembed.compositions.composition import Composition
+from keras_compembed.compositions.composition import orthogonal
+from keras_compembed.compositions.composition import sum_picks
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class LinearComposition(Composition):
+    """The sum of the codewords times a matrix.
+
+    `E(id) = H' sum_m codebooks[m, codes[id, m]]`
+
+    Codebooks times the matrix are codebooks of a plain sum. Exported files
+    hold those, or codewords and matrix where these are smaller.
+
+    Args:
+        code_dim: Optional integer. Width of codewords. Defaults to `None`:
+            that of the vectors.
+        **kwargs: `name` and `dtype` of `keras.layers.Layer`.
+
+    References:
+        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
+          2.2
+    """
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight(
+            shape=(self.code_dim, self.output_dim),
+            initializer=orthogonal,
+            autocast=False,
+            name="kernel",
+        )
+
+    def call(self, codewords):
+        return tf.matmul(tf.reduce_sum(codewords, axis=1), self.kernel)
+
+    def compose_codes(self, codebooks, subcodes):
+        return tf.matmul(sum_codewords(codebooks, subcodes), self.kernel)
+
+    def compose_picks(self, codebooks, picks):
+        return tf.matmul(sum_picks(codebooks, picks), self.kernel)
+
+    def fold(self, codebooks):
+        return tf.matmul(codebooks, self.kernel)

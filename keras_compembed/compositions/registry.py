@@ -1,0 +1,115 @@
+"""Compositions by name."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.compositions.composition import Composition
+from keras_compembed.compositions.concat_composition import ConcatComposition
+from keras_compembed.compositions.linear_composition import LinearComposition
+from keras_compembed.compositions.lstm_composition import LSTMComposition
+from keras_compembed.compositions.sum_composition import SumComposition
+
+COMPOSITIONS = {
+    "sum": SumComposition,
+    "concat": ConcatComposition,
+    "linear": LinearComposition,
+    "lstm": LSTMComposition,
+}
+
+
+def get_composition(
+    identifier, num_codebooks, codebook_size, output_dim, dtype="float32"
+):
+    """A new composition, with weights of its own.
+
+    Args:
+        identifier: `"sum"`, `"concat"`, `"linear"`, `"lstm"`, a
+            `Composition`, or the serialized form of one.
+        num_codebooks: Integer.
+        codebook_size: Integer.
+        output_dim: Integer, width of the vectors.
+        dtype: String, of the weights and of what is computed.
+
+    Raises:
+        ValueError: if `identifier` names no composition, or it cannot compose
+            vectors of that width.
+    """
+    composition = copy_composition(check_composition(identifier), dtype)
+    composition.set_shape(num_codebooks, codebook_size, output_dim)
+    if type(composition.unscaled()) not in COMPOSITIONS.values():
+        _check_vectors(composition.unscaled())
+    return composition
+
+
+def copy_composition(identifier, dtype):
+    """A new composition, without a shape and so without weights.
+
+    Args:
+        identifier: Name of a composition, or a `Composition`.
+        dtype: String, of the weights and of what is computed.
+    """
+    if isinstance(identifier, str):
+        return COMPOSITIONS[identifier](dtype=dtype)
+    config = identifier.get_config() | {"dtype": dtype}
+    return type(identifier).from_config(config)
+
+
+def _check_vectors(composition):
+    """Raises if what a composition makes has not the shape of vectors."""
+    shape = 2, composition.num_codebooks, composition.code_dim
+    # Layers may be made in a graph.
+    with tf.init_scope():
+        codewords = tf.zeros(shape, composition.variable_dtype)
+        vectors = composition(codewords)
+    wanted = len(codewords), composition.output_dim
+    received = getattr(vectors, "shape", type(vectors).__name__)
+    if received != wanted:
+        raise ValueError(
+            "`call` of a composition must make vectors of shape (ids, "
+            f"output_dim), {wanted} of codewords of shape {shape}. "
+            f"Received: {received} from {type(composition).__name__}."
+        )
+
+
+def check_composition(identifier):
+    """Returns the name of a composition, or a `Composition`.
+
+    Raises:
+        ValueError: if `identifier` is neither, nor the serialized form of a
+            `Composition`.
+    """
+    if isinstance(identifier, str) and identifier in COMPOSITIONS:
+        return identifier
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if not isinstance(identifier, Composition):
+        names = ", ".join(repr(name) for name in COMPOSITIONS)
+        raise ValueError(
+            f"`composition` must be {names} or a `Composition`. "
+            f"Received: composition={identifier!r}."
+        )
+    return identifier
+
+
+def count_values(composition):
+    """Numbers in the codebooks and in the composition's weights."""
+    shapes = [composition.codebooks_shape]
+    shapes += [weight.shape for weight in composition.weights]
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def is_same_composition(one, other):
+    """Whether two identifiers name the same kind of composition."""
+    return _kind(one) == _kind(other)
+
+
+def _kind(identifier):
+    if isinstance(identifier, str):
+        return identifier, None
+    identifier = identifier.unscaled()
+    config = identifier.get_config()
+    names = {cls: name for name, cls in COMPOSITIONS.items()}
+    name = names.get(type(identifier), type(identifier))
+    return name, config.get("code_dim")

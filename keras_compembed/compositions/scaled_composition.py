@@ -1,0 +1,97 @@
+"""Another composition's vectors, in units of a table."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.compositions.composition import Composition
+from keras_compembed.compositions.registry import check_composition
+from keras_compembed.compositions.registry import copy_composition
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class ScaledComposition(Composition):
+    """Another composition's vectors plus a row, times a number.
+
+    `E(id) = scale * (composition(codewords) + offset)`
+
+    What some compositions give is of one size whatever their codewords are:
+    the outputs of an LSTM are between -1 and 1. `KDCodeLearner` puts the
+    table's mean row into `offset` and its scale into `scale`, which is not
+    trained, so that it learns any table as it learns one of scale 1. These
+    are `output_dim + 1` more numbers.
+
+    Args:
+        composition: Name of a composition, or a `Composition`.
+        **kwargs: `name` and `dtype` of `keras.layers.Layer`.
+    """
+
+    def __init__(self, composition, **kwargs):
+        composition = check_composition(composition)
+        super().__init__(**kwargs)
+        self.composition = copy_composition(composition, self.variable_dtype)
+
+    def set_shape(self, num_codebooks, codebook_size, output_dim):
+        self.composition.set_shape(num_codebooks, codebook_size, output_dim)
+        super().set_shape(num_codebooks, codebook_size, output_dim)
+        self.code_dim = self.composition.code_dim
+
+    def build(self, input_shape):
+        self.offset = self.add_weight(
+            shape=(self.output_dim,),
+            initializer="zeros",
+            autocast=False,
+            name="offset",
+        )
+        self.scale = self.add_weight(
+            shape=(),
+            initializer="ones",
+            trainable=False,
+            autocast=False,
+            name="scale",
+        )
+
+    @property
+    def composes_once(self):
+        return self.composition.composes_once
+
+    @property
+    def is_linear(self):
+        return self.composition.is_linear
+
+    def unscaled(self):
+        return self.composition.unscaled()
+
+    @property
+    def codebooks_shape(self):
+        return self.composition.codebooks_shape
+
+    def codewords(self, codebooks):
+        return self.composition.codewords(codebooks)
+
+    def call(self, codewords):
+        return self._in_units(self.composition(codewords))
+
+    def compose_codes(self, codebooks, subcodes):
+        return self._in_units(
+            self.composition.compose_codes(codebooks, subcodes)
+        )
+
+    def compose_picks(self, codebooks, picks):
+        return self._in_units(self.composition.compose_picks(codebooks, picks))
+
+    def fold(self, codebooks):
+        folded = self.composition.fold(codebooks)
+        if folded is None:
+            return None
+        return self._in_units(folded, 1 / self.num_codebooks)
+
+    def _in_units(self, vectors, part=1.0):
+        offset = part * tf.convert_to_tensor(self.offset)
+        return (vectors + offset) * tf.convert_to_tensor(self.scale)
+
+    def get_config(self):
+        config = super().get_config()
+        config["composition"] = keras.saving.serialize_keras_object(
+            self.composition
+        )
+        return config

@@ -1,0 +1,102 @@
+"""What every learner of codes has in common."""
+
+import abc
+
+import numpy as np
+
+from keras_compembed.codes.codewords import decode_codes
+from keras_compembed.codes.packing import MAX_CODEBOOK_SIZE
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_table
+
+# Squares of larger and smaller numbers, and sums of them, are out of reach of
+# float32.
+_LARGEST, _SMALLEST = 1e12, 1e-12
+_CHUNK_ELEMENTS = 1 << 22
+
+
+class CodeLearner(abc.ABC):
+    """Base class of learners: `train` on a table, then `encode` and `decode`.
+
+    A learner works on plain arrays and knows no layers and no files.
+
+    Attributes:
+        num_codebooks: Integer, subcodes a row (M).
+        codebook_size: Integer, codewords a codebook (K).
+        composition: Name of how codewords become a row, or a `Composition`.
+        codebooks: float32 array `(num_codebooks, codebook_size, columns)`, or
+            of the composition's `codebooks_shape`; None before `train`.
+        codes: Unsigned integer array `(rows, num_codebooks)` of the table
+            trained on, or None before `train`.
+        history: Dict of lists, one entry an iteration. `"loss"` is the
+            reconstruction loss: the mean over rows of the squared distance
+            between a row and its reconstruction (equation 3 of
+            [Shu & Nakayama](https://arxiv.org/abs/1711.01068)).
+    """
+
+    num_codebooks = None
+    codebook_size = None
+    composition = "sum"
+    codebooks = None
+    codes = None
+
+    @abc.abstractmethod
+    def train(self, table, sample_weight=None):
+        """Learns codebooks for `table`, and its codes; returns the learner."""
+
+    @abc.abstractmethod
+    def encode(self, table):
+        """Codes, `(rows, num_codebooks)`, of rows that may be new."""
+
+    def decode(self, codes):
+        """Rows, float32 `(rows, columns)`, that `codes` stand for."""
+        self._check_trained()
+        return decode_codes(codes, self.codebooks)
+
+    def _keep(self, **state):
+        """Sets attributes at once: Ctrl-C comes before or after all."""
+        vars(self).update(state)
+
+    def _check_new_rows(self, table):
+        """Returns a table to encode, or raises if it cannot be."""
+        self._check_trained()
+        return check_rows(table, width=self.codebooks.shape[-1], smallest=0)
+
+    def _check_trained(self):
+        if self.codebooks is None:
+            raise ValueError(
+                "The learner has no codebooks yet: call `train` first."
+            )
+
+
+def check_code_shape(num_codebooks, codebook_size):
+    """Returns both as integers, or raises if no code has that shape."""
+    return (
+        check_positive_int("num_codebooks", num_codebooks),
+        check_positive_int(
+            "codebook_size", codebook_size, 2, MAX_CODEBOOK_SIZE
+        ),
+    )
+
+
+def check_rows(table, width=None, smallest=_SMALLEST):
+    """Returns a table, or raises if no code can be learned for it.
+
+    Args:
+        table: Array `(rows, columns)`, as of `check_table`.
+        width: Optional integer, the number of columns asked for.
+        smallest: Number that the largest must reach, unless all are zero.
+    """
+    table = check_table(table, width=width)
+    rows = max(1, _CHUNK_ELEMENTS // table.shape[1])
+    largest = 0.0
+    for start in range(0, len(table), rows):
+        part = np.asarray(table[start : start + rows])
+        largest = max(largest, float(part.max()), -float(part.min()))
+    if largest > _LARGEST or 0 < largest < smallest:
+        raise ValueError(
+            "`table` must have numbers whose squares float32 can hold: the "
+            f"largest from {_SMALLEST:g} to {_LARGEST:g}. Received: a table "
+            f"whose largest is {largest:g}. Multiply the table by a constant."
+        )
+    return table

@@ -1,0 +1,446 @@
+"""What learners of codes by gradient descent have in common."""
+
+import functools
+import random
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.packing import check_codes
+from keras_compembed.codes.packing import code_dtype
+from keras_compembed.compositions.registry import check_composition
+from keras_compembed.compositions.registry import get_composition
+from keras_compembed.learners.code_learner import CodeLearner
+from keras_compembed.learners.code_learner import check_code_shape
+from keras_compembed.learners.code_learner import check_rows
+from keras_compembed.learners.composition_refinement import can_refine
+from keras_compembed.learners.composition_refinement import nearest_composed
+from keras_compembed.learners.composition_refinement import refine_composed
+from keras_compembed.learners.gradient_training import AsMatrix
+from keras_compembed.learners.gradient_training import KeepBest
+from keras_compembed.learners.gradient_training import SquaredDistance
+from keras_compembed.learners.gradient_training import check_callbacks
+from keras_compembed.learners.gradient_training import check_rate
+from keras_compembed.learners.gradient_training import drawn_places
+from keras_compembed.learners.gradient_training import finish
+from keras_compembed.learners.gradient_training import seeded_defaults
+from keras_compembed.learners.gradient_training import serialize_rate
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_sample_weight
+from keras_compembed.utils.validation import check_seed
+from keras_compembed.utils.validation import float_chunks
+
+_CHUNK_LOGITS = 1 << 21
+
+
+class GradientCodeLearner(keras.Model, CodeLearner):
+    """Base class of learners that train codes end to end.
+
+    Logits say how well each codeword suits a row; in training they become
+    picks, how much each codeword counts, and the composition makes a row of
+    the codewords picked. The loss is the mean over rows of the squared
+    distance between a row and what is made of it. Outside training, the
+    largest logit's codeword is taken.
+
+    A subclass makes the weights of its logits in `build_logits`, and says
+    what they are in `logits` and what becomes of them in `picks`.
+
+    Args:
+        num_codebooks: Integer. Subcodes a row (M).
+        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+        composition: Name of a composition, or a `Composition`.
+        learning_rate: Positive number or `LearningRateSchedule`, of the
+            optimizer that `train` compiles with, unless `compile` was called.
+        batch_size: Integer. Rows a step, over all devices.
+        iterations: Integer. Steps of `train`, rounded up to whole validation
+            intervals.
+        validation_interval: Integer. Steps from one validation to the next.
+        validation_rows: Integer. Rows in the fixed validation set, drawn like
+            those of a batch.
+        refine: Boolean, or None for True where the composition allows. Whether
+            `train` ends with sweeps over codes and least squares, and
+            `encode` with sweeps.
+        seed: Optional integer. Makes a run repeatable on one machine.
+        verbose: `0`, `1` or `2`, as in `fit`.
+        **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
+            `"float32"`, whatever the global policy.
+
+    Raises:
+        ValueError: if a size or the seed is out of range, `learning_rate` is
+            not positive, the composition is unknown, or `refine` is no
+            boolean, or true for one that cannot be refined.
+    """
+
+    def __init__(
+        self,
+        num_codebooks,
+        codebook_size,
+        composition,
+        learning_rate,
+        batch_size,
+        iterations,
+        validation_interval,
+        validation_rows,
+        refine,
+        seed,
+        verbose,
+        **kwargs,
+    ):
+        num_codebooks, codebook_size = check_code_shape(
+            num_codebooks, codebook_size
+        )
+        composition = check_composition(composition)
+        if refine and not can_refine(composition):
+            raise ValueError(
+                "`refine` must be False with a composition other than 'sum', "
+                f"'concat' and 'linear'. Received: refine={refine!r}, "
+                f"composition={composition!r}."
+            )
+        kwargs.setdefault("dtype", "float32")
+        super().__init__(**kwargs)
+        self.num_codebooks = num_codebooks
+        self.codebook_size = codebook_size
+        # A partial: attributes of a model that are layers become parts of it.
+        self._make_composition = functools.partial(
+            get_composition,
+            self.learned_composition(composition),
+            num_codebooks,
+            codebook_size,
+        )
+        self._composition = None
+        self.learning_rate = check_rate("learning_rate", learning_rate)
+        self.batch_size = check_positive_int("batch_size", batch_size)
+        self.iterations = check_positive_int("iterations", iterations)
+        self.validation_interval = check_positive_int(
+            "validation_interval", validation_interval
+        )
+        self.validation_rows = check_positive_int(
+            "validation_rows", validation_rows
+        )
+        self.refine = check_choice("refine", refine, (None, True, False))
+        self.seed = check_seed(seed)
+        self.verbose = check_choice("verbose", verbose, ("auto", 0, 1, 2))
+        self._codes = None
+        # What a first `train` has not finished.
+        self._begins = self._compiles = False
+        self._fit_history = None
+        if seed is None:
+            seed = random.getrandbits(31)
+        self._seeds = np.random.SeedSequence(seed).generate_state(7) >> 1
+        self._distance = SquaredDistance(name="squared_distance")
+
+    def learned_composition(self, composition):
+        """What is learned for the composition asked for."""
+        return composition
+
+    def build_logits(self, num_rows, width):
+        """Makes the weights of the logits.
+
+        Args:
+            num_rows: Optional integer, the table's rows.
+            width: Integer, the table's columns.
+        """
+        raise NotImplementedError
+
+    def logits(self, inputs):
+        """Scores `(rows, num_codebooks, codebook_size)` of codewords."""
+        raise NotImplementedError
+
+    def picks(self, logits):
+        """How much each codeword counts in training; shaped like logits."""
+        raise NotImplementedError
+
+    def inputs_of(self, places, rows):
+        """What `logits` takes of the table's rows at these places."""
+        return rows
+
+    def current_codebooks(self):
+        """Tensor of the codebooks, of the composition's `codebooks_shape`."""
+        return tf.convert_to_tensor(self.codewords.value)
+
+    def assign_codebooks(self, codebooks):
+        """Sets what `current_codebooks` gives."""
+        self.codewords.assign(codebooks)
+
+    def begin(self, table, sample_weight):
+        """Called by the first `train`, when all weights are made."""
+
+    def resume(self, table):
+        """Called by further `train`s, before anything is trained."""
+
+    def make_optimizer(self):
+        """The optimizer that `train` compiles with."""
+        return keras.optimizers.Adam(self.learning_rate)
+
+    def codebooks_initializer(self):
+        """Initializer of codebooks as a matrix, a codeword a row."""
+        return self.seeded(keras.initializers.GlorotUniform, 3)
+
+    def seeded(self, initializer, place, **kwargs):
+        """An initializer with the seed at this place."""
+        return initializer(**kwargs, seed=int(self._seeds[place]))
+
+    def build(self, input_shape):
+        if self.built:
+            return
+        if self._composition is not None:
+            raise ValueError(
+                "The learner was interrupted while its weights were made: "
+                "make a new one."
+            )
+        num_rows, width = input_shape
+        with seeded_defaults(int(self._seeds[6])):
+            self._composition = self._make_composition(
+                width, dtype=self.variable_dtype
+            )
+        shape = self._composition.codebooks_shape
+        self.build_logits(num_rows, width)
+        self.codewords = self.add_weight(
+            shape=shape,
+            initializer=AsMatrix(self.codebooks_initializer()),
+            autocast=False,
+            name="codewords",
+        )
+        self.built = True
+
+    def call(self, inputs, training=False):
+        logits = self.logits(inputs)
+        codebooks = self.current_codebooks()
+        if training:
+            picks = tf.cast(self.picks(logits), codebooks.dtype)
+            return self.composition.compose_picks(codebooks, picks)
+        codes = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        return self.composition.compose_codes(codebooks, codes)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape[0], self._composition.output_dim
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        return self._distance(x if y is None else y, y_pred, sample_weight)
+
+    def fit(self, *args, **kwargs):
+        # Codes belong to the weights that they were found with.
+        self._codes = None
+        super().fit(*args, **kwargs)
+        return self._fit_history
+
+    @property
+    def history(self):
+        """Dict of lists: `"loss"` and `"val_loss"`, one entry a validation,
+        and with `refine` `"refined_loss"`, one entry a sweep."""
+        return {} if self._fit_history is None else self._fit_history.history
+
+    @history.setter
+    def history(self, callback):
+        # `fit` sets it to its `keras.callbacks.History`.
+        self._fit_history = callback
+
+    @property
+    def composition(self):
+        """The learner's own `Composition`, or what it is to be made from
+        before the table's width is known."""
+        if self._composition is None:
+            return self._make_composition.args[0]
+        return self._composition
+
+    @property
+    def codes(self):
+        """Codes of the table trained on; None before `train` and after
+        `fit`."""
+        return self._codes
+
+    @property
+    def codebooks(self):
+        """float32 array of the composition's `codebooks_shape`, or None."""
+        if not self.built:
+            return None
+        return self.current_codebooks().numpy().astype("float32")
+
+    def train(self, table, sample_weight=None, callbacks=None):
+        """Learns codebooks for `table`, and its codes.
+
+        Rows of each batch are drawn at random with replacement, so a table
+        may have any number of rows. The weights of the validation with the
+        lowest loss are kept. Training again goes on from there.
+
+        Ctrl-C stops early: the best weights so far are kept, rows get their
+        codes, and `train` returns as usual. If it comes later, refinement
+        ends with the last whole sweep; what else is under way is finished,
+        unless Ctrl-C comes once more. Then it goes through, as it does before
+        the first step, and `codes` are None or those of an earlier `train`.
+
+        Args:
+            table: Array `(rows, columns)` of finite numbers. It is read a
+                part at a time and may be memory-mapped.
+            sample_weight: Optional array `(rows,)`, how much each row counts.
+                Rows are drawn in proportion to it, for training and for
+                validation.
+            callbacks: Optional list of Keras callbacks for `fit`. An epoch is
+                one validation interval.
+
+        Returns:
+            The learner.
+
+        Raises:
+            ValueError: if the table is not a finite matrix or not as wide as
+                that of an earlier `train`, if its largest number is not from
+                1e-12 to 1e12 (or 0), if `sample_weight` is not a non-negative
+                number a row, or if the loss became NaN.
+        """
+        width = self.composition.output_dim if self.built else None
+        table = check_rows(table, width)
+        weight = check_sample_weight(sample_weight, len(table))
+        callbacks = check_callbacks(callbacks)
+        steps = min(self.validation_interval, self.iterations)
+        with self.distribute_strategy.scope():
+            if self.built:
+                self.resume(table)
+            else:
+                self._begins = True
+                self.build(table.shape)
+            if self._begins:
+                self.begin(table, weight)
+                self._begins = False
+            if self._compiles or not self.compiled:
+                self._compiles = True
+                self.compile(self.make_optimizer())
+                self.optimizer.build(self.trainable_variables)
+                self._compiles = False
+        batch = self.inputs_of(np.zeros(1, "int64"), table[:1])
+        batches = tf.data.Dataset.from_generator(
+            lambda: self._batches(table, weight, self.batch_size, 5),
+            output_signature=tuple(
+                tf.TensorSpec((self.batch_size, *part.shape[1:]), kind)
+                for part, kind in (
+                    (batch, "int64" if batch.ndim == 1 else "float32"),
+                    (table, "float32"),
+                )
+            ),
+        )
+        best = KeepBest()
+        self.history = None
+        try:
+            self.fit(
+                batches.prefetch(tf.data.AUTOTUNE),
+                epochs=-(-self.iterations // steps),
+                steps_per_epoch=steps,
+                validation_data=next(
+                    self._batches(table, weight, self.validation_rows, 4)
+                ),
+                validation_batch_size=self.batch_size,
+                callbacks=[best, *callbacks],
+                shuffle=False,
+                verbose=self.verbose,
+            )
+        except KeyboardInterrupt:
+            print("\nInterrupted: the best weights so far are kept.")
+        finish(best.restore)
+        codes = finish(lambda: self._argmax_codes(table))
+        if self._refines:
+            refined = self._refine(table, codes, weight)
+            finish(lambda: self._take(*refined))
+        else:
+            self._codes = codes
+        return self
+
+    def _refine(self, table, codes, weight):
+        """Codes, codebooks, the composition's weights, and losses."""
+        weights = self.composition.get_weights()
+        found = codes, self.codebooks, weights, []
+        try:
+            for *parts, loss in refine_composed(
+                table, codes, self.composition, self.codebooks, weight
+            ):
+                found = *parts, [*found[-1], loss]
+        except KeyboardInterrupt:
+            print("\nInterrupted: the last whole sweep is kept.")
+        return found
+
+    def _take(self, codes, codebooks, weights, losses):
+        self.composition.set_weights(weights)
+        self.assign_codebooks(codebooks)
+        self.history["refined_loss"] = losses
+        self._codes = codes
+
+    def encode(self, table):
+        """Codes of rows that may be new.
+
+        Args:
+            table: Array `(rows, columns)` as wide as the table trained on.
+
+        Returns:
+            Unsigned integer array `(rows, num_codebooks)`.
+
+        Raises:
+            ValueError: if there are no codebooks yet, or the table is not a
+                finite matrix of their width.
+        """
+        table = self._check_new_rows(table)
+        codes = self._argmax_codes(table)
+        if self._refines:
+            codes = nearest_composed(
+                table, self.composition, self.codebooks, codes
+            )
+        return codes
+
+    def decode(self, codes):
+        self._check_trained()
+        codes = check_codes(
+            codes, self.codebook_size, shape=(None, self.num_codebooks)
+        )
+        return self.composition.decode(codes, self.codebooks)
+
+    @property
+    def _refines(self):
+        if self.refine is None:
+            return can_refine(self.composition)
+        return self.refine
+
+    def _check_new_rows(self, table):
+        self._check_trained()
+        return check_rows(table, self.composition.output_dim, smallest=0)
+
+    def _batches(self, table, weight, batch_size, seed):
+        """Yields `(inputs, rows)` of rows drawn at random."""
+        for places in drawn_places(
+            len(table), weight, batch_size, self._seeds[seed]
+        ):
+            rows = np.asarray(table[places], dtype="float32")
+            # TensorFlow takes each array as its own to write over.
+            yield self.inputs_of(places, rows), rows.copy()
+
+    def _argmax_codes(self, table):
+        shape = self.num_codebooks, self.codebook_size
+        codes = np.empty((len(table), shape[0]), code_dtype(shape[1]))
+        rows = max(1, _CHUNK_LOGITS // (shape[0] * shape[1]))
+        for start, chunk in float_chunks(table, rows):
+            places = np.arange(start, start + len(chunk))
+            logits = self.logits(self.inputs_of(places, chunk))
+            codes[places] = tf.argmax(logits, axis=-1).numpy()
+        return codes
+
+    def get_config(self):
+        config = super().get_config()
+        composition = self.composition
+        if not isinstance(composition, str):
+            composition = keras.saving.serialize_keras_object(composition)
+        config.update(
+            {
+                "num_codebooks": self.num_codebooks,
+                "codebook_size": self.codebook_size,
+                "composition": composition,
+                "learning_rate": serialize_rate(self.learning_rate),
+                "batch_size": self.batch_size,
+                "iterations": self.iterations,
+                "validation_interval": self.validation_interval,
+                "validation_rows": self.validation_rows,
+                "refine": self.refine,
+                "seed": self.seed,
+                "verbose": self.verbose,
+            }
+        )
+        return config

@@ -1,0 +1,321 @@
+"""Codes by gradients straight through a tempering softmax."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.compositions.linear_composition import LinearComposition
+from keras_compembed.compositions.scaled_composition import ScaledComposition
+from keras_compembed.learners.composition_refinement import can_refine
+from keras_compembed.learners.composition_refinement import codeword_of_row
+from keras_compembed.learners.composition_refinement import nearest_composed
+from keras_compembed.learners.coordinate_search import covariance
+from keras_compembed.learners.coordinate_search import mean_row
+from keras_compembed.learners.gradient_code_learner import GradientCodeLearner
+from keras_compembed.learners.gradient_training import check_rate
+from keras_compembed.learners.gradient_training import scale_gradient
+from keras_compembed.learners.gradient_training import serialize_rate
+from keras_compembed.learners.key_scores import pick_best
+from keras_compembed.learners.temperature_schedule import TemperatureSchedule
+from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+
+LOGITS = ("encoder", "free")
+ESTIMATORS = ("straight_through", "soft")
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class KDCodeLearner(GradientCodeLearner):
+    """Learns codes straight through a tempering softmax.
+
+    Each row has `num_codebooks` vectors of logits; the largest logit picks
+    the codeword, one of each codebook, and a composition makes the row of
+    them. Backward, the gradient is that of a softmax at some temperature, as
+    if that had picked (Algorithm 1 of Chen, Min & Sun). Temperature falls
+    with the steps.
+
+    Logits come from a linear encoder of the row, which learns in a few
+    thousand steps and can encode new rows, or are free numbers of each row,
+    as published. All is trained in units of the table's scale: `train` gives
+    it to the codebooks of compositions `"sum"`, `"concat"` and `"linear"`,
+    and puts others into a `ScaledComposition`. For those three, `train` ends
+    with sweeps over codes and least squares; `refine=False` is the published
+    procedure.
+
+    `train` does the whole job. The learner is a `keras.Model` as well:
+    `compile` it first for another optimizer, build it inside
+    `strategy.scope()` to train on several devices, or, with an encoder, call
+    `fit` on your own batches of rows.
+
+    Example:
+
+    >>> table = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> learner = KDCodeLearner(
+    ...     num_codebooks=8, codebook_size=16, composition="concat",
+    ...     iterations=20, seed=0, verbose=0
+    ... )
+    >>> learner.train(table).codes.shape
+    (1000, 8)
+    >>> learner.decode(learner.codes).shape
+    (1000, 64)
+
+    Args:
+        num_codebooks: Integer. Subcodes a row (M; the paper's D). Defaults
+            to `32`.
+        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+            Defaults to `16`.
+        composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
+            `Composition`. How codewords become a row. Defaults to
+            `"linear"`.
+        logits: `"encoder"` or `"free"`. Whether logits are a linear function
+            of the row, or numbers of their own for each row, of which a step
+            touches those of its batch. Defaults to `"encoder"`.
+        temperature: Optional positive number or `LearningRateSchedule`, which
+            is given the optimizer's step. Defaults to `None`:
+            `TemperatureSchedule()`.
+        estimator: `"straight_through"` or `"soft"`. With `"soft"`, softmax
+            weights mix codewords in training; codes are their largest all
+            the same. Defaults to `"straight_through"`.
+        learning_rate: Optional positive number or `LearningRateSchedule`, of
+            the Adam optimizer that `train` compiles with, in a
+            `SparseRowOptimizer` for free logits, unless `compile` was called.
+            Defaults to `None`: from `1e-2` to `1e-4` by half a cosine over
+            `iterations`, and `1e-4` from then on.
+        batch_size: Integer. Rows a step, over all devices. Defaults to
+            `128`.
+        iterations: Integer. Steps of `train`, rounded up to whole validation
+            intervals. Defaults to `10_000`.
+        validation_interval: Integer. Steps from one validation to the next.
+            Defaults to `1000`.
+        validation_rows: Integer. Rows in the fixed validation set, drawn like
+            those of a batch. Defaults to `1280`.
+        refine: Optional boolean. Whether `train` ends with sweeps over codes
+            and fits of the codebooks, and `encode` with sweeps: coordinate
+            search and least squares for `"sum"` and `"linear"`, k-means in
+            each part for `"concat"`. Defaults to `None`: yes for those three.
+        seed: Optional integer. Makes a run repeatable on one machine.
+        verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
+        **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
+            `"float32"`, whatever the global policy.
+
+    Input shape:
+        Tensor of rows `(batch_size, columns)`; with free logits, of row
+        numbers `(batch_size,)`.
+
+    Output shape:
+        `(batch_size, columns)`: each row's reconstruction.
+
+    Raises:
+        ValueError: if a size or the seed is out of range, `temperature` or
+            `learning_rate` is not positive, `logits`, `estimator` or the
+            composition is unknown, or `refine` is no boolean, or true for a
+            composition that cannot be refined.
+
+    References:
+        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
+          2.3 and Algorithm 1
+        - [Bengio et al., 2013](https://arxiv.org/abs/1308.3432)
+    """
+
+    def __init__(
+        self,
+        num_codebooks=32,
+        codebook_size=16,
+        composition="linear",
+        logits="encoder",
+        temperature=None,
+        estimator="straight_through",
+        learning_rate=None,
+        batch_size=128,
+        iterations=10_000,
+        validation_interval=1000,
+        validation_rows=1280,
+        refine=None,
+        seed=None,
+        verbose=1,
+        **kwargs,
+    ):
+        iterations = check_positive_int("iterations", iterations)
+        if learning_rate is None:
+            learning_rate = keras.optimizers.schedules.CosineDecay(
+                1e-2, iterations, alpha=1e-2
+            )
+        super().__init__(
+            num_codebooks,
+            codebook_size,
+            composition=composition,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            iterations=iterations,
+            validation_interval=validation_interval,
+            validation_rows=validation_rows,
+            refine=refine,
+            seed=seed,
+            verbose=verbose,
+            **kwargs,
+        )
+        if temperature is None:
+            temperature = TemperatureSchedule()
+        self.logits_from = check_choice("logits", logits, LOGITS)
+        self.temperature = check_rate("temperature", temperature)
+        self.estimator = check_choice("estimator", estimator, ESTIMATORS)
+        # XLA makes gradients of rows those of the whole table.
+        self.supports_jit = logits == "encoder"
+
+    def learned_composition(self, composition):
+        if can_refine(composition) or isinstance(
+            composition, ScaledComposition
+        ):
+            return composition
+        # Others cannot take the table's scale into their codebooks.
+        return ScaledComposition(composition)
+
+    def build(self, input_shape):
+        rows_known = len(input_shape) == 2 and input_shape[0] is not None
+        if self.logits_from == "free" and not (self.built or rows_known):
+            raise ValueError(
+                "A learner with logits='free' must be built by `train`, which "
+                "knows the table's rows. Received: input of shape "
+                f"{tuple(input_shape)}."
+            )
+        super().build(input_shape)
+
+    def build_logits(self, num_rows, width):
+        size = self.num_codebooks * self.codebook_size
+        self.offset = self._constant("offset", (width,), "zeros")
+        self.scale = self._constant("scale", (), "ones")
+        if self.logits_from == "encoder":
+            shape, name = (width, size), "kernel"
+            initializer = self.seeded(keras.initializers.GlorotUniform, 1)
+            self.bias = self.add_weight(
+                shape=(size,), initializer="zeros", name="bias"
+            )
+        else:
+            shape, name = (num_rows, size), "row_logits"
+            initializer = self.seeded(
+                keras.initializers.RandomNormal, 1, stddev=0.1
+            )
+        self.kernel = self.add_weight(
+            shape=shape, initializer=initializer, name=name
+        )
+
+    def _constant(self, name, shape, initializer):
+        return self.add_weight(
+            shape=shape,
+            initializer=initializer,
+            trainable=False,
+            autocast=False,
+            name=name,
+        )
+
+    def begin(self, table, sample_weight):
+        offset = mean_row(table, sample_weight)
+        moments = covariance(table, offset)
+        scale = np.sqrt(np.diag(moments).mean()) or 1.0
+        self.offset.assign(offset)
+        self.scale.assign(scale)
+        composition = self.composition
+        if isinstance(composition, LinearComposition):
+            composition.kernel.assign(self._first_kernel(moments))
+        if isinstance(composition, ScaledComposition):
+            composition.offset.assign(offset / scale)
+            composition.scale.assign(scale)
+        else:
+            codeword = codeword_of_row(offset, composition) / scale
+            self.codewords.assign(self.codewords + codeword)
+
+    def _first_kernel(self, moments):
+        """The table's principal axes: a random matrix takes long to unlearn."""
+        kernel = self.composition.kernel.numpy()
+        axes = np.linalg.eigh(moments)[1].T[::-1][: len(kernel)]
+        kernel[: len(axes)] = axes
+        return kernel
+
+    def make_optimizer(self):
+        optimizer = super().make_optimizer()
+        if self.logits_from == "free":
+            optimizer = SparseRowOptimizer(optimizer)
+        return optimizer
+
+    def codebooks_initializer(self):
+        return self.seeded(
+            keras.initializers.RandomNormal, 3, stddev=self.num_codebooks**-0.5
+        )
+
+    def current_codebooks(self):
+        codebooks = super().current_codebooks()
+        if can_refine(self.composition):
+            codebooks *= self.scale.value
+        return codebooks
+
+    def assign_codebooks(self, codebooks):
+        if can_refine(self.composition):
+            codebooks = codebooks / self.scale.numpy()
+        super().assign_codebooks(codebooks)
+
+    def compute_loss(self, *args, **kwargs):
+        # Gradients of codewords in units of the table's scale.
+        loss = super().compute_loss(*args, **kwargs)
+        return scale_gradient(loss, tf.math.square(1 / self.scale.value))
+
+    def inputs_of(self, places, rows):
+        return rows if self.logits_from == "encoder" else places
+
+    def logits(self, inputs):
+        if self.logits_from == "free":
+            logits = read_rows(self.kernel, tf.cast(inputs, tf.int64))
+        else:
+            rows = tf.cast(inputs, self.variable_dtype) - self.offset.value
+            rows = tf.cast(rows / self.scale.value, self.compute_dtype)
+            logits = tf.matmul(rows, self.kernel.value) + self.bias.value
+        shape = -1, self.num_codebooks, self.codebook_size
+        return tf.cast(tf.reshape(logits, shape), self.variable_dtype)
+
+    def picks(self, logits):
+        temperature = self.current_temperature()
+        if self.estimator == "soft":
+            return tf.nn.softmax(logits / temperature)
+        return pick_best(logits, temperature)
+
+    def current_temperature(self):
+        """The temperature at the optimizer's step."""
+        if not callable(self.temperature):
+            return self.temperature
+        step = 0
+        if self.compiled and self.optimizer is not None:
+            step = self.optimizer.iterations
+        return self.temperature(step)
+
+    def resume(self, table):
+        if self.logits_from == "free" and len(table) != self.kernel.shape[0]:
+            raise ValueError(
+                f"`table` must have the {self.kernel.shape[0]} rows that the "
+                "learner's free logits are those of. Received: an array of "
+                f"shape {table.shape}."
+            )
+
+    def encode(self, table):
+        if self.logits_from == "encoder":
+            return super().encode(table)
+        table = self._check_new_rows(table)
+        if not self._refines:
+            raise ValueError(
+                "`encode` must be called on a learner with logits='encoder', "
+                "or with `refine`: free logits are those of the rows trained "
+                f"on. Received: logits={self.logits_from!r}, "
+                f"refine={self.refine!r}."
+            )
+        return nearest_composed(table, self.composition, self.codebooks)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(
+            {
+                "logits": self.logits_from,
+                "temperature": serialize_rate(self.temperature),
+                "estimator": self.estimator,
+            }
+        )
+        return config

@@ -1,0 +1,115 @@
+"""Codes drawn at random, to compare with."""
+
+import numpy as np
+
+from keras_compembed.learners import coordinate_search as search
+from keras_compembed.learners.code_learner import CodeLearner
+from keras_compembed.learners.code_learner import check_code_shape
+from keras_compembed.learners.code_learner import check_rows
+from keras_compembed.utils.validation import check_sample_weight
+from keras_compembed.utils.validation import check_seed
+
+
+class RandomCodes(CodeLearner):
+    """Gives each row a random code, and fits codebooks to the codes.
+
+    The baseline of Chen, Min & Sun (Table 1): what any learner must beat.
+    Codebooks are those of least squares, for codewords that are summed.
+
+    Example:
+
+    >>> table = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> learner = RandomCodes(num_codebooks=8, codebook_size=16, seed=0)
+    >>> learner.train(table).codes.shape
+    (1000, 8)
+
+    Args:
+        num_codebooks: Integer. Subcodes a row (M). Defaults to `32`.
+        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+            Defaults to `16`.
+        seed: Optional integer. Makes codes repeatable.
+
+    Raises:
+        ValueError: if a size or the seed is out of range.
+
+    References:
+        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section 3
+    """
+
+    def __init__(self, num_codebooks=32, codebook_size=16, seed=None):
+        self.num_codebooks, self.codebook_size = check_code_shape(
+            num_codebooks, codebook_size
+        )
+        self.seed = check_seed(seed)
+        self.history = {"loss": []}
+        self._rng = np.random.default_rng(seed)
+
+    def train(self, table, sample_weight=None):
+        """Draws codes for `table`, and fits codebooks.
+
+        Ctrl-C raises `KeyboardInterrupt` and leaves the learner as it was.
+
+        Args:
+            table: Array `(rows, columns)` of finite numbers.
+            sample_weight: Optional array `(rows,)`, how much each row counts.
+
+        Returns:
+            The learner.
+
+        Raises:
+            ValueError: if the table is not a finite matrix, its largest
+                number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
+                not a non-negative number a row.
+        """
+        table = check_rows(table)
+        weight = check_sample_weight(sample_weight, len(table))
+        codes = self._draw(len(table))
+        shape = self.num_codebooks, self.codebook_size, table.shape[1]
+        codebooks = np.zeros(shape, "float32")
+        offset = search.mean_row(table, weight)
+        codebooks[0] = offset
+        sums = np.zeros_like(codebooks)
+        for part, rows in search.centred_chunks(
+            table, offset, self.codebook_size
+        ):
+            if weight is not None:
+                rows *= weight[part, None]
+            search.sums_by_subcode(rows, codes[part], self.codebook_size, sums)
+        codebooks += search.least_squares_step(
+            codes, np.zeros_like(codebooks), sums, weight
+        )
+        loss = 0.0
+        for part, rows in search.centred_chunks(
+            table, np.float32(0), self.codebook_size
+        ):
+            search.subtract_codewords(rows, codes[part], codebooks)
+            distances = np.einsum("nd,nd->n", rows, rows)
+            if weight is not None:
+                distances *= weight[part]
+            loss += float(distances.sum(dtype="float64"))
+        self._keep(
+            codes=codes,
+            codebooks=codebooks,
+            history={"loss": [loss / len(table)]},
+        )
+        return self
+
+    def encode(self, table):
+        """Random codes for more rows.
+
+        Args:
+            table: Array `(rows, columns)` as wide as the table trained on.
+
+        Returns:
+            Unsigned integer array `(rows, num_codebooks)`.
+
+        Raises:
+            ValueError: if there are no codebooks yet, or the table is not a
+                finite matrix of their width.
+        """
+        return self._draw(len(self._check_new_rows(table)))
+
+    def _draw(self, num_rows):
+        return search.random_codes(
+            num_rows, self.num_codebooks, self.codebook_size, self._rng
+        )

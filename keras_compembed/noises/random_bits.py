@@ -1,0 +1,38 @@
+"""Random numbers for rows of a batch, the same however it is divided."""
+
+import tensorflow as tf
+
+from keras_compembed.optimizers.device_rows import on_several_devices
+
+
+def random_bits(seed, columns, rows=None):
+    """Uniform integers over all of int64.
+
+    Several devices that share a batch get, with the same seed, what one
+    device would get for the same examples.
+
+    Args:
+        seed: Integer tensor `(2,)`, the same on all devices.
+        columns: Integer.
+        rows: Optional integer tensor, rows of the batch on this device.
+            Defaults to `None`: numbers that all rows share.
+
+    Returns:
+        int64 tensor `(rows, columns)`, or `(columns,)`.
+    """
+    seed = tf.cast(seed, "int32")
+    if rows is None:
+        return _draw((columns,), seed)
+    if not on_several_devices():
+        return _draw((rows, columns), seed)
+    context = tf.distribute.get_replica_context()
+    counts = context.all_gather(tf.reshape(rows, (1,)), axis=0)
+    start = tf.cumsum(counts, exclusive=True)[context.replica_id_in_sync_group]
+    everywhere = _draw((tf.reduce_sum(counts), columns), seed)
+    return everywhere[start : start + rows]
+
+
+def _draw(shape, seed):
+    return tf.random.stateless_uniform(
+        shape, seed, minval=None, maxval=None, dtype="int64"
+    )

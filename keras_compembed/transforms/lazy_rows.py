@@ -1,0 +1,256 @@
+"""A transform of which a step touches the rows looked up only."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import write
+from keras_compembed.optimizers.device_rows import write_rows
+from keras_compembed.optimizers.read_rows import read_unique_rows
+from keras_compembed.transforms.shrink import shrink
+from keras_compembed.transforms.transform_rows import TransformRows
+
+
+class LazyRows(TransformRows):
+    """Rows that owe shrinkage, which is taken when they are next read.
+
+    A clock adds up `learning rate * l1` of all steps. A row knows the clock
+    when it was last settled; what passed since is the threshold that it owes.
+    Thresholds of steps add up, so that one shrinkage makes good for all.
+
+    The clock is float64: learning rate * l1 may be 1e-9 of their sum.
+
+    The rows that a step moves are shrunk at once, by the thresholds of their
+    coordinates. They are marked when gradients are taken, so that the step
+    finds them in whatever graph it is taken, and after however many batches.
+    Where all look-ups are in the graph of the step, it knows their ids, and
+    needs not look through the marks.
+    """
+
+    def build(self):
+        layer = self._layer
+        num_rows = layer.input_dim
+        self.variable = self._add_transform(
+            (num_rows, layer.num_anchors), layer.initialize_transform
+        )
+        self._build_clock(num_rows)
+
+    def _build_clock(self, num_rows):
+        state = {"initializer": "zeros", "trainable": False}
+        self._clock = self._add_weight(
+            shape=(), dtype="float64", name="clock", **state
+        )
+        self._settled = self._add_weight(
+            shape=(num_rows,), dtype="float64", name="settled", **state
+        )
+        # Thresholds of optimizers that follow coordinates: while a row is not
+        # looked up, its mean 1 / divisor stands for its coordinates'.
+        self._rate = self._add_weight(
+            shape=(num_rows,), dtype="float32", name="rate", **state
+        )
+        self._default_rate = self._add_weight(
+            shape=(), dtype="float32", name="default_rate", **state
+        )
+        if self._layer.threshold == "learning_rate":
+            self._default_rate.assign(1)
+        if self._follows_rows:
+            self._pending = self._add_weight(
+                shape=(num_rows,), dtype="bool", name="pending", **state
+            )
+        self._touched = {}
+
+    @property
+    def _follows_rows(self):
+        """Whether rows that a step moves are more than settled later."""
+        return self._layer.threshold == "coordinate"
+
+    def read(self, ids, room):
+        rows = read_unique_rows(self.variable, ids, room)
+        return self._settling(
+            rows, ids, lambda effective: (effective, lambda upstream: upstream)
+        )
+
+    def whole(self):
+        stored = tf.convert_to_tensor(self.variable.value)
+        clock = tf.identity(self._clock.value)
+        ids = tf.range(self._layer.input_dim)
+        rows = self._shrink(stored, ids, clock)
+        return (
+            stored,
+            rows,
+            lambda ids: self._settle(ids, tf.gather(rows, ids), clock),
+        )
+
+    def _settling(self, rows, ids, use):
+        """`use` of rows without what they owe; gradients settle them.
+
+        Args:
+            rows: Tensor `(ids, columns)` as stored.
+            ids: Tensor of different ids.
+            use: From settled rows to a tensor and the function of its
+                gradients.
+        """
+        clock = tf.identity(self._clock.value)
+        effective = self._shrink(rows, ids, clock)
+        if not self.variable.trainable:
+            # Gradient tapes watch it all the same.
+            return use(effective)[0]
+
+        @tf.custom_gradient
+        def settle(rows):
+            result, gradient_of_rows = use(effective)
+
+            def gradient(upstream):
+                gradients = gradient_of_rows(upstream)
+                self._settle(ids, effective, clock)
+                return gradients
+
+            return tf.identity(result), gradient
+
+        return settle(rows)
+
+    def _settle(self, ids, rows, clock):
+        """Stores rows as they are, before the optimizer moves them."""
+        if not self.variable.trainable:
+            return
+        write_rows(self.variable, ids, rows)
+        write_rows(self._settled, ids, tf.fill(tf.shape(ids), clock))
+        if self._follows_rows:
+            write_rows(self._pending, ids, tf.ones_like(ids, "bool"))
+            self._remember(ids)
+
+    def _shrink(self, rows, ids, clock):
+        rows = tf.stop_gradient(rows)
+        owed = clock - gather_rows(self._settled, ids)
+        threshold = tf.cast(owed, "float32") * self._rates(ids)
+        return shrink(
+            rows,
+            threshold[:, None],
+            self._layer.non_negative,
+            self._free(ids),
+        )
+
+    def _free(self, ids):
+        return self._layer.free_entries.of_rows(ids)
+
+    def _rates(self, ids):
+        rates = gather_rows(self._rate, ids)
+        return tf.where(rates > 0, rates, self._default_rate.value)
+
+    def _remember(self, ids):
+        if _is_symbolic(ids):
+            self._touched.setdefault(_replica(), []).append(ids)
+        else:
+            self._touched[_replica()] = [None]
+
+    def _moved(self, step):
+        """Rows that the step moved, as a list of tensors of ids."""
+        touched = self._touched.pop(_replica(), [None])
+        if all(map(_is_at_hand, touched)) and not step.accumulates:
+            return touched
+        pending = tf.convert_to_tensor(self._pending.value)
+        return [tf.where(pending & (step.scale > 0))[:, 0]]
+
+    def after_step(self, step, amount):
+        clock = self._clock.value + tf.cast(amount, "float64")
+        default = 1.0 if step.slot is None else 0.0
+        write(self._default_rate, default)
+        if self._follows_rows:
+            for ids in self._moved(step):
+                self._step(ids, step, amount, clock)
+                write_rows(self._pending, ids, tf.zeros_like(ids, "bool"))
+        write(self._clock, clock)
+
+    def _step(self, ids, step, amount, clock):
+        # Ids of two look-ups may overlap: the second then finds them done.
+        due = gather_rows(self._settled, ids) < clock
+        if step.slot is None:
+            rates = tf.ones((tf.shape(ids)[0], 1))
+        else:
+            rates = step.rates(gather_rows(step.slot, ids))
+        threshold = tf.where(due[:, None], amount * rates, 0.0)
+        rows = shrink(
+            gather_rows(self.variable, ids),
+            threshold,
+            self._layer.non_negative,
+            self._free(ids),
+        )
+        write_rows(self.variable, ids, rows)
+        write_rows(self._settled, ids, tf.fill(tf.shape(ids), clock))
+        write_rows(self._rate, ids, tf.reduce_mean(rates, axis=1))
+
+    def count(self):
+        ids = tf.range(self._layer.input_dim)
+        rows = tf.convert_to_tensor(self.variable.value)
+        rows = self._shrink(rows, ids, tf.identity(self._clock.value))
+        return tf.math.count_nonzero(rows)
+
+    def rows(self, start, stop):
+        ids = tf.range(start, stop)
+        return self._settled_rows(ids).numpy()
+
+    def _settled_rows(self, ids):
+        rows = tf.gather(self.variable.value, ids)
+        return self._shrink(rows, ids, tf.identity(self._clock.value))
+
+    def load(self, transform):
+        self.variable.assign(transform.dense_rows())
+        self._reset()
+
+    def settle(self):
+        self.variable.assign(
+            np.concatenate([self.rows(*part) for part in self.chunks()])
+        )
+        self._reset()
+
+    def _reset(self):
+        empty = ~np.asarray(self.variable.value).any(axis=1)
+        # A row of zeros has a rate again when it is next moved.
+        self._rate.assign(np.where(empty, 0, self._rate.numpy()))
+        self._settled.assign(np.zeros(len(empty)))
+        self._clock.assign(0)
+
+    def state(self):
+        rate = self._rate.numpy()
+        rows = np.flatnonzero(rate)
+        state = {
+            "rate_rows": rows.astype("int32"),
+            "rate": rate[rows],
+            "default_rate": self._default_rate.numpy(),
+        }
+        if self._follows_rows:
+            pending = np.flatnonzero(self._pending.numpy())
+            state["pending_rows"] = pending.astype("int32")
+        return state
+
+    def load_state(self, state):
+        rate = np.zeros(self._layer.input_dim, "float32")
+        rate[state["rate_rows"]] = state["rate"]
+        self._rate.assign(rate)
+        self._default_rate.assign(state["default_rate"])
+        if "pending_rows" in state.keys():
+            pending = np.zeros(self._layer.input_dim, "bool")
+            pending[state["pending_rows"]] = True
+            self._pending.assign(pending)
+
+
+def _replica():
+    context = tf.distribute.get_replica_context()
+    # A tensor while a graph is made; its constant value is the number.
+    replica = 0 if context is None else context.replica_id_in_sync_group
+    return int(tf.get_static_value(tf.convert_to_tensor(replica)))
+
+
+def _is_at_hand(tensor):
+    """Whether the graph being made can use a tensor of a graph, or None."""
+    graph = getattr(tensor, "graph", None)
+    if graph is None:
+        return False
+    current = tf.compat.v1.get_default_graph()
+    while current is not None and current is not graph:
+        current = getattr(current, "outer_graph", None)
+    return current is graph
+
+
+def _is_symbolic(tensor):
+    return not hasattr(tensor, "numpy")

@@ -1,0 +1,221 @@
+"""Anchors and sparse transforms fitted to a table."""
+
+import keras
+import numpy as np
+
+from keras_compembed.anchors.anchor_initializer import check_num_anchors
+from keras_compembed.transforms.pursuit import pursue
+from keras_compembed.transforms.sparse_transform import SparseTransform
+from keras_compembed.transforms.sparse_transform import column_dtype
+from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_seed
+from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import float_chunks
+
+# Numbers of products of rows with anchors at a time.
+_PART = 1 << 20
+# How much anchors hold to where they were, for those of hardly any row.
+_RIDGE = 1e-6
+
+
+def sparse_code(table, anchors, max_nonzeros, non_negative=True, l1=0.0):
+    """Finds a sparse T such that T times the anchors is close to a table.
+
+    By orthogonal matching pursuit: to each row the anchor is added that
+    agrees most with what is left of it, then all its weights are fitted
+    anew. With `non_negative` or `l1`, anchors whose weight would cross 0 are
+    taken out again.
+
+    Args:
+        table: Array `(rows, columns)` of finite numbers. It is read a part at
+            a time and may be memory-mapped.
+        anchors: Array `(num_anchors, columns)`.
+        max_nonzeros: Positive integer of at most `num_anchors`. Non-zeros in
+            a row of T at most.
+        non_negative: Boolean. Whether all of T must be at least 0. Defaults
+            to `True`.
+        l1: Number of at least 0. Fits `0.5 * |e - t A|^2 + l1 * |t|_1` in
+            place of the distance alone, and adds no anchor that does not
+            lower it. Defaults to `0`.
+
+    Returns:
+        `SparseTransform` of shape `(rows, num_anchors)`.
+
+    Raises:
+        ValueError: if the table or anchors are not finite matrices of the
+            same number of columns, or a number is out of range.
+
+    References:
+        - Rubinstein, Zibulevsky & Elad, Efficient Implementation of the
+          K-SVD Algorithm Using Batch Orthogonal Matching Pursuit, 2008
+        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
+    """
+    table = check_table(table)
+    anchors = check_table(anchors, "anchors", table.shape[1])
+    max_nonzeros = check_positive_int(
+        "max_nonzeros", max_nonzeros, maximum=len(anchors)
+    )
+    l1 = check_positive_number("l1", l1, zero=True)
+    non_negative = check_boolean("non_negative", non_negative)
+    return _code(table, anchors, max_nonzeros, non_negative, l1)[0]
+
+
+def learn_dictionary(
+    table,
+    num_anchors,
+    max_nonzeros,
+    non_negative=True,
+    iterations=10,
+    initial=None,
+    seed=None,
+    verbose=1,
+):
+    """Learns anchors and a sparse T whose product is close to a table.
+
+    Alternates `sparse_code` and least squares for the anchors. Anchors that
+    no row uses are replaced by the rows furthest from their codes. Ctrl-C
+    stops early and keeps the best so far.
+
+    Args:
+        table: Array `(rows, columns)` of finite numbers. It is read a part at
+            a time and may be memory-mapped.
+        num_anchors: Positive integer of at most the number of rows.
+        max_nonzeros: Positive integer of at most `num_anchors`. Non-zeros in
+            a row of T at most.
+        non_negative: Boolean. Whether all of T must be at least 0. Defaults
+            to `True`.
+        iterations: Integer of at least 0, how often anchors are fitted.
+            Defaults to `10`.
+        initial: Optional array `(num_anchors, columns)` of anchors to start
+            from. Defaults to rows drawn at random.
+        seed: Optional integer. Makes the result repeatable.
+        verbose: `0` or `1`, whether to show progress. Defaults to `1`. The
+            loss is the mean squared distance of a row.
+
+    Returns:
+        transform: `SparseTransform` of shape `(rows, num_anchors)`.
+        anchors: float32 array `(num_anchors, columns)` of rows of length 1
+            (but for those of `iterations=0`).
+
+    Raises:
+        ValueError: if the table or initial anchors are not finite matrices of
+            these shapes, or a number is out of range.
+
+    References:
+        - Engan, Aase & Husøy, Method of Optimal Directions for Frame Design,
+          1999
+        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
+    """
+    table = check_table(table)
+    num_anchors = check_positive_int("num_anchors", num_anchors)
+    check_num_anchors(num_anchors, len(table))
+    max_nonzeros = check_positive_int(
+        "max_nonzeros", max_nonzeros, maximum=num_anchors
+    )
+    iterations = check_positive_int("iterations", iterations, minimum=0)
+    non_negative = check_boolean("non_negative", non_negative)
+    seed = check_seed(seed)
+    if initial is None:
+        rng = np.random.default_rng(seed)
+        rows = rng.choice(len(table), num_anchors, replace=False)
+        anchors = _of_length_1(table[rows])
+    else:
+        anchors = check_table(initial, "initial", table.shape[1])
+        if len(anchors) != num_anchors:
+            raise ValueError(
+                f"`initial` must have num_anchors={num_anchors} rows. "
+                f"Received: an array of shape {anchors.shape}."
+            )
+        anchors = anchors.astype("float32")
+    best = None
+    bar = keras.utils.Progbar(iterations + 1, verbose=verbose)
+    try:
+        for done in range(iterations + 1):
+            transform, squares = _code(
+                table, anchors, max_nonzeros, non_negative
+            )
+            loss = squares.mean(dtype="float64")
+            if best is None or loss < best[0]:
+                best = loss, transform, anchors
+            bar.update(done + 1, [("loss", loss)])
+            if done < iterations:
+                anchors = _fit_anchors(table, transform, anchors)
+                anchors = _replace_unused(table, transform, squares, anchors)
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+    return best[1:]
+
+
+def _code(table, anchors, max_nonzeros, non_negative, l1=0.0):
+    """`SparseTransform`, and the squared distance of each row."""
+    anchors = np.asarray(anchors, "float64")
+    lengths = np.linalg.norm(anchors, axis=1)
+    # No row agrees with an anchor of 0, so its length does not matter.
+    lengths[lengths == 0] = 1
+    units = anchors / lengths[:, None]
+    gram = units @ units.T
+    units = units.T.astype("float32")
+    columns, values, in_row, squares = [], [], [], []
+    for _, chunk in float_chunks(table, max(1, _PART // len(anchors))):
+        found, weights = pursue(
+            chunk @ units,
+            np.linalg.norm(chunk, axis=1),
+            gram,
+            max_nonzeros,
+            non_negative,
+            l1 / lengths,
+        )
+        weights = (weights / lengths[found]).astype("float32")
+        order = np.argsort(found, axis=1)
+        found = np.take_along_axis(found, order, 1)
+        weights = np.take_along_axis(weights, order, 1)
+        kept = weights != 0
+        in_row.append(kept.sum(axis=1))
+        columns.append(found[kept].astype(column_dtype(len(anchors))))
+        values.append(weights[kept])
+        for place in range(max_nonzeros):
+            part = anchors[found[:, place]] * weights[:, place, None]
+            chunk = chunk - part.astype("float32")
+        squares.append(np.einsum("ij,ij->i", chunk, chunk))
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(in_row))])
+    transform = SparseTransform(
+        offsets.astype("int64"),
+        np.concatenate(columns),
+        np.concatenate(values),
+        len(anchors),
+    )
+    return transform, np.concatenate(squares)
+
+
+def _fit_anchors(table, transform, anchors):
+    """Least squares for the anchors, from where they were."""
+    gram = np.zeros((len(anchors), len(anchors)))
+    products = np.zeros(anchors.shape)
+    rows = max(1, _PART // max(anchors.shape))
+    for start, chunk in float_chunks(table, rows):
+        part = transform.dense_rows(start, start + rows)
+        gram += part.T @ part
+        products += part.T @ chunk
+    ridge = _RIDGE * max(np.trace(gram) / len(gram), np.finfo("float32").tiny)
+    products += ridge * anchors
+    gram[np.diag_indices_from(gram)] += ridge
+    return _of_length_1(np.linalg.solve(gram, products))
+
+
+def _replace_unused(table, transform, squares, anchors):
+    """Puts the rows furthest from their codes for anchors of no row."""
+    used = np.bincount(transform.columns, minlength=len(anchors))
+    unused = np.flatnonzero(used == 0)
+    if len(unused):
+        furthest = np.argsort(-squares, kind="stable")[: len(unused)]
+        anchors[unused] = _of_length_1(table[np.sort(furthest)])
+    return anchors
+
+
+def _of_length_1(rows):
+    rows = np.asarray(rows, "float64")
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return (rows / np.where(lengths == 0, 1, lengths)).astype("float32")

@@ -1,0 +1,197 @@
+"""A transform with room for a few numbers in each row."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import share_of_device
+from keras_compembed.optimizers.device_rows import write_rows
+from keras_compembed.optimizers.read_rows import read_unique_rows
+from keras_compembed.optimizers.read_rows import sum_rows_over_devices
+from keras_compembed.transforms.fixed_rows import scatter_columns
+from keras_compembed.transforms.lazy_rows import LazyRows
+from keras_compembed.transforms.transform_rows import TransformRows
+
+# Places of a row that may change their column in one step.
+_GROWN_AT_ONCE = 4
+
+
+class SparseRows(LazyRows):
+    """Numbers and their columns, at most so many a row; shrunk as lazy rows.
+
+    A place whose number has become 0 is free. When the row is looked up, the
+    gradient with respect to all of its columns is known; free places take
+    the columns with the largest, where it exceeds l1 (below that, 0 is the
+    optimum), and start from 0. A free place has no gradient unless it grows,
+    and nothing of its past is left in the optimizer. The step in which it
+    grows does not shrink it.
+
+    Where several look-ups precede a step, the first that reads a row decides.
+    """
+
+    def build(self):
+        layer = self._layer
+        shape = layer.input_dim, layer.max_nonzeros
+        self._columns = self._add_weight(
+            shape=shape,
+            initializer=layer.initialize_columns,
+            dtype="int32",
+            trainable=False,
+            name="columns",
+        )
+        self.variable = self._add_transform(shape, layer.initialize_values)
+        # Places that have a column, and no step yet that moved them.
+        self._grown = self._add_weight(
+            shape=shape,
+            initializer="zeros",
+            dtype="bool",
+            trainable=False,
+            name="grown",
+        )
+        self._build_clock(layer.input_dim)
+
+    @property
+    def _follows_rows(self):
+        return True
+
+    def read(self, ids, room):
+        columns = gather_rows(self._columns, ids)
+        num_anchors = self._layer.num_anchors
+
+        def use(effective):
+            def gradient(upstream):
+                total = sum_rows_over_devices(upstream, room)
+                return share_of_device(self._grow(ids, total))
+
+            return scatter_columns(columns, effective, num_anchors), gradient
+
+        rows = read_unique_rows(self.variable, ids, room)
+        return self._settling(rows, ids, use)
+
+    def whole(self):
+        return TransformRows.whole(self)
+
+    def _grow(self, ids, upstream):
+        """Gives free places new columns; returns the gradient of places."""
+        columns = gather_rows(self._columns, ids)
+        pending = gather_rows(self._pending, ids)[:, None]
+        free = tf.equal(gather_rows(self.variable, ids), 0) & ~pending
+        wish = tf.abs(upstream)
+        if self._layer.non_negative:
+            wish = -upstream
+        own = tf.gather(wish, columns, batch_dims=1)
+        taken = scatter_columns(
+            columns, tf.ones_like(own), self._layer.num_anchors
+        )
+        others = tf.where(taken > 0, wish.dtype.min, wish)
+        number = min(_GROWN_AT_ONCE, columns.shape[1])
+        best, best_columns = tf.math.top_k(others, number)
+        rank = tf.cumsum(tf.cast(free, tf.int32), axis=1) - 1
+        within = tf.clip_by_value(rank, 0, number - 1)
+        needed = tf.cast(self._layer.l1_value, own.dtype)
+        changes = (
+            free
+            & (rank < number)
+            & (tf.gather(best, within, batch_dims=1) > tf.maximum(own, needed))
+        )
+        columns = tf.where(
+            changes, tf.gather(best_columns, within, batch_dims=1), columns
+        )
+        grows = changes | (free & (own > needed))
+        moves = grows | ~free
+        not_shrunk = self._layer.free_entries.of_entries(ids, columns)
+        if not_shrunk is not None:
+            moves |= not_shrunk
+        write_rows(self._columns, ids, columns)
+        grown = gather_rows(self._grown, ids) & pending
+        write_rows(self._grown, ids, grows | grown)
+        gradient = tf.gather(upstream, columns, batch_dims=1)
+        return tf.where(moves, gradient, tf.zeros_like(gradient))
+
+    def _step(self, ids, step, amount, clock):
+        super()._step(ids, step, amount, clock)
+        empty = tf.equal(gather_rows(self.variable, ids), 0)
+        for name, slot in step.slots.items():
+            rows = gather_rows(slot, ids)
+            start = tf.cast(step.start_of(name), rows.dtype)
+            write_rows(slot, ids, tf.where(empty, start, rows))
+        write_rows(self._grown, ids, tf.zeros_like(empty))
+
+    def _free(self, ids):
+        grown = gather_rows(self._grown, ids)
+        columns = gather_rows(self._columns, ids)
+        free = self._layer.free_entries.of_entries(ids, columns)
+        return grown if free is None else free | grown
+
+    def rows(self, start, stop):
+        ids = tf.range(start, stop)
+        columns = gather_rows(self._columns, ids).numpy()
+        values = self._settled_rows(ids).numpy()
+        shape = stop - start, self._layer.num_anchors
+        dense = np.zeros(shape, values.dtype)
+        np.put_along_axis(dense, columns, values, axis=1)
+        return dense
+
+    def settle(self):
+        parts = [self._settled_rows(tf.range(*part)) for part in self.chunks()]
+        rows = np.concatenate(parts)
+        # The optimizer has something left of places that are free only now.
+        freed = (rows == 0) & (self.variable.numpy() != 0)
+        self._pending.assign(self._pending.numpy() | freed.any(axis=1))
+        self.variable.assign(rows)
+        self._reset()
+
+    def load(self, transform):
+        lengths = transform.row_lengths
+        capacity = self._layer.max_nonzeros
+        if lengths.max(initial=0) > capacity:
+            raise ValueError(
+                "`max_nonzeros` must be at least the most non-zeros of a row. "
+                f"Received: max_nonzeros={capacity} and a transform with "
+                f"{lengths.max()} in a row."
+            )
+        inside = np.arange(capacity) < lengths[:, None]
+        values = np.zeros(inside.shape, transform.values.dtype)
+        values[inside] = transform.values
+        columns = np.zeros(inside.shape, "int32")
+        columns[inside] = transform.columns
+        self._fill(columns, inside)
+        self.variable.assign(values)
+        self._columns.assign(columns)
+        self._reset()
+
+    def state(self):
+        # Slots of the optimizer are by place, so places must come back as
+        # they are, free ones too: these wait for their columns' gradients.
+        columns = self._columns.numpy()
+        dtype = np.min_scalar_type(self._layer.num_anchors - 1)
+        return {**super().state(), "places": columns.astype(dtype)}
+
+    def load_state(self, state):
+        super().load_state(state)
+        if "places" not in state.keys():
+            return
+        columns = np.asarray(state["places"]).astype("int32")
+        values = [
+            np.take_along_axis(
+                self.rows(start, stop), columns[start:stop], axis=1
+            )
+            for start, stop in self.chunks()
+        ]
+        self.variable.assign(np.concatenate(values))
+        self._columns.assign(columns)
+
+    def _fill(self, columns, inside):
+        """Gives places without a number columns that the row lacks."""
+        num_anchors = self._layer.num_anchors
+        capacity = columns.shape[1]
+        for start, stop in self.chunks():
+            taken = np.zeros((stop - start, num_anchors), bool)
+            rows, places = np.nonzero(inside[start:stop])
+            taken[rows, columns[start:stop][rows, places]] = True
+            # Those not taken come first.
+            order = np.argsort(taken, axis=1, kind="stable")[:, :capacity]
+            part, known = columns[start:stop], inside[start:stop]
+            rank = np.cumsum(~known, axis=1) - 1
+            spare = np.take_along_axis(order, np.maximum(rank, 0), axis=1)
+            part[~known] = spare[~known]

@@ -1,0 +1,120 @@
+"""Beam search for the classes of the highest scores in a tree."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.utils.scores import without_nan
+
+
+def find_frontier(tree, max_size):
+    """Where a search may begin: as far down as `max_size` entries go.
+
+    A product with all entries of a frontier is faster than look-ups of those
+    near the best, and nothing above it is overlooked.
+
+    Args:
+        tree: `ClassTree`.
+        max_size: Integer, how many entries to score for every example.
+
+    Returns:
+        int32 array of entries, in the numbers of `ClassTree.children`, and
+        the depth of its inner nodes.
+    """
+    frontier = _entries(tree.children[0])
+    depth = 1
+    while True:
+        inner = frontier < tree.num_nodes
+        below = _entries(tree.children[1 + frontier[inner]])
+        size = np.count_nonzero(~inner) + len(below)
+        if not inner.any() or size > max_size:
+            return frontier, depth
+        frontier = np.concatenate([frontier[~inner], below])
+        depth += 1
+
+
+def _entries(children):
+    children = np.ravel(children)
+    return children[children >= 0]
+
+
+def find_kinds(tree):
+    """What stands at each depth: `"nodes"`, `"classes"` or `"both"`.
+
+    Args:
+        tree: `ClassTree`.
+
+    Returns:
+        List of strings, from depth 1 down.
+    """
+    depths = np.bincount(tree.depths(), minlength=tree.depth + 1)[1:]
+    kinds = []
+    for depth, classes in enumerate(depths):
+        nodes = depth < len(tree.level_sizes)
+        kinds.append(
+            "both" if nodes and classes else "nodes" if nodes else "classes"
+        )
+    return kinds
+
+
+def beam_search(search, features, beam_width):
+    """Follows the best inner nodes down a tree.
+
+    Classes do not compete with inner nodes: all that are met are kept.
+
+    Args:
+        search: Object with
+            `frontier()`: entries to begin with, inner nodes first, their
+            vectors and their biases, summed over paths;
+            `frontier_nodes`: how many of these are inner nodes;
+            `children(entries)`: entries under inner nodes, -1 where none;
+            `entries(entries, kind)`: their own vectors and biases;
+            `num_nodes`, and `kinds`, those of the levels below the frontier.
+        features: Tensor `(rows, width)`.
+        beam_width: Integer, inner nodes that are followed at a time.
+
+    Returns:
+        Tensors `(rows, met)`: all classes that the search met, in no order,
+        with -1 for places without one, and their scores, minus infinity
+        there.
+    """
+    entries, vectors, biases = search.frontier()
+    scores = tf.matmul(features, vectors, transpose_b=True) + biases
+    scores = without_nan(scores)
+    entries = tf.broadcast_to(entries, tf.shape(scores))
+    number = search.frontier_nodes
+    met = []
+    if number < entries.shape[1]:
+        met.append((entries[:, number:], scores[:, number:]))
+    nodes, scores = _best(entries[:, :number], scores[:, :number], beam_width)
+    for kind in search.kinds:
+        below = search.children(nodes)
+        branching = below.shape[2]
+        entries = tf.reshape(below, (-1, nodes.shape[1] * branching))
+        vectors, biases = search.entries(entries, kind)
+        scores = tf.repeat(scores, branching, axis=1)
+        scores += tf.linalg.matvec(vectors, features) + biases
+        scores = tf.where(entries >= 0, without_nan(scores), float("-inf"))
+        if kind == "classes":
+            met.append((entries, scores))
+            break
+        if kind == "both":
+            inner = entries < search.num_nodes
+            met.append(_only(tf.logical_not(inner), entries, scores))
+            entries, scores = _only(inner, entries, scores)
+        nodes, scores = _best(entries, scores, beam_width)
+    entries = tf.concat([entries for entries, _ in met], axis=1)
+    scores = tf.concat([scores for _, scores in met], axis=1)
+    return tf.maximum(entries - search.num_nodes, -1), scores
+
+
+def _best(nodes, scores, beam_width):
+    scores, places = tf.math.top_k(scores, min(beam_width, nodes.shape[1]))
+    nodes = tf.gather(nodes, places, batch_dims=1)
+    return tf.where(scores > float("-inf"), nodes, -1), scores
+
+
+def _only(condition, entries, scores):
+    return (
+        tf.where(condition, entries, -1),
+        tf.where(condition, scores, float("-inf")),
+    )

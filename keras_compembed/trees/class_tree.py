@@ -1,0 +1,381 @@
+"""A tree whose leaves are classes."""
+
+import numpy as np
+
+from keras_compembed.trees.balanced_k_means import cluster_levels
+from keras_compembed.trees.balanced_tree import balanced_children
+from keras_compembed.trees.balanced_tree import balanced_parts
+from keras_compembed.trees.huffman import huffman_children
+from keras_compembed.trees.taxonomy import taxonomy_children
+from keras_compembed.trees.tree_children import check_children
+from keras_compembed.trees.tree_children import pad_children
+from keras_compembed.trees.tree_children import sort_levels
+from keras_compembed.trees.tree_means import label_means
+from keras_compembed.trees.tree_means import node_means
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_scores
+from keras_compembed.utils.validation import check_table
+
+# Numbers of entries of the tree are int32.
+_MOST_CLASSES = 2**30
+
+
+class ClassTree:
+    """A tree over classes, for beam search.
+
+    It may have any branching, and classes of different depths, directly below
+    inner nodes of any level. Inner nodes, without the root, are numbered from
+    0 level by level.
+
+    Example:
+
+    >>> vectors = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> tree = ClassTree.from_vectors(vectors, branching=10, seed=0, verbose=0)
+    >>> tree.level_sizes, tree.depth
+    ((10, 100), 3)
+    >>> tree = ClassTree.from_frequencies([8, 4, 2, 1, 1])
+    >>> tree.depths()
+    array([1, 2, 3, 4, 4], dtype=int32)
+
+    Args:
+        children: Integer array `(num_nodes + 1, branching)`: row 0 for the
+            children of the root, row `1 + i` for those of inner node `i`.
+            Entries are `i` for inner node `i`, `num_nodes + c` for class `c`,
+            and, only at the ends of rows, -1. Inner nodes in another order
+            than level by level are renumbered.
+        num_classes: Integer.
+
+    Attributes:
+        children: int32 array, as above.
+        num_classes, num_nodes: Integers, the numbers of classes and of inner
+            nodes without the root.
+        branching: Integer, the most children that a node has.
+        depth: Integer, edges from the root to the deepest class.
+        level_sizes: Tuple of integers, inner nodes at depth 1, 2, and so on.
+        class_parents: int32 array `(num_classes,)`, the inner node above each
+            class, -1 for the root.
+        node_parents: int32 array `(num_nodes,)`, the inner node above each
+            inner node, -1 for the root.
+        class_means: float32 array `(num_classes, width)`, or None: centres of
+            classes, where the tree was built from vectors.
+        node_means: float32 array `(num_nodes, width)`, or None: mean of the
+            centres below each inner node.
+        root_mean: float32 array `(width,)`, or None: mean of all centres.
+
+    Raises:
+        ValueError: if `children` is not such an array: if a class or an inner
+            node is missing or comes twice, a node has no children, numbers
+            are out of range or do not agree with `num_classes`, padding
+            stands between entries, or nodes form a circle.
+
+    References:
+        - Han, Huang & Zhang, Candidates vs. Noises Estimation for Large
+          Multi-Class Classification Problem, 2018, section 4.2
+    """
+
+    def __init__(self, children, num_classes):
+        self.num_classes = check_positive_int(
+            "num_classes", num_classes, maximum=_MOST_CLASSES
+        )
+        children = check_children(children, self.num_classes)
+        self.num_nodes = len(children) - 1
+        self.children, self.level_sizes = sort_levels(children, self.num_nodes)
+        self.branching = self.children.shape[1]
+        self.depth = len(self.level_sizes) + 1
+        counts = (self.children >= 0).sum(axis=1)
+        parents = np.empty(self.num_nodes + self.num_classes, "int32")
+        parents[self.children[self.children >= 0]] = np.repeat(
+            np.arange(-1, self.num_nodes), counts
+        )
+        self.node_parents = parents[: self.num_nodes]
+        self.class_parents = parents[self.num_nodes :]
+        self.class_means = None
+        self.node_means = None
+        self.root_mean = None
+
+    @classmethod
+    def from_vectors(
+        cls, vectors, branching=10, weights=None, seed=None, verbose=1
+    ):
+        """Builds a tree by hierarchical balanced k-means.
+
+        From the top down, each node's classes are split into clusters whose
+        sizes differ by 1 at most. The tree is as shallow as it can be, and
+        classes are of the same depth, with `branching=2` of depths that
+        differ by 1 at most. The root has as few children as that takes, and
+        nodes below it about `branching`. Nodes of many classes are split by
+        centres of a sample of them.
+
+        Args:
+            vectors: Array `(num_classes, width)` of finite numbers, a centre
+                for each class; perhaps of float16 or memory-mapped. It is
+                kept as `class_means`, without a copy if it is float32.
+            branching: Integer of at least 2, the most children of a node.
+                Defaults to `10`.
+            weights: Optional array `(num_classes,)` of numbers of at least 0,
+                how much each class counts in the means of nodes: numbers of
+                examples, say. The tree itself does not depend on it. Defaults
+                to `None`, all alike.
+            seed: Optional integer. Makes the tree repeatable.
+            verbose: `0` or `1`, whether to show progress. Defaults to `1`.
+
+        Raises:
+            ValueError: if `vectors` is not a finite matrix, `branching` is
+                too small, `weights` are not such numbers, or `seed` is not an
+                integer of at least 0.
+        """
+        branching = check_positive_int("branching", branching, minimum=2)
+        vectors = check_table(vectors, "vectors")
+        weights = _check_weights(weights, len(vectors))
+        _check_seed(seed)
+        vectors = np.asarray(vectors, "float32", order="C")
+        order, levels = cluster_levels(vectors, branching, seed, verbose)
+        tree = cls(balanced_children(order, levels), len(vectors))
+        return tree.set_means(vectors, weights)
+
+    @classmethod
+    def from_labels(
+        cls, x, y, branching=10, num_classes=None, seed=None, verbose=1
+    ):
+        """Builds a tree from labelled examples, as `from_vectors`.
+
+        Classes are placed by the means of their examples, those without any
+        at the mean of all examples. Classes count by their examples in the
+        means of nodes.
+
+        Args:
+            x: Array `(examples, width)` of finite numbers: features, as those
+                a trained encoder gives. It is read a part at a time, and may
+                be memory-mapped.
+            y: Integer array `(examples,)` or `(examples, 1)`, labels.
+            branching: Integer of at least 2, the most children of a node.
+                Defaults to `10`.
+            num_classes: Optional integer. Defaults to the largest label
+                plus 1.
+            seed: Optional integer. Makes the tree repeatable.
+            verbose: `0` or `1`, whether to show progress. Defaults to `1`.
+
+        Raises:
+            ValueError: if `x` is not a finite matrix, `y` is not an integer
+                label for each of its rows, labels are negative or not below
+                `num_classes`, `branching` is too small, or `seed` is not an
+                integer of at least 0.
+        """
+        check_positive_int("branching", branching, minimum=2)
+        _check_seed(seed)
+        x = check_table(x, "x")
+        y = np.asarray(y)
+        if y.shape not in ((len(x),), (len(x), 1)) or y.dtype.kind not in "iu":
+            raise ValueError(
+                "`y` must hold one integer label for each row of `x`, shape "
+                f"({len(x)},). Received: an array of shape {y.shape} and "
+                f"dtype {y.dtype}."
+            )
+        y = y.reshape(-1)
+        if num_classes is None:
+            num_classes = int(y.max()) + 1
+        check_positive_int("num_classes", num_classes, maximum=_MOST_CLASSES)
+        if y.min() < 0 or y.max() >= num_classes:
+            raise ValueError(
+                f"`y` must hold labels from 0 to {num_classes - 1}. "
+                f"Received: labels from {y.min()} to {y.max()}."
+            )
+        means, counts = label_means(x, y, num_classes)
+        return cls.from_vectors(means, branching, counts, seed, verbose)
+
+    @classmethod
+    def from_frequencies(cls, counts, branching=2):
+        """Builds the Huffman tree: frequent classes near the root.
+
+        No tree of this branching has a smaller `expected_depth(counts)`.
+        Only one of the deepest nodes may have fewer than `branching`
+        children.
+
+        Args:
+            counts: Array `(num_classes,)` of numbers of at least 0. Classes
+                of count 0 come deepest, and as evenly as can be.
+            branching: Integer of at least 2. Defaults to `2`.
+
+        Raises:
+            ValueError: if `counts` are not such numbers, or `branching` is
+                too small.
+        """
+        branching = check_positive_int("branching", branching, minimum=2)
+        counts = check_scores("counts", counts)
+        return cls(huffman_children(counts, branching), len(counts))
+
+    @classmethod
+    def from_taxonomy(cls, paths):
+        """Builds a tree from names of groups.
+
+        Groups with but one child are left out, and the child takes their
+        place.
+
+        Example:
+
+        >>> paths = [["animal", "dog"], ["animal", "dog"], ["animal"], []]
+        >>> ClassTree.from_taxonomy(paths).depths()
+        array([3, 3, 2, 1], dtype=int32)
+
+        Args:
+            paths: Sequence with the names of the groups above each class,
+                from the top down, for instance tuples of strings. A group is
+                known by all the names down to it. A class may be directly
+                below a group of groups, or, with no names, below the root.
+                The last name may be the class's own.
+
+        Raises:
+            ValueError: if there are no paths, one is not a sequence of names,
+                or a tree of many groups has one of very many children.
+        """
+        paths = list(paths)
+        return cls(taxonomy_children(paths), len(paths))
+
+    @classmethod
+    def from_groups(cls, groups):
+        """Builds a tree of one level of subsets below the root.
+
+        Args:
+            groups: Integer array `(num_classes,)`, the number of each class's
+                subset. Inner nodes are in the order of these numbers; numbers
+                that no class has are left out.
+
+        Raises:
+            ValueError: if `groups` are not integers, one a class.
+        """
+        groups = np.asarray(groups)
+        if groups.ndim != 1 or not groups.size or groups.dtype.kind not in "iu":
+            raise ValueError(
+                "`groups` must hold one integer for each class. Received: an "
+                f"array of shape {groups.shape} and dtype {groups.dtype}."
+            )
+        _, groups, counts = np.unique(
+            groups, return_inverse=True, return_counts=True
+        )
+        classes = np.argsort(groups, kind="stable") + len(counts)
+        entries = np.concatenate([np.arange(len(counts)), classes])
+        return cls(pad_children(entries, [len(counts), *counts]), len(groups))
+
+    @classmethod
+    def random(cls, num_classes, branching=10, seed=None):
+        """Builds a tree over classes in random order.
+
+        It has the shape of that of `from_vectors`.
+
+        Args:
+            num_classes: Integer.
+            branching: Integer of at least 2, the most children of a node.
+                Defaults to `10`.
+            seed: Optional integer. Makes the tree repeatable.
+
+        Raises:
+            ValueError: if a number is too small or not an integer.
+        """
+        check_positive_int("num_classes", num_classes, maximum=_MOST_CLASSES)
+        branching = check_positive_int("branching", branching, minimum=2)
+        _check_seed(seed)
+        sizes = np.array([num_classes])
+        levels = []
+        for parts in balanced_parts(num_classes, branching):
+            extra = np.arange(parts) < (sizes % parts)[:, None]
+            sizes = (sizes[:, None] // parts + extra).ravel()
+            levels.append(sizes)
+        order = np.random.default_rng(seed).permutation(num_classes)
+        return cls(balanced_children(order, levels), num_classes)
+
+    def set_means(self, vectors, weights=None):
+        """Keeps centres of classes, and their means over inner nodes.
+
+        Trees made from vectors or labels have them already.
+
+        Args:
+            vectors: Array `(num_classes, width)` of finite numbers.
+            weights: Optional array `(num_classes,)` of numbers of at least 0,
+                how much each class counts. Below a node whose classes all
+                count 0, they count alike. Defaults to `None`, all alike.
+
+        Returns:
+            The tree.
+
+        Raises:
+            ValueError: if `vectors` is not a finite matrix with a row for
+                each class, or `weights` are not such numbers.
+        """
+        vectors = check_table(vectors, "vectors")
+        _check_length("vectors", vectors, self.num_classes)
+        weights = _check_weights(weights, self.num_classes)
+        self.class_means = np.asarray(vectors, "float32", order="C")
+        self.node_means, self.root_mean = node_means(
+            self, self.class_means, weights
+        )
+        return self
+
+    def paths(self):
+        """Inner nodes above each class.
+
+        Returns:
+            int32 array `(num_classes, depth - 1)`, from the top down, with -1
+            at the ends of rows of classes that are less deep.
+        """
+        paths = np.full((self.num_classes, self.depth - 1), -1, "int32")
+        rows = np.flatnonzero(self.class_parents >= 0)
+        nodes = self.class_parents[rows]
+        places = self.depths()[rows] - 2
+        while len(rows):
+            paths[rows, places] = nodes
+            nodes = self.node_parents[nodes]
+            places = places - 1
+            below = nodes >= 0
+            rows, nodes, places = rows[below], nodes[below], places[below]
+        return paths
+
+    def depths(self):
+        """Edges from the root to each class, int32 array `(num_classes,)`."""
+        sizes = (1, *self.level_sizes)
+        # The last is the root's, at -1.
+        nodes = np.roll(np.repeat(np.arange(len(sizes)), sizes), -1)
+        return (nodes[self.class_parents] + 1).astype("int32")
+
+    def expected_depth(self, counts):
+        """Mean depth of classes that come as often as `counts` say.
+
+        Args:
+            counts: Array `(num_classes,)` of numbers of at least 0, not all
+                of them 0.
+
+        Raises:
+            ValueError: if `counts` are not such numbers.
+        """
+        counts = check_scores("counts", counts)
+        _check_length("counts", counts, self.num_classes)
+        if not counts.any():
+            raise ValueError("`counts` must not all be 0. Received: all zeros.")
+        return float(counts @ self.depths() / counts.sum())
+
+    def __repr__(self):
+        return (
+            f"ClassTree(num_classes={self.num_classes}, "
+            f"num_nodes={self.num_nodes}, branching={self.branching}, "
+            f"depth={self.depth})"
+        )
+
+
+def _check_seed(seed):
+    if seed is not None:
+        check_positive_int("seed", seed, minimum=0)
+
+
+def _check_weights(weights, num_classes):
+    if weights is None:
+        return None
+    weights = check_scores("weights", weights)
+    _check_length("weights", weights, num_classes)
+    return weights
+
+
+def _check_length(name, values, num_classes):
+    if len(values) != num_classes:
+        raise ValueError(
+            f"`{name}` must have one entry for each class, "
+            f"num_classes={num_classes}. Received: {len(values)} of them."
+        )

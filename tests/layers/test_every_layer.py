@@ -1,0 +1,204 @@
+"""What every layer passes, each way it can be used."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from layer_cases import BATCH_SIZE
+from layer_cases import CASES
+from layer_cases import IDS
+from layer_cases import LookUp
+from layer_checks import check_id_types
+from layer_checks import check_policy
+from layer_checks import check_ragged_training
+
+import keras_compembed as kc
+from keras_compembed import baselines
+
+LOOK_UPS = [case for case in CASES if isinstance(case.task, LookUp)]
+EXPORTED = [
+    case
+    for case in CASES
+    if not isinstance(
+        case.make(), (baselines.HierarchicalSoftmax, baselines.AdaptiveSoftmax)
+    )
+]
+EVERY = pytest.mark.parametrize("case", CASES, ids=str)
+EVERY_LOOK_UP = pytest.mark.parametrize("case", LOOK_UPS, ids=str)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What `fit` makes of each case, once for all tests.
+
+    From a case to a namespace of `model` and `layer`, trained for two epochs;
+    `file`, the model as it was saved after the first; and `start`, `middle`
+    and `end`, the weights before, between and after.
+    """
+    known = {}
+
+    def train(case):
+        if case.name not in known:
+            model, layer = case.build()
+            start = model.get_weights()
+            case.train(model)
+            file = tmp_path_factory.mktemp(case.name) / "model.keras"
+            model.save(file)
+            middle = model.get_weights()
+            case.train(model)
+            known[case.name] = types.SimpleNamespace(
+                model=model,
+                layer=layer,
+                file=file,
+                start=start,
+                middle=middle,
+                end=settled_weights(model),
+            )
+        return known[case.name]
+
+    return train
+
+
+def settled_weights(model):
+    """Weights as files hold them: rows that owe shrinkage have paid it."""
+    for layer in model.layers:
+        layer.save_own_variables({})
+    return model.get_weights()
+
+
+def assert_weights(model, expected, rtol=1e-5, atol=1e-6):
+    for weight, value, same in zip(
+        model.weights, settled_weights(model), expected, strict=True
+    ):
+        np.testing.assert_allclose(value, same, rtol, atol, err_msg=weight.path)
+
+
+@EVERY
+def test_training_moves_every_weight(case, trained):
+    expected = trained(case)
+    for weight, old, new in zip(
+        expected.model.weights, expected.start, expected.middle, strict=True
+    ):
+        if weight.trainable:
+            assert np.isfinite(new).all() and not np.array_equal(old, new), (
+                weight.path
+            )
+
+
+@EVERY
+def test_clone(case, trained):
+    fresh, _ = case.build()
+    copy = keras.models.clone_model(fresh)
+    copy.set_weights(fresh.get_weights())
+    case.compile(copy, case.find(copy))
+    case.train(copy)
+    assert_weights(copy, trained(case).middle)
+
+
+@EVERY
+def test_reload(case, trained):
+    """Training goes on after a reload as if nothing had been saved."""
+    expected = trained(case)
+    again = keras.saving.load_model(expected.file)
+    assert_weights(again, expected.middle, 0, 0)
+    case.train(again)
+    assert_weights(again, expected.end)
+    config = expected.layer.get_config()
+    assert type(expected.layer).from_config(config).get_config() == config
+
+
+@EVERY
+def test_own_training_step(case, trained):
+    """Gradients taken in a function of one's own, applied outside of it."""
+    model, layer = case.build()
+    loss_function = case.task.loss(layer)
+
+    @tf.function
+    def gradients(inputs, labels):
+        with tf.GradientTape() as tape:
+            outputs = model(inputs, training=True)
+            loss = loss_function(labels, outputs) + sum(model.losses)
+        return tape.gradient(loss, model.trainable_variables)
+
+    batches = tf.data.Dataset.from_tensor_slices(case.task.examples())
+    for inputs, labels in batches.batch(BATCH_SIZE):
+        model.optimizer.apply(
+            gradients(inputs, labels), model.trainable_variables
+        )
+    assert_weights(model, trained(case).middle)
+
+
+@EVERY
+def test_two_devices_equal_one(case, trained, strategy):
+    with strategy.scope():
+        model, _ = case.build()
+    case.train(model)
+    # Sums of gradients in another order; Adam divides them by their size.
+    assert_weights(model, trained(case).middle, rtol=1e-4, atol=1e-5)
+
+
+@EVERY
+def test_frozen(case, trained):
+    """A layer that is not trainable stays as it is, statistics and all."""
+    model = keras.saving.load_model(trained(case).file)
+    layer = case.find(model)
+    layer.trainable = False
+    case.compile(model, layer, run_eagerly=True)
+    before = [weight.numpy() for weight in layer.weights]
+    case.train(model)
+    for weight, old in zip(layer.weights, before, strict=True):
+        # Random noises are drawn all the same.
+        if "seed_generator" not in weight.path:
+            np.testing.assert_array_equal(weight, old, weight.path)
+
+
+@EVERY
+@pytest.mark.parametrize("policy", ["float16", "bfloat16", "float64"])
+def test_dtype_policies(case, policy, tmp_path):
+    if isinstance(case.task, LookUp):
+        layer = case.make(dtype=policy)
+        check_policy(layer, np.array([[0, 3, 3]], "int32"), tmp_path)
+        vectors = np.asarray(layer(np.arange(IDS)), "float64")
+        # Vectors of size 1, as they are stored.
+        epsilon = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(policy, 1e-6)
+        table = np.asarray(layer.embeddings, "float64")
+        np.testing.assert_allclose(table, vectors, atol=2 * epsilon)
+        return
+    model, layer = case.build(run_eagerly=True, dtype=policy)
+    case.train(model, BATCH_SIZE)
+    for weight in layer.trainable_weights:
+        assert np.isfinite(weight.numpy()).all()
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert_weights(again, model.get_weights(), 0, 0)
+
+
+@EVERY_LOOK_UP
+def test_types_of_ids(case):
+    check_id_types(case.make())
+    check_ragged_training(case.make())
+
+
+def test_checks_of_look_ups_hold_for_keras(tmp_path):
+    embedding = keras.layers.Embedding
+    check_id_types(embedding(300, 7))
+    check_ragged_training(embedding(300, 7))
+    ids = np.array([[0, 3, 3]], "int32")
+    check_policy(embedding(300, 7, dtype="float16"), ids, tmp_path)
+
+
+@pytest.mark.parametrize("case", EXPORTED, ids=str)
+def test_export(case, trained, tmp_path):
+    top_k = None if isinstance(case.task, LookUp) else 3
+    export = kc.export.export_litert(
+        trained(case).model, tmp_path / "model.tflite", top_k=top_k
+    )
+    assert export.max_error < 1e-4
+
+
+@EVERY_LOOK_UP
+def test_report(case, trained):
+    expected = trained(case)
+    assert expected.layer.name in str(kc.reports.size_report(expected.model))

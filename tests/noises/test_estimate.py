@@ -1,0 +1,239 @@
+import cane_reference as reference
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_compembed.noises.estimate import joint_losses
+from keras_compembed.noises.estimate import separate_losses
+from keras_compembed.utils.scores import log_add_exp
+from keras_compembed.utils.scores import log_sum_exp
+
+FORMS = {"joint": joint_losses, "separate": separate_losses}
+ROWS, CLASSES = 8, 9
+NOTHING = float("-inf")
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
+    return request.param
+
+
+def draws():
+    """Candidates, noises and labels, with padding, in and out of candidates."""
+    rng = np.random.default_rng(0)
+    candidates = np.array([rng.permutation(CLASSES)[:3] for _ in range(ROWS)])
+    candidates[::3, 2] = -1
+    noises = rng.integers(CLASSES, size=(ROWS, 4))
+    noises[1, :2] = -1
+    labels = candidates[:, 0].copy()
+    labels[4:] = [
+        next(c for c in range(CLASSES) if c not in row)
+        for row in candidates[4:]
+    ]
+    q = rng.random(CLASSES)
+    return candidates, noises, labels, q / q.sum()
+
+
+def estimate(form, scores, candidates, noises, labels, q):
+    """Losses by the package, from scores of all classes."""
+    label = tf.gather(scores, labels, batch_dims=1)
+    of_candidates = tf.gather(scores, np.maximum(candidates, 0), batch_dims=1)
+    of_candidates = tf.where(candidates >= 0, of_candidates, NOTHING)
+    of_noises = tf.gather(scores, np.maximum(noises, 0), batch_dims=1)
+    of_noises -= np.log(q)[noises].astype("float32")
+    counts = noises >= 0
+    counts &= ~(noises[:, :, None] == candidates[:, None, :]).any(axis=2)
+    of_noises = tf.where(counts, of_noises, NOTHING)
+    label_noise = label - np.log(q)[labels].astype("float32")
+    hit = (candidates == labels[:, None]).any(axis=1)
+    return FORMS[form](label, of_candidates, of_noises, label_noise, hit)
+
+
+def losses_and_gradients(form, scores, *drawn):
+    scores = tf.constant(scores, "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        losses = estimate(form, scores, *drawn)
+        total = tf.reduce_sum(losses)
+    return losses.numpy(), tape.gradient(total, scores).numpy()
+
+
+def expected(form, scores, candidates, noises, labels, q):
+    parts = []
+    for row, label, inside, drawn in zip(
+        scores.astype("float64"), labels, candidates, noises, strict=True
+    ):
+        if label not in inside:
+            drawn = drawn[:-1] if form == "joint" else drawn[:0]
+        # The reference divides by the largest score, even if not drawn.
+        others = np.setdiff1d(np.arange(CLASSES), [*inside, *drawn, label])
+        row[others] = row[label]
+        drawn = [*drawn, -1][: noises.shape[1]]
+        parts.append(
+            reference.loss_and_gradient(row, label, inside, drawn, q, form)
+        )
+    losses, gradients = zip(*parts, strict=True)
+    return np.array(losses), np.array(gradients)
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 80.0])
+def test_reference(form, size):
+    scores = size * np.random.default_rng(1).normal(size=(ROWS, CLASSES))
+    scores = scores.astype("float32")
+    losses, gradients = losses_and_gradients(form, scores, *draws())
+    right, slopes = expected(form, scores, *draws())
+    # Differences of scores of up to 300, rounded to 24 bits.
+    np.testing.assert_allclose(losses, right, rtol=1e-5, atol=1e-6 * (1 + size))
+    np.testing.assert_allclose(gradients, slopes, atol=1e-6 + size * 1e-6)
+
+
+def test_one_noise_is_the_same_in_both_forms():
+    scores = np.random.default_rng(2).normal(size=(ROWS, CLASSES))
+    candidates, noises, labels, q = draws()
+    drawn = candidates, noises[:, :1], labels, q
+    joint, separate = (losses_and_gradients(f, scores, *drawn) for f in FORMS)
+    for a, b in zip(joint, separate, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_all_classes_are_the_softmax(form):
+    """With all classes as candidates, noises of no weight do not matter."""
+    scores = np.random.default_rng(3).normal(size=(ROWS, CLASSES))
+    _, noises, labels, q = draws()
+    candidates = np.tile(np.arange(CLASSES), (ROWS, 1))
+    losses, gradients = losses_and_gradients(
+        form, scores, candidates, np.full_like(noises, -1), labels, q
+    )
+    right = [
+        reference.softmax_loss(row, label)
+        for row, label in zip(scores, labels, strict=True)
+    ]
+    np.testing.assert_allclose(losses, right, atol=1e-6)
+    shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    shares[np.arange(ROWS), labels] -= 1
+    np.testing.assert_allclose(gradients, shares, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e4, 1e30])
+def test_huge_scores(form, size):
+    """Nothing overflows: what is far above all others is all there is."""
+    scores = np.zeros((ROWS, CLASSES), "float32")
+    scores[np.arange(ROWS), np.arange(ROWS)] = size
+    scores[:, -1] = -size
+    candidates, noises, labels, q = draws()
+    # The reference takes the largest over all noises, not over one.
+    noises = noises[:, : 1 if form == "separate" else 4]
+    drawn = candidates, noises, labels, q
+    losses, gradients = losses_and_gradients(form, scores, *drawn)
+    right, slopes = expected(form, scores, *drawn)
+    np.testing.assert_allclose(losses, right, rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(gradients, slopes, atol=1e-3)
+
+
+def test_infinite_scores(form):
+    """A class of a score of minus infinity is as one that is not there."""
+    scores = np.random.default_rng(4).normal(size=(ROWS, CLASSES))
+    candidates, noises, labels, q = draws()
+    for row in range(4):
+        scores[row, candidates[row, 1]] = NOTHING
+        scores[row + 4, noises[row + 4]] = NOTHING
+        scores[row + 4, labels[row + 4]] = 0.5
+    losses, gradients = losses_and_gradients(
+        form, scores, candidates, noises, labels, q
+    )
+    right, slopes = expected(
+        form, np.maximum(scores, -1e3), candidates, noises, labels, q
+    )
+    np.testing.assert_allclose(losses, right, atol=1e-6)
+    np.testing.assert_allclose(gradients, slopes, atol=1e-6)
+
+
+def test_a_label_of_minus_infinity(form):
+    scores = np.zeros((ROWS, CLASSES), "float32")
+    candidates, noises, labels, q = draws()
+    scores[np.arange(ROWS), labels] = NOTHING
+    losses, _ = losses_and_gradients(
+        form, scores, candidates, noises, labels, q
+    )
+    assert (losses == np.inf).all()
+
+
+def test_nan_stays_in_its_rows(form):
+    scores = np.random.default_rng(5).normal(size=(ROWS, CLASSES))
+    candidates, noises, labels, q = draws()
+    drawn = candidates, noises, labels, q
+    right = losses_and_gradients(form, scores, *drawn)
+    scores[2, candidates[2, 1]] = np.nan
+    scores[5, labels[5]] = np.nan
+    losses, gradients = losses_and_gradients(form, scores, *drawn)
+    assert np.isnan(losses[[2, 5]]).all()
+    others = np.setdiff1d(np.arange(ROWS), [2, 5])
+    np.testing.assert_array_equal(losses[others], right[0][others])
+    np.testing.assert_array_equal(gradients[others], right[1][others])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_no_nan_where_nothing_is_drawn(form, jit_compile):
+    """No candidates for one row, no noises for another: finite gradients."""
+    candidates, noises, labels, q = draws()
+    candidates[4:6] = -1
+    noises[[0, 4]] = -1
+    drawn = candidates, noises, labels, q
+
+    @tf.function(jit_compile=jit_compile)
+    def run(scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            losses = estimate(form, scores, *drawn)
+        return losses, tape.gradient(losses, scores)
+
+    scores = np.random.default_rng(6).normal(size=(ROWS, CLASSES))
+    losses, gradients = run(tf.constant(scores, "float32"))
+    right, slopes = expected(form, scores, *drawn)
+    np.testing.assert_allclose(losses, right, atol=1e-6)
+    np.testing.assert_allclose(gradients, slopes, atol=1e-6)
+
+
+def test_log_sum_exp():
+    scores = tf.constant(
+        [
+            [0.0, np.log(3), NOTHING],
+            [NOTHING] * 3,
+            [1e30, 1e30, 0.0],
+            [-1e4, -1e4, NOTHING],
+            [0.0, np.nan, 1.0],
+        ]
+    )
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        sums = log_sum_exp(scores)
+    np.testing.assert_allclose(
+        sums, [np.log(4), NOTHING, 1e30, np.log(2) - 1e4, np.nan], rtol=1e-6
+    )
+    gradients = tape.gradient(sums, scores).numpy()
+    np.testing.assert_allclose(
+        gradients[:4],
+        [[0.25, 0.75, 0], [0, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]],
+        rtol=1e-6,
+    )
+
+
+def test_log_sum_exp_of_no_columns():
+    assert log_sum_exp(tf.zeros((2, 0))).numpy().tolist() == [NOTHING] * 2
+
+
+def test_log_add_exp():
+    first = tf.constant([0.0, NOTHING, 2.0, NOTHING])
+    second = tf.constant([np.log(2), 5.0, NOTHING, NOTHING], "float32")
+    with tf.GradientTape() as tape:
+        tape.watch([first, second])
+        sums = log_add_exp(first, second)
+    np.testing.assert_allclose(sums, [np.log(3), 5, 2, NOTHING], rtol=1e-6)
+    for gradient, right in zip(
+        tape.gradient(sums, [first, second]),
+        ([1 / 3, 0, 1, 0], [2 / 3, 1, 0, 0]),
+        strict=True,
+    ):
+        np.testing.assert_allclose(gradient, right, rtol=1e-6)
+    wide = log_add_exp(tf.constant([[0.0], [1.0]]), tf.zeros((2, 3)))
+    assert wide.shape == (2, 3)

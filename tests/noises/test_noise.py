@@ -1,0 +1,504 @@
+import contextlib
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_compembed import noises
+from keras_compembed.noises import LearnedNoise
+from keras_compembed.noises import UniformNoise
+from keras_compembed.noises import UnigramNoise
+from keras_compembed.noises.registry import get_noise
+
+NUM_CLASSES = 13
+COUNTS = np.array([50, 0, 3, 1000, 0.5, 7, 7, 1e-9, 20, 4, 0, 0, 90])
+EXCLUDED = np.array(
+    [
+        [3, 0, 12, -1],
+        [-1, -1, -1, -1],
+        [11, 12, 10, 9],
+        [0, 1, 2, 3],
+        [7, -1, 8, 5],
+    ],
+    "int32",
+)
+NOISES = {
+    "uniform": UniformNoise,
+    "unigram": lambda: UnigramNoise(COUNTS),
+    "learned": lambda: LearnedNoise(counts=COUNTS, smoothing=0.05),
+}
+
+
+def make(name="unigram", num_classes=NUM_CLASSES):
+    noise = NOISES[name]()
+    noise.attach(num_classes)
+    noise.build()
+    return noise
+
+
+def random_bits(shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return tf.constant(rng.integers(-(2**63), 2**63 - 1, shape, endpoint=True))
+
+
+def weights_of(noise):
+    """Integer weights of classes, by the noise's own line."""
+    ids = tf.range(noise.num_classes + 1)
+    return np.diff(noise.weight_below(ids).numpy())
+
+
+def probabilities(noise, excluded=()):
+    weights = weights_of(noise).astype("float64")
+    weights[[i for i in excluded if i >= 0]] = 0
+    return weights / weights.sum()
+
+
+def check_frequencies(ids, q):
+    """Counts are those of `q` within 5 deviations, of each and of all."""
+    counts = np.bincount(ids, minlength=len(q))
+    assert not counts[q == 0].any()
+    counts, q = counts[q > 0], q[q > 0]
+    expected = len(ids) * q
+    deviations = np.sqrt(expected * (1 - q))
+    # Where few are expected, they are not normal: one is no surprise.
+    off = np.abs(counts - expected)
+    assert (off <= 5 * deviations + 1).all()
+    usual = expected > 10
+    chi_square = ((counts - expected)[usual] ** 2 / expected[usual]).sum()
+    degrees = np.count_nonzero(usual)
+    assert chi_square < degrees + 5 * np.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_draws_follow_the_probabilities(name):
+    noise = make(name)
+    ids = noise.sample(random_bits((5, 40_000)), tf.constant(EXCLUDED))
+    assert ids.dtype == tf.int32 and ids.shape == (5, 40_000)
+    for row, excluded in zip(ids.numpy(), EXCLUDED, strict=True):
+        check_frequencies(row, probabilities(noise, excluded))
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_shared_draws(name):
+    noise = make(name)
+    bits = random_bits((40_000,))
+    ids = noise.sample(bits, tf.constant(EXCLUDED[0]))
+    assert ids.shape == (40_000,)
+    check_frequencies(ids.numpy(), probabilities(noise, EXCLUDED[0]))
+    check_frequencies(noise.sample(bits).numpy(), probabilities(noise))
+    rows = noise.sample(tf.reshape(bits, (2, -1)), tf.constant(EXCLUDED[0]))
+    np.testing.assert_array_equal(tf.reshape(rows, (-1,)), ids)
+    with pytest.raises(ValueError, match="`excluded` must have one axis"):
+        noise.sample(bits, tf.constant(EXCLUDED))
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_all_places_on_the_line(name):
+    """Every place left belongs to a class as often as its weight says."""
+    noise = make(name)
+    if name != "uniform":
+        noise.table.assign([0, 2, 2, 3, 7, 8, 9, 9, 10, 12, 13, 13, 13, 14])
+    weights = weights_of(noise)
+    for excluded in EXCLUDED:
+        allowed = weights.copy()
+        allowed[excluded[excluded >= 0]] = 0
+        bits = tf.range(allowed.sum(), dtype="int64")[None]
+        for shift in (0, allowed.sum(), -3 * allowed.sum()):
+            ids = noise.sample(bits + shift, tf.constant(excluded))[0]
+            np.testing.assert_array_equal(
+                ids, np.repeat(np.arange(NUM_CLASSES), allowed)
+            )
+
+
+@pytest.mark.parametrize("num_classes", [1, 2, 3, 4, 5, 64, 65])
+@pytest.mark.parametrize("name", ["uniform", "learned"])
+def test_any_number_of_classes(name, num_classes):
+    noise = get_noise(name)
+    noise.attach(num_classes)
+    noise.build()
+    below = noise.weight_below(tf.range(num_classes)).numpy()
+    ids = np.arange(num_classes)
+    np.testing.assert_array_equal(noise.class_at(tf.constant(below)), ids)
+    last = noise.weight_below(tf.range(1, num_classes + 1)) - 1
+    np.testing.assert_array_equal(noise.class_at(last), ids)
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_log_prob(name):
+    noise = make(name)
+    weights = weights_of(noise)
+    ids = np.tile(np.arange(-1, NUM_CLASSES, dtype="int32"), (5, 1))
+    given = noise.log_prob(tf.constant(ids), tf.constant(EXCLUDED)).numpy()
+    assert given.dtype == "float32"
+    assert np.isfinite(given).all()
+    np.testing.assert_array_equal(given[:, 0], 0)
+    for row, excluded in zip(given, EXCLUDED, strict=True):
+        outside = np.setdiff1d(np.arange(NUM_CLASSES), excluded)
+        expected = np.log(np.maximum(weights, 1)) - np.log(
+            weights[outside].sum()
+        )
+        # float32 of numbers up to 26.
+        np.testing.assert_allclose(
+            row[1:][outside], expected[outside], rtol=0, atol=2**-19
+        )
+        drawn = outside[weights[outside] > 0]
+        assert np.exp(row[1:][drawn]).sum() == pytest.approx(1, abs=1e-5)
+    shared = noise.log_prob(tf.constant(ids[0]), tf.constant(EXCLUDED[0]))
+    np.testing.assert_array_equal(shared, given[0])
+    spread = noise.log_prob(tf.constant(ids[0]), tf.constant(EXCLUDED))
+    np.testing.assert_array_equal(spread, given)
+    same = noise.log_prob(tf.constant(ids), tf.constant(EXCLUDED[0]))
+    np.testing.assert_array_equal(same, given[[0] * 5])
+    alone = noise.log_prob(tf.constant(ids[1]))
+    np.testing.assert_array_equal(alone, given[1])
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_nothing_left_to_draw(name):
+    noise = make(name)
+    excluded = np.full((3, NUM_CLASSES), -1, "int32")
+    excluded[0] = np.random.default_rng(0).permutation(NUM_CLASSES)
+    # All that have counts.
+    counted = np.flatnonzero(COUNTS)
+    excluded[1, : len(counted)] = counted
+    ids = noise.sample(random_bits((3, 50)), tf.constant(excluded)).numpy()
+    assert (ids[0] == -1).all()
+    if name == "unigram":
+        assert (ids[1] == -1).all()
+    else:
+        assert set(ids[1]) == set(np.flatnonzero(COUNTS == 0))
+    assert (ids[2] >= 0).all()
+    shared = noise.sample(random_bits((50,)), tf.constant(excluded[0]))
+    assert (shared.numpy() == -1).all()
+    given = noise.log_prob(tf.constant(ids), tf.constant(excluded))
+    assert np.isfinite(given).all() and not given.numpy()[0].any()
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_xla_equals_eager(name):
+    noise = make(name)
+    bits, excluded = random_bits((5, 300)), tf.constant(EXCLUDED)
+
+    def step(bits, excluded):
+        ids = noise.sample(bits, excluded)
+        shared = noise.sample(bits[0], excluded[0])
+        return ids, shared, noise.log_prob(ids, excluded)
+
+    signature = [
+        tf.TensorSpec((None, None), "int64"),
+        tf.TensorSpec((None, 4), "int32"),
+    ]
+    expected = step(bits, excluded)
+    for jit_compile in (False, True):
+        compiled = tf.function(step, signature, jit_compile=jit_compile)
+        ids, shared, logarithms = compiled(bits, excluded)
+        np.testing.assert_array_equal(ids, expected[0])
+        np.testing.assert_array_equal(shared, expected[1])
+        np.testing.assert_allclose(logarithms, expected[2], atol=2**-19)
+
+
+def test_unigram_weights():
+    noise = make()
+    q = probabilities(noise)
+    expected = COUNTS**0.75 / (COUNTS**0.75).sum()
+    np.testing.assert_allclose(q, expected, rtol=0, atol=2**-37)
+    assert weights_of(noise)[7] > 0
+    np.testing.assert_array_equal(q == 0, COUNTS == 0)
+    # Integers of at least 1, however rare.
+    noise = UnigramNoise([1e300, 0, 1e-300, 5e299], power=1)
+    noise.attach(4)
+    noise.build()
+    weights = weights_of(noise)
+    assert weights[2] == 1 and weights[1] == 0
+    assert weights[0] == pytest.approx(2 * weights[3], rel=1e-9)
+    # All that were counted alike.
+    noise = UnigramNoise([3, 0, 9], power=0)
+    noise.attach(3)
+    noise.build()
+    np.testing.assert_array_equal(probabilities(noise), [0.5, 0, 0.5])
+
+
+def learned_shares(misses, smoothing, power=1.0):
+    """What `LearnedNoise` draws by, in NumPy."""
+    total, different = misses.sum(), np.minimum(misses, 1).sum()
+    uniform = np.full(len(misses), 1 / len(misses))
+    if total == 0:
+        return uniform
+    even = max(smoothing, different / (total + different))
+    powers = np.where(misses > 0, misses**power, 0)
+    return (1 - even) * powers / powers.sum() + even * uniform
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("power, decay", [(1.0, 1.0), (0.5, 0.9)])
+def test_learned_from_misses(jit_compile, power, decay):
+    noise = LearnedNoise(
+        power=power, smoothing=0.2, refresh_every=3, decay=decay
+    )
+    noise.attach(NUM_CLASSES)
+    noise.build()
+    observe = tf.function(noise.observe, jit_compile=jit_compile)
+    rng = np.random.default_rng(0)
+    misses = np.zeros(NUM_CLASSES)
+    table = noise.table.numpy()
+    np.testing.assert_allclose(np.diff(table), 2**38 / NUM_CLASSES, atol=1)
+    for step in range(1, 11):
+        # Few labels: each many times in a batch. Some are padding.
+        labels = rng.choice([0, 1, 5, 12, -1, 99], 40).astype("int32")
+        hit = rng.random(40) < 0.3
+        observe(tf.constant(labels), tf.constant(hit))
+        missed = ~hit & (labels >= 0) & (labels < NUM_CLASSES)
+        misses *= decay
+        np.add.at(misses, labels[missed], 1)
+        if step % 3:
+            np.testing.assert_array_equal(noise.table, table)
+            continue
+        table = noise.table.numpy()
+        np.testing.assert_allclose(noise.misses, misses, rtol=1e-12)
+        np.testing.assert_allclose(
+            np.diff(table) / table[-1],
+            learned_shares(misses, 0.2, power),
+            atol=2**-36,
+        )
+    assert int(noise.age) == 1
+
+
+def test_learned_starts_from_counts():
+    noise = make("learned")
+    np.testing.assert_allclose(
+        probabilities(noise), learned_shares(COUNTS, 0.05), atol=2**-36
+    )
+    assert (weights_of(noise) > 0).all()
+    # Little was observed: most of the next misses will be new classes.
+    noise = LearnedNoise(counts=[1, 1, 0, 0], smoothing=0.1)
+    noise.attach(4)
+    noise.build()
+    np.testing.assert_allclose(probabilities(noise), [3 / 8] * 2 + [1 / 8] * 2)
+    # A share too small for an integer is still drawn.
+    noise = LearnedNoise(counts=[1e9, 0, 0, 0], smoothing=1e-15)
+    noise.attach(4)
+    noise.build()
+    assert (weights_of(noise) > 0).all()
+
+
+def test_no_miss_stays_uniform():
+    noise = LearnedNoise(refresh_every=1)
+    noise.attach(NUM_CLASSES)
+    noise.build()
+    noise.observe(tf.constant([3, 3]), tf.constant([True, True]))
+    np.testing.assert_allclose(probabilities(noise), 1 / NUM_CLASSES)
+
+
+def test_learned_on_two_devices(strategy):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(5, size=(6, 2, 7)).astype("int32")
+    hits = rng.random((6, 2, 7)) < 0.5
+    tables = []
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        with scope:
+            noise = LearnedNoise(refresh_every=2, decay=0.9)
+            noise.attach(NUM_CLASSES)
+            noise.build()
+        tables.append(noise)
+    one, two = tables
+
+    @tf.function
+    def step(labels, hits):
+        def on_device():
+            context = tf.distribute.get_replica_context()
+            mine = context.replica_id_in_sync_group
+            two.observe(labels[mine], hits[mine])
+            return two.sample(random_bits((3, 20)), tf.constant([[0, 4, -1]]))
+
+        return strategy.run(on_device)
+
+    for batch, hit in zip(labels, hits, strict=True):
+        one.observe(tf.constant(batch.ravel()), tf.constant(hit.ravel()))
+        ids = step(tf.constant(batch), tf.constant(hit))
+        expected = one.sample(random_bits((3, 20)), tf.constant([[0, 4, -1]]))
+        for replica in strategy.experimental_local_results(ids):
+            np.testing.assert_array_equal(replica, expected)
+    for a, b in zip(one.weights, two.weights, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+        replicas = strategy.experimental_local_results(b.value)
+        assert len(replicas) == 2
+        np.testing.assert_array_equal(*replicas)
+    assert one.misses.numpy()[:5].all()
+
+
+def test_others_do_not_learn():
+    noise = make()
+    before = noise.table.numpy()
+    noise.observe(tf.constant([1]), tf.constant([False]))
+    np.testing.assert_array_equal(noise.table, before)
+
+
+@keras.saving.register_keras_serializable(package="test_noise")
+class Head(keras.layers.Layer):
+    """Holds a noise as `CANESoftmax` does."""
+
+    def __init__(self, noise, **kwargs):
+        super().__init__(**kwargs)
+        self.noise = get_noise(noise)
+
+    def build(self, input_shape):
+        self.noise.attach(NUM_CLASSES)
+        self.noise.build()
+
+    def call(self, inputs):
+        return inputs
+
+    def get_config(self):
+        noise = keras.saving.serialize_keras_object(self.noise)
+        return {**super().get_config(), "noise": noise}
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_save_and_load(name, tmp_path):
+    model = keras.Sequential([keras.Input((2,)), Head(NOISES[name]())])
+    noise = model.layers[-1].noise
+    if name == "learned":
+        noise.refresh_every = 2
+        for _ in range(3):
+            noise.observe(tf.constant([4, 4]), tf.constant([False, False]))
+        assert int(noise.age) == 1
+    assert not model.trainable_weights
+    config = json.dumps(keras.saving.serialize_keras_object(noise))
+    assert len(config) < 900
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras").layers[-1].noise
+    assert type(again) is type(noise)
+    settings = noise.get_config()
+    assert again.get_config() == settings
+    for a, b in zip(again.weights, noise.weights, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    bits = random_bits((5, 30))
+    np.testing.assert_array_equal(
+        again.sample(bits, tf.constant(EXCLUDED)),
+        noise.sample(bits, tf.constant(EXCLUDED)),
+    )
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_copy_of_a_config(name):
+    noise = NOISES[name]()
+    copy = type(noise).from_config(noise.get_config())
+    copy.attach(NUM_CLASSES)
+    copy.build()
+    np.testing.assert_array_equal(
+        probabilities(copy), probabilities(make(name))
+    )
+
+
+def test_get_noise():
+    assert type(get_noise("uniform")) is UniformNoise
+    assert type(get_noise("learned")) is LearnedNoise
+    noise = LearnedNoise(power=0.5, smoothing=0.2, refresh_every=7, decay=0.99)
+    assert get_noise(noise) is noise
+    config = keras.saving.serialize_keras_object(noise)
+    again = get_noise(json.loads(json.dumps(config)))
+    assert again.get_config() == noise.get_config()
+    assert get_noise(
+        keras.saving.serialize_keras_object(UnigramNoise(COUNTS, power=0.25))
+    ).power == pytest.approx(0.25)
+    other = keras.saving.serialize_keras_object(keras.layers.Dense(1))
+    for wrong in ("unigram", None, 3, {}, other, UniformNoise):
+        with pytest.raises(ValueError, match="`noise` must be 'uniform'"):
+            get_noise(wrong)
+
+
+def test_own_noise():
+    class EvenClasses(noises.Noise):
+        def weight_below(self, ids):
+            return (tf.cast(ids, "int64") + 1) // 2
+
+        def class_at(self, weights):
+            return tf.cast(2 * weights, "int32")
+
+    noise = EvenClasses()
+    noise.attach(7)
+    noise.build()
+    ids = noise.sample(random_bits((1, 9000)), tf.constant([[2, 3]]))
+    check_frequencies(ids.numpy()[0], np.array([1, 0, 0, 0, 1, 0, 1]) / 3)
+    given = noise.log_prob(tf.constant([0, 1]), tf.constant([2, 3]))
+    # 1 has no weight and is given the least.
+    np.testing.assert_allclose(given, [np.log(1 / 3)] * 2, rtol=1e-6)
+
+
+def test_base_class():
+    noise = noises.Noise()
+    noise.attach(3)
+    noise.build()
+    assert noise.built
+    with pytest.raises(NotImplementedError, match="method `weight_below`"):
+        noise.sample(random_bits((1, 2)))
+    with pytest.raises(NotImplementedError, match="Noise .* `class_at`"):
+        noise.class_at(tf.constant([0], "int64"))
+    assert noise.observe(tf.constant([1]), tf.constant([True])) is None
+
+
+@pytest.mark.parametrize("noise_class", [UnigramNoise, LearnedNoise])
+@pytest.mark.parametrize(
+    "counts, message",
+    [
+        ([1, -1, 3], "`counts` must be finite and not negative"),
+        ([1, np.nan, 3], "`counts` must be finite"),
+        ([1, np.inf, 3], "`counts` must be finite"),
+        ([[1, 2], [3, 4]], "`counts` must hold one number"),
+        ([], "`counts` must hold one number"),
+        (["a"], "`counts` must hold one number"),
+    ],
+)
+def test_bad_counts(noise_class, counts, message):
+    with pytest.raises(ValueError, match=message):
+        noise_class(counts=counts)
+
+
+def test_counts_of_another_number_of_classes():
+    for noise in (UnigramNoise(COUNTS), LearnedNoise(counts=COUNTS)):
+        with pytest.raises(ValueError, match="num_classes=14. Received: 13"):
+            noise.attach(14)
+    with pytest.raises(ValueError, match="`counts` must not be zero for every"):
+        UnigramNoise([0, 0])
+    # Nothing missed yet is a way to start.
+    assert LearnedNoise(counts=[0, 0]).counts.shape == (2,)
+
+
+def test_one_number_of_classes():
+    noise = make("uniform")
+    noise.attach(NUM_CLASSES)
+    with pytest.raises(
+        ValueError, match="num_classes=3 and a noise of a .* 13"
+    ):
+        noise.attach(3)
+    with pytest.raises(ValueError, match="`num_classes` must be a positive"):
+        UniformNoise().attach(0)
+
+
+@pytest.mark.parametrize("power", [-0.1, 1.1, np.nan, True, "1", None])
+def test_bad_power(power):
+    message = "`power` must be a number from 0 to 1. Received: power="
+    for make_noise in (
+        lambda: UnigramNoise(COUNTS, power=power),
+        lambda: LearnedNoise(power=power),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_noise()
+
+
+@pytest.mark.parametrize("name", ["smoothing", "decay"])
+@pytest.mark.parametrize("value", [0, -1, 1.1, np.nan, True, "1", None])
+def test_bad_fraction(name, value):
+    with pytest.raises(
+        ValueError, match=f"`{name}` must be a number above 0, up to 1"
+    ):
+        LearnedNoise(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0, 1.5, True])
+def test_bad_refresh(value):
+    with pytest.raises(ValueError, match="`refresh_every` must be a positive"):
+        LearnedNoise(refresh_every=value)

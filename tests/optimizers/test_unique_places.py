@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_compembed.optimizers import unique_places as module
+from keras_compembed.optimizers.unique_places import computed_once
+from keras_compembed.optimizers.unique_places import unique_places
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("marked_rows", [100, 10])
+@pytest.mark.parametrize("lowest", [0, -1, -20])
+@pytest.mark.parametrize("size", [0, 1, 40])
+def test_different_places(size, lowest, marked_rows, jit_compile, monkeypatch):
+    """Small tables are marked, for large ones ids are sorted."""
+    monkeypatch.setattr(module, "_MARKED_ROWS", marked_rows)
+    ids = np.random.default_rng(0).integers(lowest, 50, size=size)
+
+    @tf.function(jit_compile=jit_compile)
+    def find(ids):
+        firsts, places = unique_places(ids, 50)
+        # XLA returns as many as there might be.
+        return firsts, places, tf.size(firsts)
+
+    firsts, places, number = find(tf.constant(ids, "int32"))
+    firsts = firsts.numpy()[: number.numpy()]
+    known = ids[ids >= 0]
+    right = known[np.sort(np.unique(known, return_index=True)[1])]
+    np.testing.assert_array_equal(ids[firsts], right)
+    assert (np.diff(firsts) > 0).all()
+    places = places.numpy()
+    assert (places[ids < 0] == -1).all()
+    np.testing.assert_array_equal(right[places[ids >= 0]], known)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_computed_once(jit_compile):
+    values = tf.constant([3, -1, 3, 7])
+    result = tf.function(computed_once, jit_compile=jit_compile)(values)
+    np.testing.assert_array_equal(result, values)

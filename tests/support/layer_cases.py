@@ -1,0 +1,264 @@
+"""Every layer of the package, each way to use it, with a task to train it on.
+
+A layer joins what all must pass by a line in `CASES`.
+"""
+
+import dataclasses
+import typing
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_compembed as kc
+from keras_compembed import baselines
+from keras_compembed import candidates
+from keras_compembed import trees
+
+IDS, WIDTH, LABELS, BATCH_SIZE = 40, 6, 3, 16
+CLASSES, FEATURES = 30, 8
+COUNTS = 1 + 300 // np.arange(1, CLASSES + 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCase:
+    """A layer and a task.
+
+    Attributes:
+        name: String.
+        make: Function from keyword arguments of `keras.layers.Layer` to a new
+            layer, with the same weights each time.
+        task: `LookUp` or `Classes`.
+    """
+
+    name: str
+    make: typing.Callable
+    task: object
+
+    def __str__(self):
+        return self.name
+
+    def build(self, run_eagerly=False, **kwargs):
+        """A compiled model that holds the layer, and the layer."""
+        layer = self.make(**kwargs)
+        model = self.task.wrap(layer)
+        self.compile(model, layer, run_eagerly)
+        return model, layer
+
+    def compile(self, model, layer, run_eagerly=False):
+        model.compile(
+            kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(0.02)),
+            self.task.loss(layer),
+            jit_compile=False,
+            run_eagerly=run_eagerly,
+        )
+
+    def train(self, model, rows=3 * BATCH_SIZE):
+        """An epoch."""
+        model.fit(
+            *self.task.examples(rows),
+            batch_size=BATCH_SIZE,
+            shuffle=False,
+            verbose=0,
+        )
+
+    def find(self, model):
+        """The layer in a model that was made by another way than `build`."""
+        kind = type(self.make())
+        (layer,) = (each for each in model.layers if type(each) is kind)
+        return layer
+
+
+class LookUp:
+    """Labels of the mean of a few vectors."""
+
+    def wrap(self, layer):
+        return keras.Sequential(
+            [
+                keras.Input((5,), dtype="int32"),
+                layer,
+                keras.layers.GlobalAveragePooling1D(),
+                keras.layers.Dense(
+                    LABELS,
+                    kernel_initializer=keras.initializers.GlorotUniform(0),
+                ),
+            ]
+        )
+
+    def loss(self, layer):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def examples(self, rows=3 * BATCH_SIZE):
+        rng = np.random.default_rng(1)
+        ids = rng.integers(IDS, size=(rows, 5)).astype("int32")
+        return ids, ids[:, 0] % LABELS
+
+
+class Classes:
+    """Classes of features, by Zipf's law.
+
+    Args:
+        context: Boolean. Whether the layer is called with a context.
+    """
+
+    def __init__(self, context=False):
+        self.context = context
+
+    def wrap(self, layer):
+        encoder = keras.layers.Dense(
+            FEATURES, kernel_initializer=keras.initializers.GlorotUniform(0)
+        )
+        features = keras.Input((FEATURES,))
+        if not self.context:
+            return keras.Sequential([features, encoder, layer])
+        context = keras.Input((), dtype="int32")
+        outputs = layer(encoder(features), context=context)
+        return keras.Model([features, context], outputs)
+
+    def loss(self, layer):
+        if isinstance(layer, kc.CANESoftmax):
+            return kc.CANELoss()
+        return baselines.FullSoftmaxLoss()
+
+    def examples(self, rows=3 * BATCH_SIZE):
+        rng = np.random.default_rng(1)
+        inputs = rng.normal(size=(rows, FEATURES)).astype("float32")
+        labels = rng.choice(CLASSES, size=rows, p=COUNTS / COUNTS.sum())
+        if self.context:
+            inputs = inputs, ((labels + 7) % CLASSES).astype("int32")
+        return inputs, labels
+
+
+def codes(**settings):
+    """A `CodeEmbedding`, with codes unless they are learned from nothing."""
+
+    def make(**kwargs):
+        rng = np.random.default_rng(0)
+        arguments = {"num_codebooks": 4, "codebook_size": 8, **settings}
+        if settings.get("learn_codes") in (None, "follow"):
+            arguments["codes"] = rng.integers(8, size=(IDS, 4))
+        layer = kc.CodeEmbedding(IDS, 8, seed=0, **arguments, **kwargs)
+        layer.build()
+        # Numbers of size 1, so that no part of a vector can be missed.
+        for weight in layer.trainable_weights:
+            weight.assign(0.5 * rng.normal(size=weight.shape))
+        return layer
+
+    return make
+
+
+def anchors(storage, **settings):
+    """An `ANTEmbedding`."""
+
+    def make(**kwargs):
+        arguments = {"num_anchors": 9, "l1": 3e-3, "seed": 0, **settings}
+        layer = kc.ANTEmbedding(
+            IDS, WIDTH, storage=storage, **arguments, **kwargs
+        )
+        layer.build()
+        return layer
+
+    return make
+
+
+def sparsified(**kwargs):
+    layer = anchors("dense")(**kwargs)
+    layer.sparsify(max_nonzeros=60)
+    return layer
+
+
+def head(make_selector, **settings):
+    """A `CANESoftmax`."""
+
+    def make(**kwargs):
+        return kc.CANESoftmax(
+            CLASSES,
+            make_selector(),
+            num_candidates=4,
+            num_noises=5,
+            class_counts=COUNTS,
+            kernel_initializer=keras.initializers.RandomNormal(seed=0),
+            seed=0,
+            **settings,
+            **kwargs,
+        )
+
+    return make
+
+
+def tree():
+    return trees.ClassTree.random(CLASSES, branching=4, seed=0)
+
+
+def beam_tree():
+    return candidates.BeamTree(tree(), max_frontier=4)
+
+
+def n_gram():
+    followers = (np.arange(CLASSES)[:, None] + np.arange(6)) % CLASSES
+    return candidates.NGram(followers, fallback=np.arange(6))
+
+
+@keras.saving.register_keras_serializable(package="layer_cases")
+def first_classes(features):
+    return tf.range(4)
+
+
+def hierarchical(**kwargs):
+    start = keras.initializers.RandomUniform(seed=0)
+    return baselines.HierarchicalSoftmax(
+        tree(), COUNTS, kernel_initializer=start, **kwargs
+    )
+
+
+def adaptive(**kwargs):
+    return baselines.AdaptiveSoftmax(
+        CLASSES,
+        [10, 20],
+        class_counts=COUNTS,
+        kernel_initializer=keras.initializers.RandomUniform(seed=0),
+        projection_initializer=keras.initializers.GlorotUniform(seed=0),
+        **kwargs,
+    )
+
+
+CASES = [
+    LayerCase("codes", codes(), LookUp()),
+    LayerCase("codes-concat", codes(composition="concat"), LookUp()),
+    LayerCase("codes-lstm", codes(composition="lstm"), LookUp()),
+    LayerCase("codes-softmax", codes(learn_codes="softmax"), LookUp()),
+    LayerCase(
+        "codes-nearest",
+        codes(learn_codes="nearest", composition="concat"),
+        LookUp(),
+    ),
+    LayerCase("codes-follow", codes(learn_codes="follow"), LookUp()),
+    LayerCase("anchors-dense", anchors("dense"), LookUp()),
+    LayerCase("anchors-lazy", anchors("lazy"), LookUp()),
+    LayerCase("anchors-sparse", anchors("sparse", max_nonzeros=4), LookUp()),
+    LayerCase("anchors-fixed", sparsified, LookUp()),
+    LayerCase("classes-tree", head(beam_tree), Classes()),
+    LayerCase(
+        "classes-nearest",
+        head(lambda: candidates.ApproximateNearest(num_lists=5)),
+        Classes(),
+    ),
+    LayerCase("classes-ngram", head(n_gram), Classes(context=True)),
+    LayerCase(
+        "classes-frequent",
+        head(lambda: candidates.FrequentClasses(COUNTS), share_noises=True),
+        Classes(),
+    ),
+    LayerCase(
+        "classes-subsets",
+        head(
+            lambda: candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0),
+            estimate="separate",
+            noise="learned",
+        ),
+        Classes(),
+    ),
+    LayerCase("classes-function", head(lambda: first_classes), Classes()),
+    LayerCase("hierarchical", hierarchical, Classes()),
+    LayerCase("adaptive", adaptive, Classes()),
+]

@@ -1,0 +1,275 @@
+"""Sparse codes and dictionaries against codes of one row at a time."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+from keras_compembed.transforms import sparse_coding
+from keras_compembed.transforms.sparse_coding import learn_dictionary
+from keras_compembed.transforms.sparse_coding import sparse_code
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def planted(rows=600, num_anchors=20, columns=16, nonzeros=3, seed=0):
+    """A table that is exactly T A, and T and A."""
+    rng = np.random.default_rng(seed)
+    anchors = rng.normal(size=(num_anchors, columns))
+    anchors /= np.linalg.norm(anchors, axis=1, keepdims=True)
+    transform = np.zeros((rows, num_anchors))
+    for row in transform:
+        places = rng.choice(num_anchors, nonzeros, replace=False)
+        row[places] = rng.uniform(0.5, 1.5, nonzeros)
+    return (transform @ anchors).astype("float32"), transform, anchors
+
+
+def naive_pursuit(row, anchors, max_nonzeros):
+    """Orthogonal matching pursuit as it is written down."""
+    row, anchors = row.astype("float64"), anchors.astype("float64")
+    lengths = np.linalg.norm(anchors, axis=1)
+    chosen, left = [], row
+    for _ in range(max_nonzeros):
+        scores = np.abs(anchors @ left) / lengths
+        chosen.append(int(np.argmax(scores)))
+        weights = np.linalg.lstsq(anchors[chosen].T, row, rcond=None)[0]
+        left = row - weights @ anchors[chosen]
+    code = np.zeros(len(anchors))
+    code[chosen] = weights
+    return code
+
+
+def best_non_negative(row, anchors):
+    """Least squares with weights of at least 0, over all sets of anchors."""
+    best = np.sum(row**2), np.zeros(len(anchors))
+    for size in range(1, len(anchors) + 1):
+        for chosen in itertools.combinations(range(len(anchors)), size):
+            chosen = list(chosen)
+            weights = np.linalg.lstsq(anchors[chosen].T, row, rcond=None)[0]
+            distance = np.sum((row - weights @ anchors[chosen]) ** 2)
+            if (weights >= 0).all() and distance < best[0]:
+                code = np.zeros(len(anchors))
+                code[chosen] = weights
+                best = distance, code
+    return best[1]
+
+
+@pytest.mark.parametrize("max_nonzeros", [1, 4])
+def test_codes_equal_the_naive_ones(monkeypatch, max_nonzeros):
+    # Parts of 10 rows, of which the last is shorter.
+    monkeypatch.setattr(sparse_coding, "_PART", 300)
+    table, anchors = normal(55, 12), normal(30, 12, seed=1) * 3
+    found = sparse_code(table, anchors, max_nonzeros, non_negative=False)
+    expected = [naive_pursuit(row, anchors, max_nonzeros) for row in table]
+    # Products of 12 float32 numbers.
+    np.testing.assert_allclose(
+        found.dense_rows(), expected, rtol=1e-4, atol=1e-5
+    )
+    assert (found.row_lengths == max_nonzeros).all()
+    for start, stop in itertools.pairwise(found.offsets):
+        assert (np.diff(found.columns[start:stop].astype(int)) > 0).all()
+
+
+def test_all_anchors_give_the_best_non_negative_weights():
+    # With a place for every anchor nothing keeps it from the optimum.
+    table, anchors = normal(40, 8), normal(5, 8, seed=1)
+    found = sparse_code(table, anchors, 5, non_negative=True).dense_rows()
+    expected = [best_non_negative(row, anchors) for row in table]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("non_negative", [True, False])
+def test_l1_meets_the_conditions_of_the_optimum(non_negative):
+    table, anchors = normal(40, 12), normal(10, 12, seed=1)
+    l1 = 2.0
+    codes = sparse_code(table, anchors, 10, non_negative, l1).dense_rows()
+    gradient = (table - codes @ anchors) @ anchors.T
+    assert 0.2 < np.mean(codes != 0) < 0.8
+    np.testing.assert_allclose(
+        gradient[codes != 0], l1 * np.sign(codes[codes != 0]), atol=1e-4
+    )
+    zero = gradient[codes == 0]
+    assert (zero if non_negative else np.abs(zero)).max() <= l1 + 1e-4
+
+
+def test_non_negative_codes_of_few_anchors():
+    table, anchors = normal(200, 8), normal(40, 8, seed=1)
+    found = sparse_code(table, anchors, 4)
+    assert (found.values > 0).all()
+    assert found.row_lengths.max() == 4
+    distance = ((table - found.dense_rows() @ anchors) ** 2).sum(axis=1)
+    fewer = sparse_code(table, anchors, 3).dense_rows()
+    assert distance.sum() < ((table - fewer @ anchors) ** 2).sum()
+    assert (distance <= (table**2).sum(axis=1)).all()
+
+
+def test_rows_that_need_fewer():
+    anchors = normal(6, 8)
+    anchors[4] = 0
+    anchors[5] = anchors[1]
+    table = np.stack([np.zeros(8), 2 * anchors[1], anchors[0] - anchors[1]])
+    found = sparse_code(table, anchors, 4, non_negative=False)
+    expected = np.zeros((3, 6))
+    expected[1, 1] = 2
+    expected[2, :2] = 1, -1
+    np.testing.assert_allclose(found.dense_rows(), expected, atol=1e-5)
+    np.testing.assert_array_equal(found.row_lengths, [0, 1, 2])
+
+
+@pytest.mark.parametrize("non_negative", [True, False])
+def test_planted_anchors_are_found(non_negative):
+    table, _, anchors = planted(rows=1000)
+    transform, found = learn_dictionary(
+        table,
+        20,
+        3,
+        non_negative=non_negative,
+        iterations=40,
+        seed=0,
+        verbose=0,
+    )
+    agreement = np.abs(found @ anchors.T).max(axis=0)
+    assert np.mean(agreement > 0.99) >= 0.8
+    left = table - transform.dense_rows() @ found
+    assert (left**2).sum() < 0.05 * (table**2).sum()
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
+
+
+def test_orthogonal_anchors_give_themselves():
+    anchors = np.linalg.qr(normal(20, 20))[0]
+    _, codes, _ = planted()
+    transform, found = learn_dictionary(
+        codes @ anchors, 20, 3, iterations=2, initial=anchors, verbose=0
+    )
+    np.testing.assert_allclose(transform.dense_rows(), codes, atol=1e-4)
+    np.testing.assert_allclose(found, anchors, atol=1e-4)
+
+
+def test_learning_lowers_the_loss_and_repeats():
+    table = normal(300, 12)
+
+    def loss(iterations):
+        transform, anchors = learn_dictionary(
+            table, 24, 3, iterations=iterations, seed=1, verbose=0
+        )
+        return ((table - transform.dense_rows() @ anchors) ** 2).sum()
+
+    losses = [loss(iterations) for iterations in (0, 1, 8)]
+    assert losses[0] > losses[1] > losses[2]
+    assert loss(8) == losses[2]
+
+
+def test_unused_anchors_are_replaced():
+    table = normal(50, 6)
+    initial = np.concatenate([normal(3, 6, seed=1), np.zeros((2, 6))])
+    transform, anchors = learn_dictionary(
+        table, 5, 2, iterations=3, initial=initial, verbose=0
+    )
+    assert (np.linalg.norm(anchors, axis=1) > 0.9).all()
+    assert set(transform.columns) == set(range(5))
+
+
+def test_a_table_of_zeros():
+    transform, anchors = learn_dictionary(
+        np.zeros((5, 4)), 3, 2, iterations=1, verbose=0
+    )
+    assert transform.nnz == 0
+    assert np.isfinite(anchors).all()
+
+
+def test_table_on_disk(tmp_path):
+    table = normal(60, 6).astype("float16")
+    np.save(tmp_path / "table.npy", table)
+    mapped = np.load(tmp_path / "table.npy", mmap_mode="r")
+    found = learn_dictionary(mapped, 8, 2, seed=0, verbose=0)
+    expected = learn_dictionary(table, 8, 2, seed=0, verbose=0)
+    np.testing.assert_array_equal(found[0].values, expected[0].values)
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_ctrl_c_keeps_what_was_learned(monkeypatch):
+    table = normal(300, 12)
+    code, calls = sparse_coding._code, []
+
+    def interrupted(*arguments):
+        calls.append(None)
+        if len(calls) == stop:
+            raise KeyboardInterrupt
+        return code(*arguments)
+
+    monkeypatch.setattr(sparse_coding, "_code", interrupted)
+    stop = 3
+    found = learn_dictionary(table, 24, 3, seed=1, verbose=0)
+    monkeypatch.undo()
+    expected = learn_dictionary(table, 24, 3, iterations=1, seed=1, verbose=0)
+    np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_array_equal(found[0].values, expected[0].values)
+
+    monkeypatch.setattr(sparse_coding, "_code", interrupted)
+    calls.clear()
+    stop = 1
+    with pytest.raises(KeyboardInterrupt):
+        learn_dictionary(table, 24, 3, seed=1, verbose=0)
+
+
+def test_progress_is_shown(capsys):
+    keras.utils.disable_interactive_logging()
+    try:
+        learn_dictionary(normal(20, 4), 5, 2, iterations=1, verbose=1)
+        assert capsys.readouterr().out.strip() == ""
+    finally:
+        keras.utils.enable_interactive_logging()
+    learn_dictionary(normal(20, 4), 5, 2, iterations=1, verbose=1)
+    assert "2/2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"table": np.zeros(3)}, "`table` must have two axes"),
+        ({"anchors": np.ones((4, 5))}, "`anchors` must have 6 columns"),
+        ({"max_nonzeros": 0}, "`max_nonzeros` must be an integer from 1 to 4"),
+        ({"max_nonzeros": 5}, "`max_nonzeros` must be an integer from 1 to 4"),
+        ({"l1": -1}, "`l1` must be a number of at least 0"),
+        ({"non_negative": "no"}, "`non_negative` must be True or False"),
+    ],
+)
+def test_sparse_code_checks(arguments, message):
+    arguments = {
+        "table": normal(7, 6),
+        "anchors": normal(4, 6),
+        "max_nonzeros": 2,
+        **arguments,
+    }
+    with pytest.raises(ValueError, match=message):
+        sparse_code(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"table": np.full((7, 6), np.inf)}, "`table` must be finite"),
+        ({"num_anchors": 0}, "`num_anchors` must be a positive integer"),
+        ({"num_anchors": 8}, "num_anchors=8, input_dim=7"),
+        ({"max_nonzeros": 5}, "`max_nonzeros` must be an integer from 1 to 4"),
+        ({"iterations": -1}, "`iterations` must be"),
+        ({"iterations": 2.0}, "`iterations` must be"),
+        ({"seed": -1}, "`seed` must be None or an integer"),
+        ({"seed": 1.5}, "`seed` must be None or an integer"),
+        ({"non_negative": None}, "`non_negative` must be True or False"),
+        ({"initial": normal(4, 5)}, "`initial` must have 6 columns"),
+        ({"initial": normal(3, 6)}, "`initial` must have num_anchors=4 rows"),
+    ],
+)
+def test_learn_dictionary_checks(arguments, message):
+    arguments = {
+        "table": normal(7, 6),
+        "num_anchors": 4,
+        "max_nonzeros": 2,
+        **arguments,
+    }
+    with pytest.raises(ValueError, match=message):
+        learn_dictionary(**arguments, verbose=0)

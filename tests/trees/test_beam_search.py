@@ -1,0 +1,201 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from beam_heads import TREES
+from beam_heads import all_scores
+from beam_heads import best
+from beam_heads import make_features
+from beam_heads import make_head
+from beam_heads import search
+
+from keras_compembed.trees import ClassTree
+from keras_compembed.trees.beam_search import find_frontier
+from keras_compembed.trees.beam_search import find_kinds
+
+# Sums of some tens of products of numbers around one, in float32.
+ROUNDING = dict(rtol=1e-5, atol=1e-5)
+
+
+def start_depth(tree, max_frontier):
+    _, depth = find_frontier(tree, max_frontier)
+    return depth
+
+
+@pytest.mark.parametrize("max_frontier", [1, 8, 20, 1000])
+@pytest.mark.parametrize("name", TREES)
+def test_reference(name, max_frontier):
+    tree, features = TREES[name](), make_features()
+    head = make_head(tree, max_frontier=max_frontier)
+    depth = start_depth(tree, max_frontier)
+    for beam_width in (1, 2, 5, tree.num_classes):
+        head.selector.beam_width = beam_width
+        k = min(beam_width, 4)
+        ids, scores, total = head.selector.top_k(head, features, k)
+        met = search(head, tree, features, beam_width, depth)
+        right_ids, right_scores = best(met, k)
+        np.testing.assert_array_equal(ids, right_ids)
+        np.testing.assert_allclose(scores, right_scores, **ROUNDING)
+        right_total = [
+            np.log(np.sum(np.exp(list(found.values())))) for found in met
+        ]
+        np.testing.assert_allclose(total, right_total, **ROUNDING)
+        candidates = head.selector.select(head, features)
+        np.testing.assert_array_equal(candidates, best(met, 3)[0])
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_without_biases(name):
+    tree, features = TREES[name](), make_features()
+    head = make_head(tree, beam_width=2, use_bias=False)
+    ids, scores, _ = head.selector.top_k(head, features, 2)
+    right_ids, right_scores = best(search(head, tree, features, 2), 2)
+    np.testing.assert_array_equal(ids, right_ids)
+    np.testing.assert_allclose(scores, right_scores, **ROUNDING)
+
+
+@pytest.mark.parametrize("max_frontier", [1, 20])
+@pytest.mark.parametrize("name", TREES)
+def test_full_width_is_exact(name, max_frontier):
+    tree, features = TREES[name](), make_features()
+    head = make_head(tree, tree.num_classes, max_frontier)
+    k = tree.num_classes
+    ids, scores, total = head.selector.top_k(head, features, k)
+    right = all_scores(head, tree, features)
+    np.testing.assert_array_equal(ids, np.argsort(-right, axis=1))
+    np.testing.assert_allclose(scores, -np.sort(-right, axis=1), **ROUNDING)
+    _, probabilities = head.top_k(features, k)
+    np.testing.assert_allclose(probabilities.numpy().sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(
+        total, np.log(np.exp(right).sum(axis=1)), **ROUNDING
+    )
+
+
+def test_fewer_found_than_wanted():
+    """A beam of one, under whose nodes there are fewer classes than asked."""
+    tree = ClassTree.from_groups([0, 0, 1, 1, 1, 2])
+    head = make_head(tree, beam_width=1, num_candidates=1)
+    # Only the first subset is worth looking at.
+    head.node_bias.assign([1000.0, 0.0, -1000.0])
+    head.selector.num_candidates = 3
+    ids, scores, _ = head.selector.top_k(head, make_features(), 2)
+    assert (np.sort(ids, axis=1) == [0, 1]).all()
+    head.node_bias.assign([-1000.0, 0.0, 1000.0])
+    head.selector.num_candidates = 1
+    candidates = head.selector.select(head, make_features())
+    assert (candidates.numpy() == 5).all()
+
+
+@pytest.mark.parametrize("name", ["even", "huffman", "taxonomy"])
+def test_nothing_comes_twice(name):
+    head = make_head(name, beam_width=7, num_candidates=11)
+    for row in head.selector.select(head, make_features(50)).numpy():
+        row = row[row >= 0]
+        assert len(set(row)) == len(row) > 1
+
+
+@pytest.mark.parametrize("max_frontier", [1, 1000])
+@pytest.mark.parametrize("name", ["even", "taxonomy", "one level"])
+def test_nan_features(name, max_frontier):
+    tree, features = TREES[name](), make_features()
+    head = make_head(tree, 2, max_frontier)
+    right = head.selector.top_k(head, features, 3)
+    spoilt = features.copy()
+    spoilt[[1, 4], 2] = np.nan
+    ids, scores, total = head.selector.top_k(head, spoilt, 3)
+    others = [0, 2, 3, 5]
+    for got, before in zip((ids, scores, total), right, strict=True):
+        np.testing.assert_array_equal(
+            got.numpy()[others], before.numpy()[others]
+        )
+    assert (ids.numpy()[[1, 4]] == -1).all()
+    assert (scores.numpy()[[1, 4]] == -np.inf).all()
+    candidates = head.selector.select(head, spoilt).numpy()
+    assert (candidates[[1, 4]] == -1).all()
+    assert (candidates[others] >= 0).any(axis=1).all()
+
+
+@pytest.mark.parametrize("where", ["nodes", "node_bias", "kernel", "bias"])
+@pytest.mark.parametrize("max_frontier", [1, 8, 1000])
+def test_nan_weights(where, max_frontier):
+    """Classes without a score are never named; others are, best first."""
+    tree, features = TREES["taxonomy"](), make_features()
+    head = make_head(tree, tree.num_classes, max_frontier)
+    weight = getattr(head, where)
+    values = weight.numpy()
+    values[1] = np.nan
+    weight.assign(values)
+    if where in ("kernel", "bias"):
+        spoilt = {1}
+    else:
+        spoilt = set(np.flatnonzero((tree.paths() == 1).any(axis=1)))
+    k = tree.num_classes
+    for chosen in (
+        head.selector.top_k(head, features, k)[0].numpy(),
+        head.selector.select(head, features).numpy(),
+    ):
+        assert not spoilt & set(chosen.ravel())
+    ids, scores, total = head.selector.top_k(head, features, k)
+    right = all_scores(head, tree, features)
+    right[:, list(spoilt)] = -np.inf
+    left = k - len(spoilt)
+    np.testing.assert_array_equal(
+        ids.numpy()[:, :left], np.argsort(-right, axis=1)[:, :left]
+    )
+    assert (ids.numpy()[:, left:] == -1).all()
+    assert np.isfinite(total).all()
+
+
+@pytest.mark.parametrize(
+    "name, max_frontier", [("taxonomy", 4), ("one level", 1)]
+)
+def test_graphs_and_xla(name, max_frontier):
+    head = make_head(name, 3, max_frontier)
+
+    def run(features):
+        found = head.selector.top_k(head, features, 3)
+        return head.selector.select(head, features), *found
+
+    features = make_features()
+    features[2, 0] = np.nan
+    eager = run(tf.constant(features))
+    for jit_compile in (False, True):
+        open_rows = tf.TensorSpec((None, features.shape[1]))
+        function = tf.function(
+            run, input_signature=[open_rows], jit_compile=jit_compile
+        )
+        for got, expected in zip(function(features), eager, strict=True):
+            assert got.dtype == expected.dtype
+            np.testing.assert_allclose(got, expected, **ROUNDING)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_frontier(name):
+    """As deep as possible within the size, and every class under it once."""
+    tree = TREES[name]()
+    depths = tree.depths()
+    sizes = [
+        sum(tree.level_sizes[depth - 1 : depth]) + np.sum(depths <= depth)
+        for depth in range(1, tree.depth + 1)
+    ]
+    for max_size in (1, *sizes, *np.add(sizes, 1), *np.subtract(sizes, 1)):
+        frontier, depth = find_frontier(tree, max_size)
+        # Whatever the size, the search begins below the root.
+        deepest = max([1, *np.flatnonzero(np.less_equal(sizes, max_size)) + 1])
+        assert len(frontier) == sizes[deepest - 1]
+        assert depth == deepest
+        classes = frontier[frontier >= tree.num_nodes] - tree.num_nodes
+        nodes = frontier[frontier < tree.num_nodes]
+        assert set(classes) == set(np.flatnonzero(depths <= deepest))
+        if len(nodes):
+            column = tree.paths()[depths > deepest][:, deepest - 1]
+            assert set(column) == set(nodes)
+
+
+def test_kinds():
+    assert find_kinds(TREES["even"]()) == ["nodes", "nodes", "classes"]
+    assert find_kinds(TREES["one level"]()) == ["classes"]
+    assert find_kinds(TREES["chain"]()) == ["both"] * 6 + ["classes"]
+    kinds = find_kinds(TREES["taxonomy"]())
+    assert kinds == ["both", "both", "both", "classes"]
+    tree = ClassTree.from_taxonomy([("a", "1"), ("a", "2"), ("b", "1", "1")])
+    assert find_kinds(tree) == ["both", "classes"]

@@ -1,0 +1,644 @@
+import heapq
+import time
+
+import numpy as np
+import pytest
+
+from keras_compembed.trees import ClassTree
+from keras_compembed.trees import balanced_k_means
+from keras_compembed.trees.balanced_tree import balanced_parts
+from keras_compembed.trees.tree_children import pad_children
+
+# Root: nodes 0 and 1, class 4; node 0: node 2, class 0; node 1: classes 1
+# and 5; node 2: classes 2 and 3.
+CHILDREN = [[0, 1, 7], [2, 3, -1], [4, 8, -1], [5, 6, -1]]
+
+
+def walk(tree):
+    """Paths of all classes from the top down, by recursion."""
+    paths = {}
+
+    def visit(row, path):
+        for entry in tree.children[row]:
+            if 0 <= entry < tree.num_nodes:
+                visit(entry + 1, [*path, int(entry)])
+            elif entry >= 0:
+                assert entry - tree.num_nodes not in paths
+                paths[int(entry) - tree.num_nodes] = path
+
+    visit(0, [])
+    return paths
+
+
+def check(tree):
+    """What is true of all trees."""
+    paths = walk(tree)
+    assert sorted(paths) == list(range(tree.num_classes))
+    depths = [len(paths[c]) + 1 for c in range(tree.num_classes)]
+    np.testing.assert_array_equal(tree.depths(), depths)
+    assert tree.depth == max(depths) == len(tree.level_sizes) + 1
+    assert tree.num_nodes == sum(tree.level_sizes) == len(tree.children) - 1
+    above = np.full((tree.num_classes, tree.depth - 1), -1)
+    for c, path in paths.items():
+        above[c, : len(path)] = path
+        assert tree.class_parents[c] == (path[-1] if path else -1)
+        for node, parent in zip(path, [-1, *path], strict=False):
+            assert tree.node_parents[node] == parent
+    np.testing.assert_array_equal(tree.paths(), above)
+    starts = np.cumsum([0, *tree.level_sizes])
+    for level, column in enumerate(above.T):
+        nodes = np.unique(column[column >= 0])
+        np.testing.assert_array_equal(
+            nodes, np.arange(starts[level], starts[level + 1])
+        )
+    counts = (tree.children >= 0).sum(axis=1)
+    assert tree.branching == counts.max() == tree.children.shape[1]
+    assert counts.min() >= 1
+    for array in (
+        tree.children,
+        tree.class_parents,
+        tree.node_parents,
+        tree.paths(),
+        tree.depths(),
+    ):
+        assert array.dtype == "int32"
+    return tree
+
+
+def same(one, other):
+    return np.array_equal(one.children, other.children)
+
+
+def nested_clusters(levels=3, branching=4, width=8, seed=0):
+    """Shuffled vectors, and the cluster of each at each level."""
+    rng = np.random.default_rng(seed)
+    size = branching**levels
+    vectors = np.zeros((size, width))
+    clusters = []
+    for level in range(1, levels):
+        centres = rng.normal(size=(branching**level, width)) * 20.0 ** (-level)
+        cluster = np.arange(size) // branching ** (levels - level)
+        vectors += centres[cluster]
+        clusters.append(cluster)
+    vectors += rng.normal(size=vectors.shape) * 20.0 ** (-levels)
+    order = rng.permutation(size)
+    return vectors[order], [cluster[order] for cluster in clusters]
+
+
+def test_by_hand():
+    tree = check(ClassTree(CHILDREN, num_classes=6))
+    np.testing.assert_array_equal(tree.children, CHILDREN)
+    assert tree.level_sizes == (2, 1)
+    assert (tree.num_nodes, tree.branching, tree.depth) == (3, 3, 3)
+    np.testing.assert_array_equal(tree.class_parents, [0, 1, 2, 2, -1, 1])
+    np.testing.assert_array_equal(tree.node_parents, [-1, -1, 0])
+    np.testing.assert_array_equal(
+        tree.paths(), [[0, -1], [1, -1], [0, 2], [0, 2], [-1, -1], [1, -1]]
+    )
+    np.testing.assert_array_equal(tree.depths(), [2, 2, 3, 3, 1, 2])
+    assert tree.class_means is None and tree.node_means is None
+    assert tree.root_mean is None
+    assert repr(tree) == (
+        "ClassTree(num_classes=6, num_nodes=3, branching=3, depth=3)"
+    )
+
+
+def test_nodes_in_any_order_are_renumbered():
+    # Nodes 0, 1, 2 as 2, 0, 1.
+    shuffled = [[2, 0, 7], [4, 8, -1], [5, 6, -1], [1, 3, -1]]
+    assert same(
+        check(ClassTree(shuffled, 6)), ClassTree(np.asarray(CHILDREN), 6)
+    )
+
+
+def test_padding_of_all_rows_is_dropped():
+    wide = np.pad(CHILDREN, ((0, 0), (0, 2)), constant_values=-1)
+    assert same(ClassTree(wide, 6), ClassTree(CHILDREN, 6))
+
+
+def test_children_are_copied():
+    children = np.asarray(CHILDREN, "int32")
+    tree = ClassTree(children, 6)
+    children[:] = 0
+    check(tree)
+
+
+def test_one_class_and_no_inner_nodes():
+    for tree in (
+        ClassTree([[0]], 1),
+        ClassTree.random(1),
+        ClassTree.from_frequencies([3]),
+        ClassTree.from_taxonomy([["a", "b"]]),
+        ClassTree.from_vectors(np.ones((1, 3)), verbose=0),
+    ):
+        check(tree)
+        assert (tree.num_nodes, tree.branching, tree.depth) == (0, 1, 1)
+        assert tree.paths().shape == (1, 0)
+    tree = check(ClassTree.random(10, branching=10))
+    assert (tree.num_nodes, tree.level_sizes) == (0, ())
+
+
+@pytest.mark.parametrize(
+    "children, num_classes, message",
+    [
+        ([0, 1], 2, r"must be a matrix of integers.*shape \(2,\)"),
+        (np.zeros((0, 2), int), 2, "must be a matrix of integers"),
+        ([[0.0, 1.0]], 2, "must be a matrix of integers.*float64"),
+        ([[0, 2]], 2, "from -1 to 1.*num_classes=2.*from 0 to 2"),
+        ([[0, -2]], 2, "from -1 to 1.*from -2 to 0"),
+        ([[0, 1]], 3, "num_classes=3 classes once.*class 2 0 times"),
+        ([[0, 1, 1]], 2, "num_classes=2 classes once.*class 1 2 times"),
+        ([[0, 1], [-1, -1]], 1, "a child for each node.*none in row 1"),
+        ([[0, -1, 1]], 2, "-1 only at the ends of rows.*after it in row 0"),
+        ([[0, 0], [1, 2]], 2, "1 inner nodes.*once.*inner node 0 2 times"),
+        ([[1, 2], [3, -1]], 3, "once.*inner node 0 0 times"),
+        ([[2, 3], [1, -1], [0, -1]], 2, "root to every node.*above node 0"),
+    ],
+)
+def test_wrong_children(children, num_classes, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        ClassTree(children, num_classes)
+
+
+@pytest.mark.parametrize("num_classes", [0, -1, 2.0, True, 2**31])
+def test_wrong_num_classes(num_classes):
+    with pytest.raises(ValueError, match="`num_classes` must be"):
+        ClassTree([[0, 1]], num_classes)
+    with pytest.raises(ValueError, match="`num_classes` must be"):
+        ClassTree.random(num_classes)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 9, 10, 11, 27, 100, 365, 1001])
+@pytest.mark.parametrize("branching", [2, 3, 10])
+def test_random_is_balanced(num_classes, branching):
+    tree = check(ClassTree.random(num_classes, branching, seed=1))
+    depth = 1
+    while branching**depth < num_classes:
+        depth += 1
+    assert tree.depth == depth
+    assert tree.branching <= branching
+    depths = np.unique(tree.depths())
+    assert len(depths) == 1 or (branching == 2 and len(depths) == 2)
+    # Of all levels, sizes differ by 1 at most.
+    for column in tree.paths().T:
+        sizes = np.unique(np.bincount(column[column >= 0]))
+        assert np.ptp(sizes[sizes > 0]) <= 1
+
+
+def test_random_by_seed():
+    assert same(ClassTree.random(100, 4, 7), ClassTree.random(100, 4, seed=7))
+    assert not same(ClassTree.random(100, 4, 7), ClassTree.random(100, 4, 8))
+    assert not same(ClassTree.random(100, 4), ClassTree.random(100, 4))
+
+
+def test_splits_are_few_at_the_root():
+    assert balanced_parts(2000, 10) == [2, 10, 10]
+    assert balanced_parts(1_000_000, 10) == [10] * 5
+    assert balanced_parts(11, 10) == [2]
+    assert balanced_parts(10, 10) == balanced_parts(1, 10) == []
+
+
+def huffman_cost(counts, branching):
+    """Sum of counts times depths of the best tree, by a heap."""
+    heap = [float(count) for count in counts]
+    if len(heap) == 1:
+        return heap[0]
+    while (len(heap) - 1) % (branching - 1):
+        heap.append(0.0)
+    heapq.heapify(heap)
+    cost = 0.0
+    while len(heap) > 1:
+        total = sum(heapq.heappop(heap) for _ in range(branching))
+        cost += total
+        heapq.heappush(heap, total)
+    return cost
+
+
+@pytest.mark.parametrize("num_classes", [1, 2, 3, 4, 5, 17, 64, 200])
+@pytest.mark.parametrize("branching", [2, 3, 7, 10])
+def test_huffman_costs_the_least(num_classes, branching):
+    rng = np.random.default_rng(num_classes)
+    for counts in (
+        rng.integers(0, 5, size=num_classes),
+        rng.integers(1, 10**6, size=num_classes),
+        1 / (1 + rng.permutation(num_classes)),
+    ):
+        tree = check(ClassTree.from_frequencies(counts, branching))
+        assert counts @ tree.depths() == pytest.approx(
+            huffman_cost(counts, branching), rel=1e-12
+        )
+        rows = (tree.children >= 0).sum(axis=1)
+        # The padding is all in one node, of the deepest.
+        short = np.flatnonzero(rows < min(branching, num_classes))
+        assert len(short) <= 1
+        if len(short):
+            deepest = tree.num_nodes + 1 - (*(1,), *tree.level_sizes)[-1]
+            assert short[0] >= deepest
+            assert rows[short[0]] >= 2 or num_classes == 1
+
+
+def test_huffman_by_hand():
+    tree = ClassTree.from_frequencies([1, 8, 2, 4, 1])
+    np.testing.assert_array_equal(tree.depths(), [4, 1, 3, 2, 4])
+    assert tree.expected_depth([1, 8, 2, 4, 1]) == (8 + 8 + 6 + 8) / 16
+
+
+def test_huffman_of_zeros_is_even_and_below_the_rest():
+    np.testing.assert_array_equal(
+        ClassTree.from_frequencies(np.zeros(8)).depths(), np.full(8, 3)
+    )
+    depths = ClassTree.from_frequencies([0, 5, 0, 3, 0, 0]).depths()
+    np.testing.assert_array_equal(depths, [4, 1, 4, 2, 4, 4])
+
+
+def test_huffman_of_counts_that_overflow():
+    check(ClassTree.from_frequencies([1e308, 1.5e308, 1.7e308, 1.0, 1e308], 3))
+    check(ClassTree.from_frequencies(np.full(9, 1.7e308)))
+
+
+def test_million_classes_by_frequency_or_at_random_are_quick():
+    counts = 1e7 / np.arange(1, 1_000_001)
+    start = time.process_time()
+    tree = ClassTree.from_frequencies(counts)
+    assert tree.depth < 30
+    ClassTree.random(1_000_000)
+    # Takes 2 seconds.
+    assert time.process_time() - start < 20
+
+
+@pytest.mark.parametrize(
+    "counts, message",
+    [
+        ([], "one number for each id"),
+        ([[1, 2]], "one number for each id"),
+        (["a"], "one number for each id"),
+        ([1, -1], "finite and not negative"),
+        ([1, np.nan], "finite and not negative"),
+    ],
+)
+def test_wrong_counts(counts, message):
+    with pytest.raises(ValueError, match=message):
+        ClassTree.from_frequencies(counts)
+    with pytest.raises(ValueError, match=message):
+        ClassTree([[0, 1]], 2).expected_depth(counts)
+
+
+def test_expected_depth():
+    tree = ClassTree(CHILDREN, 6)
+    assert tree.expected_depth([1, 0, 1, 0, 2, 0]) == (2 + 3 + 2) / 4
+    with pytest.raises(ValueError, match="num_classes=6.*Received: 2 of them"):
+        tree.expected_depth([1, 2])
+    with pytest.raises(ValueError, match="must not all be 0"):
+        tree.expected_depth(np.zeros(6))
+
+
+@pytest.mark.parametrize("branching", [1, 0, 2.5, None, True])
+def test_wrong_branching(branching):
+    for build in (
+        lambda: ClassTree.random(10, branching),
+        lambda: ClassTree.from_frequencies(np.ones(3), branching),
+        lambda: ClassTree.from_vectors(np.ones((3, 2)), branching),
+        lambda: ClassTree.from_labels(np.ones((3, 2)), [0, 1, 2], branching),
+    ):
+        with pytest.raises(ValueError, match="`branching` must be"):
+            build()
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, "a"])
+def test_wrong_seed(seed):
+    for build in (
+        lambda: ClassTree.random(10, seed=seed),
+        lambda: ClassTree.from_vectors(np.ones((3, 2)), seed=seed),
+        lambda: ClassTree.from_labels(np.ones((3, 2)), [0, 1, 2], seed=seed),
+    ):
+        with pytest.raises(ValueError, match="`seed` must be"):
+            build()
+
+
+def test_taxonomy():
+    paths = [
+        ("animal", "dog"),
+        ("animal", "dog"),
+        ("plant",),
+        ("animal",),
+        (),
+        # A plant of that name is no animal.
+        ("plant", "dog"),
+    ]
+    tree = check(ClassTree.from_taxonomy(paths))
+    # Nodes: animal, plant, animal/dog; plant/dog has one child only.
+    assert tree.level_sizes == (2, 1)
+    np.testing.assert_array_equal(
+        tree.paths(), [[0, 2], [0, 2], [1, -1], [0, -1], [-1, -1], [1, -1]]
+    )
+
+
+def test_taxonomy_leaves_out_groups_of_one_child():
+    tree = check(
+        ClassTree.from_taxonomy(
+            [
+                ["root", "a", "x", "deep", "first"],
+                ["root", "a", "x", "deep", "second"],
+                ["root", "b", "third"],
+                ["root", "b", "fourth"],
+            ]
+        )
+    )
+    np.testing.assert_array_equal(tree.paths(), [[0], [0], [1], [1]])
+
+
+def test_taxonomy_takes_arrays_and_any_names():
+    tree = check(ClassTree.from_taxonomy(np.array([[0, 0], [0, 1], [1, 0]])))
+    np.testing.assert_array_equal(tree.paths(), [[0], [0], [-1]])
+    # A number as a name is not a class.
+    tree = check(ClassTree.from_taxonomy(iter([(1,), (1,), ()])))
+    np.testing.assert_array_equal(tree.paths(), [[0], [0], [-1]])
+
+
+@pytest.mark.parametrize(
+    "paths, message",
+    [
+        ([], "at least one class"),
+        ([("a",), "animal"], "'animal' for class 1"),
+        ([5], "5 for class 0"),
+    ],
+)
+def test_wrong_taxonomy(paths, message):
+    with pytest.raises(ValueError, match=f"`paths` must hold.*{message}"):
+        ClassTree.from_taxonomy(paths)
+
+
+def test_nodes_and_children_that_do_not_fit():
+    counts = np.ones(70_000, "int64")
+    counts[0] = 70_000
+    with pytest.raises(ValueError, match="70000 nodes, of up to 70000 child"):
+        pad_children(np.arange(140_000), counts)
+
+
+def test_groups():
+    tree = check(ClassTree.from_groups([5, 2, 5, 9, 2, 5]))
+    assert tree.level_sizes == (3,)
+    np.testing.assert_array_equal(tree.class_parents, [1, 0, 1, 2, 0, 1])
+    np.testing.assert_array_equal(
+        tree.children, [[0, 1, 2], [4, 7, -1], [3, 5, 8], [6, -1, -1]]
+    )
+
+
+@pytest.mark.parametrize("groups", [[], [[1, 2]], [0.5, 1.0], 3])
+def test_wrong_groups(groups):
+    with pytest.raises(ValueError, match="`groups` must hold one integer"):
+        ClassTree.from_groups(groups)
+
+
+def plain_means(tree, vectors, weights):
+    paths = tree.paths()
+    means = []
+    for node in range(tree.num_nodes):
+        below = (paths == node).any(axis=1)
+        share = weights[below]
+        if not share.any():
+            share = np.ones_like(share)
+        means.append(np.average(vectors[below], axis=0, weights=share))
+    return np.asarray(means)
+
+
+@pytest.mark.parametrize("entries", [1, 1 << 22])
+def test_means_of_nodes(monkeypatch, entries):
+    monkeypatch.setattr("keras_compembed.trees.tree_means._ENTRIES", entries)
+    rng = np.random.default_rng(0)
+    counts = rng.zipf(1.3, size=60).astype("float64")
+    tree = ClassTree.from_frequencies(counts, 3)
+    vectors = rng.normal(size=(60, 5))
+    counts[rng.random(60) < 0.5] = 0
+    for weights in (None, counts, np.zeros(60)):
+        assert tree.set_means(vectors, weights) is tree
+        weights = np.ones(60) if weights is None else weights
+        np.testing.assert_allclose(
+            tree.node_means, plain_means(tree, vectors, weights), atol=1e-6
+        )
+        if weights.any():
+            np.testing.assert_allclose(
+                tree.root_mean,
+                np.average(vectors, axis=0, weights=weights),
+                atol=1e-6,
+            )
+        np.testing.assert_array_equal(
+            tree.class_means, vectors.astype("float32")
+        )
+    assert tree.node_means.dtype == tree.root_mean.dtype == "float32"
+
+
+def test_means_of_other_numbers_of_classes():
+    tree = ClassTree(CHILDREN, 6)
+    with pytest.raises(ValueError, match="`vectors`.*num_classes=6.*5 of them"):
+        tree.set_means(np.ones((5, 2)))
+    with pytest.raises(ValueError, match="`weights`.*num_classes=6.*5 of them"):
+        tree.set_means(np.ones((6, 2)), np.ones(5))
+    with pytest.raises(ValueError, match="`vectors` must be finite"):
+        tree.set_means(np.full((6, 2), np.nan))
+
+
+def test_separate_clusters_stay_together():
+    vectors, clusters = nested_clusters()
+    tree = check(ClassTree.from_vectors(vectors, 4, seed=0, verbose=0))
+    assert tree.level_sizes == (4, 16)
+    for column, cluster in zip(tree.paths().T, clusters, strict=True):
+        pairs = np.unique(np.stack([column, cluster]), axis=1).T
+        assert len(pairs) == len(np.unique(cluster))
+    np.testing.assert_allclose(
+        tree.node_means, plain_means(tree, vectors, np.ones(64)), atol=1e-6
+    )
+    np.testing.assert_allclose(tree.root_mean, vectors.mean(axis=0), atol=1e-6)
+
+
+def test_separate_clusters_of_a_sample_stay_together(monkeypatch):
+    monkeypatch.setattr(balanced_k_means, "_SAMPLE", 500)
+    monkeypatch.setattr(balanced_k_means, "_SAMPLE_A_CLUSTER", 1)
+    # Costs are asked for in three parts.
+    monkeypatch.setattr(balanced_k_means, "_ENTRIES", 12 * 1000)
+    vectors, clusters = nested_clusters(levels=6)
+    vectors, clusters = vectors[:, :8], clusters[:1]
+    tree = ClassTree.from_vectors(vectors, 4, seed=0, verbose=0)
+    pairs = np.unique(np.stack([tree.paths()[:, 0], clusters[0]]), axis=1).T
+    assert len(pairs) == 4
+
+
+@pytest.mark.parametrize("num_classes", [11, 64, 365, 1001])
+@pytest.mark.parametrize("branching", [2, 3, 10])
+def test_vectors_give_the_shape_of_random(num_classes, branching):
+    vectors = np.random.default_rng(0).standard_cauchy((num_classes, 3))
+    tree = check(ClassTree.from_vectors(vectors, branching, seed=1, verbose=0))
+    other = ClassTree.random(num_classes, branching)
+    assert tree.level_sizes == other.level_sizes
+    for column, even in zip(tree.paths().T, other.paths().T, strict=True):
+        np.testing.assert_array_equal(
+            np.sort(np.bincount(column[column >= 0])),
+            np.sort(np.bincount(even[even >= 0])),
+        )
+
+
+def test_clusters_are_near_the_best_of_equal_sizes():
+    # Without the balance, k-means of these would be far from equal sizes.
+    rng = np.random.default_rng(0)
+    ours = best = 0
+    for _ in range(20):
+        x = np.sort(rng.exponential(size=300))[:, None].astype("float32")
+        sets = np.arange(300)[None]
+        clusters = balanced_k_means.split_evenly(x, sets, 3, rng)[0]
+        np.testing.assert_array_equal(np.bincount(clusters), [100] * 3)
+        ours += sum(x[clusters == part].var() for part in range(3))
+        # In one dimension, the best are stretches of the sorted numbers.
+        best += sum(part.var() for part in x.reshape(3, 100))
+    assert best <= ours <= 1.1 * best
+
+
+@pytest.mark.parametrize("rounds", [1, 32])
+def test_equal_vectors(monkeypatch, rounds):
+    monkeypatch.setattr(balanced_k_means, "_ROUNDS", rounds)
+    vectors = np.ones((365, 4))
+    check(ClassTree.from_vectors(vectors, 5, seed=0, verbose=0))
+    # Half of them equal, and two of them far away.
+    vectors[::2] = np.random.default_rng(0).normal(size=(183, 4))
+    vectors[[3, 8]] = 1e6
+    check(ClassTree.from_vectors(vectors, 5, seed=0, verbose=0))
+    vectors[:] = 1e18
+    tree = check(ClassTree.from_vectors(vectors, 5, seed=0, verbose=0))
+    np.testing.assert_allclose(tree.node_means, 1e18, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e3, 1e30])
+def test_vectors_of_any_scale(scale):
+    vectors, clusters = nested_clusters()
+    tree = ClassTree.from_vectors(vectors * scale, 4, seed=0, verbose=0)
+    for column, cluster in zip(tree.paths().T, clusters, strict=True):
+        pairs = np.unique(np.stack([column, cluster]), axis=1).T
+        assert len(pairs) == len(np.unique(cluster))
+
+
+def test_vectors_by_seed():
+    vectors = np.random.default_rng(0).normal(size=(300, 6))
+    trees = [
+        ClassTree.from_vectors(vectors, 4, seed=seed, verbose=0)
+        for seed in (3, 3, 4, None)
+    ]
+    assert same(trees[0], trees[1])
+    assert not same(trees[0], trees[2])
+    assert not same(trees[0], trees[3])
+
+
+def test_vectors_of_any_dtype_and_in_files(tmp_path):
+    vectors = np.random.default_rng(0).integers(-99, 99, size=(200, 6))
+    half = np.lib.format.open_memmap(
+        tmp_path / "vectors.npy", "w+", "float16", vectors.shape
+    )
+    half[:] = vectors
+    expected = ClassTree.from_vectors(vectors, 5, seed=0, verbose=0)
+    for table in (half, np.asfortranarray(vectors, "float32"), vectors * 1.0):
+        tree = ClassTree.from_vectors(table, 5, seed=0, verbose=0)
+        assert same(tree, expected)
+        np.testing.assert_array_equal(tree.class_means, vectors)
+        assert tree.class_means.dtype == "float32"
+
+
+def test_float32_vectors_are_kept_and_not_copied():
+    vectors = np.random.default_rng(0).normal(size=(50, 3)).astype("float32")
+    before = vectors.copy()
+    tree = ClassTree.from_vectors(vectors, verbose=0)
+    assert np.shares_memory(tree.class_means, vectors)
+    np.testing.assert_array_equal(vectors, before)
+
+
+def test_weights_change_means_alone():
+    rng = np.random.default_rng(0)
+    vectors, weights = rng.normal(size=(100, 4)), rng.random(100)
+    plain = ClassTree.from_vectors(vectors, 5, seed=0, verbose=0)
+    tree = ClassTree.from_vectors(vectors, 5, weights, seed=0, verbose=0)
+    assert same(tree, plain)
+    np.testing.assert_allclose(
+        tree.node_means, plain_means(tree, vectors, weights), atol=1e-6
+    )
+
+
+def test_wrong_vectors_or_weights():
+    with pytest.raises(ValueError, match="`vectors` must have two axes"):
+        ClassTree.from_vectors(np.ones(3))
+    with pytest.raises(ValueError, match="`vectors` must be finite"):
+        ClassTree.from_vectors([[1.0, np.inf]])
+    with pytest.raises(ValueError, match="`weights`.*num_classes=3.*2 of them"):
+        ClassTree.from_vectors(np.ones((3, 2)), weights=[1, 2])
+    with pytest.raises(ValueError, match="`weights` must be finite"):
+        ClassTree.from_vectors(np.ones((2, 2)), weights=[1, -2])
+
+
+def test_progress_is_shown(capsys):
+    vectors = np.random.default_rng(0).normal(size=(50, 3))
+    ClassTree.from_vectors(vectors, 5, seed=0)
+    assert "100/100" in capsys.readouterr().out
+    ClassTree.from_vectors(vectors, 5, seed=0, verbose=0)
+    ClassTree.from_vectors(vectors[:4], 5, seed=0)
+    assert not capsys.readouterr().out
+
+
+def test_100_000_classes_from_vectors_are_quick():
+    vectors = np.random.default_rng(0).normal(size=(100_000, 8))
+    start = time.process_time()
+    tree = ClassTree.from_vectors(vectors, seed=0, verbose=0)
+    # Takes 3 seconds.
+    assert time.process_time() - start < 40
+    assert tree.level_sizes == (10, 100, 1000, 10_000)
+    assert (tree.children >= 0).all()
+
+
+def test_labels():
+    rng = np.random.default_rng(0)
+    vectors, clusters = nested_clusters()
+    y = rng.permutation(np.repeat(np.arange(64), 5))
+    y = y[(y != 7) & (y != 63)]
+    x = vectors[y] + 1e-7 * rng.normal(size=(len(y), 8))
+    tree = check(ClassTree.from_labels(x, y, 4, 64, seed=0, verbose=0))
+    counts = np.bincount(y, minlength=64)
+    for c in range(64):
+        mean = x[y == c].mean(axis=0) if counts[c] else x.mean(axis=0)
+        np.testing.assert_allclose(tree.class_means[c], mean, atol=1e-6)
+    np.testing.assert_allclose(
+        tree.node_means,
+        plain_means(tree, tree.class_means, counts.astype("float64")),
+        atol=1e-6,
+    )
+    np.testing.assert_allclose(tree.root_mean, x.mean(axis=0), atol=1e-6)
+    column = ClassTree.from_labels(x, y[:, None], 4, 64, seed=0, verbose=0)
+    assert same(column, tree)
+
+
+def test_labels_in_parts(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(500, 4)), rng.integers(20, size=500)
+    expected = ClassTree.from_labels(x, y, seed=0, verbose=0)
+    monkeypatch.setattr("keras_compembed.utils.validation._CHUNK_ELEMENTS", 28)
+    tree = ClassTree.from_labels(x, y, seed=0, verbose=0)
+    np.testing.assert_allclose(
+        tree.class_means, expected.class_means, atol=1e-6
+    )
+    assert tree.num_classes == 20
+
+
+@pytest.mark.parametrize(
+    "y, num_classes, message",
+    [
+        ([0, 1], None, r"one integer label.*shape \(3,\).*shape \(2,\)"),
+        ([0.0, 1.0, 2.0], None, "one integer label.*float64"),
+        ([[0, 1]] * 3, None, "one integer label"),
+        ([0, 1, 3], 3, "from 0 to 2.*from 0 to 3"),
+        ([0, -1, 2], None, "from 0 to 2.*from -1 to 2"),
+        ([-3, -1, -2], None, "`num_classes` must be"),
+        ([0, 1, 2], 0, "`num_classes` must be"),
+    ],
+)
+def test_wrong_labels(y, num_classes, message):
+    with pytest.raises(ValueError, match=message):
+        ClassTree.from_labels(np.ones((3, 2)), y, num_classes=num_classes)
+
+
+def test_wrong_examples():
+    with pytest.raises(ValueError, match="`x` must be finite"):
+        ClassTree.from_labels([[np.nan]], [0])
