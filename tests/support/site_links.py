@@ -11,17 +11,24 @@ class Page(html.parser.HTMLParser):
 
     Args:
         path: `pathlib.Path` of the file.
+
+    Attributes:
+        tags: Set of the names of its elements.
+        anchors: Set of their ids.
+        links: List of what links and pictures refer to.
     """
 
     def __init__(self, path):
         super().__init__()
         self.path = path
+        self.tags = set()
         self.anchors = set()
         self.links = []
         self.feed(path.read_text("utf-8"))
 
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
+        self.tags.add(tag)
         self.anchors.add(attributes.get("id"))
         target = attributes.get({"a": "href", "img": "src"}.get(tag))
         if target:
