@@ -49,14 +49,20 @@ def _dedent(text):
 
 
 def uncover(module):
-    """Lets a function be found that has the name of its file.
+    """Lets functions be found that a namespace imports from its files.
 
-    Python finds the function in the namespace, which imports it; what reads
-    the folder finds the file.
+    A function may have the name of its file. Python finds the function, for
+    which the namespace is asked; what reads the folder finds the file.
     """
-    for name, member in list(module.members.items()):
-        if member.is_alias or not member.is_module:
-            continue
-        uncover(member)
-        if name in (module.exports or ()) and name in member.members:
-            module.set_member(name, member.members[name])
+    files = {
+        name: member
+        for name, member in module.members.items()
+        if not member.is_alias and member.is_module
+    }
+    for file in files.values():
+        uncover(file)
+    for name in set(files).intersection(module.exports or ()):
+        for public in module.exports:
+            member = files[name].members.get(public)
+            if member is not None and not member.is_alias:
+                module.set_member(public, member)
