@@ -131,7 +131,7 @@ def _add_compress(commands):
         type=_whole_number,
         default=32,
         metavar="M",
-        help="subcodes an id (default: %(default)s)",
+        help="subcodes per id (default: %(default)s)",
     )
     command.add_argument(
         "-k",
@@ -139,7 +139,8 @@ def _add_compress(commands):
         type=_whole_number,
         default=16,
         metavar="K",
-        help="codewords a codebook, best a power of two (default: %(default)s)",
+        help="codewords per codebook, best a power of two "
+        "(default: %(default)s)",
     )
     command.add_argument(
         "--composition",

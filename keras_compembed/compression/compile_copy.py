@@ -1,4 +1,4 @@
-"""Compiling a copy of a model as the model is."""
+"""Compiles a copy of a model as the model is compiled."""
 
 import warnings
 

@@ -81,8 +81,8 @@ def compress_model(
 
     Args:
         model: A built Sequential or functional `keras.Model`.
-        num_codebooks: Integer. Subcodes an id. Defaults to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords a codebook. Defaults
+        num_codebooks: Integer. Subcodes per id. Defaults to `32`.
+        codebook_size: Integer from 2 to 65536. Codewords per codebook. Defaults
             to `16`.
         layers: Optional list of names: replace these layers only, whatever
             their size. Where several Embedding layers have one name, name
@@ -107,11 +107,11 @@ def compress_model(
             fixed.
         seed: Optional integer. Seed of the default learner.
         sample_inputs: Optional inputs, arrays as the model is called with
-            them: on these the copy is held against the model. Defaults to
+            them: on these the copy is compared with the model. Defaults to
             `None`: random ids, words and numbers; if the model does not take
             them, a warning says so, and nothing is compared.
         verbose: `0` or `1`, whether to show progress and to say what was
-            replaced and what was skipped. Sizes said are those of the
+            replaced and what was skipped. Sizes shown are those of the
             variables of the finished copy, without the latent vectors that
             `recode_every` needs and `freeze_codes` drops. Defaults to `1`.
 
@@ -197,8 +197,8 @@ class _Table:
         name: String, what to call it in messages.
         layer: An Embedding layer.
         settings: Dict of what `layer_settings` may hold.
-        recode_every: As of `compress_model`.
-        verbose: As of `compress_model`.
+        recode_every: Same as in `compress_model`.
+        verbose: Same as in `compress_model`.
     """
 
     def __init__(self, name, layer, settings, recode_every, verbose):
@@ -271,7 +271,7 @@ class _Table:
 
     def _say_what_was_done(self, table):
         before, after = self.bytes_before, self.bytes_after
-        # Neighbours, which take long in a large table, are not said here.
+        # Not those of neighbours, which take long in a large table.
         near = fidelity(table, self.small, num_queries=1)
         print(
             f"{self.name}: {self.layer.input_dim} x {self.layer.output_dim} "

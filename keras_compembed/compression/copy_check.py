@@ -1,4 +1,4 @@
-"""Holding a copy of a model against the model."""
+"""Compares a copy of a model with the model."""
 
 import contextlib
 import functools
@@ -28,9 +28,9 @@ def check_copy(model, copy, pairs, sample_inputs=None):
         copy: A model.
         pairs: List of pairs of layers, of the model and of the copy.
         sample_inputs: Optional inputs, as the model is called with. Defaults
-            to `None`: they are made up. Where the model does not take those,
-            or gives something else each time, a warning says that nothing
-            was compared.
+            to `None`: random ones. Where the model does not take those, or
+            gives something else each time, a warning says that nothing was
+            compared.
 
     Raises:
         ValueError: if the outputs of a layer differ, the copy reads variables
@@ -256,8 +256,8 @@ def _on_one_line(error):
 
 def _warn_not_compared(problem):
     warnings.warn(
-        "The copy was not held against the model, which cannot be run on the "
-        "inputs made up for that. Pass `sample_inputs` that it takes. "
+        "The copy was not compared with the model, which cannot be run on "
+        "random inputs. Pass `sample_inputs` that it takes. "
         f"Received from the model: {_on_one_line(problem)}",
         stacklevel=4,
     )

@@ -1,4 +1,4 @@
-"""What objects in memory hold: functions, classes, layers, variables."""
+"""Finds functions, classes, layers and variables that objects hold."""
 
 import functools
 import inspect

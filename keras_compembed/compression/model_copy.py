@@ -49,8 +49,8 @@ def copy_model(model, replacements):
         given, and the list of pairs of exchangeable layers, `(old, new)`.
 
     Raises:
-        ValueError: if a layer cannot be made again, is not what it was when
-            made again, or shares variables in a way that its config does not
+        ValueError: if a layer cannot be made again, differs when made
+            again, or shares variables in a way that its config does not
             tell.
     """
     copier = _Copier(model, replacements)
@@ -65,7 +65,7 @@ class _Copier:
 
     Args:
         model: A built model.
-        replacements: As of `copy_model`.
+        replacements: Same as in `copy_model`.
     """
 
     def __init__(self, model, replacements):

@@ -1,4 +1,4 @@
-"""Holding a LiteRT file to the Keras model that it came from."""
+"""Compares a LiteRT file with the Keras model that it came from."""
 
 import keras
 import numpy as np

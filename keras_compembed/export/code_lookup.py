@@ -46,7 +46,7 @@ class TracedLookup:
     Args:
         layer: A built `CodeEmbedding`.
         min_runtime: Optional tuple of integers, the oldest runtime to serve.
-        quantize: As of `export_litert`.
+        quantize: Same as in `export_litert`.
 
     Attributes:
         table: `CodeTable` to be found in the converted file.
@@ -124,7 +124,7 @@ class TracedLookup:
 
 
 def _read_bits(rows, num_codebooks, bits):
-    """Subcodes of packed rows, as `codes.lookup.unpack_rows`.
+    """Subcodes of packed rows, as `unpack_rows` of `codes` reads them.
 
     By division and remainder, which LiteRT has, instead of shifts and masks,
     some of which it lacks.

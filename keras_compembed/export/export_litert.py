@@ -79,7 +79,8 @@ def export_litert(
     transforms of `ANTEmbedding` layers, trained or sparsified, the file holds
     the non-zeros, and only rows of the ids looked up are read; where shapes
     are known, so are those of the look-up, as the runtime's `CompiledModel`
-    wants. The file is run and held against the model before it gets its name.
+    wants. The file is run and compared with the model before it gets its
+    name.
 
     Example:
 
@@ -119,9 +120,9 @@ def export_litert(
             those, codes are stored in the same bits and read with more ops,
             as for other sizes. Defaults to `None`, the fastest.
         overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
-        sample_inputs: Optional inputs to hold the file against the model on,
-            as the model is called with. Defaults to `None`: random ids below
-            the smallest `input_dim` in the model, in several sizes.
+        sample_inputs: Optional inputs on which the file is compared with the
+            model, as the model is called with. Defaults to `None`: random ids
+            below the smallest `input_dim` in the model, in several sizes.
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output. Defaults to `1e-4`, with
             `quantize="float16"` to `0.01`, with `quantize="int8"` to `0.1`.

@@ -1,4 +1,4 @@
-"""Running LiteRT files."""
+"""Runs LiteRT files."""
 
 import importlib
 import os
@@ -87,7 +87,7 @@ class LiteRTModel:
             batch_size: Integer. Defaults to `32`.
 
         Returns:
-            As of a call, for all rows.
+            Same as a call, for all rows.
         """
         inputs = self._named(inputs)
         batch_size = check_positive_int("batch_size", batch_size)

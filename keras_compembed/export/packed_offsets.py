@@ -1,4 +1,4 @@
-"""Where compressed rows begin and end, in a byte a row or less."""
+"""Where compressed rows begin and end, in a byte per row or less."""
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +15,7 @@ class PackedOffsets:
     """Offsets of compressed rows, as tables that LiteRT reads.
 
     A place is the common one of a block of rows plus a small number of its
-    own: about a byte a row. Where most rows are empty, a bit says which, and
+    own: about a byte per row. Where most rows are empty, a bit says which, and
     only the others have a place; up to seven ids past the last, which the
     runtime refuses otherwise, then pass for empty rows.
 

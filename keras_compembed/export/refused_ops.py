@@ -1,4 +1,4 @@
-"""What in a traced model LiteRT cannot hold, and which layers it is in."""
+"""Finds ops of a traced model that LiteRT lacks, and names their layers."""
 
 import dataclasses
 import re

@@ -83,7 +83,7 @@ def litert_form(model, min_runtime=None, quantize=None):
     Args:
         model: A `keras.Model`.
         min_runtime: Optional tuple of integers, the oldest runtime to serve.
-        quantize: As of `export_litert`.
+        quantize: Same as in `export_litert`.
 
     Yields:
         List of `CodeTable`, one for each `CodeEmbedding`.

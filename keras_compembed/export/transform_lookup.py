@@ -37,7 +37,7 @@ class TracedTransform:
 
     Args:
         layer: A built `ANTEmbedding`.
-        quantize: As of `export_litert`.
+        quantize: Same as in `export_litert`.
 
     Attributes:
         offsets: `PackedOffsets`.

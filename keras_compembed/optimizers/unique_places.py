@@ -1,4 +1,4 @@
-"""Where ids come for the first time."""
+"""Finds the first place of each id."""
 
 import tensorflow as tf
 

@@ -78,7 +78,7 @@ def code_usage(codes, codebook_size=None):
 
 
 def format_codes(codes, codebook_size=None):
-    """Codes as strings, one a row, as in Table 5 of the paper.
+    """Codes as strings, one per row, as in Table 5 of the paper.
 
     Subcodes are hexadecimal numbers of equal width with spaces between: one
     character each for `codebook_size` up to 16.

@@ -1,4 +1,4 @@
-"""What one embedding layer takes."""
+"""Bytes of one embedding layer."""
 
 import dataclasses
 import math
@@ -19,14 +19,14 @@ class EmbeddingSize:
         name: String, the layer's name, or its path where names repeat.
         input_dim: Integer, rows of the table.
         output_dim: Integer, columns of the table.
-        num_codebooks: Optional integer, subcodes a row (M).
-        codebook_size: Optional integer, codewords a codebook (K).
+        num_codebooks: Optional integer, subcodes per row (M).
+        codebook_size: Optional integer, codewords per codebook (K).
         num_anchors: Optional integer, rows of the anchors (A).
         num_nonzeros: Optional integer, non-zeros of the transform (T).
         num_values: Integer, numbers in the codebooks and in the weights that
             compose codewords; or non-zeros and numbers in the anchors, which
             the paper counts as parameters.
-        code_bytes: Integer, codes as stored: whole bytes a row.
+        code_bytes: Integer, codes as stored: whole bytes per row.
         codebook_bytes: Integer, codebooks as stored.
         offset_bytes: Integer, where rows of a sparsified transform begin.
         packed_offset_bytes: Integer, the same in a LiteRT file.
@@ -124,14 +124,14 @@ class EmbeddingSize:
 
     @property
     def code_bits(self):
-        """Code length, M * log2(K) bits a row, or None without codes."""
+        """Code length, M * log2(K) bits per row, or None without codes."""
         if self.num_codebooks is None:
             return None
         return self.num_codebooks * math.log2(self.codebook_size)
 
     @property
     def exact_code_bytes(self):
-        """The codes at exactly M * log2(K) bits a row, or None."""
+        """The codes at exactly M * log2(K) bits per row, or None."""
         if self.num_codebooks is None:
             return None
         return self.input_dim * self.code_bits / 8

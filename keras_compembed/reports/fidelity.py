@@ -28,7 +28,7 @@ class Fidelity:
         neighbor_overlap: Number from 0 to 1, mean share of a row's nearest
             neighbours that are its reconstruction's nearest neighbours among
             the reconstructions too, or None without neighbours.
-        num_neighbors: Integer, neighbours a row that were compared.
+        num_neighbors: Integer, neighbours per row that were compared.
         num_queries: Integer, rows whose neighbours were compared.
     """
 

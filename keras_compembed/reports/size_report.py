@@ -1,4 +1,4 @@
-"""What a model's embeddings take, against what they would take."""
+"""Bytes of a model's embeddings, and of the tables they stand for."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ class SizeReport:
     """Sizes of a model's embeddings and of the rest; see `size_report`.
 
     Args:
-        embeddings: Tuple of `EmbeddingSize`, one a layer.
+        embeddings: Tuple of `EmbeddingSize`, one per layer.
         other_bytes: Integer, all other weights of the model, or None if they
             do not exist yet because the model is not built.
     """

@@ -140,7 +140,7 @@ def _notes(report, shown):
             continue
         yield f"{row.name}:"
         yield (
-            f"  {row.code_bits:.6g} bits a row; codebooks "
+            f"  {row.code_bits:.6g} bits per row; codebooks "
             f"{format_bytes(row.codebook_float16_bytes)} in float16, "
             f"{format_bytes(row.codebook_int8_bytes)} in int8"
         )
@@ -149,7 +149,7 @@ def _notes(report, shown):
             yield (
                 f"  codes {format_bytes(row.exact_code_bytes)} in exactly "
                 f"those bits, {format_bytes(row.code_bytes)} as stored "
-                f"({stored_bits} bits a row, whole bytes)"
+                f"({stored_bits} bits per row, whole bytes)"
             )
         if row.fidelity:
             yield from _fidelity_notes(row.fidelity)
@@ -159,7 +159,7 @@ def _anchor_notes(row):
     yield f"{row.name}:"
     yield (
         f"  {row.num_nonzeros:,} non-zeros, "
-        f"{row.num_nonzeros / row.input_dim:.3g} a row; with the anchors "
+        f"{row.num_nonzeros / row.input_dim:.3g} per row; with the anchors "
         f"{row.num_values:,} numbers"
     )
     yield (

@@ -1,4 +1,4 @@
-"""Checks of arguments, in the words Keras uses."""
+"""Checks of arguments, with messages in Keras's style."""
 
 import numbers
 
@@ -153,7 +153,7 @@ def check_sample_weight(sample_weight, num_rows):
     """Returns `sample_weight` as float32 of mean 1, or None.
 
     Raises:
-        ValueError: if it is not one finite non-negative number a row, or if
+        ValueError: if it is not one finite non-negative number per row, or if
             all are zero.
     """
     if sample_weight is None:
@@ -184,7 +184,7 @@ def check_sample_weight(sample_weight, num_rows):
 
 
 def check_scores(name, scores):
-    """Returns finite numbers of at least 0, one an id, as float64."""
+    """Returns finite numbers of at least 0, one per id, as float64."""
     scores = np.asarray(scores)
     if scores.ndim != 1 or not scores.size or scores.dtype.kind not in "fiub":
         raise ValueError(

@@ -109,9 +109,9 @@ def test_exact_bits_and_whole_bytes():
     assert row.codebook_int8_bytes == 3 * 10 * 7
     assert row.exact_bytes == row.exact_code_bytes + row.codebook_bytes
     text = str(size_report(CodeEmbedding(1000, 7, 3, 10)))
-    assert "9.96578 bits a row" in text
+    assert "9.96578 bits per row" in text
     assert "1.22 KB in exactly those bits, 1.95 KB as stored" in text
-    assert "(16 bits a row, whole bytes)" in text
+    assert "(16 bits per row, whole bytes)" in text
 
 
 def test_note_on_bits_only_where_they_differ():
@@ -251,7 +251,7 @@ def test_anchors(storage):
     assert row.codebook_float16_bytes is None and row.code_bits is None
     text = str(size_report(layer))
     assert "20 anchors" in text
-    assert "1,000 non-zeros, 1 a row; with the anchors 1,160 numbers" in text
+    assert "1,000 non-zeros, 1 per row; with the anchors 1,160 numbers" in text
     assert "in a LiteRT file: 6.52 KB (float32), 4.25 KB (float16)" in text
 
 

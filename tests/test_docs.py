@@ -1,0 +1,185 @@
+"""What README and docs show runs, and every public name is documented."""
+
+import inspect
+import os
+import pathlib
+import re
+import shlex
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from site_links import broken_links
+from site_links import read_pages
+
+import keras_compembed as kc
+from keras_compembed.cli import main
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
+
+
+def snippets():
+    return [
+        pytest.param(page.name, block, id=f"{page.stem}-{number}")
+        for page in PAGES
+        for number, block in enumerate(blocks(page, "python"))
+    ]
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    model = keras.Sequential(
+        [
+            keras.Input((8,), dtype="int32"),
+            keras.layers.Embedding(3000, 64, name="words"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile("adam", "mse")
+    model.fit(**data(), verbose=0)
+    path = tmp_path_factory.mktemp("model") / "model.keras"
+    model.save(path)
+    return path
+
+
+def data():
+    return {"x": np.zeros((4, 8), "int32"), "y": np.zeros(4, "float32")}
+
+
+@pytest.fixture
+def folder(model_file, tmp_path, monkeypatch):
+    """A folder with a trained model, which snippets run in."""
+    shutil.copy(model_file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("page", "code"), snippets())
+def test_snippet_runs(page, code, folder):
+    exec(compile(code, page, "exec"), data())
+    small = folder / "small.tflite"
+    assert ("small.tflite" in code) == small.exists()
+    if small.exists():
+        assert small.stat().st_size < 3000 * 64
+
+
+def test_readme_has_a_snippet_for_each_layer():
+    text = "".join(blocks(README, "python"))
+    for name in ("CodeEmbedding", "ANTEmbedding", "CANESoftmax"):
+        assert f"kc.{name}" in text
+
+
+def test_command_line_runs(folder, capsys):
+    lines = [
+        line
+        for block in blocks(README, "sh")
+        for line in block.splitlines()
+        if line.startswith("keras-compembed")
+    ]
+    assert len(lines) == 3
+    for line in lines:
+        assert not main(shlex.split(line)[1:])
+    small = keras.saving.load_model(folder / "small.keras")
+    assert isinstance(small.get_layer("words"), kc.CodeEmbedding)
+    assert "words" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem
+)
+def test_files_that_are_named_exist(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    links = re.findall(r"\]\((?!http|#)([^)#]+)", text)
+    for name in links:
+        assert (page.parent / name).exists(), name
+    for name in re.findall(r"`((?:examples|benchmarks|tests)/[\w/.]+)`", text):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text):
+        places = (ROOT, ROOT / "keras_compembed")
+        assert any((place / name).exists() for place in places), name
+    if page == README:
+        assert links
+
+
+def public_names(namespace=kc, prefix="keras_compembed"):
+    """Yields the full name of each public name, and what it is."""
+    for name in namespace.__all__:
+        if name == "__version__":
+            continue
+        value = getattr(namespace, name)
+        yield f"{prefix}.{name}", value
+        if inspect.ismodule(value):
+            yield from public_names(value, f"{prefix}.{name}")
+
+
+def test_public_names_have_docstrings_of_their_own():
+    for name, value in public_names():
+        is_class = inspect.isclass(value)
+        own = vars(value).get("__doc__") if is_class else value.__doc__
+        assert own, f"{name} must have a docstring."
+
+
+def test_public_names_are_on_a_page():
+    menu = (ROOT / "mkdocs.yml").read_text()
+    shown = set()
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        name = page.relative_to(ROOT / "docs").as_posix()
+        assert name in menu, f"mkdocs.yml must have {name} in its menu."
+        shown |= set(re.findall(r"^::: (\S+)", page.read_text(), re.M))
+    for name, _ in public_names():
+        # A page of a namespace shows all that is in its `__all__`.
+        namespace = name.rpartition(".")[0]
+        assert {name, namespace} & shown, f"A page in docs/api must show {name}"
+
+
+@pytest.fixture(scope="module")
+def site():
+    """The pages that `make docs` has built."""
+    folder = os.environ.get("COMPEMBED_SITE")
+    if not folder:
+        pytest.skip("COMPEMBED_SITE does not name a built site: `make docs`")
+    return read_pages(ROOT / folder)
+
+
+def test_links_of_the_site(site):
+    assert len(site) > len(PAGES)
+    assert broken_links(site) == []
+
+
+def test_public_names_in_the_site(site):
+    anchors = {anchor for page in site.values() for anchor in page.anchors}
+    missing = [name for name, _ in public_names() if name not in anchors]
+    assert missing == []
+
+
+def test_examples_in_the_site_are_code(site):
+    for path, page in site.items():
+        # Markdown takes `>>>` for quotations.
+        assert "blockquote" not in page.tags, path
+
+
+def test_site_links_are_checked(tmp_path):
+    (tmp_path / "api").mkdir()
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top"></h1><a href="#top"></a><a href="#bottom"></a>'
+        '<a href="api/one.html#name"></a><a href="api/one.html#other"></a>'
+        '<a href="two.html"></a><img src="picture.png">'
+        '<a href="https://example.org/"></a><img src="data:image/png;">'
+    )
+    (tmp_path / "api/one.html").write_text(
+        '<h1 id="name"></h1><a href="../index.html"></a><a href=".."></a>'
+    )
+    assert broken_links(read_pages(tmp_path)) == [
+        "index.html: #bottom",
+        "index.html: api/one.html#other",
+        "index.html: two.html",
+        "index.html: picture.png",
+    ]
