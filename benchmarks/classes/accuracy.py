@@ -76,7 +76,7 @@ class Row:
         candidates: Integer.
         noises: Integer, of rivals the sampled classes.
         tree: `"means"`, `"random"` or None.
-        frontier: Integer, as of `BeamTree`.
+        frontier: Integer, see `max_frontier` of `BeamTree`.
         power: Number, of class counts, for noise; 0 is uniform.
         shared: Boolean, whether all examples of a batch share noises.
         estimate: `"joint"` or `"separate"`.

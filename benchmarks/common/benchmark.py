@@ -134,9 +134,7 @@ def run(benchmark_class, arguments=None):
                 record.add(row.name, fields(row), settings, seed, figures)
                 print(f"  {summary(figures)}", flush=True)
     found = [record.find(row.name, fields(row), settings) for row in rows]
-    columns = benchmark.columns
-    lines = [[cell(row) for cell in columns.values()] for row in found]
-    print(tables.markdown(list(columns), lines))
+    print(tables.of_columns(benchmark.columns, found))
     benchmark.finish(found)
     return found
 

@@ -9,6 +9,20 @@ def markdown(head, lines):
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
 
 
+def of_columns(columns, rows):
+    """A table of rows, without columns that are empty in all of them.
+
+    Args:
+        columns: Dict, head of a column to a function of a row.
+        rows: List of rows of a record.
+    """
+    cells = {
+        head: [str(cell(row)) for row in rows] for head, cell in columns.items()
+    }
+    cells = {head: column for head, column in cells.items() if any(column)}
+    return markdown(list(cells), zip(*cells.values(), strict=True))
+
+
 def look_up(values, key, default=None):
     """What stands in nested dicts at a key with dots, `"test.accuracy"`."""
     for part in key.split("."):
@@ -31,7 +45,7 @@ def mean(row, key):
 
 
 def figure(key, form="{:.1f}", scale=1, unit="", empty=""):
-    """A cell: the mean over seeds, and the standard deviation of several.
+    """A cell: the mean over seeds, and the standard deviation of those that differ.
 
     Args:
         key: String, of the figure, see `look_up`.
@@ -49,7 +63,7 @@ def figure(key, form="{:.1f}", scale=1, unit="", empty=""):
         if not values:
             return empty
         text = form.format(statistics.fmean(values))
-        if len(values) > 1:
+        if len(set(values)) > 1:
             text += " ± " + form.format(statistics.stdev(values))
         return text + unit
 

@@ -26,7 +26,7 @@ def take_turns(runs, inputs):
     """Calls functions in turns, so that other work slows all of them alike.
 
     Args:
-        runs: Dict of functions as of `timed`, of one argument.
+        runs: Dict of functions of one argument, see `timed`.
         inputs: Iterable, an argument for each round.
 
     Returns:

@@ -40,7 +40,7 @@ class Recipe:
 
     @classmethod
     def of(cls, args, seed):
-        """The recipe that flags as of `recipe_flags` ask for."""
+        """The recipe that the flags of `recipe_flags` ask for."""
         return cls(
             seed=seed, **{name: getattr(args, name) for name in recipe_flags()}
         )

@@ -39,6 +39,16 @@ def test_cells():
     )
 
 
+def test_empty_columns_are_left_out():
+    columns = {
+        "row": tables.field("name"),
+        "none": tables.figure("none"),
+        "loss": tables.figure("loss"),
+    }
+    found = tables.of_columns(columns, [row({}), row({"loss": 0})])
+    assert found == "| row | loss |\n| --- | --- |\n| a |  |\n| a | 0.0 |"
+
+
 def test_short():
     numbers = (1002.3, 343.1, 36.71, 8.314, 0.29, 0.06)
     assert [pages.short(x) for x in numbers] == [
@@ -92,3 +102,14 @@ def test_records_are_what_benchmarks_go_on_from(name):
             for run in row["runs"]:
                 assert set(run) == {"seed", "date", "made_by", "figures"}
                 assert record.made_by[run["made_by"]]["command"]
+
+
+@pytest.mark.parametrize("name", command_line.NAMES)
+def test_committed_rows_do_not_run_again(name, tmp_path):
+    benchmark_class = load(name).main.args[0]
+    flags = ["--data", str(tmp_path)]
+    if name == "classes.language_model":
+        flags += ["--seconds", "180"]
+    args = parse(benchmark_class, name, flags)
+    benchmark = benchmark_class(args, Record(name, args.output))
+    assert any(benchmark.has(row, 0) for row in benchmark.rows())
