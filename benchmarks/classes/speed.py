@@ -177,7 +177,7 @@ def training_rows(number, args):
 def prediction_rows(number, args):
     return [
         Row(name, "prediction", number, None, jit_compile, batch_size)
-        for batch_size in (1, args.batch_size)
+        for batch_size in sorted({1, args.batch_size})
         for name in PREDICTIONS
         for jit_compile in COMPILED
         # XLA sorts all scores, in several gigabytes.

@@ -45,7 +45,7 @@ def mean(row, key):
 
 
 def figure(key, form="{:.1f}", scale=1, unit="", empty=""):
-    """A cell: the mean over seeds, and the standard deviation of those that differ.
+    """A cell: the mean over seeds and, if they differ, their deviation.
 
     Args:
         key: String, of the figure, see `look_up`.
