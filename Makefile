@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test lint docs clean
 
 demo: $(STAMP)
-	$(BIN)/python examples/compress_text_classifier.py --output build/demo $(ARGS)
+	$(BIN)/python -m examples.compress_text_classifier --output build/demo $(ARGS)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile

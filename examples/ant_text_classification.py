@@ -6,9 +6,9 @@ sparse, writes LiteRT files, and runs them on the test texts. By default the
 texts are the docstrings of the packages installed with this one, and the
 class is the module each comes from.
 
-    python examples/ant_text_classification.py
-    python examples/ant_text_classification.py --data imdb --l1 3e-5
-    python examples/ant_text_classification.py --devices 2
+    python -m examples.ant_text_classification
+    python -m examples.ant_text_classification --data imdb --l1 3e-5
+    python -m examples.ant_text_classification --devices 2
 """
 
 import argparse
@@ -21,10 +21,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-import text_datasets
-from devices import mirrored_strategy
 
 import keras_compembed as kc
+from benchmarks.data import labelled_texts
+from examples.devices import mirrored_strategy
 from keras_compembed.export.interpreter import LiteRTModel
 
 QUICK = {
@@ -102,8 +102,10 @@ def make_scope(devices):
 
 def load_texts(args):
     if args.data == "generated":
-        return text_datasets.split([generated()], args.seed)
-    return text_datasets.load(args.data, args.data_dir, args.seed, args.classes)
+        return labelled_texts.split([generated()], args.seed)
+    return labelled_texts.load(
+        args.data, args.data_dir, args.seed, args.classes
+    )
 
 
 def generated(texts=500, classes=4, words=50):

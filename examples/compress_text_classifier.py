@@ -7,10 +7,10 @@ are compared after equal training. By default the texts are the docstrings of
 the packages installed with this one, and the class is the module each comes
 from.
 
-    python examples/compress_text_classifier.py
-    python examples/compress_text_classifier.py --seeds 5
-    python examples/compress_text_classifier.py --data imdb --model lstm
-    python examples/compress_text_classifier.py --data reviews.csv
+    python -m examples.compress_text_classifier
+    python -m examples.compress_text_classifier --seeds 5
+    python -m examples.compress_text_classifier --data imdb --model lstm
+    python -m examples.compress_text_classifier --data reviews.csv
 """
 
 import argparse
@@ -27,9 +27,9 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "2")
 
 import keras
 import numpy as np
-import text_datasets
 
 import keras_compembed as kc
+from benchmarks.data import labelled_texts
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.reports.plots import plot_accuracy_against_size
 from keras_compembed.reports.plots import plot_code_balance
@@ -322,7 +322,7 @@ def main(argv=None):
     output.mkdir(parents=True, exist_ok=True)
 
     print(f"Reading {args.data}")
-    dataset = text_datasets.load(
+    dataset = labelled_texts.load(
         args.data, args.data_dir, args.seed, args.classes
     )
     digest, texts = dataset.digest(), dataset.test[0]

@@ -7,9 +7,9 @@ optimizer apply them, under `strategy.run` with `--devices 2`. By default the
 texts are the docstrings of the packages installed with this one, and the class
 is the module each comes from.
 
-    python examples/custom_training_step.py
-    python examples/custom_training_step.py --devices 2
-    python examples/custom_training_step.py --fit     # what `fit` makes of it
+    python -m examples.custom_training_step
+    python -m examples.custom_training_step --devices 2
+    python -m examples.custom_training_step --fit     # what `fit` makes of it
 """
 
 import argparse
@@ -22,10 +22,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
-import text_datasets
-from devices import mirrored_strategy
 
 import keras_compembed as kc
+from benchmarks.data import labelled_texts
+from examples.devices import mirrored_strategy
 
 QUICK = {
     "data": "generated",
@@ -103,8 +103,8 @@ def make_strategy(devices):
 
 def load_texts(args):
     if args.data == "generated":
-        return text_datasets.split([generated()], args.seed)
-    return text_datasets.load(args.data, args.data_dir, args.seed)
+        return labelled_texts.split([generated()], args.seed)
+    return labelled_texts.load(args.data, args.data_dir, args.seed)
 
 
 def generated(texts=1000, classes=20, words=10):

@@ -4,10 +4,10 @@ Trains a classifier of titles into the 1,016 occupations of O*NET with a
 `CANESoftmax`, whose steps score 20 of them, measures how wide a beam must be,
 writes a LiteRT file with the search inside, and runs that on the test titles.
 
-    python examples/job_titles.py --data folder
-    python examples/job_titles.py --data folder --quantize int8
-    python examples/job_titles.py --data folder --devices 2
-    python examples/job_titles.py --data folder --titles "truck driver,chef"
+    python -m examples.job_titles --data folder
+    python -m examples.job_titles --data folder --quantize int8
+    python -m examples.job_titles --data folder --devices 2
+    python -m examples.job_titles --data folder --titles "truck driver,chef"
 
 The folder holds `Occupation Data.txt` and `Alternate Titles.txt` of the O*NET
 database as text (https://www.onetcenter.org/database.html), perhaps in its
@@ -16,9 +16,7 @@ subfolder `onet_titles`, with `_` for blanks, or compressed by xz.
 
 import argparse
 import contextlib
-import csv
 import json
-import lzma
 import os
 import pathlib
 import re
@@ -28,9 +26,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-from devices import mirrored_strategy
 
 import keras_compembed as kc
+from benchmarks.data import class_tasks
+from examples.devices import mirrored_strategy
 
 # What the file answers for a title.
 TOP = 5
@@ -114,27 +113,9 @@ def make_scope(devices):
 
 def read_occupations(folder):
     """Names of occupations, and `(title, occupation)` pairs."""
-    rows = _read_table(folder, "Occupation Data")
-    places = {row[0]: place for place, row in enumerate(rows)}
-    names = [row[1] for row in rows]
-    pairs = {(name.lower(), place) for place, name in enumerate(names)}
-    for row in _read_table(folder, "Alternate Titles"):
-        pairs.add((row[1].lower(), places[row[0]]))
-    return names, sorted(pairs)
-
-
-def _read_table(folder, name):
-    folder = pathlib.Path(folder)
-    for parent in (folder, folder / "onet_titles"):
-        for stem in (name, name.replace(" ", "_")):
-            for ending, opened in ((".txt", open), (".txt.xz", lzma.open)):
-                path = parent / f"{stem}{ending}"
-                if path.exists():
-                    with opened(path, "rt", encoding="utf-8") as file:
-                        # Titles hold lone quotes.
-                        rows = csv.reader(file, csv.excel_tab, quoting=3)
-                        return list(rows)[1:]
-    raise SystemExit(f"There is no '{name}.txt' in {folder}.")
+    names, pairs = class_tasks.read_occupations(folder)
+    pairs += [(name.lower(), place) for place, name in enumerate(names)]
+    return names, sorted(set(pairs))
 
 
 def generated():

@@ -4,8 +4,8 @@ Learns codes of 4 subcodes of 6 for the 10,000 most frequent words of a table
 of word vectors. There are 1,296 such codes, so words have to share: the
 groups are those of Table 2 of Chen, Min & Sun (2018).
 
-    python examples/similar_words.py --data vectors
-    python examples/similar_words.py --data glove.6B.300d.txt --words london
+    python -m examples.similar_words --data vectors
+    python -m examples.similar_words --data glove.6B.300d.txt --words london
 
 `--data` is a folder with `words.txt`, a word a line, and `vectors.npy`, a row
 a word, or a text file with a word and its numbers on each line, as GloVe and
@@ -21,9 +21,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 
 import keras_compembed as kc
+from benchmarks.data.vectors import REVIEWS
+from benchmarks.data.vectors import load_vectors
 
 WORDS = "monday,july,two,london,germany,john,he,doctor,guitar,terrible,was,up"
-FOLDER = "vectors_reviews_75k_300d"
 PRINTED = 12  # Words of a group.
 
 
@@ -36,9 +37,9 @@ def parse_arguments(argv=None):
     parser.add_argument(
         "--data",
         type=pathlib.Path,
-        default=data and pathlib.Path(data) / FOLDER,
+        default=data and pathlib.Path(data) / REVIEWS,
         required=not data,
-        help=f"vectors; default: {FOLDER} in the folder that the environment "
+        help=f"vectors; default: {REVIEWS} in the folder that the environment "
         "variable COMPEMBED_DATA names",
     )
     parser.add_argument(
@@ -55,25 +56,6 @@ def parse_arguments(argv=None):
         "--words", default=WORDS, help="whose groups to print, by commas"
     )
     return parser.parse_args(argv)
-
-
-def load_vectors(path, count):
-    """The first words, and a float32 table of their vectors."""
-    if path.is_dir():
-        text = (path / "words.txt").read_text(encoding="utf-8")
-        table = np.load(path / "vectors.npy", mmap_mode="r")[:count]
-        return text.splitlines()[:count], table.astype("float32")
-    words, rows = [], []
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            word, *numbers = line.rstrip().split(" ")
-            if len(numbers) == 1:  # word2vec's first line: rows, columns
-                continue
-            words.append(word)
-            rows.append(np.array(numbers, "float32"))
-            if len(words) == count:
-                break
-    return words, np.stack(rows)
 
 
 def likeness(vectors, groups):

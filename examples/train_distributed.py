@@ -5,8 +5,8 @@ all GPUs or, where there is none, on logical CPU devices, and compares. The
 data is made up: a table of clustered vectors, and texts whose ids come from
 the clusters of their class.
 
-    python examples/train_distributed.py
-    python examples/train_distributed.py --devices 4 --table vectors.npy
+    python -m examples.train_distributed
+    python -m examples.train_distributed --devices 4 --table vectors.npy
 """
 
 import argparse
@@ -19,9 +19,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
-from devices import mirrored_strategy
 
 import keras_compembed as kc
+from examples.devices import mirrored_strategy
 
 TEXT_LENGTH = 32
 CLUSTERS_A_CLASS = 5

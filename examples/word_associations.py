@@ -7,9 +7,9 @@ then the largest pairs of all. Words that occur near each other more often than
 by chance are related, and so are, if `--wordnet` names a folder, synonyms,
 antonyms and hypernyms: what they have in common is not shrunk.
 
-    python examples/word_associations.py
-    python examples/word_associations.py --data imdb --wordnet WordNet-3.0/dict
-    python examples/word_associations.py --data reviews.csv --words good,bad
+    python -m examples.word_associations
+    python -m examples.word_associations --data imdb --wordnet WordNet-3.0/dict
+    python -m examples.word_associations --data reviews.csv --words good,bad
 
 `--wordnet` takes the folder of WordNet's files, or NLTK's
 `corpora/wordnet.zip`.
@@ -23,9 +23,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-import text_datasets
 
 import keras_compembed as kc
+from benchmarks.data import labelled_texts
 
 PRINTED = 7  # Words of an anchor.
 
@@ -166,7 +166,7 @@ def main(argv=None):
     args = parse_arguments(argv)
     keras.utils.set_random_seed(args.seed)
     print(f"Reading {args.data}")
-    dataset = text_datasets.load(args.data, args.data_dir, args.seed)
+    dataset = labelled_texts.load(args.data, args.data_dir, args.seed)
     vocabulary, train, test = vectorize(dataset, args)
     relations = relate(train[0], vocabulary, args)
     print(f"{len(vocabulary):,} words, {len(relations):,} pairs are related")

@@ -5,10 +5,10 @@ or a `CodeEmbedding`, and each step of training scores some of them alone: the
 most frequent ones, and noises drawn from the others. Prints perplexity over
 all words, the size of the vectors, and the next words of a few texts.
 
-    python examples/word_language_model.py --data ptb
-    python examples/word_language_model.py --data book.txt --embedding codes
-    python examples/word_language_model.py --data ptb --embedding table
-    python examples/word_language_model.py --data ptb --texts "the bank said"
+    python -m examples.word_language_model --data ptb
+    python -m examples.word_language_model --data book.txt --embedding codes
+    python -m examples.word_language_model --data ptb --embedding table
+    python -m examples.word_language_model --data ptb --texts "the bank said"
 
 `--data` is a text file, of which the last tenth is held out, or a folder with
 `ptb.train.txt`, `ptb.valid.txt` and `ptb.test.txt`, perhaps compressed by xz.
@@ -17,7 +17,6 @@ all words, the size of the vectors, and the next words of a few texts.
 import argparse
 import collections
 import json
-import lzma
 import os
 import pathlib
 import re
@@ -29,10 +28,11 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
+from benchmarks.data.words import END
+from benchmarks.data.words import read_penn_treebank
 
 TOP = 5
 UNKNOWN = "<unk>"
-END = "<eos>"
 QUICK = {
     "min_count": 1,
     "width": 24,
@@ -108,23 +108,13 @@ def parse_arguments(argv=None):
 def read_words(path):
     """Words of the three parts of a text."""
     if path.is_dir():
-        parts = [_read(path, part) for part in ("train", "valid", "test")]
-        return [part.replace("\n", f" {END} ").split() for part in parts]
+        return list(read_penn_treebank(path).values())
     text = path.read_text("utf-8", errors="replace").lower()
     # Paragraphs end, lines do not; marks of punctuation are words.
     text = re.sub(r"\n\s*\n", f" {END} ", text.strip())
     words = re.findall(rf"{END}|\w+(?:['’]\w+)*|[^\w\s]", text)
     first, second = (len(words) * share // 100 for share in (90, 95))
     return [words[:first], words[first:second], words[second:]]
-
-
-def _read(folder, part):
-    for ending, opened in ((".txt", open), (".txt.xz", lzma.open)):
-        path = folder / f"ptb.{part}{ending}"
-        if path.exists():
-            with opened(path, "rt", encoding="utf-8") as file:
-                return file.read()
-    raise SystemExit(f"There is no ptb.{part}.txt in {folder}.")
 
 
 def generated():

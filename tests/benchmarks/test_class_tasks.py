@@ -7,12 +7,9 @@ import tarfile
 
 import numpy as np
 import pytest
-from benchmark_files import load
 
-
-@pytest.fixture(scope="module")
-def tasks():
-    return load("class_tasks")
+from benchmarks.data import class_tasks as tasks
+from benchmarks.data import words
 
 
 def write(path, text):
@@ -47,7 +44,7 @@ def rows_of(task, part):
     }
 
 
-def test_job_titles(tasks, tmp_path):
+def test_job_titles(tmp_path):
     write_titles(tmp_path)
     task = tasks.job_titles(tmp_path, buckets=5000)
     assert task.num_classes == 40 and task.names[1] == "Makers of b1"
@@ -72,7 +69,7 @@ def test_job_titles(tasks, tmp_path):
     assert rows_of(other, "test") != parts["test"]
 
 
-def test_intents(tasks, tmp_path):
+def test_intents(tmp_path):
     data = {
         part: [[f"please {name} {i}", name] for name in names for i in range(2)]
         for part, names in (
@@ -89,7 +86,7 @@ def test_intents(tasks, tmp_path):
     assert task.valid[0].shape == (4, 128) and task.counts.tolist() == [2, 2]
 
 
-def test_bags(tasks):
+def test_bags():
     first, second, third = tasks.bags(["Big cat", "cat big!", ""], 1000, 20)
     assert (third == 0).all() and first.dtype == np.int32
     assert 0 < first.max() < 1000
@@ -101,7 +98,7 @@ def test_bags(tasks):
     np.testing.assert_array_equal(short, first[:2])
 
 
-def test_synthetic_classes(tasks):
+def test_synthetic_classes():
     task = tasks.synthetic_classes(300, examples=20000, width=32, branching=5)
     assert task.num_classes == 300 and task.input_dim is None
     assert task.train[0].shape == (20000, 32)
@@ -132,7 +129,7 @@ def test_synthetic_classes(tasks):
     np.testing.assert_array_equal(again.test[0], task.test[0])
 
 
-def test_synthetic_classes_of_odd_number(tasks):
+def test_synthetic_classes_of_odd_number():
     task = tasks.synthetic_classes(7, width=3, branching=10)
     assert task.train[0].shape == (70, 3) and task.valid[0].shape == (7, 3)
 
@@ -157,9 +154,9 @@ def write_books(folder):
             file.addfile(member, io.BytesIO(text))
 
 
-def test_books(tasks, tmp_path):
+def test_books(tmp_path):
     write_books(tmp_path / "books")
-    books = tasks.Books(tmp_path / "books", min_count=46)
+    books = words.Books(tmp_path / "books", min_count=46)
     # 90 of 100 tokens of the first, 450 of 500 of the second.
     assert len(books.ids["train"]) == 540
     assert len(books.ids["valid"]) == len(books.ids["test"]) == 30
@@ -168,8 +165,8 @@ def test_books(tasks, tmp_path):
         *("once", "It’s", "twice", ".", ",", books.unknown)
     }
     assert books.counts[books.vocabulary.index(books.unknown)] == 45
-    words = [books.vocabulary[k] for k in books.ids["train"]]
-    assert words[88:95] == [books.unknown, "once", *("It’s", "once", ",")] + [
+    tokens = [books.vocabulary[k] for k in books.ids["train"]]
+    assert tokens[88:95] == [books.unknown, "once", *("It’s", "once", ",")] + [
         "twice",
         ".",
     ]
@@ -177,14 +174,14 @@ def test_books(tasks, tmp_path):
     np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
 
 
-def test_tokens(tasks):
-    assert tasks.tokenize("Don't go—1999! (l’été) _so_--x") == [
+def test_tokens():
+    assert words.tokenize("Don't go—1999! (l’été) _so_--x") == [
         *("Don't", "go", "—", "1999", "!", "(", "l’été", ")", "so", "--", "x")
     ]
 
 
 @pytest.mark.data
-def test_job_titles_of_onet(tasks, data_dir):
+def test_job_titles_of_onet(data_dir):
     task = tasks.job_titles(data_dir)
     assert task.num_classes == 1016 and (task.counts > 0).all()
     sizes = [len(labels) for _, labels in (task.train, task.valid, task.test)]
@@ -192,15 +189,15 @@ def test_job_titles_of_onet(tasks, data_dir):
 
 
 @pytest.mark.data
-def test_intents_of_clinc(tasks, data_dir):
+def test_intents_of_clinc(data_dir):
     task = tasks.intents(data_dir)
     assert task.num_classes == 150 and (task.counts == 100).all()
     assert len(task.valid[0]) == 3000 and len(task.test[0]) == 4500
 
 
 @pytest.mark.data
-def test_books_of_gutenberg(tasks, data_dir):
-    books = tasks.Books(data_dir / "gutenberg_books")
+def test_books_of_gutenberg(data_dir):
+    books = words.Books(data_dir / "gutenberg_books")
     assert 50_000 < len(books.vocabulary) < 60_000
     assert "Gutenberg's" not in books.vocabulary
     assert len(books.ids["train"]) > 7_000_000

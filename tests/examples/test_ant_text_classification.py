@@ -4,12 +4,13 @@ import pathlib
 import subprocess
 import sys
 
-import ant_text_classification
 import keras
 import numpy as np
 import pytest
 
-EXAMPLE = pathlib.Path(ant_text_classification.__file__)
+from examples import ant_text_classification
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def check(rows):
@@ -43,7 +44,8 @@ def test_quick(tmp_path, capsys):
 def test_two_devices(tmp_path):
     arguments = ["--quick", "--devices", "2", "--output", tmp_path / "ant"]
     done = subprocess.run(
-        [sys.executable, EXAMPLE, *arguments],
+        [sys.executable, "-m", "examples.ant_text_classification", *arguments],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,

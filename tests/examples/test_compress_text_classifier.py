@@ -4,10 +4,11 @@ import os
 import subprocess
 import sys
 
-import compress_text_classifier
 import keras
 import numpy as np
 import pytest
+
+from examples import compress_text_classifier
 
 
 def write_texts(path, rows=300, words=2500):
@@ -106,9 +107,11 @@ def weights_by_cores(folder, cores):
     program = """
 import hashlib, os, sys
 os.sched_setaffinity(0, [int(core) for core in sys.argv[1].split(",")])
-import compress_text_classifier as demo, keras, text_datasets
+import keras
+from benchmarks.data import labelled_texts
+from examples import compress_text_classifier as demo
 args = demo.parse_arguments(["--length=64"])
-dataset = text_datasets.load(sys.argv[2])
+dataset = labelled_texts.load(sys.argv[2])
 words = demo.vectorize(dataset, args)
 keras.utils.set_random_seed(0)
 model = demo.build_model(args, len(words), len(dataset.classes))

@@ -4,12 +4,13 @@ import pathlib
 import subprocess
 import sys
 
-import custom_training_step
 import keras
 import numpy as np
 import pytest
 
-EXAMPLE = pathlib.Path(custom_training_step.__file__)
+from examples import custom_training_step
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def weights(folder):
@@ -52,7 +53,8 @@ def test_fit_learns_the_same(trained, tmp_path):
 def test_two_devices(trained, tmp_path):
     arguments = ["--quick", "--devices", "2", "--output", tmp_path]
     done = subprocess.run(
-        [sys.executable, EXAMPLE, *arguments],
+        [sys.executable, "-m", "examples.custom_training_step", *arguments],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,

@@ -5,14 +5,14 @@ import pathlib
 import subprocess
 import sys
 
-import job_titles
 import keras
 import numpy as np
 import pytest
 
 import keras_compembed as kc
+from examples import job_titles
 
-EXAMPLE = pathlib.Path(job_titles.__file__)
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def check(results):
@@ -51,7 +51,8 @@ def test_quick(tmp_path, capsys):
 def test_two_devices(tmp_path):
     arguments = ["--quick", "--devices", "2", "--output", tmp_path / "titles"]
     done = subprocess.run(
-        [sys.executable, EXAMPLE, *arguments],
+        [sys.executable, "-m", "examples.job_titles", *arguments],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,

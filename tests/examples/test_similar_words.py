@@ -2,7 +2,8 @@ import re
 
 import numpy as np
 import pytest
-import similar_words
+
+from examples import similar_words
 
 
 def write_vectors(folder, as_text):

@@ -4,12 +4,13 @@ import re
 import subprocess
 import sys
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / "examples/train_distributed.py"
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, EXAMPLE, *arguments],
+        [sys.executable, "-m", "examples.train_distributed", *arguments],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,

@@ -2,7 +2,8 @@ import csv
 import re
 
 import numpy as np
-import word_associations
+
+from examples import word_associations
 
 TOPICS = ("fruit", "metal", "river")
 

@@ -5,9 +5,9 @@ import math
 import keras
 import numpy as np
 import pytest
-import word_language_model
 
 import keras_compembed as kc
+from examples import word_language_model
 
 
 @pytest.mark.parametrize("embedding", ["anchors", "codes", "table"])

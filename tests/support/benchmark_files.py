@@ -1,33 +1,27 @@
-"""Benchmarks as modules, and data of the form that they read."""
+"""Results of benchmarks, and data of the form that they read."""
 
-import importlib.util
+import importlib
 import lzma
 import os
-import pathlib
-import sys
 from unittest import mock
 
 import numpy as np
 
-BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
-
 
 def load(name):
-    """The benchmark of this name, made anew."""
-    spec = importlib.util.spec_from_file_location(
-        f"benchmark_{name}", BENCHMARKS / f"{name}.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    # Data classes look their own module up.
-    sys.modules[spec.name] = module
-    # It sets numbers of threads, which are its own affair.
+    """The module of a benchmark, which may set numbers of threads."""
     with mock.patch.dict(os.environ):
-        spec.loader.exec_module(module)
-    return module
+        return importlib.import_module(f"benchmarks.{name}")
+
+
+def figures(row):
+    """The figures of the one seed that a row has."""
+    (run,) = row["runs"]
+    return run["figures"]
 
 
 def write_sentences(folder):
-    """Files as of Penn Treebank; each word follows from the one before."""
+    """Files of Penn Treebank; each word follows from the one before."""
     rng = np.random.default_rng(0)
     folder = folder / "ptb"
     folder.mkdir()

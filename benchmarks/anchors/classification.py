@@ -1,0 +1,589 @@
+"""How few parameters does a text classifier's embedding need?
+
+Trains classifiers with a full `Embedding`, then with an `ANTEmbedding` of
+many settings, on IMDB reviews and on 20 Newsgroups: Table 1 of Liang et al.
+on other data, and the curve of accuracy against non-zeros. Parameters are
+counted as in the paper: the anchors and the non-zeros of T.
+
+    python -m benchmarks anchors.classification
+    python -m benchmarks anchors.classification --tasks imdb --rows 'full|l1'
+
+Needs the folders `imdb`, `20newsgroups` and `wordnet30` of the data folder.
+
+Every row is trained for the same number of epochs, the rate falling to 0, and
+tested after the last one, in its inference form. The full table is also tested
+after every epoch: rows are compared with the best of these. Settings were
+looked for with the accuracy on a tenth of the training texts, column `valid`,
+and that on test texts both in view, and on one seed, so differences of a few
+tenths of a point say little.
+
+Paper: https://arxiv.org/abs/2003.08197
+"""
+
+import dataclasses
+import functools
+import pathlib
+import tarfile
+import tempfile
+import time
+
+import keras
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.common import tables
+from benchmarks.common.arguments import Flag
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from benchmarks.data import text_ids
+from keras_compembed.reports.plots import plot_accuracy_against_size
+
+# Adam's rate falls to this part of its start, not to 0: T must be able to
+# settle.
+_LAST_RATE = 0.02
+_TEST_BATCH = 512
+_TUNING_RATE, _TUNING_EPOCHS = 5e-4, 2
+# Near words of a word that co-occurrence relates it to.
+_NEAREST = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A data set and the classifier that is trained on it.
+
+    Args:
+        name: String.
+        data: Name that `text_ids.read` knows.
+        encoder: `"mean"`, of all word vectors, or `"cnn"`, that of Table 5.
+        length: Integer, words read of a text.
+        width: Integer, of word vectors.
+        epochs, batch_size, learning_rate, dropout: Numbers of the training.
+    """
+
+    name: str
+    data: str
+    encoder: str
+    length: int
+    width: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    dropout: float = 0.0
+    filters: int = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        task: `Task`.
+        layer: Dict of arguments of `ANTEmbedding`; None for a full table.
+        anchors: `"dynamic"`, `"frequency"` or `"tf-idf"`.
+        length: Number, of the vectors that anchors start as.
+        relations: `"wordnet"`, `"co-occurrence"`, both with `" + "` between
+            them, or None.
+        kept_nonzeros: Integer, how many numbers of T, the largest, are kept
+            after training; then T is fixed and all else is trained for two
+            epochs more. None for all.
+        kept_words: Integer, how many words have a vector of a full table; all
+            others share that of unknown words. None for all.
+        words_by: `"frequency"` or `"tf-idf"`, which words are kept.
+        subgradient: Number, weight of sum |T| as an ordinary regularizer.
+        fitted: Boolean, whether anchors and T are fitted to the trained table
+            and then fixed: "Sparse Code" of the paper.
+        curve: Boolean, whether the row is part of the picture.
+    """
+
+    name: str
+    task: Task
+    layer: dict | None = None
+    anchors: str = "dynamic"
+    length: float = 1.0
+    relations: str | None = None
+    kept_nonzeros: int | None = None
+    kept_words: int | None = None
+    words_by: str = "frequency"
+    subgradient: float = 0.0
+    fitted: bool = False
+    curve: bool = False
+
+
+IMDB = Task("imdb", "imdb", "mean", 400, 64, 8, 128, 3e-3)
+NEWSGROUPS = Task(
+    "newsgroups", "20newsgroups", "mean", 300, 256, 10, 128, 5e-3, 0.3
+)
+NEWSGROUPS_CNN = Task(
+    "newsgroups cnn", "20newsgroups", "cnn", 100, 128, 6, 64, 2e-3, 0.5
+)
+
+
+def ant(num_anchors=10, l1=1e-4, **arguments):
+    return {"num_anchors": num_anchors, "l1": l1, **arguments}
+
+
+def imdb_rows():
+    def row(name, *args, **kwargs):
+        return Row(name, IMDB, *args, **kwargs)
+
+    def curve(l1):
+        name = f"l1 {l1:.0e}".replace("e-0", "e-")
+        return row(name, ant(10, l1), curve=True)
+
+    def kept(nonzeros, l1=1e-5):
+        return row(
+            f"{nonzeros:,} kept",
+            ant(10, l1),
+            length=8.0,
+            kept_nonzeros=nonzeros,
+        )
+
+    def known(name, anchors, relations=None):
+        return row(name, ant(10, 1e-4), anchors, relations=relations)
+
+    return [
+        row("full table"),
+        curve(3e-5),
+        kept(80_000),
+        kept(40_000),
+        curve(1e-4),
+        known("by tf-idf", "tf-idf"),
+        known("by tf-idf, WordNet", "tf-idf", relations="wordnet"),
+        known("by tf-idf, co-occurrence", "tf-idf", "co-occurrence"),
+        known("by frequency", "frequency"),
+        known("by frequency, WordNet", "frequency", "wordnet"),
+        curve(1e-5),
+        curve(3e-4),
+        curve(1e-3),
+        row("target 50,000", ant(10, 1e-5, target_nonzeros=50_000)),
+        row(
+            "subgradient",
+            ant(10, 0.0, non_negative=False),
+            subgradient=3e-5,
+        ),
+        row("l1 0.3 of the rate", ant(10, 0.3, threshold="learning_rate")),
+        row("lazy", ant(10, 3e-5, storage="lazy")),
+        row("sparse rows", ant(10, 3e-5, storage="sparse", max_nonzeros=8)),
+        row("5,000 words", kept_words=5000),
+        row("1,700 words", kept_words=1700),
+        row("1,700 words by tf-idf", kept_words=1700, words_by="tf-idf"),
+        row("sparse code", ant(20, max_nonzeros=2), fitted=True),
+        row("target 20,000", ant(10, 1e-5, target_nonzeros=20_000)),
+        row(
+            "by tf-idf, WordNet + co-occurrence",
+            ant(10, 1e-4),
+            "tf-idf",
+            relations="wordnet + co-occurrence",
+        ),
+    ]
+
+
+def newsgroups_rows(task, length):
+    # Anchors start with numbers of about 1.
+    def row(name, layer=None, *args, **kwargs):
+        if layer is not None:
+            kwargs.setdefault("length", length)
+        return Row(name, task, layer, *args, **kwargs)
+
+    def kept(name, *args, nonzeros=250_000, **kwargs):
+        sets = kwargs.pop("sets", {})
+        layer = ant(50, 0.1, threshold="learning_rate", **sets)
+        return row(name, layer, *args, kept_nonzeros=nonzeros, **kwargs)
+
+    def mixture(activation):
+        layer = ant(
+            50,
+            0.1,
+            threshold="learning_rate",
+            num_mixtures=2,
+            activation=activation,
+        )
+        return row(f"two sets, {activation}", layer)
+
+    return [
+        row("full table"),
+        kept("250,000 kept"),
+        kept("250,000 kept, by tf-idf", "tf-idf"),
+        kept("250,000 kept, by tf-idf, WordNet", "tf-idf", relations="wordnet"),
+        kept("400,000 kept", nonzeros=400_000),
+        kept("130,000 kept", nonzeros=130_000),
+        row("l1 1e-5", ant(50, 1e-5)),
+        row("l1 1e-5, anchors of length 1", ant(50, 1e-5), length=1.0),
+        mixture("sparsemax"),
+        mixture("softmax"),
+        mixture("entmax"),
+        row("2,500 words", kept_words=2500),
+        row("2,500 words by tf-idf", kept_words=2500, words_by="tf-idf"),
+        kept("250,000 kept, by frequency", "frequency"),
+        kept(
+            "250,000 kept, by tf-idf, co-occurrence",
+            "tf-idf",
+            relations="co-occurrence",
+        ),
+        kept("250,000 kept, signed", sets={"non_negative": False}),
+        row("two sets", ant(50, 1e-5, num_mixtures=2)),
+        row("sparse code", ant(50, max_nonzeros=4), fitted=True),
+        row(
+            "subgradient",
+            ant(50, 0.0, non_negative=False),
+            subgradient=1e-5,
+        ),
+    ]
+
+
+def quick_rows():
+    words = Task("words", "generated", "mean", 12, 8, 3, 32, 2e-2)
+    cnn = Task("words cnn", "generated", "cnn", 12, 8, 2, 32, 5e-3, 0.1, 4)
+    mixture = ant(4, 1e-3, num_mixtures=2, activation="sparsemax")
+    return [
+        Row("full table", words),
+        Row("l1 1e-3", words, ant(4, 1e-3), curve=True),
+        Row(
+            "frequency",
+            words,
+            ant(4, 1e-3),
+            anchors="frequency",
+            length=2.0,
+            kept_nonzeros=150,
+        ),
+        Row(
+            "co-occurrence",
+            words,
+            ant(4, 1e-3),
+            anchors="tf-idf",
+            relations="co-occurrence",
+        ),
+        Row(
+            "subgradient",
+            words,
+            ant(4, 0.0, non_negative=False),
+            subgradient=1e-3,
+        ),
+        Row("50 words by tf-idf", words, kept_words=50, words_by="tf-idf"),
+        Row("sparse code", words, ant(4, max_nonzeros=2), fitted=True),
+        Row("mixture", cnn, mixture),
+    ]
+
+
+class Classification(Benchmark):
+    choices = {
+        "tasks": (IMDB.name, NEWSGROUPS.name, NEWSGROUPS_CNN.name),
+        "picture": Flag(
+            None,
+            "folder for pictures ant_TASK.png, of accuracy against size",
+            pathlib.Path,
+        ),
+    }
+    quick = {"tasks": ("words", "words cnn")}
+    columns = {
+        "task": tables.field("row.task.name"),
+        "": tables.field("name"),
+        "anchors": tables.field("row.layer.num_anchors"),
+        "non-zeros": tables.figure("nonzeros", "{:,.0f}"),
+        "parameters": tables.figure("parameters", "{:,.0f}"),
+        "times fewer": tables.figure("times_fewer"),
+        "valid": tables.figure("valid", "{:.2f}", 100),
+        "test": tables.figure("test", "{:.2f}", 100),
+        "best epoch": lambda row: f"{100 * best(row):.2f}",
+        "seeds": tables.seeds,
+        "s": tables.figure("seconds", "{:.0f}"),
+    }
+
+    def rows(self):
+        rows = [
+            *(quick_rows() if self.args.quick else ()),
+            *imdb_rows(),
+            *newsgroups_rows(NEWSGROUPS, 16.0),
+            *newsgroups_rows(NEWSGROUPS_CNN, 11.3),
+        ]
+        return [row for row in rows if row.task.name in self.args.tasks]
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019
+    def texts(self, task):
+        folder = None if task.data == "generated" else self.folder
+        return text_ids.read(task.data, folder, task.length)
+
+    def measure(self, row, seed):
+        return Training(row, self.texts(row.task), seed, self).measure()
+
+    def finish(self, rows):
+        if self.args.picture is None:
+            return
+        for task in self.args.tasks:
+            of_task = [
+                row for row in rows if row["row"]["task"]["name"] == task
+            ]
+            path = self.args.picture / f"ant_{task.replace(' ', '_')}.png"
+            draw(of_task, path)
+
+
+class Training:
+    """Trains and measures one row."""
+
+    def __init__(self, row, texts, seed, benchmark):
+        self.row, self.task, self.seed = row, row.task, seed
+        self.benchmark = benchmark
+        self.texts = keep_words(texts, row)
+
+    def measure(self):
+        keras.utils.set_random_seed(self.seed)
+        start = time.time()
+        if self.row.fitted:
+            model, tests = self.fit_to_table()
+        else:
+            model, tests = self.train(self.embedding())
+        seconds = time.time() - start
+        layer = model.get_layer("words")
+        if self.row.kept_nonzeros:
+            transform = layer.get_transform()
+            layer.assign_transform(
+                transform.keep_largest(self.row.kept_nonzeros)
+            )
+        if isinstance(layer, kc.ANTEmbedding):
+            layer.sparsify()
+        self.compile(model, keras.optimizers.Adam(_TUNING_RATE))
+        if self.row.kept_nonzeros:
+            model.fit(
+                *self.texts.train,
+                batch_size=self.task.batch_size,
+                epochs=_TUNING_EPOCHS,
+                verbose=0,
+            )
+        size = kc.reports.size_report(model).embeddings[0]
+        parameters = size.num_values
+        if size.num_anchors is None:
+            parameters = size.input_dim * size.output_dim
+        whole = len(self.texts.words) * self.task.width
+        return {
+            "parameters": parameters,
+            "times_fewer": whole / parameters,
+            "nonzeros": size.num_nonzeros,
+            "bytes": size.uncompressed_bytes
+            + size.packed_offset_bytes
+            + size.column_bytes
+            + size.value_bytes
+            + size.anchor_bytes,
+            "train": accuracy(model, self.texts.train),
+            "valid": accuracy(model, self.texts.valid),
+            "test": accuracy(model, self.texts.test),
+            "by_epoch": tests,
+            "seconds": round(seconds),
+        }
+
+    def train(self, embedding):
+        task = self.task
+        model = build(embedding, task, self.texts.num_classes)
+        steps = task.epochs * -(-len(self.texts.train[0]) // task.batch_size)
+        rate = keras.optimizers.schedules.CosineDecay(
+            task.learning_rate, steps, alpha=_LAST_RATE
+        )
+        self.compile(model, keras.optimizers.Adam(rate))
+        tests = EachEpoch(self.texts.test)
+        model.fit(
+            *self.texts.train,
+            batch_size=task.batch_size,
+            epochs=task.epochs,
+            verbose=0,
+            callbacks=[tests],
+        )
+        return model, tests.rows
+
+    def compile(self, model, optimizer):
+        model.compile(
+            optimizer,
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            jit_compile=self.benchmark.jit_compile,
+        )
+
+    def fit_to_table(self):
+        task = self.task
+        model, tests = self.train(self.table())
+        layer = kc.ANTEmbedding.from_table(
+            model.get_layer("words").get_weights()[0],
+            mask_zero=task.encoder == "mean",
+            name="words",
+            seed=self.seed,
+            verbose=0,
+            **self.row.layer,
+        )
+        fitted = build(layer, task, self.texts.num_classes)
+        for old, new in zip(model.layers[2:], fitted.layers[2:], strict=True):
+            new.set_weights(old.get_weights())
+        return fitted, tests
+
+    def table(self):
+        return keras.layers.Embedding(
+            self.row.kept_words or len(self.texts.words),
+            self.task.width,
+            mask_zero=self.task.encoder == "mean",
+            name="words",
+        )
+
+    def embedding(self):
+        row, texts = self.row, self.texts
+        if row.layer is None:
+            return self.table()
+        arguments = dict(row.layer)
+        if row.subgradient:
+            arguments["transform_regularizer"] = keras.regularizers.L1(
+                row.subgradient
+            )
+        if row.relations:
+            arguments["relations"] = find_relations(
+                row.relations, texts, self.benchmark
+            )
+        arguments["anchors_initializer"] = self.anchors(row.layer)
+        return kc.ANTEmbedding(
+            len(texts.words),
+            self.task.width,
+            mask_zero=self.task.encoder == "mean",
+            name="words",
+            seed=self.seed,
+            **arguments,
+        )
+
+    def anchors(self, layer):
+        row, texts = self.row, self.texts
+        sets = layer.get("num_mixtures", 1)
+        if row.anchors == "frequency":
+            chosen = kc.anchors.Frequency(texts.counts, seed=self.seed)
+        elif row.anchors == "tf-idf":
+            chosen = kc.anchors.TfIdf(scores=tf_idf(texts), seed=self.seed)
+        else:
+            chosen = kc.anchors.Dynamic(self.seed)
+        shape = layer["num_anchors"] // sets, self.task.width
+        ids = chosen.choose(len(texts.words), shape[0])
+        parts = []
+        for seed in range(sets):
+            basis = kc.anchors.Dynamic(sets * self.seed + seed).vectors(*shape)
+            basis *= row.length / np.sqrt(self.task.width)
+            parts.append(kc.anchors.Given(basis, ids=ids))
+        return parts[0] if sets == 1 else kc.anchors.Mixed(parts)
+
+
+class EachEpoch(keras.callbacks.Callback):
+    """Tests after each epoch."""
+
+    def __init__(self, test):
+        super().__init__()
+        self.test, self.rows = test, []
+
+    def on_epoch_end(self, epoch, logs=None):
+        row = {
+            "loss": round(logs["loss"], 4),
+            "test": accuracy(self.model, self.test),
+        }
+        layer = self.model.get_layer("words")
+        if isinstance(layer, kc.ANTEmbedding):
+            row |= {"nonzeros": layer.nnz, "l1": layer.l1}
+        self.rows.append(row)
+
+
+def keep_words(texts, row):
+    """Texts in which words without a vector of their own are unknown."""
+    if row.kept_words is None:
+        return texts
+    scores = texts.counts if row.words_by == "frequency" else tf_idf(texts)
+    kept = np.argsort(-scores, kind="stable")[: row.kept_words - 2]
+    places = np.full(len(scores), text_ids.UNKNOWN)
+    places[text_ids.PAD] = text_ids.PAD
+    places[kept] = 2 + np.arange(len(kept))
+    parts = {
+        name: (places[ids].astype("int32"), labels)
+        for name in ("train", "valid", "test")
+        for ids, labels in [getattr(texts, name)]
+    }
+    return dataclasses.replace(texts, **parts)
+
+
+def tf_idf(texts):
+    """The TF-IDF of words in training texts, as `anchors.TfIdf` has it."""
+    ids = texts.train[0]
+    documents = [np.unique(row) for row in ids]
+    frequency = np.bincount(ids.ravel(), minlength=len(texts.words))
+    inside = np.bincount(np.concatenate(documents), minlength=len(texts.words))
+    scores = frequency * np.log(len(ids) / np.maximum(inside, 1))
+    scores[[text_ids.PAD, text_ids.UNKNOWN]] = 0
+    return scores
+
+
+def find_relations(names, texts, benchmark):
+    relations = None
+    for name in names.split(" + "):
+        if name == "wordnet":
+            found = read_wordnet(texts.words, benchmark.folder)
+        else:
+            found = kc.anchors.Relations.from_tokens(
+                texts.train[0],
+                len(texts.words),
+                top=_NEAREST,
+                min_count=3,
+                min_information=1.0,
+                ignore=(text_ids.PAD, text_ids.UNKNOWN),
+            )
+        relations = found if relations is None else relations | found
+    return relations
+
+
+def read_wordnet(words, folder):
+    archive = folder / "wordnet30" / "dict.tar.xz"
+    with tempfile.TemporaryDirectory() as unpacked:
+        with tarfile.open(archive) as tar:
+            tar.extractall(unpacked, filter="data")
+        return kc.anchors.Relations.from_wordnet(
+            words, pathlib.Path(unpacked) / "dict"
+        )
+
+
+def build(embedding, task, num_classes):
+    layers = keras.layers
+    inputs = keras.Input((task.length,), dtype="int32")
+    hidden = embedding(inputs)
+    if task.encoder == "mean":
+        hidden = layers.GlobalAveragePooling1D()(hidden)
+    else:
+        hidden = layers.Concatenate()(
+            [
+                layers.GlobalMaxPooling1D()(
+                    layers.Conv1D(task.filters, size, activation="relu")(hidden)
+                )
+                for size in (3, 4, 5)
+            ]
+        )
+    hidden = layers.Dropout(task.dropout)(hidden)
+    return keras.Model(inputs, layers.Dense(num_classes)(hidden))
+
+
+def accuracy(model, part):
+    return model.evaluate(*part, batch_size=_TEST_BATCH, verbose=0)[1]
+
+
+def best(row):
+    """Mean over seeds of the best test accuracy after an epoch."""
+    seeds = tables.figures(row, "by_epoch")
+    return np.mean([max(epoch["test"] for epoch in seed) for seed in seeds])
+
+
+def draw(rows, path):
+    """Accuracy against the bytes of table or anchors and sparse rows."""
+    points = []
+    for row in rows:
+        full = row["name"] == "full table"
+        kept = row["name"] == f"{row['row']['kept_nonzeros'] or 0:,} kept"
+        if full or kept or row["row"]["curve"]:
+            figures = row["runs"][0]["figures"]
+            size = f"{figures['nonzeros']:,} non-zeros" if not full else ""
+            points.append(
+                {
+                    "name": size or "baseline: full table",
+                    "embedding_bytes": figures["bytes"],
+                    "keras_accuracy": figures["test"],
+                }
+            )
+    if len(points) > 1:
+        plot_accuracy_against_size(points, path, overwrite=True)
+
+
+main = functools.partial(run, Classification)

@@ -1,0 +1,205 @@
+"""What do anchors cost in perplexity, in and out? Table 2 of Liang et al.
+
+Trains an LSTM language model on Penn Treebank that reads and predicts words
+with one matrix: a full table, or an `ANTEmbedding` with the same words as
+classes, called with `reverse=True` for the logits of all words. Numbers are
+those of the anchors and the non-zeros of T. A row that was stopped goes on
+from its last epoch.
+
+    python -m benchmarks anchors.language_model
+
+The data folder holds `ptb/ptb.{train,valid,test}.txt.xz`.
+
+The model is the paper's, of two LSTMs of 200; the training is not: one epoch
+of Adam instead of 500 of SGD. Steps take a softmax over the frequent words
+and a sample of the others, of which only those rows of T are looked up
+(appendix C). Perplexity is over all words. Compare rows with each other, not
+with the paper.
+
+Paper: https://arxiv.org/abs/2003.08197
+"""
+
+import dataclasses
+import functools
+import hashlib
+import pathlib
+import shutil
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_compembed as kc
+from benchmarks.anchors.numbers import count_numbers
+from benchmarks.common import tables
+from benchmarks.common import word_lstm
+from benchmarks.common.arguments import Flag
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from benchmarks.data.words import Text
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        num_anchors: Integer, or None for the full table.
+        l1: Number, or None.
+    """
+
+    name: str
+    num_anchors: int | None = None
+    l1: float | None = None
+
+
+class TiedWords(Benchmark):
+    settings = word_lstm.recipe_flags(epochs=1)
+    choices = {
+        "num_anchors": (500, 1000),
+        "l1": (1e-5,),
+        "cache": Flag(
+            pathlib.Path("build", "ant_language_model"),
+            "folder of unfinished rows",
+        ),
+    }
+    quick = word_lstm.QUICK | {"num_anchors": (6,), "l1": (1e-3,)}
+    columns = {
+        "row": tables.field("name"),
+        "epochs": tables.field("settings.epochs"),
+        "valid": tables.figure("valid"),
+        "test": tables.figure("test"),
+        "numbers": tables.figure("parameters", "{:,.0f}"),
+        "s": tables.figure("seconds", "{:.0f}"),
+    }
+
+    def rows(self):
+        return [Row("table")] + [
+            Row(f"{number} anchors, l1 {l1:g}", number, l1)
+            for number in self.args.num_anchors
+            for l1 in self.args.l1
+        ]
+
+    @functools.cached_property
+    def text(self):
+        return Text(self.folder / "ptb")
+
+    def measure(self, row, seed):
+        text, recipe = self.text, word_lstm.Recipe.of(self.args, seed)
+        keras.utils.set_random_seed(seed)
+        digest = hashlib.sha256(repr((row, recipe)).encode()).hexdigest()[:8]
+        folder = self.args.cache / digest
+        embedding = make_embedding(row, len(text.vocabulary), recipe)
+        steps = len(text.ids["train"]) // (recipe.batch_size * recipe.steps)
+        model = TiedLanguageModel(
+            embedding,
+            text.counts,
+            recipe,
+            steps * recipe.epochs,
+            self.jit_compile,
+        )
+        model.build((recipe.batch_size, recipe.steps))
+        epochs = word_lstm.train(model, text, folder)
+        figures = {
+            "valid": word_lstm.perplexity(model, text, "valid"),
+            "test": word_lstm.perplexity(model, text, "test"),
+            "parameters": count_numbers(embedding),
+            "seconds": round(sum(epoch["seconds"] for epoch in epochs)),
+        }
+        shutil.rmtree(folder)
+        return figures
+
+
+def make_embedding(row, num_words, recipe):
+    if row.num_anchors is None:
+        return keras.layers.ReversibleEmbedding(
+            num_words,
+            recipe.units,
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=0.1, seed=recipe.seed
+            ),
+        )
+    return kc.ANTEmbedding(
+        num_words,
+        recipe.units,
+        num_anchors=row.num_anchors,
+        anchors_initializer=kc.anchors.Dynamic(recipe.seed),
+        l1=row.l1,
+        # A few short numbers, the layer's own start, would give rare words
+        # no gradient to grow by.
+        transform_initializer=keras.initializers.RandomUniform(
+            0.0, row.num_anchors**-0.5, seed=recipe.seed
+        ),
+        storage="lazy",
+        seed=recipe.seed,
+    )
+
+
+class TiedLanguageModel(word_lstm.LanguageModel):
+    """Predicts words with the matrix that it reads them with."""
+
+    def __init__(
+        self, embedding, counts, recipe, total_steps, jit_compile="auto"
+    ):
+        super().__init__(embedding, counts, recipe, total_steps, jit_compile)
+        inner = self.optimizer
+        self.compile(
+            kc.optimizers.SparseRowOptimizer(inner),
+            jit_compile=jit_compile,
+        )
+
+    def build(self, input_shape):
+        self.embedding.build(input_shape)
+        for lstm in self.lstms:
+            lstm.build((*input_shape, self.recipe.units))
+        self.bias = self.add_weight(
+            shape=(self.num_words,),
+            initializer=lambda shape, dtype: np.log(
+                self.counts / self.counts.sum()
+            ),
+            name="bias",
+        )
+        self.built = True
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        features = tf.reshape(y_pred, (-1, self.recipe.units))
+        labels = tf.cast(tf.reshape(y, (-1,)), "int64")
+        softmax = self._sampled_loss if training else self._full_loss
+        loss = tf.reduce_mean(softmax(features, labels))
+        self.task_loss.update_state(loss)
+        return loss + sum(self.losses)
+
+    def _full_loss(self, features, labels):
+        logits = self.embedding(features, reverse=True) + self.bias
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+    def _sampled_loss(self, features, labels):
+        frequent = min(self.recipe.frequent, self.num_words - 1)
+        others = self.num_words - frequent
+        sampled = min(self.recipe.sampled, others)
+        drawn = tf.random.uniform_candidate_sampler(
+            tf.zeros((1, 1), "int64"), 1, sampled, True, others
+        ).sampled_candidates
+        # The labels of a batch are candidates too: all that is looked up.
+        ids = tf.concat(
+            [tf.range(frequent, dtype="int64"), frequent + drawn, labels], 0
+        )
+        vectors = self.embedding(ids)
+        count = frequent + sampled
+        biases = tf.gather(self.bias.value * 1.0, ids)
+        chance = tf.where(ids < frequent, 1.0, sampled / others)
+        biases -= tf.math.log(chance)
+        logits = tf.matmul(features, vectors[:count], transpose_b=True)
+        logits += biases[:count]
+        true = tf.reduce_sum(features * vectors[count:], axis=1)
+        true += biases[count:]
+        hits = tf.equal(labels[:, None], ids[None, :count])
+        logits = tf.where(hits, -1e9, logits)
+        logits = tf.concat([true[:, None], logits], axis=1)
+        return tf.reduce_logsumexp(logits, axis=1) - true
+
+
+main = functools.partial(run, TiedWords)

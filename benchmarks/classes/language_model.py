@@ -1,0 +1,496 @@
+"""Which sampled classes train a language model best in the same time?
+
+Trains an LSTM over the words of Penn Treebank, or of books of Project
+Gutenberg, once for each way to avoid scores of all words: `CANESoftmax` in the
+setting of section 5 of the paper and in others, and its rivals, all with 40
+sampled words. Each row is given the same seconds of training; then comes its
+perplexity over all words. The full softmax is trained as long, and also to its
+own convergence. Of rows that can search for the best word, the table has the
+share of test positions at which the search finds the one that scores of all
+words put first; the width of a beam is calibrated on the validation part.
+
+    python -m benchmarks classes.language_model
+    python -m benchmarks classes.language_model --text gutenberg --seconds 1200
+
+The data folder holds `ptb/ptb.{train,valid,test}.txt.xz`, or
+`gutenberg_books/books.tar.xz`. Each text has a record of its own.
+
+Seconds are of steps of training, by the clock, without tracing, evaluation and
+what other work the machine has: run nothing else. The learning rate falls by a
+cosine of the time spent. With several `--learning-rates`, a row is trained for
+its time at each, and shows the one that is best on the validation part.
+
+Paper: https://arxiv.org/abs/1711.00658
+"""
+
+import dataclasses
+import functools
+import math
+
+import keras
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.common import tables
+from benchmarks.common.arguments import Flag
+from benchmarks.common.benchmark import FOLDER
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from benchmarks.common.timing import StepClock
+from benchmarks.data import words
+from keras_compembed import baselines
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        loss: `"cane"`, `"full"`, `"sampled"`, `"nce"` or `"blackout"`.
+        selector: `"frequent"`, `"subsets"`, `"bigrams"`, `"beam"` or
+            `"nearest"`.
+        candidates: Integer.
+        noises: Integer. Rivals sample as many as both together.
+        noise: `"uniform"`, `"unigram"` or `"learned"`.
+        power: Number, of unigram counts.
+        shared: `"no"`, `"sequence"` or `"batch"`: which examples share noises.
+        estimate: `"joint"` or `"separate"`.
+        converged: Boolean, whether to train for epochs, not for seconds.
+    """
+
+    name: str
+    loss: str = "cane"
+    selector: str = "frequent"
+    candidates: int = 10
+    noises: int = 30
+    noise: str = "unigram"
+    power: float = 0.75
+    shared: str = "sequence"
+    estimate: str = "joint"
+    converged: bool = False
+
+
+class WordsInTime(Benchmark):
+    settings = {
+        "text": Flag("ptb", choices=("gutenberg", "ptb")),
+        "seconds": 300.0,
+        "epochs": Flag(6, "of rows that converge"),
+        "sampled": 40,
+        "batch_size": 64,
+        "steps": 20,
+        "width": Flag(128, "of embeddings"),
+        "units": 128,
+        "dropout": 0.0,
+        "evaluations": 6,
+        "evaluation_steps": Flag(
+            30, "batches of the validation part evaluated on the way"
+        ),
+        "test_steps": Flag(
+            64,
+            "batches of the validation and test parts that are evaluated in "
+            "the end: all of Penn Treebank, 82,000 words of Gutenberg",
+        ),
+        "recall_steps": Flag(
+            8, "batches in which searches are compared with all scores"
+        ),
+        "target_recall": 0.99,
+    }
+    # Not a setting: rows may have had different ones.
+    choices = {"learning_rates": (2e-3,)}
+    quick = {
+        "seconds": 0.5,
+        "epochs": 2,
+        "sampled": 8,
+        "batch_size": 4,
+        "steps": 3,
+        "width": 8,
+        "units": 8,
+        "evaluations": 2,
+    }
+    columns = {
+        "row": tables.field("name"),
+        "candidates": lambda row: sizes(row)[0],
+        "noises": lambda row: sizes(row)[1],
+        "valid": tables.figure("valid"),
+        "test": tables.figure("test"),
+        "seconds": tables.figure("seconds", "{:.0f}"),
+        "epochs": tables.figure("epochs"),
+        "steps a second": tables.figure("steps_per_second"),
+        "learning rate": tables.figure("learning_rate", "{:g}"),
+        "beam width": tables.figure("beam_width", "{:.0f}"),
+        "recall": tables.figure("recall", "{:.2f}", 100, " %"),
+    }
+
+    @classmethod
+    def path(cls, args):
+        return FOLDER / "classes" / f"language_model_{args.text}.json"
+
+    def rows(self):
+        """The full softmax, rivals, the paper's rows, others."""
+        sampled = self.args.sampled
+        quarter = sampled // 4
+
+        def cane(name, candidates=quarter, **kwargs):
+            noises = kwargs.pop("noises", sampled - candidates)
+            return Row(name, candidates=candidates, noises=noises, **kwargs)
+
+        def full(name, **kwargs):
+            return Row(name, "full", candidates=1, noises=1, **kwargs)
+
+        def rival(name, loss, power):
+            return cane(name, loss=loss, power=power, shared="batch")
+
+        def one_noise(name, selector, **kwargs):
+            settings = {"noises": 1, "estimate": "separate", "shared": "no"}
+            return cane(name, sampled, selector=selector, **(settings | kwargs))
+
+        return [
+            full("full softmax"),
+            rival("sampled softmax", "sampled", 0.75),
+            rival("NCE", "nce", 1.0),
+            rival("BlackOut", "blackout", 0.4),
+            one_noise("paper: subsets", "subsets", noise="uniform"),
+            cane("frequent"),
+            cane("bigrams", selector="bigrams"),
+            full("full softmax, converged", converged=True),
+            cane("beam", selector="beam"),
+            cane("nearest", selector="nearest"),
+            # From the paper's setting to these, one thing after the other.
+            one_noise("subsets, unigram noise", "subsets"),
+            cane(
+                "subsets, many noises", selector="subsets", estimate="separate"
+            ),
+            cane("subsets, joint", selector="subsets"),
+            # From `frequent` and `bigrams`, one thing each.
+            cane("frequent, separate", estimate="separate"),
+            cane("frequent, noises of a batch", shared="batch"),
+            cane("frequent, noises of an example", shared="no"),
+            cane("frequent, uniform noise", noise="uniform"),
+            cane("frequent, unigram^1 noise", power=1.0),
+            cane("frequent, learned noise", noise="learned"),
+            cane("frequent, more candidates", 2 * quarter),
+            cane(
+                "bigrams, noises of a batch", selector="bigrams", shared="batch"
+            ),
+            cane("bigrams, learned noise", selector="bigrams", noise="learned"),
+            cane("bigrams, more candidates", 2 * quarter, selector="bigrams"),
+            cane("bigrams, most candidates", 3 * quarter, selector="bigrams"),
+        ]
+
+    @functools.cached_property
+    def text(self):
+        if self.args.text == "ptb":
+            return words.Text(self.folder / "ptb")
+        return words.Books(self.folder / "gutenberg_books")
+
+    def measure(self, row, seed):
+        return Training(row, self.text, seed, self).measure()
+
+
+def sizes(row):
+    """Candidates and noises, as far as a row has them."""
+    candidates, noises = row["row"]["candidates"], row["row"]["noises"]
+    return {
+        "full": ("", ""),
+        "cane": (candidates, noises),
+    }.get(row["row"]["loss"], ("", candidates + noises))
+
+
+class Training:
+    """Trains and measures one row."""
+
+    def __init__(self, row, text, seed, benchmark):
+        self.row, self.text, self.seed = row, text, seed
+        self.args = args = benchmark.args
+        self.jit_compile = benchmark.jit_compile
+        self.parts = {
+            part: text.segments(part, args.batch_size, args.steps)
+            for part in ("train", "valid", "test")
+        }
+        for part in ("valid", "test"):
+            size = args.test_steps * args.batch_size
+            self.parts[part] = [array[:size] for array in self.parts[part]]
+
+    def measure(self):
+        tried = {}
+        for rate in self.args.learning_rates:
+            model, clock = self.train(rate)
+            valid = round(perplexity(model, *self.parts["valid"]), 2)
+            print(f"  learning rate {rate:g}: valid {valid}", flush=True)
+            if valid <= min(tried.values(), default=valid):
+                best = rate, model, clock
+            tried[rate] = valid
+        rate, model, clock = best
+        steps_an_epoch = len(self.parts["train"][0]) // self.args.batch_size
+        figures = {
+            "valid": tried[rate],
+            "test": round(perplexity(model, *self.parts["test"]), 2),
+            "learning_rate": rate,
+            "valid_by_learning_rate": {
+                f"{rate:g}": value for rate, value in tried.items()
+            },
+            "seconds": round(clock.seconds, 3),
+            "steps": clock.steps,
+            "epochs": round(clock.steps / steps_an_epoch, 2),
+            "steps_per_second": round(clock.steps / clock.seconds, 2),
+            "curve": clock.curve,
+        }
+        if self.row.selector in ("beam", "nearest"):
+            figures |= self.recall(model)
+        return figures
+
+    def recall(self, model):
+        """Of the best word of all, by beams as trained, and calibrated."""
+        head = model.layers[-1]
+        size = self.args.recall_steps * self.args.batch_size
+        valid, test = (
+            model.predict(
+                self.parts[part][0][:size],
+                batch_size=self.args.batch_size,
+                verbose=0,
+            )
+            for part in ("valid", "test")
+        )
+        recall = kc.candidates.beam_recall
+        if self.row.selector == "nearest":
+            head.selector.refresh(head)
+            return {"recall": round(recall(head, test), 4)}
+        first = round(recall(head, test), 4)
+        recalls = kc.candidates.calibrate_beam(
+            head, valid, self.args.target_recall, verbose=0
+        )
+        return {
+            "recall_as_trained": first,
+            "valid_recalls": {
+                str(width): round(value, 4) for width, value in recalls.items()
+            },
+            "beam_width": head.selector.beam_width,
+            "recall": round(recall(head, test), 4),
+        }
+
+    def train(self, rate):
+        """A model, and the `Clock` of its training."""
+        args = self.args
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(self.seed)
+        model = self.make_model()
+        inputs, targets = self.parts["train"]
+        steps = None
+        if self.row.converged:
+            steps = args.epochs * (len(inputs) // args.batch_size)
+        size = args.evaluation_steps * args.batch_size
+        valid = [array[:size] for array in self.parts["valid"]]
+        clock = Clock(rate, args.seconds, steps, args.evaluations, valid)
+        model.fit(
+            inputs,
+            targets,
+            batch_size=args.batch_size,
+            # The clock stops it.
+            epochs=1_000_000,
+            shuffle=False,
+            verbose=0,
+            callbacks=[clock],
+        )
+        return model, clock
+
+    def make_model(self):
+        row, args = self.row, self.args
+        ids = keras.Input(
+            batch_shape=(args.batch_size, args.steps), dtype="int32"
+        )
+        features = keras.layers.Embedding(len(self.text.counts), args.width)(
+            ids
+        )
+        if args.dropout:
+            features = keras.layers.Dropout(args.dropout)(features)
+        features = keras.layers.LSTM(
+            args.units, return_sequences=True, stateful=True, unroll=True
+        )(features)
+        if args.dropout:
+            features = keras.layers.Dropout(args.dropout)(features)
+        head = self.make_head()
+        if row.selector == "bigrams":
+            # Candidates depend on the word before.
+            outputs = head(features, context=ids)
+        else:
+            outputs = head(features)
+        model = keras.Model(ids, outputs)
+        model.compile(
+            keras.optimizers.Adam(args.learning_rates[0], global_clipnorm=1.0),
+            loss=_LOSSES[row.loss](),
+            jit_compile=self.jit_compile,
+        )
+        return model
+
+    def make_head(self):
+        row, counts = self.row, self.text.counts
+        shared = {"no": False, "sequence": self.args.steps, "batch": True}
+        return kc.CANESoftmax(
+            len(counts),
+            selector=_SELECTORS[row.selector](self),
+            num_candidates=row.candidates,
+            num_noises=row.noises,
+            noise=_NOISES[row.noise](row, counts),
+            share_noises=shared[row.shared],
+            estimate=row.estimate,
+            class_counts=counts,
+            seed=self.seed,
+        )
+
+    def frequent(self):
+        return kc.candidates.FrequentClasses(self.text.counts)
+
+    def subsets(self):
+        return kc.candidates.FrequencySubsets(
+            self.text.counts, num_subsets=6, seed=self.seed
+        )
+
+    def bigrams(self):
+        return kc.candidates.NGram.from_text(
+            self.text.ids["train"],
+            len(self.text.counts),
+            num_best=self.row.candidates,
+        )
+
+    def beam(self):
+        vectors = context_vectors(
+            self.text.ids["train"], len(self.text.counts), self.args.units
+        )
+        tree = kc.trees.ClassTree.from_vectors(
+            vectors, branching=10, seed=self.seed, verbose=0
+        )
+        # Its means are of other vectors than those of the model.
+        tree = kc.trees.ClassTree(tree.children, tree.num_classes)
+        return kc.candidates.BeamTree(tree)
+
+    def nearest(self):
+        return kc.candidates.ApproximateNearest()
+
+
+_SELECTORS = {
+    "frequent": Training.frequent,
+    "subsets": Training.subsets,
+    "bigrams": Training.bigrams,
+    "beam": Training.beam,
+    "nearest": Training.nearest,
+}
+_NOISES = {
+    "uniform": lambda row, counts: kc.noises.UniformNoise(),
+    "unigram": lambda row, counts: kc.noises.UnigramNoise(counts, row.power),
+    "learned": lambda row, counts: kc.noises.LearnedNoise(counts=counts),
+}
+_LOSSES = {
+    "cane": kc.CANELoss,
+    "full": baselines.FullSoftmaxLoss,
+    "sampled": baselines.SampledSoftmaxLoss,
+    "nce": baselines.NCELoss,
+    "blackout": baselines.BlackOutLoss,
+}
+
+
+def context_vectors(ids, words, width, contexts=1000):
+    """Vectors of words by the frequent words beside them.
+
+    Positive pointwise mutual information with the words before and after,
+    and its largest singular vectors.
+    """
+    contexts = min(contexts, words)
+    table = np.zeros((words, 2 * contexts), "float32")
+    for side, (word, beside) in enumerate(
+        ((ids[1:], ids[:-1]), (ids[:-1], ids[1:]))
+    ):
+        near = beside < contexts
+        np.add.at(table, (word[near], side * contexts + beside[near]), 1)
+    total = table.sum()
+    expected = table.sum(1, keepdims=True) * table.sum(0) / total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        table = np.maximum(np.log(table / expected), 0)
+    table[~np.isfinite(table)] = 0
+    values, vectors = np.linalg.eigh(table.T @ table)
+    return table @ vectors[:, ::-1][:, :width]
+
+
+class Clock(StepClock):
+    """Stops training after its time, and lowers the learning rate until then.
+
+    The first step, which is traced, counts no time, nor does evaluation.
+
+    Args:
+        learning_rate: Number, the highest.
+        limit: Number of seconds.
+        max_steps: Optional integer, steps instead of seconds.
+        evaluations: Integer, how often to evaluate on the way.
+        valid: Pair of arrays, what to evaluate on.
+    """
+
+    def __init__(self, learning_rate, limit, max_steps, evaluations, valid):
+        super().__init__()
+        self.learning_rate = learning_rate
+        self.limit, self.max_steps = limit, max_steps
+        self.marks = [
+            (place + 1) / (evaluations + 1) for place in range(evaluations)
+        ]
+        self.valid = valid
+        self.curve = []
+
+    @property
+    def share(self):
+        if self.max_steps:
+            return self.steps / self.max_steps
+        return self.seconds / self.limit
+
+    def on_epoch_begin(self, epoch, logs=None):
+        reset_states(self.model)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        warm = min(1.0, (self.share + 1e-4) / 0.02)
+        fall = 0.5 + 0.5 * math.cos(math.pi * min(1.0, self.share))
+        rate = self.learning_rate * max(0.02, warm * fall)
+        self.model.optimizer.learning_rate = rate
+        super().on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
+        if self.share >= 1:
+            self.model.stop_training = True
+        elif self.marks and self.share >= self.marks[0]:
+            self.marks.pop(0)
+            states = [state.numpy() for state in states_of(self.model)]
+            point = {
+                "seconds": round(self.seconds, 3),
+                "steps": self.steps,
+                "valid": round(perplexity(self.model, *self.valid), 2),
+            }
+            for state, value in zip(states_of(self.model), states, strict=True):
+                state.assign(value)
+            self.curve.append(point)
+            print(f"  {point}", flush=True)
+
+
+def states_of(model):
+    return [
+        state
+        for layer in model.layers
+        if isinstance(layer, keras.layers.LSTM)
+        for state in layer.states
+    ]
+
+
+def reset_states(model):
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.LSTM):
+            layer.reset_states()
+
+
+def perplexity(model, inputs, targets):
+    """Over all words."""
+    reset_states(model)
+    loss = model.evaluate(
+        inputs, targets, batch_size=model.inputs[0].shape[0], verbose=0
+    )
+    reset_states(model)
+    return math.exp(loss)
+
+
+main = functools.partial(run, WordsInTime)

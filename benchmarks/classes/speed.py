@@ -1,0 +1,359 @@
+"""What do training and prediction over many classes cost?
+
+Prints the time of a training step by plain `fit` as classes grow: of
+`CANESoftmax` over a tree, as it is by default and with a narrow beam and
+shared noises, with frequent classes as candidates, over subsets by frequency,
+of sampled softmax and of the softmax over all classes, by this package and by
+Keras's `Dense`; then that of the best 5 classes, by beam search and by all
+scores, in Keras and in LiteRT files. What is compared takes turns in one
+process; the figures are medians over rounds, with processor time beside, as
+both grow apart where other work shares the machine. Labels follow Zipf's law;
+weights are random, so that beams of different examples have little in common.
+
+    python -m benchmarks classes.speed
+"""
+
+import dataclasses
+import functools
+import gc
+import os
+import pathlib
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_compembed as kc
+from benchmarks.codes.training_step import OPTIMIZERS as ADAM
+from benchmarks.common import litert
+from benchmarks.common import tables
+from benchmarks.common import timing
+from benchmarks.common.arguments import Flag
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+
+OPTIMIZERS = {**ADAM, "SGD": lambda: keras.optimizers.SGD(0.01)}
+DenseLoss = functools.partial(
+    keras.losses.SparseCategoricalCrossentropy, from_logits=True
+)
+# Name, layer, loss, optimizer, XLA.
+VARIANTS = (
+    ("tree 10+10", "tree", kc.CANELoss, "SGD", False),
+    ("tree 10+10", "tree", kc.CANELoss, "SGD", True),
+    ("tree 10+10", "tree", kc.CANELoss, "SparseRowOptimizer(Adam)", False),
+    ("tree 10+10", "tree", kc.CANELoss, "SparseRowOptimizer(Adam)", True),
+    ("tree 10+10, beam 3, blocks of 20", "narrow", kc.CANELoss, "SGD", False),
+    ("tree 10+10, beam 3, blocks of 20", "narrow", kc.CANELoss, "SGD", True),
+    ("frequent 10+30, blocks of 20", "frequent", kc.CANELoss, "SGD", False),
+    ("frequent 10+30, blocks of 20", "frequent", kc.CANELoss, "SGD", True),
+    ("subsets 40+1", "subsets", kc.CANELoss, "SGD", False),
+    (
+        "sampled softmax 40",
+        "frequent",
+        functools.partial(kc.baselines.SampledSoftmaxLoss, 40),
+        "SGD",
+        False,
+    ),
+    ("full softmax", "frequent", kc.baselines.FullSoftmaxLoss, "SGD", False),
+    ("full softmax", "frequent", kc.baselines.FullSoftmaxLoss, "SGD", True),
+    ("Dense of Keras", "dense", DenseLoss, "SGD", False),
+    ("Dense of Keras", "dense", DenseLoss, "SGD", True),
+)
+
+
+OVER_ALL = ("full softmax", "Dense of Keras")
+# Whether XLA compiles.
+COMPILED = (False, True)
+PREDICTIONS = ("beam of 10", "beam of 5", "all scores")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String, what is trained or predicts.
+        part: `"training"`, `"prediction"` or `"litert"`.
+        num_classes: Integer.
+        optimizer: String, of `OPTIMIZERS`, in training.
+        jit_compile: Boolean, whether XLA compiles it; None in LiteRT.
+        batch_size: Integer, in prediction.
+        quantize: String, of `export_litert`.
+    """
+
+    name: str
+    part: str
+    num_classes: int
+    optimizer: str | None = None
+    jit_compile: bool | None = None
+    batch_size: int | None = None
+    quantize: str | None = None
+
+
+class Speed(Benchmark):
+    settings = {
+        "width": 256,
+        "batch_size": 256,
+        "steps": Flag(20, "of a round"),
+        "rounds": 5,
+        "predictions": Flag(30, "of each"),
+    }
+    choices = {
+        "num_classes": (10_000, 100_000, 1_000_000),
+        "most_scores": Flag(
+            100_000,
+            "classes above which no softmax over all is trained, nor XLA looks "
+            "for the best of all: a batch's scores take gigabytes",
+        ),
+        "most_litert": Flag(
+            100_000,
+            "classes above which no LiteRT file is made, as the converter "
+            "fails to write more than 2 GB",
+        ),
+    }
+    quick = {
+        "num_classes": (300,),
+        "width": 8,
+        "batch_size": 16,
+        "steps": 2,
+        "rounds": 2,
+        "predictions": 3,
+        "most_scores": 300,
+        "most_litert": 300,
+    }
+    columns = {
+        "part": tables.field("row.part"),
+        "classes": tables.field("row.num_classes", "{:,}"),
+        "": tables.field("name"),
+        "optimizer": tables.field("row.optimizer"),
+        "XLA": tables.field("row.jit_compile"),
+        "batch": tables.field("row.batch_size"),
+        "quantize": tables.field("row.quantize"),
+        "bytes": tables.figure("file_bytes", "{:,.0f}"),
+        "ms": tables.figure("milliseconds", "{:.2f}"),
+        "fastest": tables.figure("fastest", "{:.2f}"),
+        "processor ms": tables.figure("cpu_milliseconds", "{:.2f}"),
+    }
+
+    def rows(self):
+        return [
+            row
+            for number in self.args.num_classes
+            for rows in (training_rows, prediction_rows, litert_rows)
+            for row in rows(number, self.args)
+        ]
+
+    def together(self, row):
+        return row.num_classes
+
+    def measure_together(self, rows, seed):
+        args, number = self.args, rows[0].num_classes
+        heads = make_heads(number, args, seed)
+        load = [round(load, 2) for load in os.getloadavg()]
+        for part, measure in (
+            ("training", time_steps),
+            ("prediction", time_top_k),
+            ("litert", time_litert),
+        ):
+            wanted = [row for row in rows if row.part == part]
+            if wanted:
+                for figures in measure(wanted, heads, args, seed):
+                    yield {**figures, "load_average": load}
+            # Slots of optimizers are as large as the layers.
+            gc.collect()
+        keras.backend.clear_session()
+
+
+def training_rows(number, args):
+    return [
+        Row(name, "training", number, optimizer, jit_compile)
+        for name, _, _, optimizer, jit_compile in VARIANTS
+        if number <= args.most_scores or name not in OVER_ALL
+        if jit_compile in COMPILED
+    ]
+
+
+def prediction_rows(number, args):
+    return [
+        Row(name, "prediction", number, None, jit_compile, batch_size)
+        for batch_size in sorted({1, args.batch_size})
+        for name in PREDICTIONS
+        for jit_compile in COMPILED
+        # XLA sorts all scores, in several gigabytes.
+        if not jit_compile or name != "all scores" or number <= args.most_scores
+    ]
+
+
+def litert_rows(number, args):
+    return [
+        Row(name, "litert", number, quantize=quantize)
+        for quantize in (None, "int8")
+        for name in PREDICTIONS
+        if number <= args.most_litert
+    ]
+
+
+def make_heads(number, args, seed):
+    """Layers by name, built, with random weights."""
+    tree = kc.trees.ClassTree.random(number, branching=10, seed=seed)
+    counts = 1e6 / np.arange(1, number + 1)
+    subsets = kc.candidates.FrequencySubsets(counts, seed=seed)
+    frequent = kc.candidates.FrequentClasses(counts)
+    beam_tree = kc.candidates.BeamTree
+    heads = {
+        "tree": kc.CANESoftmax(number, beam_tree(tree)),
+        "narrow": kc.CANESoftmax(
+            number, beam_tree(tree, beam_width=3), share_noises=20
+        ),
+        "frequent": kc.CANESoftmax(
+            number, frequent, 10, 30, share_noises=20, class_counts=counts
+        ),
+        "subsets": kc.CANESoftmax(number, subsets, 40, 1),
+    }
+    if number <= args.most_scores:
+        heads["dense"] = keras.layers.Dense(number)
+    for head in heads.values():
+        head.build((None, args.width))
+        for place, weight in enumerate(head.trainable_weights):
+            weight.assign(
+                0.1 * tf.random.stateless_normal(weight.shape, (seed, place))
+            )
+    return heads
+
+
+def time_steps(rows, heads, args, seed):
+    steps = {
+        row: max(1, args.steps // 10) if row.name in OVER_ALL else args.steps
+        for row in rows
+    }
+    variants = {
+        (name, optimizer, jit_compile): variant
+        for variant in VARIANTS
+        for name, _, _, optimizer, jit_compile in [variant]
+    }
+    fits = {}
+    for row in rows:
+        variant = variants[row.name, row.optimizer, row.jit_compile]
+        fit = prepare(variant, heads, row.num_classes, steps[row], args, seed)
+        fits[row] = timing.timed(fit)
+    rounds = timing.take_turns(fits, range(args.rounds))
+    for row in rows:
+        yield timing.summarize(rounds[row] / steps[row])
+
+
+def prepare(variant, heads, number, steps, args, seed):
+    """Fits a model once, which traces it, and gives what does so again."""
+    _, head, loss, optimizer, jit_compile = variant
+    model = keras.Sequential([keras.Input((args.width,)), heads[head]])
+    model.compile(OPTIMIZERS[optimizer](), loss(), jit_compile=jit_compile)
+    rng = np.random.default_rng(seed)
+    examples = args.batch_size * steps
+    shares = np.cumsum(1 / np.arange(1, number + 1))
+    ranks = np.searchsorted(shares / shares[-1], rng.random(examples))
+    labels = rng.permutation(number)[np.minimum(ranks, number - 1)]
+    features = rng.standard_normal((examples, args.width), "float32")
+    data = tf.data.Dataset.from_tensor_slices(
+        (features, labels.astype("int32"))
+    ).batch(args.batch_size, drop_remainder=True)
+
+    def fit(_=None):
+        model.fit(data, shuffle=False, verbose=0)
+
+    fit()
+    return fit
+
+
+def time_top_k(rows, heads, args, seed):
+    plain = heads["frequent"]
+
+    def by_scores(features):
+        scores = tf.matmul(features, plain.kernel.value, transpose_b=True)
+        return tf.math.top_k(scores + plain.bias.value, 5)
+
+    functions = {
+        "beam of 10": functools.partial(heads["tree"].top_k, k=5),
+        # At least as wide as classes are asked for.
+        "beam of 5": functools.partial(heads["narrow"].top_k, k=5),
+        "all scores": by_scores,
+    }
+    rng = np.random.default_rng(seed + 1)
+    for batch_size in sorted({row.batch_size for row in rows}):
+        runs = {
+            row: timing.timed(
+                fetched(functions[row.name], jit_compile=row.jit_compile)
+            )
+            for row in rows
+            if row.batch_size == batch_size
+        }
+        features = (
+            tf.constant(
+                rng.standard_normal((batch_size, args.width), "float32")
+            )
+            for _ in range(args.predictions + 1)
+        )
+        rounds = timing.take_turns(runs, features)
+        for row in runs:
+            # The first is traced.
+            yield timing.summarize(rounds[row][1:])
+
+
+def fetched(function, **kwargs):
+    """A compiled function whose results are waited for."""
+    function = tf.function(function, **kwargs)
+    return lambda features: [part.numpy() for part in function(features)]
+
+
+class BestClasses(keras.layers.Layer):
+    """The best 5 of all scores."""
+
+    def call(self, inputs):
+        scores, ids = tf.math.top_k(inputs, 5)
+        return {"ids": ids, "scores": scores}
+
+    def compute_output_spec(self, inputs):
+        shape = (*inputs.shape[:-1], 5)
+        return {
+            "ids": keras.KerasTensor(shape, dtype="int32"),
+            "scores": keras.KerasTensor(shape, dtype="float32"),
+        }
+
+
+def time_litert(rows, heads, args, seed):
+    inputs = keras.Input((args.width,), batch_size=1)
+    dense = keras.layers.Dense(rows[0].num_classes)
+    scores = dense(inputs)
+    dense.set_weights(
+        [heads["frequent"].kernel.numpy().T, heads["frequent"].bias]
+    )
+    models = {
+        "beam of 10": (keras.Model(inputs, heads["tree"](inputs)), 5),
+        "beam of 5": (keras.Model(inputs, heads["narrow"](inputs)), 5),
+        "all scores": (keras.Model(inputs, BestClasses()(scores)), None),
+    }
+    runs, sizes = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        for row in rows:
+            model, top_k = models[row.name]
+            export = kc.export.export_litert(
+                model,
+                pathlib.Path(folder) / f"{len(runs)}.tflite",
+                top_k=top_k,
+                quantize=row.quantize,
+                # Of random weights, 8 bits put others first.
+                tolerance=None if row.quantize is None else 1e9,
+                verbose=0,
+            )
+            runs[row] = litert.load(export.path)
+            sizes[row] = export.file_bytes
+        rng = np.random.default_rng(seed + 2)
+        features = (
+            rng.standard_normal((1, args.width), "float32")
+            for _ in range(args.predictions + 1)
+        )
+        rounds = timing.take_turns(runs, features)
+    for row in rows:
+        yield {"file_bytes": sizes[row], **timing.summarize(rounds[row][1:])}
+
+
+main = functools.partial(run, Speed)

@@ -1,0 +1,323 @@
+"""What do codes cost in perplexity? Table 1 and Figure 3 of Chen, Min & Sun.
+
+Trains an LSTM language model on Penn Treebank with a conventional embedding,
+then with codes: learned from the conventional model's table in several ways
+and fixed, or learned together with the model, with no table. A row that was
+stopped goes on from its last epoch.
+
+    python -m benchmarks codes.language_model
+    python -m benchmarks codes.language_model --rows 'conventional|linear'
+
+The data folder holds `ptb/ptb.{train,valid,test}.txt.xz`.
+
+The model is the paper's small one, of two LSTMs of 200. How it is trained is
+not: a few epochs of Adam with dropout and a sampled softmax, which on two
+cores take minutes instead of hours. All rows are trained alike, so compare a
+row with the conventional one first, and with the paper's figure after that.
+Seconds are of the clock, so other work on the machine counts in.
+
+Paper: https://arxiv.org/abs/1711.03067
+"""
+
+import dataclasses
+import functools
+import pathlib
+import re
+import shutil
+import sys
+import time
+
+import keras
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.common import tables
+from benchmarks.common import word_lstm
+from benchmarks.common.arguments import Flag
+from benchmarks.common.arguments import code_shape
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from benchmarks.data.words import Text
+from keras_compembed.utils.files import replacing
+
+# Test perplexity of the paper's small model.
+PAPER = {
+    "conventional": 114.53,
+    "random+linear": 144.32,
+    "random+lstm": 147.13,
+    "linear+linear": 118.40,
+    "linear+lstm": 111.13,
+    "lstm+linear": 117.21,
+    "lstm+lstm": 111.31,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String, how codes are learned + how vectors are composed.
+        num_codebooks: Integer, or None for the conventional embedding.
+        codebook_size: Integer, or None.
+        composition: String.
+        learner: Codes from the conventional model's table, fixed: `"random"`,
+            a composition that `KDCodeLearner` learns with, `"additive"`, or
+            `"weighted"` (additive, words weighed by the root of how often
+            they occur). None: no table.
+        warm: Boolean, whether codebooks start from the learner's.
+        learn_codes: `"softmax"` or `"nearest"`: codes learned with the model.
+        swept: Boolean, whether the row is of Figure 3.
+    """
+
+    name: str
+    num_codebooks: int | None = None
+    codebook_size: int | None = None
+    composition: str | None = None
+    learner: str | None = None
+    warm: bool = False
+    learn_codes: str | None = None
+    swept: bool = False
+
+    @property
+    def codes(self):
+        return f"{self.num_codebooks}x{self.codebook_size}"
+
+
+class LanguageModel(Benchmark):
+    settings = word_lstm.recipe_flags()
+    choices = {
+        "codes": Flag("16x16", "MxK"),
+        "concat_codes": Flag("50x16", "MxK"),
+        "sweep": Flag(
+            ("4x16", "8x16", "32x16", "16x4", "16x8", "16x32"),
+            "MxK,MxK,..., or nothing",
+        ),
+        "learner_steps": 5000,
+        "cache": Flag(
+            pathlib.Path("build", "language_model"),
+            "folder of unfinished rows, the conventional table, and codes",
+        ),
+    }
+    quick = {
+        **word_lstm.QUICK,
+        "codes": "4x4",
+        "concat_codes": "4x4",
+        "sweep": (),
+        "learner_steps": 20,
+    }
+    columns = {
+        "codes + composition": tables.field("name"),
+        "M": tables.field("row.num_codebooks"),
+        "K": tables.field("row.codebook_size"),
+        "valid": tables.figure("valid", "{:.2f}"),
+        "test": tables.figure("test", "{:.2f}"),
+        "to conventional": tables.figure("ratio", "{:.3f}"),
+        "paper": tables.figure("paper", "{:.2f}"),
+        "above paper": tables.figure("above_paper", "{:+.1f}", 100, " %"),
+        "parameters": tables.figure("parameters", "{:,.0f}"),
+        "ratio": tables.figure("parameters_ratio", "{:.3f}"),
+        "bytes": tables.figure("bytes", "{:,.0f}"),
+        "bytes ratio": tables.figure("bytes_ratio", "{:.4f}"),
+        "epochs": tables.field("settings.epochs"),
+        "s": tables.figure("seconds", "{:.0f}"),
+        "s for codes": tables.figure("seconds_codes", "{:.0f}"),
+    }
+
+    def rows(self):
+        args = self.args
+        small = code_shape(args.codes)
+        narrow = code_shape(args.concat_codes)
+
+        def learned(learner, composition, **kwargs):
+            name = f"{learner}+{composition}"
+            return Row(name, *small, composition, learner, **kwargs)
+
+        def joint(learn_codes, composition, codes):
+            name = f"end to end, {learn_codes}+{composition}"
+            return Row(name, *codes, composition, learn_codes=learn_codes)
+
+        return [
+            Row("conventional"),
+            learned("additive", "sum"),
+            learned("linear", "linear"),
+            joint("softmax", "concat", narrow),
+            joint("nearest", "concat", narrow),
+            joint("softmax", "sum", small),
+            learned("linear", "lstm"),
+            learned("lstm", "lstm"),
+            Row("concat+concat", *narrow, "concat", "concat"),
+            learned("weighted", "sum"),
+            dataclasses.replace(
+                learned("weighted", "sum", warm=True), name="weighted+sum, warm"
+            ),
+            learned("random", "linear"),
+            learned("lstm", "linear"),
+            learned("random", "lstm"),
+            *(
+                Row(
+                    "linear+linear",
+                    *code_shape(codes),
+                    "linear",
+                    "linear",
+                    swept=True,
+                )
+                for codes in args.sweep
+            ),
+        ]
+
+    @functools.cached_property
+    def text(self):
+        return Text(self.folder / "ptb")
+
+    def measure(self, row, seed):
+        recipe = word_lstm.Recipe.of(self.args, seed)
+        cache = self.args.cache / recipe.digest()
+        folder = cache / re.sub(r"[^\w+]+", "-", f"{row.name} {row.codes}")
+        keras.utils.set_random_seed(seed)
+        embedding, seconds = self.embedding(row, seed, cache)
+        model = word_lstm.make_model(
+            embedding, self.text, recipe, self.jit_compile
+        )
+        epochs = word_lstm.train(model, self.text, folder)
+        if row.learn_codes:
+            embedding.freeze_codes()
+            model.compile(jit_compile=self.jit_compile)
+        figures = {
+            "valid": word_lstm.perplexity(model, self.text, "valid"),
+            "test": word_lstm.perplexity(model, self.text, "test"),
+            "valid_by_epoch": [round(epoch["valid"], 2) for epoch in epochs],
+            "parameters": count_parameters(embedding),
+            "bytes": count_bytes(embedding),
+            "seconds": round(sum(epoch["seconds"] for epoch in epochs)),
+            "seconds_codes": round(seconds),
+        }
+        if row.name == "conventional":
+            save(cache / "conventional.npz", table=embedding.get_weights()[0])
+        shutil.rmtree(folder)
+        other = self.figures_of(Row("conventional"), seed) or figures
+        return figures | ratios(row, figures, other)
+
+    def embedding(self, row, seed, cache):
+        """The row's embedding, and the seconds its codes took to learn."""
+        size = len(self.text.vocabulary), self.args.units
+        if row.name == "conventional":
+            return keras.layers.Embedding(
+                *size, embeddings_initializer=random_normal()
+            ), 0
+        codes, seconds = {}, 0
+        if row.learner:
+            codes = self.codes(row, seed, cache)
+            seconds = float(codes.pop("seconds"))
+            if not row.warm:
+                codes.pop("codebooks", None)
+        # Vectors start at the length of the conventional ones.
+        sums = row.composition in ("sum", "linear")
+        return kc.CodeEmbedding(
+            *size,
+            num_codebooks=row.num_codebooks,
+            codebook_size=row.codebook_size,
+            composition=row.composition,
+            codebooks_initializer=random_normal(
+                row.num_codebooks if sums else 1
+            ),
+            learn_codes=row.learn_codes,
+            seed=seed,
+            **codes,
+        ), seconds
+
+    def codes(self, row, seed, cache):
+        """Dict of codes, codebooks and seconds, learned once a learner."""
+        path = cache / f"codes-{row.learner}-{row.codes}.npz"
+        if not path.exists():
+            table = conventional_table(cache)
+            weights = None
+            if row.learner == "weighted":
+                weights = self.text.counts**0.5
+            start = time.time()
+            learner = self.learner(row, seed)
+            learner.train(table, sample_weight=weights)
+            seconds = time.time() - start
+            learned = {"codes": learner.codes, "seconds": seconds}
+            if row.learner != "random":
+                error = np.square(table - learner.decode(learner.codes)).sum()
+                print(
+                    f"  codes in {seconds:.0f} s, relative error "
+                    f"{error / np.square(table - table.mean(0)).sum():.3f}",
+                    flush=True,
+                )
+                learned["codebooks"] = learner.codebooks
+            save(path, **learned)
+        with np.load(path) as file:
+            return dict(file)
+
+    def learner(self, row, seed):
+        shape = row.num_codebooks, row.codebook_size
+        if row.learner == "random":
+            return kc.learners.RandomCodes(*shape, seed=seed)
+        if row.learner in ("additive", "weighted"):
+            return kc.learners.AdditiveQuantizer(*shape, seed=seed, verbose=0)
+        return kc.learners.KDCodeLearner(
+            *shape,
+            composition=row.learner,
+            iterations=self.args.learner_steps,
+            seed=seed,
+            verbose=0,
+        )
+
+
+def random_normal(num_terms=1):
+    # Keras's 0.03 is so short that LSTMs need half an epoch to hear it.
+    return keras.initializers.RandomNormal(stddev=0.3 * num_terms**-0.5)
+
+
+def save(path, **arrays):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, overwrite=True) as beside:
+        np.savez(beside, **arrays)
+
+
+def conventional_table(cache):
+    path = cache / "conventional.npz"
+    if not path.exists():
+        sys.exit("Run the conventional row first: its table is needed.")
+    with np.load(path) as file:
+        return file["table"]
+
+
+def ratios(row, figures, other):
+    """Figures to those of the conventional row and of the paper."""
+    paper = None if row.swept else PAPER.get(row.name)
+    return {
+        "parameters_ratio": figures["parameters"] / other["parameters"],
+        "bytes_ratio": figures["bytes"] / other["bytes"],
+        "ratio": figures["test"] / other["test"],
+        "paper": paper,
+        "above_paper": paper and figures["test"] / paper - 1,
+    }
+
+
+def count_parameters(embedding):
+    """As the paper counts: codewords and what composes them, no codes."""
+    return sum(int(np.prod(weight.shape)) for weight in embedding.weights) - (
+        codes_size(embedding)
+    )
+
+
+def codes_size(embedding):
+    codes = getattr(embedding, "packed_codes", None)
+    return 0 if codes is None else int(np.prod(codes.shape))
+
+
+def count_bytes(embedding):
+    """Codes as packed, and float32 codewords as in an exported file."""
+    numbers = count_parameters(embedding)
+    composition = getattr(embedding, "composition", None)
+    if composition is not None:
+        folded = composition.fold(embedding.codebooks.value)
+        if folded is not None:
+            numbers = min(numbers, int(np.prod(folded.shape)))
+    return codes_size(embedding) + 4 * numbers
+
+
+main = functools.partial(run, LanguageModel)

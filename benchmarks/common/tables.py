@@ -1,0 +1,85 @@
+"""Tables of records, as Markdown."""
+
+import statistics
+
+
+def markdown(head, lines):
+    """A table of strings."""
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in rows)
+
+
+def of_columns(columns, rows):
+    """A table of rows, without columns that are empty in all of them.
+
+    Args:
+        columns: Dict, head of a column to a function of a row.
+        rows: List of rows of a record.
+    """
+    cells = {
+        head: [str(cell(row)) for row in rows] for head, cell in columns.items()
+    }
+    cells = {head: column for head, column in cells.items() if any(column)}
+    return markdown(list(cells), zip(*cells.values(), strict=True))
+
+
+def look_up(values, key, default=None):
+    """What stands in nested dicts at a key with dots, `"test.accuracy"`."""
+    for part in key.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return default
+        values = values[part]
+    return values
+
+
+def figures(row, key):
+    """The figures of a row, one a seed that has it."""
+    found = (look_up(run["figures"], key) for run in row["runs"])
+    return [value for value in found if value is not None]
+
+
+def mean(row, key):
+    """Mean over seeds, or None."""
+    values = figures(row, key)
+    return statistics.fmean(values) if values else None
+
+
+def figure(key, form="{:.1f}", scale=1, unit="", empty=""):
+    """A cell: the mean over seeds and, if they differ, their deviation.
+
+    Args:
+        key: String, of the figure, see `look_up`.
+        form: String, format of mean and deviation.
+        scale: Number that figures are multiplied with.
+        unit: String behind the figure.
+        empty: String for rows that have no such figure.
+
+    Returns:
+        Function of a row that returns a string.
+    """
+
+    def cell(row):
+        values = [scale * value for value in figures(row, key)]
+        if not values:
+            return empty
+        text = form.format(statistics.fmean(values))
+        if len(set(values)) > 1:
+            text += " ± " + form.format(statistics.stdev(values))
+        return text + unit
+
+    return cell
+
+
+def field(key, form="{}", empty=""):
+    """A cell: what a row is, `"name"`, `"row.width"`, `"settings.epochs"`."""
+
+    def cell(row):
+        value = look_up(row, key)
+        return empty if value is None else form.format(value)
+
+    return cell
+
+
+def seeds(row):
+    """A cell: how many seeds a row has."""
+    return str(len(row["runs"]))

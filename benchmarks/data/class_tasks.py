@@ -1,0 +1,253 @@
+"""Tasks with many classes.
+
+Job titles of O*NET (1,016 occupations), CLINC150 (150 intents), and classes
+made up at any number.
+"""
+
+import collections
+import csv
+import dataclasses
+import json
+import lzma
+import pathlib
+import re
+import zlib
+
+import numpy as np
+
+# Id of places in a bag that hold nothing.
+PAD = 0
+
+_WORD = re.compile(r"[a-z0-9']+")
+_PARTS = ("train", "valid", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassTask:
+    """Examples of many classes, in three parts.
+
+    Attributes:
+        names: List of strings, one a class.
+        train, valid, test: Pairs `(inputs, labels)`. Inputs are bags of ids,
+            int32 `(examples, length)`, or vectors, float32
+            `(examples, width)`; labels are int32 `(examples,)`.
+        input_dim: Integer, number of ids, or None for vectors.
+    """
+
+    names: list
+    train: tuple
+    valid: tuple
+    test: tuple
+    input_dim: int | None = None
+
+    @property
+    def num_classes(self):
+        return len(self.names)
+
+    @property
+    def counts(self):
+        """int64 array `(classes,)`: labels of the training part."""
+        return np.bincount(self.train[1], minlength=self.num_classes)
+
+
+def read_occupations(folder):
+    """Occupations of O*NET and the titles of jobs that name them.
+
+    Args:
+        folder: Path of a folder that holds `Occupation Data.txt` and
+            `Alternate Titles.txt`, perhaps in its subfolder `onet_titles`,
+            with `_` for blanks, or compressed by xz.
+
+    Returns:
+        List of the names of occupations, and a list of pairs `(title, place in
+        names)`, titles in lower case, in the order of the file. Sources repeat
+        one another, and so do pairs.
+    """
+    occupations = _table(folder, "Occupation Data")
+    places = {row[0]: place for place, row in enumerate(occupations)}
+    titles = _table(folder, "Alternate Titles")
+    return (
+        [row[1] for row in occupations],
+        [(row[1].lower(), places[row[0]]) for row in titles],
+    )
+
+
+def _table(folder, name):
+    folder = pathlib.Path(folder)
+    for parent in (folder, folder / "onet_titles"):
+        for stem in (name, name.replace(" ", "_")):
+            for ending, opened in ((".txt", open), (".txt.xz", lzma.open)):
+                path = parent / f"{stem}{ending}"
+                if path.exists():
+                    with opened(
+                        path, "rt", encoding="utf-8", newline=""
+                    ) as file:
+                        # Titles hold lone quotes.
+                        rows = csv.reader(
+                            file, delimiter="\t", quoting=csv.QUOTE_NONE
+                        )
+                        return list(rows)[1:]
+    raise SystemExit(f"There is no '{name}.txt' in {folder}.")
+
+
+def job_titles(folder, buckets=1 << 15, length=64, seed=0):
+    """Job titles and the occupations that they name.
+
+    All rows of a title, which may name several occupations, are in one part:
+    a tenth of the titles for validation, a tenth for the test. The names of
+    occupations are training examples too, so that no class is without.
+
+    Args:
+        folder: `pathlib.Path` of the data folder.
+        buckets: Integer, see `bags`.
+        length: Integer, see `bags`.
+        seed: Integer, which titles are held out.
+    """
+    names, pairs = read_occupations(folder)
+    titles = collections.defaultdict(dict)
+    for title, place in pairs:
+        # As a set, in order.
+        titles[title][place] = None
+    named = {name.lower() for name in names}
+    free = sorted(title for title in titles if title not in named)
+    order = np.random.default_rng(seed).permutation(len(free))
+    held = len(free) // 10
+    parts = {"train": [(name.lower(), k) for k, name in enumerate(names)]}
+    parts["train"] += [
+        (title, k)
+        for title in titles
+        if title in named
+        for k in titles[title]
+        if names[k].lower() != title
+    ]
+    for part, places in (
+        ("valid", order[:held]),
+        ("test", order[held : 2 * held]),
+        ("train", order[2 * held :]),
+    ):
+        parts.setdefault(part, []).extend(
+            (free[place], k) for place in places for k in titles[free[place]]
+        )
+    return _text_task(names, parts, buckets, length)
+
+
+def intents(folder, buckets=1 << 15, length=128):
+    """CLINC150: what people ask of an assistant, in 150 intents.
+
+    Questions out of scope are left out.
+
+    Args:
+        folder: `pathlib.Path` of the data folder.
+        buckets: Integer, see `bags`.
+        length: Integer, see `bags`.
+    """
+    path = folder / "clinc150" / "data_full.json.xz"
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        data = json.load(file)
+    names = sorted({name for _, name in data["train"]})
+    codes = {name: place for place, name in enumerate(names)}
+    parts = {
+        part: [(text, codes[name]) for text, name in data[key]]
+        for part, key in zip(_PARTS, ("train", "val", "test"), strict=True)
+    }
+    return _text_task(names, parts, buckets, length)
+
+
+def _text_task(names, parts, buckets, length):
+    values = {
+        part: (
+            bags([text for text, _ in rows], buckets, length),
+            np.array([k for _, k in rows], "int32"),
+        )
+        for part, rows in parts.items()
+    }
+    return ClassTask(names, **values, input_dim=buckets)
+
+
+def bags(texts, buckets, length):
+    """Words, pairs of words, and 3 to 5 letters of texts, as hashed ids.
+
+    Args:
+        texts: List of strings.
+        buckets: Integer, ids are below it; 0 is padding.
+        length: Integer, ids of a text that are kept: words come first.
+
+    Returns:
+        int32 array `(texts, length)`.
+    """
+    table = np.full((len(texts), length), PAD, "int32")
+    for row, text in zip(table, texts, strict=True):
+        words = _WORD.findall(text.lower())
+        grams = [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)]
+        for size in (3, 4, 5):
+            for word in words:
+                word = f"<{word}>"
+                grams += [
+                    word[start : start + size]
+                    for start in range(len(word) - size + 1)
+                ]
+        features = [*(f"<{word}> " for word in words), *grams]
+        # Not Python's own hash, which differs from run to run.
+        ids = [
+            1 + zlib.crc32(feature.encode()) % (buckets - 1)
+            for feature in dict.fromkeys(features)
+        ][:length]
+        row[: len(ids)] = ids
+    return table
+
+
+def synthetic_classes(
+    num_classes,
+    examples=None,
+    width=64,
+    branching=10,
+    noise=2.5,
+    exponent=1.0,
+    seed=0,
+):
+    """Classes in clusters of clusters, with labels as frequent as words.
+
+    The centre of a class is the sum of offsets of the clusters that hold it,
+    from the largest to that of the class alone, each level's 0.7 times as
+    long as the one above. Which classes are frequent has nothing to do with
+    clusters. An example is its class's centre and noise.
+
+    Args:
+        num_classes: Integer.
+        examples: Integer, training examples; default: 10 a class, at most a
+            million. A tenth as many each for validation and the test.
+        width: Integer, length of vectors.
+        branching: Integer, clusters in a cluster.
+        noise: Number, length of the noise to that of the class's own offset.
+        exponent: Number, of Zipf's law: the r-th class has a share of
+            `r**-exponent`.
+        seed: Integer.
+    """
+    rng = np.random.default_rng(seed)
+    if examples is None:
+        examples = min(10 * num_classes, 1_000_000)
+    sizes = [1]
+    while sizes[-1] * branching < num_classes:
+        sizes.append(sizes[-1] * branching)
+    centres = np.zeros((num_classes, width), "float32")
+    scale = 1.0
+    for size in reversed(sizes):
+        clusters = -(-num_classes // size)
+        offsets = rng.standard_normal((clusters, width), "float32")
+        offsets *= scale
+        centres += offsets[np.arange(num_classes) // size]
+        last, scale = scale, scale * 0.7
+    shares = np.arange(1, num_classes + 1) ** -float(exponent)
+    cumulative = np.cumsum(shares) / shares.sum()
+    ranked = rng.permutation(num_classes)
+    parts = {}
+    for part in _PARTS:
+        count = examples if part == "train" else max(1, examples // 10)
+        # Rounding may leave the last sum a little below 1.
+        rank = np.searchsorted(cumulative, rng.random(count), side="right")
+        labels = ranked[np.minimum(rank, num_classes - 1)]
+        inputs = rng.standard_normal((count, width), "float32")
+        inputs *= noise * last
+        inputs += centres[labels]
+        parts[part] = inputs, labels.astype("int32")
+    return ClassTask([f"class {k}" for k in range(num_classes)], **parts)

@@ -1,0 +1,560 @@
+"""Prints the tables of `docs/results.md` from the records.
+
+    python -m benchmarks tables
+    python -m benchmarks tables --check
+
+Rewrites what stands between `<!-- table: NAME -->` and `<!-- /table -->`. With
+`--check`, nothing is written, and a table that differs from its records is an
+error.
+"""
+
+import argparse
+import math
+import pathlib
+import re
+import sys
+
+from benchmarks.common.benchmark import FOLDER
+from benchmarks.common.record import Record
+from benchmarks.common.tables import field
+from benchmarks.common.tables import figure
+from benchmarks.common.tables import markdown
+from benchmarks.common.tables import mean
+from keras_compembed.utils.files import replacing
+
+PAGE = FOLDER.parent / "docs" / "results.md"
+_PART = re.compile(
+    r"(<!-- table: (?P<name>\S+) -->\n).*?(<!-- /table -->)", re.S
+)
+ADDITIVE = "AdditiveQuantizer, effort 1"
+SPARSE_ADAM = "SparseRowOptimizer(Adam)"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks tables",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--page", type=pathlib.Path, default=PAGE)
+    args = parser.parse_args(arguments)
+    text = args.page.read_text(encoding="utf-8")
+    printed = rewrite(text)
+    if printed == text:
+        return
+    if args.check:
+        sys.exit(
+            f"{args.page.name} differs from the records. Run: "
+            "python -m benchmarks tables"
+        )
+    with replacing(args.page, overwrite=True) as beside:
+        pathlib.Path(beside).write_text(printed, encoding="utf-8")
+
+
+def rewrite(text):
+    """The text with tables printed anew; each must have its place."""
+    names = [found["name"] for found in _PART.finditer(text)]
+    if sorted(names) != sorted(TABLES):
+        raise ValueError(
+            f"The page must have one place for each of the tables "
+            f"{', '.join(sorted(TABLES))}. Received: {', '.join(sorted(names))}"
+        )
+    return _PART.sub(
+        lambda found: f"{found[1]}{TABLES[found['name']]()}\n{found[3]}", text
+    )
+
+
+def read(path):
+    """The rows of a record in `benchmarks/`."""
+    return Record(None, FOLDER / path).rows
+
+
+def pick(rows, name=None, **fields):
+    """The row of this name and these fields, or None."""
+    found = [
+        row
+        for row in rows
+        if name in (None, row["name"])
+        and all(row["row"][key] == value for key, value in fields.items())
+    ]
+    if len(found) > 1:
+        raise ValueError(f"Several rows are {name!r} with {fields}.")
+    return found[0] if found else None
+
+
+def short(number):
+    """A number of three digits, or of two behind the point."""
+    digits = 2 - math.floor(math.log10(number))
+    return f"{number:,.{min(2, max(0, digits))}f}"
+
+
+def code_learning():
+    rows = read("codes/learning.json")
+    methods = {
+        "AdditiveQuantizer": ADDITIVE,
+        "faiss LSQ": "faiss LSQ",
+        "faiss RQ, beam 5": "faiss RQ, beam 5",
+        "faiss PQ": "faiss PQ",
+    }
+    lines = []
+    for table, size, codes in (
+        ("tokens", "30,522 x 384", "8x8 16x32 32x16 64x8 32x256"),
+        ("reviews", "75,102 x 300", "8x8 32x16"),
+    ):
+        for shape in codes.split():
+            m, k = map(int, shape.split("x"))
+            cells = []
+            for name in methods.values():
+                row = pick(
+                    rows, name, table=table, num_codebooks=m, codebook_size=k
+                )
+                cells.append("not run" if row is None else error(row))
+            lines.append([f"{table}, {size}", f"{m} x {k}", *cells])
+    return markdown(["table", "codes", *methods], lines)
+
+
+def error(row):
+    seconds = mean(row, "cpu_seconds")
+    text = figure("relative_error", "{:.3f}")(row)
+    return f"{text} ({max(1, round(seconds))} s)"
+
+
+def code_learners():
+    """Other learners on the reviews."""
+    rows = read("codes/learning.json")
+    names = (
+        "AdditiveQuantizer, effort 1",
+        "AdditiveQuantizer, effort 2",
+        "AdditiveQuantizer, effort 5",
+        "KDCodeLearner sum, 10000 steps",
+        "KDCodeLearner sum, 10000 steps, refined",
+        "KDCodeLearner linear, 10000 steps, refined",
+        "KDCodeLearner concat, 10000 steps, refined",
+        "GumbelCodeLearner, 200000 steps",
+        "GumbelCodeLearner, 200000 steps, refined",
+    )
+    fields = {"table": "reviews", "num_codebooks": 32, "codebook_size": 16}
+    columns = [
+        field("name"),
+        figure("relative_error", "{:.3f}"),
+        figure("cpu_seconds", "{:,.0f}"),
+    ]
+    return listed(
+        ["learner", "error", "s"],
+        [(None, pick(rows, name, **fields)) for name in names],
+        columns,
+    )
+
+
+def listed(head, rows, columns):
+    """A table of `(label, row)` pairs; a label is the first cell."""
+    lines = []
+    for label, row in rows:
+        first = [] if label is None else [label]
+        lines.append(first + [cell(row) for cell in columns])
+    return markdown(head, lines)
+
+
+def words_by_codes():
+    rows = read("codes/language_model.json")
+    lines = [
+        ("embedding table", "conventional", None),
+        ("end to end, `softmax`, concat", "end to end, softmax+concat", "50x"),
+        ("end to end, `nearest`, concat", "end to end, nearest+concat", "50x"),
+        ("`KDCodeLearner` concat, concat", "concat+concat", "50x"),
+        ("`AdditiveQuantizer` by frequency, sum", "weighted+sum", "16x"),
+        ("`AdditiveQuantizer`, sum", "additive+sum", "16x"),
+        ("`KDCodeLearner` lstm, lstm", "lstm+lstm", "16x"),
+        ("`KDCodeLearner` linear, lstm", "linear+lstm", "16x"),
+        ("`KDCodeLearner` lstm, linear", "lstm+linear", "16x"),
+        ("`KDCodeLearner` linear, linear", "linear+linear", "16x"),
+        ("`RandomCodes`, linear", "random+linear", "16x"),
+    ]
+
+    def of(name, codes):
+        if codes is None:
+            return pick(rows, name)
+        number = int(codes.rstrip("x"))
+        return pick(
+            rows, name, num_codebooks=number, codebook_size=16, swept=False
+        )
+
+    def codes(row):
+        number = row["row"]["num_codebooks"]
+        return f"{number} x {row['row']['codebook_size']}" if number else "-"
+
+    return listed(
+        [
+            "codes, composition",
+            "M x K",
+            "perplexity",
+            "to the table's",
+            "times smaller",
+            "paper",
+        ],
+        [(label, of(name, codes)) for label, name, codes in lines],
+        [
+            codes,
+            figure("test"),
+            figure("ratio", "{:.3f}"),
+            lambda row: f"{1 / mean(row, 'bytes_ratio'):.1f}",
+            figure("paper", "{:.2f}"),
+        ],
+    )
+
+
+def task_codes():
+    rows = read("codes/task.json")
+    accuracy = figure("accuracy", "{:.1f}", 100, " %")
+    lines = [["table", "1", accuracy(pick(rows, "table")), "", ""]]
+    for codes in ("16x16", "8x16", "4x16"):
+        found = [
+            pick(rows, name, codes=codes)
+            for name in ("fixed", "following", "end to end")
+        ]
+        lines.append(
+            [
+                codes.replace("x", " x "),
+                f"{mean(found[0], 'times_smaller'):.0f}",
+                *map(accuracy, found[:2]),
+                f"{accuracy(found[2])}, "
+                f"{mean(found[2], 'times_smaller'):.0f} times smaller",
+            ]
+        )
+    head = [
+        "codes",
+        "times smaller",
+        "codes fixed",
+        "codes that follow the task",
+        "end to end, side by side",
+    ]
+    return markdown(head, lines)
+
+
+def clusters():
+    rows = read("codes/clusters.json")
+    return listed(
+        ["", "loss", "NMI", "loss in training", "codes changing"],
+        [(None, row) for row in rows],
+        [
+            field("name"),
+            *(
+                figure(f"last.{name}", "{:.3f}")
+                for name in ("loss", "nmi", "training_loss", "changed")
+            ),
+        ],
+    )
+
+
+def by_size(path, wanted, key="cpu_milliseconds", size="input_dim"):
+    """A line for each of `(label, name, fields)`, a column for each size."""
+    rows = read(path)
+    sizes = sorted(
+        {row["row"][size] for row in rows if mean(row, key) is not None}
+    )
+    lines = []
+    for label, name, fields in wanted:
+        line = [label]
+        for number in sizes:
+            row = pick(rows, name, **{size: number}, **fields)
+            line.append("not run" if row is None else short(mean(row, key)))
+        lines.append(line)
+    return sizes, lines
+
+
+def code_steps():
+    wanted = [(f"`{name}`", name, {}) for name in ("Adam", SPARSE_ADAM)]
+    sizes, lines = by_size("codes/training_step.json", wanted)
+    return markdown(["optimizer", *(f"{n:,} rows" for n in sizes)], lines)
+
+
+def anchor_classifiers():
+    rows = read("anchors/classification.json")
+    lines = []
+    for data, task, names in (
+        (
+            "IMDB, mean of 64 wide vectors",
+            "imdb",
+            {
+                "full table": "table",
+                "l1 3e-5": "`l1=3e-5`",
+                "l1 1e-4": "`l1=1e-4`",
+                "target 50,000": "`target_nonzeros=50_000`",
+                "l1 3e-4": "`l1=3e-4`",
+                "80,000 kept": "80,000 kept",
+                "40,000 kept": "40,000 kept",
+                "by tf-idf": "anchors by TF-IDF",
+                "by tf-idf, WordNet": "anchors by TF-IDF, WordNet",
+                "subgradient": "L1 as a regularizer, for contrast",
+            },
+        ),
+        (
+            "20 Newsgroups, mean of 256 wide vectors",
+            "newsgroups",
+            {
+                "full table": "table",
+                "250,000 kept": "250,000 kept",
+                "130,000 kept": "130,000 kept",
+            },
+        ),
+        (
+            "20 Newsgroups, CNN of the paper",
+            "newsgroups cnn",
+            {"full table": "table", "250,000 kept": "250,000 kept"},
+        ),
+    ):
+        of_task = [row for row in rows if row["row"]["task"]["name"] == task]
+        for name, label in names.items():
+            row = pick(of_task, name)
+            lines.append(
+                [
+                    data,
+                    label,
+                    figure("parameters", "{:,.0f}")(row),
+                    short(mean(row, "times_fewer")),
+                    figure("test", "{:.1f}", 100, " %")(row),
+                ]
+            )
+            data = ""
+    return markdown(
+        ["data", "embedding", "numbers", "times fewer", "test"], lines
+    )
+
+
+def recommender():
+    rows = read("anchors/recommendation.json")
+    labels = {
+        "tables": "tables",
+        "ANT, 8, fitted": "`from_table`, 8 a row, then trained",
+        "ANT, 4, fitted": "`from_table`, 4 a row, then trained",
+        "ANT, 4, nearest": "from neighbours, 4 a row",
+        "ANT, 2, nearest": "from neighbours, 2 a row",
+        "ANT, 4": "from nothing, 4 a row",
+        "narrow tables, 8": "tables 8 wide, times a matrix",
+        "narrow tables, 4": "tables 4 wide, times a matrix",
+    }
+    return listed(
+        ["users and places", "numbers", "times fewer", "recall@20", "NDCG@20"],
+        [(label, pick(rows, name)) for name, label in labels.items()],
+        [
+            figure("parameters", "{:,.0f}"),
+            figure("times_smaller"),
+            figure("recall", "{:.3f}"),
+            figure("ndcg", "{:.3f}"),
+        ],
+    )
+
+
+def tied_anchors():
+    rows = read("anchors/language_model.json")
+    return listed(
+        ["", "perplexity", "numbers"],
+        [(None, row) for row in rows],
+        [field("name"), figure("test"), figure("parameters", "{:,.0f}")],
+    )
+
+
+def anchor_steps():
+    wanted = [
+        (f'`"{storage}"`, `{name}`', f"{storage}, {name}", {})
+        for storage, name in (
+            ("dense", "Adam"),
+            ("lazy", "Adam"),
+            ("lazy", SPARSE_ADAM),
+            ("sparse", SPARSE_ADAM),
+        )
+    ]
+    sizes, lines = by_size("anchors/storage.json", wanted)
+    head = ["`storage`, optimizer", *(f"{n:,} rows" for n in sizes)]
+    return markdown(head, lines)
+
+
+def anchor_memory():
+    rows = read("anchors/storage.json")
+    return listed(
+        ["`storage`, optimizer", "rows", "anchors", "GB at most"],
+        [(None, row) for row in rows if row["row"]["memory"]],
+        [
+            lambda row: f'`"{row["row"]["storage"]}"`, `{SPARSE_ADAM}`',
+            field("row.input_dim", "{:,}"),
+            field("row.num_anchors", "{:,}"),
+            figure("peak_bytes", "{:.2f}", 1e-9),
+        ],
+    )
+
+
+def anchor_files():
+    rows = read("litert/anchors.json")
+    return listed(
+        ["file", "bytes", "time of a look-up, to the table's"],
+        [(None, row) for row in rows],
+        [
+            field("name"),
+            figure("file_bytes", "{:,.0f}"),
+            figure("latency_ratio", "{:.2f}"),
+        ],
+    )
+
+
+def class_accuracy(task):
+    rows = read(f"classes/accuracy_{task}.json")
+    labels = {
+        "full softmax": "full softmax",
+        "sampled softmax 10": "sampled softmax, 10",
+        "NCE 10": "NCE, 10",
+        "BlackOut 10": "BlackOut, 10",
+        "hierarchical softmax": "hierarchical softmax",
+        "adaptive softmax": "adaptive softmax",
+        "CANE 1+9": "CANE, 1 candidate and 9 noises",
+        "CANE 5+5": "CANE, 5 and 5",
+        "CANE 9+1": "CANE, 9 and 1",
+        "CANE 5+5, frontier 1,024": "CANE, 5 and 5, default `max_frontier`",
+        "CANE 10+100, shared noises": "CANE, 10 and 100 shared",
+    }
+    return listed(
+        ["", "accuracy", "top 5", "coverage"],
+        [(label, pick(rows, name)) for name, label in labels.items()],
+        [
+            figure("test.accuracy", "{:.1f}", 100, " %"),
+            figure("test.top_5_accuracy", "{:.1f}", 100, " %"),
+            figure("test.coverage", "{:.0f}", 100, " %"),
+        ],
+    )
+
+
+def words_in_time():
+    rows = read("classes/language_model_ptb.json")
+    converged = pick(rows, "full softmax, converged")
+    labels = {
+        "full softmax, converged": f"full softmax, 6 epochs in "
+        f"{mean(converged, 'seconds'):.0f} s",
+        "bigrams": "CANE, 10 words that followed the last one (`NGram`), 30 "
+        "noises in blocks of 20",
+        "frequent, noises of an example": "CANE, 10 frequent words, 30 noises "
+        "of each example",
+        "frequent": "CANE, 10 frequent words, 30 noises in blocks of 20",
+        "sampled softmax": "sampled softmax",
+        "BlackOut": "BlackOut",
+        "full softmax": "full softmax, 180 s",
+        "NCE": "NCE",
+        "paper: subsets": "CANE as in the paper: 6 subsets, 40 candidates, 1 "
+        "uniform noise",
+    }
+    best = mean(converged, "test")
+    return listed(
+        ["", "test", "to the full softmax", "steps"],
+        [(label, pick(rows, name)) for name, label in labels.items()],
+        [
+            figure("test"),
+            lambda row: f"{mean(row, 'test') / best:.3f}",
+            figure("steps", "{:,.0f}"),
+        ],
+    )
+
+
+def books():
+    rows = read("classes/language_model_gutenberg.json")
+    labels = {
+        "beam": "CANE, `BeamTree` over a tree of words by their neighbours",
+        "sampled softmax": "sampled softmax",
+    }
+    return listed(
+        ["", "test", "steps", "best word found as trained", "calibrated beam"],
+        [(label, pick(rows, name)) for name, label in labels.items()],
+        [
+            figure("test"),
+            figure("steps", "{:,.0f}"),
+            figure("recall_as_trained", "{:.1f}", 100, " %"),
+            lambda row: (
+                f"{mean(row, 'beam_width'):.0f}: {mean(row, 'recall'):.1%}"
+                if mean(row, "recall")
+                else ""
+            ),
+        ],
+    )
+
+
+def class_steps():
+    narrow = "`BeamTree(tree, beam_width=3)`, `share_noises=20`"
+    wanted = [
+        (
+            label,
+            name,
+            {"part": "training", "optimizer": "SGD", "jit_compile": compiled},
+        )
+        for label, name, compiled in (
+            ("full softmax", "full softmax", False),
+            ("the same, compiled by XLA", "full softmax", True),
+            ("`Dense` and cross-entropy of Keras", "Dense of Keras", False),
+            ("sampled softmax, 40 classes", "sampled softmax 40", False),
+            (
+                "CANE, tree, 10 candidates and 10 noises",
+                "tree 10+10",
+                False,
+            ),
+            ("the same, compiled by XLA", "tree 10+10", True),
+            (narrow, "tree 10+10, beam 3, blocks of 20", False),
+            (
+                "the same, compiled by XLA",
+                "tree 10+10, beam 3, blocks of 20",
+                True,
+            ),
+            (
+                "`FrequentClasses`, 10 and 30, `share_noises=20`",
+                "frequent 10+30, blocks of 20",
+                False,
+            ),
+        )
+    ]
+    return by_classes("training", wanted, "cpu_milliseconds")
+
+
+def class_predictions():
+    wanted = []
+    for batch_size, many in ((256, "256 examples"), (1, "one example")):
+        for name, compiled in (
+            ("all scores", False),
+            ("beam of 10", False),
+            ("beam of 5", True),
+        ):
+            ending = ", compiled by XLA" if compiled else ""
+            fields = {
+                "part": "prediction",
+                "batch_size": batch_size,
+                "jit_compile": compiled,
+            }
+            wanted.append((f"Keras, {many}, {name}{ending}", name, fields))
+    for quantize, kind in ((None, "float32"), ("int8", "int8")):
+        for name in ("all scores", "beam of 10", "beam of 5"):
+            fields = {"part": "litert", "quantize": quantize}
+            label = f"LiteRT {kind}, one example, {name}"
+            wanted.append((label, name, fields))
+    return by_classes("the best 5", wanted, "milliseconds")
+
+
+def by_classes(head, wanted, key):
+    sizes, lines = by_size("classes/speed.json", wanted, key, "num_classes")
+    return markdown([head, *(f"{n:,} classes" for n in sizes)], lines)
+
+
+TABLES = {
+    "codes.learning": code_learning,
+    "codes.learners": code_learners,
+    "codes.language_model": words_by_codes,
+    "codes.task": task_codes,
+    "codes.clusters": clusters,
+    "codes.training_step": code_steps,
+    "anchors.classification": anchor_classifiers,
+    "anchors.recommendation": recommender,
+    "anchors.language_model": tied_anchors,
+    "anchors.storage": anchor_steps,
+    "anchors.memory": anchor_memory,
+    "litert.anchors": anchor_files,
+    "classes.job_titles": lambda: class_accuracy("job_titles"),
+    "classes.clinc150": lambda: class_accuracy("clinc150"),
+    "classes.words": words_in_time,
+    "classes.books": books,
+    "classes.training": class_steps,
+    "classes.prediction": class_predictions,
+}

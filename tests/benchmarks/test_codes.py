@@ -1,0 +1,188 @@
+"""Benchmarks of codes run, each once in its quick mode."""
+
+import json
+
+import numpy as np
+import pytest
+from benchmark_files import figures
+from benchmark_files import load
+from benchmark_files import write_sentences
+
+from benchmarks.codes import clusters
+from benchmarks.codes import language_model
+from benchmarks.codes import task
+from benchmarks.codes import training_step
+from benchmarks.common import word_lstm
+
+learning = load("codes.learning")
+
+
+@pytest.mark.scripts
+def test_learning(capsys):
+    rows = learning.main(["--quick", "--methods", "additive,gumbel,kd"])
+    assert all(row["row"]["table"] == "generated" for row in rows)
+    assert [row["name"] for row in rows] == [
+        "AdditiveQuantizer, effort 0.2",
+        "GumbelCodeLearner, 50 steps",
+        "GumbelCodeLearner, 50 steps, refined",
+        *(
+            f"KDCodeLearner {composition}, 50 steps{end}"
+            for composition in ("sum", "linear", "concat")
+            for end in ("", ", refined")
+        ),
+    ]
+    additive, *others = found = [figures(row) for row in rows]
+    for row in found:
+        assert row["loss"] > 0 and row["cpu_seconds"] > 0
+        assert row["relative_error"] < row["relative_error_centred"]
+    assert additive["relative_error_centred"] < 0.5
+    for plain, refined in zip(others[::2], others[1::2], strict=True):
+        assert refined["loss"] < plain["loss"]
+        assert refined["cpu_seconds"] >= plain["cpu_seconds"]
+    assert "| generated | 4 | 8 |" in capsys.readouterr().out
+
+
+def test_what_is_refined_goes_on_from_what_is_not(monkeypatch):
+    def learn(table, row, seed):
+        yield table * 0
+        yield table
+
+    monkeypatch.setattr(learning, "gumbel", learn)
+    arguments = ["--quick", "--methods", "gumbel", "--rows", "refined"]
+    (row,) = learning.main(arguments)
+    assert row["row"]["refined"] and figures(row)["loss"] == 0
+
+
+@pytest.mark.scripts
+@pytest.mark.parametrize("method", ["rq", "lsq", "pq", "opq"])
+def test_learning_with_faiss(method):
+    pytest.importorskip("faiss")
+    (row,) = learning.main(["--quick", "--methods", method])
+    assert row["name"].startswith("faiss")
+    assert figures(row)["relative_error_centred"] < 0.5
+
+
+def test_unknown_names_are_refused(monkeypatch):
+    with pytest.raises(SystemExit, match="magic"):
+        learning.main(["--quick", "--methods", "magic"])
+    with pytest.raises(SystemExit, match="nowhere"):
+        learning.main(["--quick", "--tables", "nowhere"])
+    # Before any table is begun.
+    monkeypatch.delenv("COMPEMBED_DATA", raising=False)
+    with pytest.raises(SystemExit, match="--data"):
+        learning.main(["--quick", "--tables", "generated,reviews"])
+
+
+@pytest.mark.scripts
+def test_task(capsys):
+    rows = task.main(["--quick"])
+    assert [row["name"] for row in rows] == [
+        "table",
+        "fixed",
+        "following",
+        "end to end",
+    ]
+    assert all(figures(row)["times_smaller"] > 10 for row in rows[1:])
+    assert "| 2x8 |" in capsys.readouterr().out
+
+
+@pytest.mark.scripts
+def test_language_model(tmp_path, monkeypatch, capsys):
+    """Goes on from the last epoch of a row that was stopped."""
+    write_sentences(tmp_path)
+    arguments = [
+        "--quick",
+        *("--data", str(tmp_path)),
+        *("--cache", str(tmp_path / "cache")),
+        *("--rows", "conventional|linear.linear|nearest"),
+    ]
+    begun, stopped = [], []
+
+    class Stop(word_lstm._ResetStates):
+        def on_epoch_begin(self, epoch, logs=None):
+            super().on_epoch_begin(epoch, logs)
+            begun.append(epoch)
+            if epoch == 1 and not stopped:
+                stopped.append(epoch)
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(word_lstm, "_ResetStates", Stop)
+    with pytest.raises(KeyboardInterrupt):
+        language_model.main(arguments)
+    (log,) = (tmp_path / "cache").glob("*/*/epochs.json")
+    (first,) = json.loads(log.read_text())
+    begun.clear()
+    rows = [figures(row) for row in language_model.main(arguments)]
+    assert begun == [1, 0, 1, 0, 1]
+    conventional, linear, nearest = rows
+    assert conventional["valid_by_epoch"][0] == round(first["valid"], 2)
+    assert conventional["ratio"] == 1
+    # 31 words, of width 8.
+    assert conventional["parameters"] == 31 * 8
+    assert conventional["bytes"] == 31 * 8 * 4
+    assert linear["parameters"] == 4 * 4 * 8 + 8 * 8
+    assert linear["bytes"] == 31 * 1 + 4 * 4 * 8 * 4
+    assert linear["paper"] == 118.40
+    assert nearest["parameters"] == 4 * 8
+    assert nearest["bytes"] == 31 * 1 + 4 * 8 * 4
+    for row in rows:
+        assert 1 < row["test"] < 35 and len(row["valid_by_epoch"]) == 2
+        assert abs(row["valid"] - row["valid_by_epoch"][-1]) < 0.01
+    assert "| linear+linear | 4 | 4 |" in capsys.readouterr().out
+
+
+def test_language_model_needs_the_table(tmp_path):
+    write_sentences(tmp_path)
+    arguments = ["--quick", "--data", str(tmp_path), "--rows", "^linear"]
+    with pytest.raises(SystemExit, match="Run the conventional row first"):
+        language_model.main([*arguments, "--cache", str(tmp_path / "none")])
+
+
+@pytest.mark.scripts
+def test_training_step(capsys):
+    rows = training_step.main(["--quick"])
+    assert [row["name"] for row in rows] == ["SparseRowOptimizer(Adam)", "Adam"]
+    assert [row["row"]["input_dim"] for row in rows] == [1000, 1000]
+    for row in rows:
+        found = figures(row)
+        assert 0 < found["fastest"] <= found["milliseconds"]
+        assert found["cpu_milliseconds"] > 0
+    table = capsys.readouterr().out
+    assert "| 1,000 | SparseRowOptimizer(Adam) | " in table
+
+
+@pytest.mark.scripts
+def test_clusters(tmp_path, capsys):
+    picture = tmp_path / "clusters.png"
+    rows = clusters.main(["--quick", "--picture", str(picture)])
+    assert [row["name"] for row in rows] == [
+        row.name for row in clusters.COLORS
+    ]
+    curves = [figures(row)["curve"] for row in rows]
+    for row, curve in zip(rows, curves, strict=True):
+        assert curve["step"] == [20, 40, 60]
+        assert min(curve["loss"]) > figures(row)["true_loss"] > 0
+        assert 0 < min(curve["nmi"]) <= max(curve["nmi"]) <= 1
+    assert curves[0]["loss"][-1] < curves[0]["loss"][0]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    table = capsys.readouterr().out
+    assert "| straight-through, constant temperature | " in table
+
+
+def test_mutual_information():
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    assert clusters.mutual_information(labels, 2 - labels) == pytest.approx(1)
+    same = np.zeros(6, int)
+    assert clusters.mutual_information(labels, same) == pytest.approx(0)
+    # The halves follow from the labels.
+    halves = np.array([0, 0, 0, 0, 1, 1])
+    entropy = np.log(3) - 2 / 3 * np.log(2)
+    assert clusters.mutual_information(labels, halves) == pytest.approx(
+        2 * entropy / (np.log(3) + entropy)
+    )
+
+
+def test_loss_of_clusters():
+    table = np.array([[0.0], [2.0], [5.0], [5.0]])
+    of = np.array([0, 0, 1, 1])
+    assert clusters.loss_of_clusters(table, of) == 0.5
