@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.transforms.shrink import shrink
+from keras_compembed.transforms.proximal_step import shrink
 
 
 def soft_threshold(rows, threshold, non_negative):
