@@ -40,7 +40,7 @@ class KMeansPlusPlus(TableInitializer):
 
     Raises:
         ValueError: if the table is not a finite matrix, `sample_weight` is
-            not a non-negative number an object, `num_candidates` is not a
+            not a non-negative number per object, `num_candidates` is not a
             positive integer, or `seed` is not an integer of at least 0; by
             `choose`, if the table has not `input_dim` rows, or anchors are
             more.

@@ -1,4 +1,4 @@
-"""What turns rows of a transform into weights of anchors."""
+"""Weights of anchors from rows of a transform."""
 
 import keras
 import tensorflow as tf

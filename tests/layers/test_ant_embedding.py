@@ -20,7 +20,6 @@ from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
 from keras_compembed.transforms import SparseTransform
 from keras_compembed.transforms.activations import ACTIVATIONS
-from keras_compembed.transforms.registry import choose_storage
 
 INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
 STORAGES = ("dense", "lazy", "sparse")
@@ -60,17 +59,16 @@ def make_model(layer):
     [
         ({"storage": "dense", "mask_zero": True}, 1, ()),
         (
-            {"storage": "lazy", "l1": L1(non_negative=False)},
+            {
+                "storage": "lazy",
+                "l1": L1(non_negative=False),
+                "mixture": Mixture(2, "entmax"),
+            },
             6,
             ("clock", "settled", "rate"),
         ),
-        (
-            {"storage": "dense", "mixture": Mixture(2, "entmax")},
-            1,
-            (),
-        ),
     ],
-    ids=["dense", "lazy", "mixture"],
+    ids=["dense", "lazy"],
 )
 def test_layer(kwargs, frozen, statistics, tmp_path):
     check_layer(
@@ -355,12 +353,6 @@ def test_masks():
     assert make_layer().compute_mask(ids) is None
     hidden = np.ones((1, 2, 5), "float32")
     assert layer.compute_mask(hidden, mask="kept") == "kept"
-
-
-def test_default_storage():
-    assert choose_storage(50_000, 50) == "dense"
-    assert choose_storage(100_000, 50) == "lazy"
-    assert choose_storage(1_000_000, 1000) == "sparse"
 
 
 def test_default_anchors_and_seeds():
