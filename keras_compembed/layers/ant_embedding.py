@@ -294,6 +294,17 @@ class ANTEmbedding(LookupLayer):
         """
         table = check_table(table)
         l1 = L1(non_negative=False) if l1 is None else get_l1(l1)
+        if kwargs.get("storage") == "sparse":
+            kwargs["storage"] = SparseRows(max_nonzeros)
+        layer = cls(
+            *table.shape, num_anchors=num_anchors, l1=l1, seed=seed, **kwargs
+        )
+        room = getattr(layer.storage, "max_nonzeros", max_nonzeros)
+        if max_nonzeros > room:
+            raise ValueError(
+                "`max_nonzeros` must be at most the room in a row of `storage`."
+                f" Received: {max_nonzeros=}, storage with room for {room}."
+            )
         transform, anchors = learn_dictionary(
             table,
             num_anchors,
@@ -302,11 +313,6 @@ class ANTEmbedding(LookupLayer):
             iterations=iterations,
             seed=seed,
             verbose=verbose,
-        )
-        if kwargs.get("storage") == "sparse":
-            kwargs["storage"] = SparseRows(max_nonzeros)
-        layer = cls(
-            *table.shape, num_anchors=num_anchors, l1=l1, seed=seed, **kwargs
         )
         layer.build()
         layer.anchors.assign(anchors)

@@ -12,7 +12,7 @@ from keras_compembed.transforms.transform_rows import TransformRows
 class DenseRows(TransformRows):
     """All of T, shrunk after each step: Algorithm 1 of Liang et al.
 
-    A step's time grows with `input_dim * num_anchors`.
+    The reference for the others. A step's time grows with the size of T.
     """
 
     def make_variables(self):

@@ -265,6 +265,13 @@ def test_from_table():
     model.fit(INPUTS, np.ones(4), verbose=0)
 
 
+def test_from_table_with_too_little_room():
+    with pytest.raises(ValueError, match="`max_nonzeros` must be at most the"):
+        ANTEmbedding.from_table(
+            np.eye(9), num_anchors=9, max_nonzeros=5, storage=SparseRows(4)
+        )
+
+
 def test_frequency_vocabulary():
     """Appendix D: vectors of frequent words only."""
     counts = np.arange(30)

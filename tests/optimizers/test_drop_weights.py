@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
+from keras_compembed.optimizers.drop_weights import drop_weights
 
 ROWS, WIDTH = 2000, 16
 IDS = np.random.default_rng(0).integers(ROWS, size=(8, 5)).astype("int32")
@@ -101,6 +102,21 @@ def test_sparsify(storage, tmp_path):
     )
     model = trained(layer)
     check_dropped(model, layer.sparsify, 120_000, tmp_path)
+
+
+def test_any_layer():
+    """Weights in attributes, and those that the layer only tracks."""
+    layer = keras.layers.Dense(3)
+    layer.build((None, 2))
+    layer._tracker.unlock()
+    extra = layer.add_weight(shape=(4,), name="extra")
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(layer.trainable_weights)
+    number = len(optimizer.variables)
+    drop_weights(layer, [layer.bias, extra])
+    assert layer.weights == [layer.kernel]
+    assert not hasattr(layer, "bias")
+    assert len(optimizer.variables) == number - 4
 
 
 def test_codes_frozen_in_the_midst_of_training():
