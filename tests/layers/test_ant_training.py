@@ -1,5 +1,7 @@
 """Proximal training, against Algorithm 1 written down."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -633,7 +635,7 @@ def make_adam(rows):
     [
         # Dense rows keep no marks of what a step moves.
         ("dense", False, ("eagerly", "parts")),
-        ("lazy", False, tuple(STEPS)),
+        ("lazy", False, ("two functions", "parts", "many parts")),
         ("lazy", True, ("eagerly", "two functions")),
         ("sparse", False, ("eagerly",)),
         (
@@ -644,9 +646,7 @@ def make_adam(rows):
     ],
 )
 def test_own_steps(storage, rows, ways):
-    expected, layer = make_model(storage, optimizer=make_adam(rows), l1=0.02)
-    fit(expected, epochs=1)
-    assert 0.01 < (layer.get_transform().dense_rows() == 0).mean() < 0.99
+    expected = fitted(storage, rows)
     for name in ways:
         model, _ = make_model(storage, l1=0.02)
         step = STEPS[name](model, make_adam(rows))
@@ -655,23 +655,26 @@ def test_own_steps(storage, rows, ways):
         check_alike(model, expected, name)
 
 
-@pytest.mark.parametrize(
-    "storage, rows", [("dense", False), ("lazy", True), ("sparse", True)]
-)
-def test_own_train_step(storage, rows):
-    models = []
-    for eagerly in (True, False):
-        model, _ = make_model(
-            storage,
-            optimizer=make_adam(rows),
-            l1=0.02,
-            jit_compile=not eagerly,
-            model_class=keras.Sequential if eagerly else OwnTrainStep,
-        )
-        model.run_eagerly = eagerly
-        model.fit(*examples(), batch_size=16, shuffle=False, verbose=0)
-        models.append(model)
-    check_alike(*models, "train_step")
+@pytest.mark.parametrize("storage", ["lazy", "sparse"])
+def test_own_train_step(storage):
+    model, _ = make_model(
+        storage,
+        optimizer=make_adam(rows=True),
+        l1=0.02,
+        jit_compile=True,
+        model_class=OwnTrainStep,
+    )
+    model.fit(*examples(), batch_size=16, shuffle=False, verbose=0)
+    check_alike(model, fitted(storage, rows=True), "train_step")
+
+
+@functools.cache
+def fitted(storage, rows):
+    """A model after an epoch of `fit`, only to be read."""
+    model, layer = make_model(storage, optimizer=make_adam(rows), l1=0.02)
+    fit(model, epochs=1)
+    assert 0.01 < (layer.get_transform().dense_rows() == 0).mean() < 0.99
+    return model
 
 
 def check_alike(model, expected, name):
@@ -743,7 +746,7 @@ def test_sparse_rows_find_the_anchors_that_help():
 
 
 @pytest.mark.parametrize(
-    "name", ["momentum", "adam", "rmsprop", "adagrad", "lion", "rows"]
+    "name", ["momentum", "adam", "adagrad", "lion", "rows"]
 )
 def test_places_that_grow_are_above_zero_after_their_step(name):
     l1 = {"lion": 0.2, "adagrad": 0.005}.get(name, 0.01)
