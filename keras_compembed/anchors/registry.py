@@ -18,15 +18,15 @@ def get_anchor_initializer(value, num_sets=1, seed=None):
             start from, an `AnchorInitializer`, the config of one as
             `keras.saving.serialize_keras_object` gives it, or a list of
             these, one for each set of anchors.
-        num_sets: Integer, how many sets there are unless `value` tells.
-            Defaults to `1`.
+        num_sets: Integer, how many sets of anchors there are. Defaults to
+            `1`, or as many as `value` holds.
         seed: Optional integer, for `"dynamic"`.
 
     Raises:
         ValueError: if it is anything else.
     """
     if isinstance(value, (list, tuple)):
-        return Mixed([get_anchor_initializer(part) for part in value])
+        value = Mixed([get_anchor_initializer(part) for part in value])
     if isinstance(value, dict) and "class_name" in value:
         value = keras.saving.deserialize_keras_object(value)
     if isinstance(value, str) and value == "dynamic":
@@ -40,7 +40,15 @@ def get_anchor_initializer(value, num_sets=1, seed=None):
             "`keras_compembed.anchors.Frequency(counts)`. "
             f"Received: anchors_initializer={value!r}."
         )
-    if num_sets == 1 or isinstance(value, Mixed):
+    if isinstance(value, Mixed):
+        found = len(value.initializers)
+        if num_sets not in (1, found):
+            raise ValueError(
+                "`anchors_initializer` must hold an initializer for each set "
+                f"of anchors. Received: {found} for {num_sets} sets."
+            )
+        return value
+    if num_sets == 1:
         return value
     if isinstance(value, Dynamic):
         # A seed each, or all sets would be the same.

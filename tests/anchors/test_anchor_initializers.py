@@ -124,6 +124,22 @@ def test_get_anchor_initializer_of_something_else(value):
         get_anchor_initializer(value)
 
 
+def test_get_anchor_initializer_of_several_sets():
+    for sets in (
+        get_anchor_initializer("dynamic", 2, seed=0),
+        get_anchor_initializer(["dynamic", TABLE[:3]]),
+        get_anchor_initializer(anchors.Frequency(COUNTS), 2),
+    ):
+        assert sets.sizes(6) == (3, 3)
+    first, second = np.split(
+        get_anchor_initializer("dynamic", 2, seed=0).vectors(6, 3), 2
+    )
+    assert not np.allclose(first, second)
+    assert get_anchor_initializer(sets, 2) is sets
+    with pytest.raises(ValueError, match="Received: 2 for 3 sets"):
+        get_anchor_initializer(sets, 3)
+
+
 def test_own_initializer():
     class Every(anchors.AnchorInitializer):
         def choose(self, input_dim, num_anchors):
