@@ -48,7 +48,9 @@ class LearnedCodes:
         """Takes the weights from the layer."""
         # Functions that users traced before would go on with them.
         self.layer.codes_are_fixed.assign(True)
-        drop_weights(self.layer, self._names)
+        drop_weights(
+            self.layer, [getattr(self.layer, name) for name in self._names]
+        )
 
     def embed(self, ids, counts=None):
         """Vectors of different ids.
