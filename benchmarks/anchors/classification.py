@@ -400,13 +400,16 @@ class Training:
     def fit_to_table(self):
         task = self.task
         model, tests = self.train(self.table())
+        settings = dict(self.row.layer)
+        l1 = kc.transforms.L1(settings.pop("l1"), non_negative=False)
         layer = kc.ANTEmbedding.from_table(
             model.get_layer("words").get_weights()[0],
+            l1=l1,
             mask_zero=task.encoder == "mean",
             name="words",
             seed=self.seed,
             verbose=0,
-            **self.row.layer,
+            **settings,
         )
         fitted = build(layer, task, self.texts.num_classes)
         for old, new in zip(model.layers[2:], fitted.layers[2:], strict=True):
@@ -425,7 +428,7 @@ class Training:
         row, texts = self.row, self.texts
         if row.layer is None:
             return self.table()
-        arguments = dict(row.layer)
+        arguments = options(row.layer)
         if row.subgradient:
             arguments["transform_regularizer"] = keras.regularizers.L1(
                 row.subgradient
@@ -461,6 +464,24 @@ class Training:
             basis *= row.length / np.sqrt(self.task.width)
             parts.append(kc.anchors.Given(basis, ids=ids))
         return parts[0] if sets == 1 else kc.anchors.Mixed(parts)
+
+
+def options(settings):
+    """Arguments of `ANTEmbedding` from settings as a record has them."""
+    arguments = dict(settings)
+    own = {
+        name: arguments.pop(name)
+        for name in ("non_negative", "threshold", "target_nonzeros")
+        if name in arguments
+    }
+    arguments["l1"] = kc.transforms.L1(arguments["l1"], **own)
+    if arguments.get("storage") == "sparse":
+        room = arguments.pop("max_nonzeros")
+        arguments["storage"] = kc.transforms.SparseRows(room)
+    sets = arguments.pop("num_mixtures", 1)
+    activation = arguments.pop("activation", None)
+    arguments["mixture"] = kc.transforms.Mixture(sets, activation)
+    return arguments
 
 
 class EachEpoch(keras.callbacks.Callback):

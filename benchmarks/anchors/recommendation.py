@@ -209,14 +209,14 @@ def make_side(row, pairs, side, seed, path, args):
         arguments.update(l1=0.0, storage="lazy")
     else:
         arguments.update(
-            l1=SMALL_L1, storage="sparse", max_nonzeros=row.nonzeros
+            l1=SMALL_L1, storage=kc.transforms.SparseRows(row.nonzeros)
         )
     if row.fitted:
         if not path.exists():
             sys.exit("Run the row of tables first: its tables are needed.")
         table = np.load(path)[f"side{side}"]
         return kc.ANTEmbedding.from_table(
-            table, non_negative=True, verbose=0, **arguments
+            table, max_nonzeros=row.nonzeros, verbose=0, **arguments
         )
     if row.relations:
         counts = np.bincount(pairs.train[:, side], minlength=count)
