@@ -4,7 +4,7 @@ import abc
 
 import numpy as np
 
-from keras_compembed.codes.codewords import decode_codes
+from keras_compembed.codes.codeword_sums import decode_codes
 from keras_compembed.codes.packing import MAX_CODEBOOK_SIZE
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table

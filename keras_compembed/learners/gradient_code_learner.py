@@ -14,9 +14,6 @@ from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.learners.code_learner import check_rows
-from keras_compembed.learners.composition_refinement import can_refine
-from keras_compembed.learners.composition_refinement import nearest_composed
-from keras_compembed.learners.composition_refinement import refine_composed
 from keras_compembed.learners.gradient_training import AsMatrix
 from keras_compembed.learners.gradient_training import KeepBest
 from keras_compembed.learners.gradient_training import SquaredDistance
@@ -26,6 +23,9 @@ from keras_compembed.learners.gradient_training import drawn_places
 from keras_compembed.learners.gradient_training import finish
 from keras_compembed.learners.gradient_training import seeded_defaults
 from keras_compembed.learners.gradient_training import serialize_rate
+from keras_compembed.learners.refinement import can_refine
+from keras_compembed.learners.refinement import nearest_composed
+from keras_compembed.learners.refinement import refine_composed
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight

@@ -6,16 +6,16 @@ import tensorflow as tf
 
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.compositions.scaled_composition import ScaledComposition
-from keras_compembed.learners.composition_refinement import can_refine
-from keras_compembed.learners.composition_refinement import codeword_of_row
-from keras_compembed.learners.composition_refinement import nearest_composed
 from keras_compembed.learners.coordinate_search import covariance
 from keras_compembed.learners.coordinate_search import mean_row
 from keras_compembed.learners.gradient_code_learner import GradientCodeLearner
 from keras_compembed.learners.gradient_training import check_rate
 from keras_compembed.learners.gradient_training import scale_gradient
 from keras_compembed.learners.gradient_training import serialize_rate
-from keras_compembed.learners.key_scores import pick_best
+from keras_compembed.learners.queries import pick_best
+from keras_compembed.learners.refinement import can_refine
+from keras_compembed.learners.refinement import codeword_of_row
+from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.temperature_schedule import TemperatureSchedule
 from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer

@@ -13,6 +13,7 @@ from keras_compembed import CodeEmbedding
 from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Relations
 from keras_compembed.compression import RecodeEmbeddings
+from keras_compembed.learners import FollowingCodes
 from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import KDCodeLearner
 from keras_compembed.optimizers import SparseRowOptimizer
@@ -405,8 +406,7 @@ def test_recoding_on_two_devices(strategy):
                 codebook_size=8,
                 codes=rng.integers(8, size=(40, 4)),
                 codebooks=0.5 * rng.normal(size=(4, 8, 6)),
-                learn_codes="follow",
-                recode_every=3,
+                learn_codes=FollowingCodes(recode_every=3),
             )
             model = keras.Sequential(
                 [model.inputs[0], layer, *model.layers[1:]]

@@ -1,6 +1,7 @@
 """Codes learned while a task is trained."""
 
 import contextlib
+import functools
 
 import keras
 import numpy as np
@@ -11,7 +12,7 @@ from layer_checks import check_layer
 
 import keras_compembed as kc
 from keras_compembed.codes.packing import unpack_codes
-from keras_compembed.learners import key_scores
+from keras_compembed.learners import queries
 
 ROWS, WIDTH, M, K = 40, 7, 4, 8
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
@@ -26,13 +27,26 @@ MODES = [
 ]
 
 
+TEACHER = functools.partial(kc.learners.SoftmaxCodes, 1.0)
+KINDS = {
+    "softmax": kc.learners.SoftmaxCodes,
+    "nearest": kc.learners.NearestCodes,
+    "follow": kc.learners.FollowingCodes,
+}
+
+
 def mode_name(mode):
     return "-".join(mode.values())
 
 
-def make_layer(seed=0, **kwargs):
+def make_layer(seed=0, learn_codes=None, options=None, **kwargs):
+    """A layer; `options` are those of `learn_codes`."""
     keras.utils.set_random_seed(seed)
-    return kc.CodeEmbedding(ROWS, WIDTH, M, K, seed=seed, **kwargs)
+    if options:
+        learn_codes = KINDS[learn_codes](**options)
+    return kc.CodeEmbedding(
+        ROWS, WIDTH, M, K, learn_codes=learn_codes, seed=seed, **kwargs
+    )
 
 
 def make_model(**kwargs):
@@ -112,7 +126,9 @@ def reference_scores(queries, keys, mode):
 
 @pytest.mark.parametrize("mode", ["softmax", "nearest"])
 def test_training_step_equals_the_reference(mode):
-    layer = make_layer(learn_codes=mode, temperature=0.7, mask_zero=True)
+    layer = make_layer(
+        learn_codes=mode, options={"temperature": 0.7}, mask_zero=True
+    )
     layer.build()
     rng = np.random.default_rng(0)
     assert layer.queries.shape == (ROWS, 4 * M)
@@ -174,7 +190,9 @@ def test_training_step_equals_the_reference(mode):
 
 def test_nearest_side_by_side_goes_straight_through():
     layer = make_layer(
-        learn_codes="nearest", composition="concat", commitment=0.5
+        learn_codes="nearest",
+        options={"commitment": 0.5},
+        composition="concat",
     )
     layer.build()
     rng = np.random.default_rng(0)
@@ -217,16 +235,16 @@ def test_statistics_outside_training():
     kept = tf.Variable(tf.zeros((3, M, K)))
     batches = [rng.normal(2, 3, size=(n, M, K)) for n in (30, 50)]
     for batch in batches:
-        sums = key_scores.score_sums(
+        sums = queries.score_sums(
             tf.constant(batch, "float32"), tf.ones(len(batch))
         )
-        key_scores.keep_sums(kept, sums)
+        queries.keep_sums(kept, sums)
     weights = np.concatenate([np.full(30, 0.99), np.ones(50)])
     both = np.concatenate(batches)
     mean = np.average(both, axis=0, weights=weights)
     variance = np.average((both - mean) ** 2, axis=0, weights=weights)
     np.testing.assert_allclose(
-        key_scores.normalize_scores(tf.constant(both, "float32"), kept),
+        queries.normalize_scores(tf.constant(both, "float32"), kept),
         (both - mean) / np.sqrt(variance),
         rtol=1e-3,
         atol=1e-3,
@@ -308,7 +326,8 @@ def test_teacher_draws_vectors(mode):
     ids = np.tile(np.arange(ROWS), 20)[:, None]
     apart = []
     for teacher in (None, table):
-        layer = make_layer(teacher=teacher, teacher_weight=3.0, **mode)
+        options = {"teacher": teacher, "teacher_weight": 3.0}
+        layer = make_layer(options=options, **mode)
         model = keras.Sequential([keras.Input((1,), dtype="int32"), layer])
         model.compile(
             keras.optimizers.Adam(0.02),
@@ -322,9 +341,9 @@ def test_teacher_draws_vectors(mode):
     vectors = layer(np.array([4, 4, 5]), training=True)
     expected = 3 * np.mean((vectors - table[[4, 4, 5]]) ** 2)
     np.testing.assert_allclose(layer.losses[-1], expected, rtol=1e-4)
-    np.testing.assert_allclose(layer.teacher, table, rtol=1e-6)
+    np.testing.assert_allclose(layer.learn_codes.teacher, table, rtol=1e-6)
     layer.freeze_codes()
-    assert layer.teacher is None
+    assert layer.learn_codes is None
 
 
 def test_a_step_touches_its_own_rows():
@@ -480,7 +499,7 @@ def fit_model(scope, optimizer, **kwargs):
     "mode",
     [
         {**MODES[0], "mask_zero": True},
-        {**MODES[3], "teacher": np.ones((ROWS, WIDTH))},
+        {**MODES[3], "options": {"teacher": np.ones((ROWS, WIDTH))}},
         MODES[5],
     ],
     ids=lambda mode: mode["learn_codes"],
@@ -515,21 +534,10 @@ def test_a_batch_of_padding():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"learn_codes": "kmeans"}, "`learn_codes` must be one of None, 'soft"),
-        ({"temperature": 0}, "`temperature` must be a positive number"),
-        ({"commitment": -1.0}, "`commitment` must be a number of at least 0"),
-        ({"teacher_weight": 0.0}, "`teacher_weight` must be a positive"),
-        ({"recode_every": 0}, "`recode_every` must be a positive integer"),
-        ({"recode_every": 5}, "`recode_every` must be None unless"),
-        ({"teacher": np.ones((ROWS, WIDTH))}, "with `learn_codes`. Received"),
-        (
-            {"learn_codes": "softmax", "teacher": np.ones((3, WIDTH))},
-            "`teacher` must have `input_dim` rows",
-        ),
-        (
-            {"learn_codes": "softmax", "teacher": np.ones((ROWS, 2))},
-            "`teacher` must have 7 columns",
-        ),
+        ({"learn_codes": "kmeans"}, "`learn_codes` must be None, 'softmax',"),
+        ({"learn_codes": kc.learners.SoftmaxCodes}, "or an instance such as"),
+        ({"learn_codes": TEACHER(np.ones((3, WIDTH)))}, "`teacher` must have"),
+        ({"learn_codes": TEACHER(np.ones((ROWS, 2)))}, r"Received.*\(40, 2\)"),
         (
             {"learn_codes": "nearest", "codes": np.zeros((ROWS, M), int)},
             "`codes` must not be given with `learn_codes`",
@@ -583,7 +591,7 @@ def fit_eagerly(model):
 
 @pytest.mark.parametrize("mode", MODES, ids=mode_name)
 def test_a_frozen_layer_keeps_everything(mode):
-    model = make_model(teacher=np.ones((ROWS, WIDTH)), **mode)
+    model = make_model(options={"teacher": np.ones((ROWS, WIDTH))}, **mode)
     fit_eagerly(model)
     layer = model.layers[0]
     layer.trainable = False
@@ -627,12 +635,13 @@ def test_reset_codebooks_keeps_codes():
 
 
 def test_recode_every_without_its_callback():
-    model = compile_model(make_model(learn_codes="follow", recode_every=2))
+    mode = {"learn_codes": "follow", "options": {"recode_every": 2}}
+    model = compile_model(make_model(**mode))
     with pytest.warns(UserWarning, match="for the callback `RecodeEmbeddings`"):
         model.fit(*task(), verbose=0)
     compile_model(model)
     model.fit(*task(), callbacks=[kc.compression.RecodeEmbeddings()], verbose=0)
     # A training loop of one's own.
-    layer = make_layer(learn_codes="follow", recode_every=2)
+    layer = make_layer(**mode)
     layer.recode()
     layer(IDS, training=True)

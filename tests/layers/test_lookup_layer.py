@@ -17,8 +17,8 @@ class MaxComposition(kc.compositions.Composition):
 
 
 def coded(learn_codes=None, composition="sum", **kwargs):
-    if learn_codes is not None and "dtype" in kwargs:
-        kwargs["teacher"] = np.ones((300, 7))
+    if learn_codes == "softmax" and "dtype" in kwargs:
+        learn_codes = kc.learners.SoftmaxCodes(teacher=np.ones((300, 7)))
     return kc.CodeEmbedding(
         300,
         7,

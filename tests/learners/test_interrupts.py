@@ -9,9 +9,9 @@ import pytest
 import keras_compembed as kc
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.learners import additive_quantizer
-from keras_compembed.learners import composition_refinement
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners import gradient_code_learner
+from keras_compembed.learners import refinement
 from keras_compembed.learners.gradient_training import KeepBest
 from keras_compembed.learners.straight_through import StraightThroughEncoder
 
@@ -156,7 +156,7 @@ def test_random_codes(interruptions):
         search, "mean_row", "random_codes", "least_squares_step"
     )
     interruptions.watch(search, "subtract_codewords")
-    learner = kc.learners.RandomCodes(4, 6, seed=0).train(TABLE)
+    learner = kc.learners.RandomCodeLearner(4, 6, seed=0).train(TABLE)
     loss = learner.history["loss"][-1]
     runs = 0
     for result in interruptions.runs(lambda: learner.train(-3 * TABLE)):
@@ -242,14 +242,14 @@ def test_gradient_learners(
     # What all learners share is interrupted in one.
     fits = composition == "linear"
     monkeypatch.setattr(gradient_code_learner, "drawn_places", in_order)
-    monkeypatch.setattr(composition_refinement, "_SWEEPS", 2)
-    monkeypatch.setattr(composition_refinement, "_SWEEPS_OF_PARTS", 2)
+    monkeypatch.setattr(refinement, "_SWEEPS", 2)
+    monkeypatch.setattr(refinement, "_SWEEPS_OF_PARTS", 2)
     interruptions.watch(cls, "_argmax_codes", "assign_codebooks")
     interruptions.watch(KeepBest, "restore")
     interruptions.watch(LinearComposition, "set_weights")
     interruptions.watch(search, "least_squares_step")
     interruptions.watch(search.Sweep, "run")
-    interruptions.watch(composition_refinement, "_nearest_parts")
+    interruptions.watch(refinement, "_nearest_parts")
     if fits:
         interruptions.watch(KeepBest, "on_epoch_end")
         interruptions.watch(cls, "begin")

@@ -10,7 +10,7 @@ from keras_compembed.learners import code_learner
 TABLE = np.random.default_rng(0).normal(size=(120, 6)) + 2
 LEARNERS = [
     kc.learners.AdditiveQuantizer,
-    kc.learners.RandomCodes,
+    kc.learners.RandomCodeLearner,
     kc.learners.KDCodeLearner,
     kc.learners.GumbelCodeLearner,
 ]
@@ -19,7 +19,7 @@ LEARNERS = [
 def make(cls, **kwargs):
     if cls is kc.learners.AdditiveQuantizer:
         kwargs = {"effort": 0.1, "verbose": 0} | kwargs
-    elif cls is not kc.learners.RandomCodes:
+    elif cls is not kc.learners.RandomCodeLearner:
         kwargs = {
             "composition": "sum",
             "iterations": 2,
@@ -137,7 +137,7 @@ def test_tables_at_the_bounds(cls, warm, monkeypatch):
         table = table.astype("float64")
         learner = make(cls).train(table)
         errors.append(relative_error(learner, table, learner.codes))
-        if cls is not kc.learners.RandomCodes:
+        if cls is not kc.learners.RandomCodeLearner:
             # Found anew, some by a beam.
             again = relative_error(learner, table, learner.encode(table))
             assert again < 1.2 * errors[-1] + 0.05

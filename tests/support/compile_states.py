@@ -275,8 +275,7 @@ CASES = {
         codes,
         lazy_sgd,
         kc.compression.RecodeEmbeddings,
-        learn_codes="follow",
-        recode_every=3,
+        learn_codes=kc.learners.FollowingCodes(recode_every=3),
     ),
     "codes_frozen": table(frozen_codes, lazy_adam),
     "codes_scaled": table(

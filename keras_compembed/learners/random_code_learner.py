@@ -10,7 +10,7 @@ from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 
 
-class RandomCodes(CodeLearner):
+class RandomCodeLearner(CodeLearner):
     """Gives each row a random code, and fits codebooks to the codes.
 
     The baseline of Chen, Min & Sun (Table 1): what any learner must beat.
@@ -19,7 +19,7 @@ class RandomCodes(CodeLearner):
     Example:
 
     >>> table = np.random.default_rng(0).normal(size=(1000, 64))
-    >>> learner = RandomCodes(num_codebooks=8, codebook_size=16, seed=0)
+    >>> learner = RandomCodeLearner(num_codebooks=8, codebook_size=16, seed=0)
     >>> learner.train(table).codes.shape
     (1000, 8)
 
