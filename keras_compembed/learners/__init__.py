@@ -10,6 +10,7 @@ from keras_compembed.learners.random_code_learner import RandomCodeLearner
 from keras_compembed.learners.softmax_codes import SoftmaxCodes
 from keras_compembed.learners.task_codes import TaskCodes
 from keras_compembed.learners.temperature_schedule import TemperatureSchedule
+from keras_compembed.learners.training import Training
 
 __all__ = [
     "AdditiveQuantizer",
@@ -22,4 +23,5 @@ __all__ = [
     "SoftmaxCodes",
     "TaskCodes",
     "TemperatureSchedule",
+    "Training",
 ]

@@ -114,7 +114,11 @@ def test_what_is_done_is_said(capsys):
 def test_round_trip(tmp_path):
     model = compressed(
         learner=lambda *shape: kc.learners.KDCodeLearner(
-            *shape, "concat", iterations=5, seed=0, verbose=0
+            *shape,
+            "concat",
+            training=kc.learners.Training(iterations=5),
+            seed=0,
+            verbose=0,
         )
     )
     model.save(tmp_path / "model.keras")

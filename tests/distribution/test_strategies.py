@@ -16,6 +16,7 @@ from keras_compembed.compression import RecodeEmbeddings
 from keras_compembed.learners import FollowingCodes
 from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import KDCodeLearner
+from keras_compembed.learners import Training
 from keras_compembed.optimizers import SparseRowOptimizer
 
 BATCH_SIZE = 16
@@ -129,11 +130,7 @@ def learn(scope, learner_class=GumbelCodeLearner, **kwargs):
         learner = learner_class(
             num_codebooks=3,
             codebook_size=4,
-            learning_rate=1e-2,
-            batch_size=BATCH_SIZE,
-            iterations=8,
-            validation_interval=4,
-            validation_rows=100,
+            training=Training(8, BATCH_SIZE, 1e-2, 4, 100),
             seed=0,
             verbose=0,
             **kwargs,

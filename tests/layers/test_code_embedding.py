@@ -8,7 +8,6 @@ import keras_compembed as kc
 from keras_compembed.codes import codeword_sums
 from keras_compembed.codes.codeword_sums import sum_codewords
 
-
 FOLLOWS_ANOTHER = kc.learners.FollowingCodes(teacher=np.ones((3, 30)))
 
 

@@ -378,7 +378,12 @@ def test_recode():
     table = rng.normal(size=(ROWS, WIDTH)).astype("float32")
     for composition in ("sum", "concat", "linear"):
         learner = kc.learners.KDCodeLearner(
-            M, K, composition, iterations=20, seed=0, verbose=0
+            M,
+            K,
+            composition,
+            training=kc.learners.Training(iterations=20),
+            seed=0,
+            verbose=0,
         )
         layer = kc.CodeEmbedding.from_table(
             table, M, K, learner=learner, learn_codes="follow"

@@ -2,19 +2,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_learners import clustered_table
+from small_learners import make_learner
 
 from keras_compembed import CodeEmbedding
 from keras_compembed.learners import CodeLearner
 from keras_compembed.learners import GumbelCodeLearner
-from keras_compembed.learners.gradient_training import drawn_places
+from keras_compembed.learners import Training
 from keras_compembed.learners.gumbel_code_learner import _log_softplus
-
-
-def clustered_table(rows=300, width=8, clusters=12):
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(clusters, width))
-    table = centres[rng.integers(clusters, size=rows)]
-    return (table + 0.05 * rng.normal(size=table.shape)).astype("float32")
+from keras_compembed.learners.training import drawn_places
 
 
 def small_learner(eager=True, **kwargs):
@@ -29,13 +25,7 @@ def small_learner(eager=True, **kwargs):
         "seed": 0,
         "verbose": 0,
     } | kwargs
-    learner = GumbelCodeLearner(**kwargs)
-    if eager:
-        # A few steps take less time than making a graph.
-        learner.compile(
-            keras.optimizers.Adam(kwargs["learning_rate"]), run_eagerly=True
-        )
-    return learner
+    return make_learner(GumbelCodeLearner, eager, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +105,7 @@ def test_paper_settings_are_the_default():
         "validation_interval": 1000,
         "refine": False,
     }
+    config |= config["training"]["config"]
     assert {name: config[name] for name in paper} == paper
 
 
@@ -323,7 +314,11 @@ def test_jit_compile():
     losses = []
     for jit_compile in (False, True):
         learner = FixedNoise(
-            4, 6, iterations=6, validation_interval=3, seed=0, verbose=0
+            4,
+            6,
+            training=Training(iterations=6, validation_interval=3),
+            seed=0,
+            verbose=0,
         )
         learner.compile(keras.optimizers.SGD(1e-3), jit_compile=jit_compile)
         losses.append(learner.train(table).history["loss"])
@@ -489,11 +484,7 @@ def test_layer_from_learner():
         ("codebook_size", 1),
         ("hidden_units", 0),
         ("temperature", 0.0),
-        ("learning_rate", -1e-4),
-        ("batch_size", 2.5),
-        ("iterations", True),
-        ("validation_interval", 0),
-        ("validation_rows", -1),
+        ("training", 1000),
     ],
 )
 def test_bad_arguments(name, value):

@@ -5,6 +5,7 @@ import functools
 import keras
 import numpy as np
 import pytest
+from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed.compositions.linear_composition import LinearComposition
@@ -12,8 +13,8 @@ from keras_compembed.learners import additive_quantizer
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners import gradient_code_learner
 from keras_compembed.learners import refinement
-from keras_compembed.learners.gradient_training import KeepBest
 from keras_compembed.learners.straight_through import StraightThroughEncoder
+from keras_compembed.learners.training import KeepBest
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(12, 8)) + 2
@@ -204,9 +205,10 @@ def in_order(num_rows, weight, batch_size, seed):
 
 
 def small_learner(cls, composition, **kwargs):
-    learner = cls(
-        4,
-        6,
+    return make_learner(
+        cls,
+        num_codebooks=4,
+        codebook_size=6,
         composition=composition,
         learning_rate=0.03,
         batch_size=96,
@@ -217,9 +219,6 @@ def small_learner(cls, composition, **kwargs):
         verbose=0,
         **kwargs,
     )
-    # A few steps take less time than making a graph.
-    learner.compile(keras.optimizers.Adam(0.03), run_eagerly=True)
-    return learner
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_learners import clustered_table as make_table
+from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed.learners import KDCodeLearner
 from keras_compembed.learners import TemperatureSchedule
-from keras_compembed.learners.gradient_training import drawn_places
+from keras_compembed.learners.training import drawn_places
 
 COMPOSITIONS = ("sum", "concat", "linear", "lstm")
 
@@ -17,11 +19,8 @@ class MeanComposition(kc.compositions.Composition):
         return keras.ops.mean(codewords, axis=1)
 
 
-def clustered_table(rows=300, width=8, clusters=12):
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(clusters, width)) + 2
-    table = centres[rng.integers(clusters, size=rows)]
-    return (table + 0.05 * rng.normal(size=table.shape)).astype("float32")
+def clustered_table(*shape):
+    return make_table(*shape, mean=2)
 
 
 def small_learner(eager=True, **kwargs):
@@ -38,13 +37,7 @@ def small_learner(eager=True, **kwargs):
         "seed": 0,
         "verbose": 0,
     } | kwargs
-    learner = KDCodeLearner(**kwargs)
-    if eager:
-        # A few steps take less time than making a graph.
-        learner.compile(
-            keras.optimizers.Adam(kwargs["learning_rate"]), run_eagerly=True
-        )
-    return learner
+    return make_learner(KDCodeLearner, eager, **kwargs)
 
 
 def loss_of(learner, table, codes=None, weights=None):
@@ -602,14 +595,7 @@ def test_scale_is_part_of_the_layer(composition, tmp_path):
         ("logits", "table"),
         ("estimator", "gumbel"),
         ("temperature", 0.0),
-        ("learning_rate", -1e-4),
-        ("batch_size", 2.5),
-        ("iterations", True),
-        ("validation_interval", 0),
-        ("validation_rows", -1),
         ("composition", kc.compositions.LSTMComposition),
-        ("iterations", 10.0),
-        ("iterations", 0),
         ("refine", "no"),
         ("seed", -1),
         ("seed", 1.5),
@@ -651,9 +637,7 @@ def test_gumbel_learner_composes(composition, tmp_path):
         4,
         6,
         composition=composition,
-        learning_rate=1e-2,
-        iterations=4,
-        validation_interval=2,
+        training=kc.learners.Training(4, 128, 1e-2, validation_interval=2),
         refine=True,
         seed=0,
         verbose=0,

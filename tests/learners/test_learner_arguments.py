@@ -22,8 +22,7 @@ def make(cls, **kwargs):
     elif cls is not kc.learners.RandomCodeLearner:
         kwargs = {
             "composition": "sum",
-            "iterations": 2,
-            "validation_rows": 50,
+            "training": kc.learners.Training(2, validation_rows=50),
             "verbose": 0,
         } | kwargs
     return cls(4, 6, seed=0, **kwargs)
@@ -89,16 +88,8 @@ def test_bad_weights(cls, weight):
 @pytest.mark.parametrize(
     "argument, value",
     [
-        ("iterations", 0),
-        ("iterations", 10.0),
-        ("iterations", True),
-        ("iterations", None),
-        ("batch_size", 0),
-        ("validation_interval", 1.5),
-        ("validation_rows", False),
         ("temperature", True),
         ("temperature", "1"),
-        ("learning_rate", float("nan")),
         ("refine", "yes"),
         ("verbose", -1),
         ("composition", kc.compositions.LSTMComposition),

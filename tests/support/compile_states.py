@@ -237,11 +237,9 @@ class LearnerCase:
         return self.make(
             num_codebooks=3,
             codebook_size=4,
-            learning_rate=1e-2,
-            batch_size=BATCH_SIZE,
-            iterations=STEPS,
-            validation_interval=STEPS,
-            validation_rows=16,
+            training=kc.learners.Training(
+                STEPS, BATCH_SIZE, 1e-2, STEPS, validation_rows=16
+            ),
             seed=0,
             verbose=0,
         )
