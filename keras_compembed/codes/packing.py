@@ -100,7 +100,7 @@ def unpack_codes(packed, num_codebooks, codebook_size):
 
     Args:
         packed: uint8 array of shape `(rows, bytes_per_row)`.
-        num_codebooks: Integer, subcodes a row.
+        num_codebooks: Integer, subcodes per row.
         codebook_size: Integer from 2 to 65536.
 
     Returns:
@@ -139,7 +139,7 @@ def unpack_rows(rows, num_codebooks, codebook_size):
 
     Args:
         rows: uint8 tensor of shape `(ids, bytes_per_row)`.
-        num_codebooks: Integer, subcodes a row.
+        num_codebooks: Integer, subcodes per row.
         codebook_size: Integer from 2 to 65536.
 
     Returns:

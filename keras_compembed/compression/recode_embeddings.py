@@ -33,7 +33,8 @@ class RecodeEmbeddings(keras.callbacks.Callback):
 
     Args:
         every: Optional integer. Training steps from one recoding to the next.
-            Defaults to `None`: each layer's own `recode_every`.
+            Defaults to `None`: `recode_every` of each layer's
+            `FollowingCodes`.
         verbose: `0` or `1`, whether to print how many ids changed. Defaults
             to `0`.
 

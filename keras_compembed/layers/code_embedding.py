@@ -48,8 +48,8 @@ class CodeEmbedding(LookupLayer):
     part of an id's query against keys by dot products and takes the best,
     backward as if by a softmax; `"nearest"` takes the nearest key, and with
     composition `"concat"` codewords are the keys. A training step touches the
-    queries of its own ids only. Call `freeze_codes` when done. `"follow"`
-    starts from codes and lets them follow the task; see `recode`.
+    queries of its own ids only. `"follow"` starts from codes and lets them
+    follow the task, see `FollowingCodes`. Call `freeze_codes` when done.
 
     Example:
 
@@ -87,6 +87,10 @@ class CodeEmbedding(LookupLayer):
             training. Defaults to `None`: they are fixed.
         seed: Optional integer. Seed of random codes.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Attributes:
+        learn_codes: The layer's own copy of the `TaskCodes`, or None once
+            codes are fixed.
 
     Call arguments:
         inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be

@@ -45,8 +45,8 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     what they are in `logits` and what becomes of them in `picks`.
 
     Args:
-        num_codebooks: Integer. Subcodes a row (M).
-        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+        num_codebooks: Integer. Subcodes per row (M).
+        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
         composition: Name of a composition, or a `Composition`.
         training: A `Training` without None.
         refine: Boolean, or None for True where the composition allows. Whether
@@ -153,7 +153,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         return keras.optimizers.Adam(self.training.learning_rate)
 
     def codebooks_initializer(self):
-        """Initializer of codebooks as a matrix, a codeword a row."""
+        """Initializer of codebooks as a matrix, a codeword per row."""
         return self.seeded(keras.initializers.GlorotUniform, 3)
 
     def seeded(self, initializer, place, **kwargs):
@@ -267,7 +267,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             ValueError: if the table is not a finite matrix or not as wide as
                 that of an earlier `train`, if its largest number is not from
                 1e-12 to 1e12 (or 0), if `sample_weight` is not a non-negative
-                number a row, or if the loss became NaN.
+                number per row, or if the loss became NaN.
         """
         width = self.composition.output_dim if self.built else None
         table = check_rows(table, width)

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 from layer_checks import check_frozen
 from layer_checks import check_layer
+from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed.codes.packing import unpack_codes
-from keras_compembed.learners import queries
 
 ROWS, WIDTH, M, K = 40, 7, 4, 8
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
@@ -63,10 +63,13 @@ def make_model(**kwargs):
     )
 
 
-def compile_model(model, optimizer=None):
+def compile_model(model, optimizer=None, **kwargs):
     model.compile(
         optimizer or keras.optimizers.Adam(0.01),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        # That XLA trains the same is tested below.
+        jit_compile=False,
+        **kwargs,
     )
     return model
 
@@ -230,41 +233,34 @@ def test_nearest_side_by_side_goes_straight_through():
     np.testing.assert_allclose(for_keys, expected, atol=1e-5)
 
 
-def test_statistics_outside_training():
-    rng = np.random.default_rng(0)
-    kept = tf.Variable(tf.zeros((3, M, K)))
-    batches = [rng.normal(2, 3, size=(n, M, K)) for n in (30, 50)]
-    for batch in batches:
-        sums = queries.score_sums(
-            tf.constant(batch, "float32"), tf.ones(len(batch))
-        )
-        queries.keep_sums(kept, sums)
-    weights = np.concatenate([np.full(30, 0.99), np.ones(50)])
-    both = np.concatenate(batches)
-    mean = np.average(both, axis=0, weights=weights)
-    variance = np.average((both - mean) ** 2, axis=0, weights=weights)
-    np.testing.assert_allclose(
-        queries.normalize_scores(tf.constant(both, "float32"), kept),
-        (both - mean) / np.sqrt(variance),
-        rtol=1e-3,
-        atol=1e-3,
-    )
-
-
 @pytest.mark.parametrize("mode", MODES[:5], ids=mode_name)
 def test_codes_learn_a_task(mode):
     ids, labels = task(size=400)
-    model = compile_model(make_model(**mode), keras.optimizers.Adam(0.02))
+    model = compile_model(
+        make_model(**mode), keras.optimizers.Adam(0.02), steps_per_execution=10
+    )
     before = model.layers[0].codes
-    losses = model.fit(ids, labels, epochs=30, verbose=0).history["loss"]
+    losses = model.fit(
+        ids, labels, batch_size=40, epochs=30, verbose=0
+    ).history["loss"]
     assert (model.layers[0].codes != before).mean() > 0.1
     accuracy = np.mean(model.predict(ids, verbose=0).argmax(axis=1) == labels)
     assert losses[-1] < 0.5 * losses[0]
     assert accuracy > 0.9
 
 
-@pytest.mark.parametrize("mode", MODES[1:6], ids=mode_name)
-def test_freeze_codes(mode, tmp_path):
+@pytest.mark.parametrize(
+    "mode, exported",
+    [
+        (MODES[1], True),
+        (MODES[2], False),
+        (MODES[3], True),
+        (MODES[4], False),
+        (MODES[5], True),
+    ],
+    ids=lambda value: mode_name(value) if isinstance(value, dict) else "",
+)
+def test_freeze_codes(mode, exported, tmp_path):
     ids, labels = task()
     model = compile_model(make_model(**mode))
     layer = model.layers[0]
@@ -274,6 +270,15 @@ def test_freeze_codes(mode, tmp_path):
     codes, embeddings = layer.codes, layer.embeddings
     vectors = layer(np.arange(ROWS)).numpy()
     predictions = model.predict(ids, verbose=0)
+    exports = []
+
+    def export():
+        path = tmp_path / f"{len(exports)}.tflite"
+        file = kc.export.export_litert(model, path, verbose=0)
+        exports.append((file.file_bytes, kc.export.LiteRTModel(path)(ids)))
+
+    if exported:
+        export()
 
     layer.freeze_codes()
     assert layer.learn_codes is None
@@ -289,6 +294,11 @@ def test_freeze_codes(mode, tmp_path):
         layer(np.arange(ROWS), training=True), vectors
     )
     np.testing.assert_array_equal(model.predict(ids, verbose=0), predictions)
+    if exported:
+        export()
+        (learning, outputs), (frozen, same) = exports
+        assert learning == frozen
+        np.testing.assert_array_equal(outputs, same)
 
     # A function of one's own that was traced before still has the queries.
     with pytest.raises(tf.errors.InvalidArgumentError, match="Make it anew"):
@@ -332,8 +342,10 @@ def test_teacher_draws_vectors(mode):
         model.compile(
             keras.optimizers.Adam(0.02),
             lambda y_true, y_pred: 0.0 * keras.ops.mean(y_pred, axis=(1, 2)),
+            jit_compile=False,
+            steps_per_execution=20,
         )
-        model.fit(ids, ids, epochs=10, verbose=0)
+        model.fit(ids, ids, batch_size=40, epochs=8, verbose=0)
         apart.append(np.mean((layer.embeddings - table) ** 2))
     assert apart[1] < 0.2 * apart[0]
 
@@ -377,11 +389,12 @@ def test_recode():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(ROWS, WIDTH)).astype("float32")
     for composition in ("sum", "concat", "linear"):
-        learner = kc.learners.KDCodeLearner(
-            M,
-            K,
-            composition,
-            training=kc.learners.Training(iterations=20),
+        learner = make_learner(
+            kc.learners.KDCodeLearner,
+            num_codebooks=M,
+            codebook_size=K,
+            composition=composition,
+            iterations=2,
             seed=0,
             verbose=0,
         )
@@ -399,8 +412,6 @@ def test_recode():
         assert 0 < layer.recode() <= ROWS
         after = np.square(layer.embeddings - table[::-1]).sum()
         assert after < 0.5 * before
-        layer.freeze_codes()
-        assert "latents" not in [weight.name for weight in layer.weights]
 
 
 def test_latents_begin_with_the_vectors():
@@ -437,39 +448,6 @@ def test_latents_get_the_gradients_of_vectors():
     )
 
 
-def test_reset_codebooks():
-    for composition in ("sum", "lstm"):
-        layer = make_layer(composition=composition)
-        layer.build()
-        codes = layer.codes
-        for weight in layer.trainable_weights:
-            weight.assign(weight + 1000)
-        layer.reset_codebooks()
-        for weight in layer.trainable_weights:
-            assert np.abs(weight.numpy()).max() < 10
-        np.testing.assert_array_equal(layer.codes, codes)
-
-
-@pytest.mark.parametrize("mode", [MODES[1], MODES[3], MODES[5]], ids=mode_name)
-def test_export_before_freezing(mode, tmp_path):
-    ids, labels = task()
-    model = compile_model(make_model(**mode))
-    model.fit(ids, labels, verbose=0)
-    export = kc.export.export_litert(
-        model, tmp_path / "learning.tflite", verbose=0
-    )
-    model.layers[0].freeze_codes()
-    frozen = kc.export.export_litert(
-        model, tmp_path / "frozen.tflite", verbose=0
-    )
-    assert export.file_bytes == frozen.file_bytes
-    outputs = [
-        kc.export.LiteRTModel(tmp_path / name)(ids)
-        for name in ("learning.tflite", "frozen.tflite")
-    ]
-    np.testing.assert_array_equal(*outputs)
-
-
 @pytest.mark.parametrize("mode", [MODES[0], MODES[3]], ids=mode_name)
 def test_xla_trains_the_same(mode):
     ids, labels = task()
@@ -499,7 +477,6 @@ def fit_model(scope, optimizer, **kwargs):
     return model, history.history["loss"]
 
 
-@pytest.mark.parametrize("name, rate", [("SGD", 0.5), ("Adam", 0.01)])
 @pytest.mark.parametrize(
     "mode",
     [
@@ -509,16 +486,20 @@ def fit_model(scope, optimizer, **kwargs):
     ],
     ids=lambda mode: mode["learn_codes"],
 )
-def test_two_devices_learn_what_one_learns(strategy, mode, name, rate):
-    optimizer = {"class_name": name, "config": {"learning_rate": rate}}
+def test_two_devices_learn_what_one_learns(strategy, mode):
+    # Not linear in the gradient, as SGD is, nor blind to its size, as Adam
+    # with its default epsilon is.
+    optimizer = {
+        "class_name": "Adam",
+        "config": {"learning_rate": 0.05, "epsilon": 0.1},
+    }
     one, one_loss = fit_model(contextlib.nullcontext(), optimizer, **mode)
     two, two_loss = fit_model(strategy.scope(), optimizer, **mode)
     np.testing.assert_allclose(one_loss, two_loss, rtol=1e-4)
     for weight, same in zip(one.weights, two.weights, strict=True):
-        # Sums in another order; Adam divides by gradients as small as they
-        # are off.
+        # Sums in another order.
         np.testing.assert_allclose(
-            weight.numpy(), same.numpy(), atol=1e-3, err_msg=weight.path
+            weight.numpy(), same.numpy(), atol=1e-4, err_msg=weight.path
         )
     layer = two.layers[0]
     np.testing.assert_array_equal(one.layers[0].codes, layer.codes)
@@ -582,9 +563,6 @@ def test_bad_calls():
         )
 
 
-ALL_MODES = [{"learn_codes": None}, *MODES]
-
-
 def fit_eagerly(model):
     model.compile(
         keras.optimizers.Adam(0.01),
@@ -622,14 +600,20 @@ def test_a_frozen_model_keeps_everything(compile_first):
 
 
 def test_reset_codebooks_keeps_codes():
-    for mode in ALL_MODES:
-        model = make_model(**mode)
-        fit_eagerly(model)
-        layer = model.layers[0]
+    # Without learning; with keys of their own; with codewords as keys; with
+    # latent vectors.
+    for mode in ({"learn_codes": None}, MODES[4], MODES[3], MODES[5]):
+        layer = make_layer(**mode)
+        layer(IDS, training=True)
+        for weight in layer.trainable_weights:
+            if weight.name not in ("queries", "keys", "latents"):
+                weight.assign(weight + 1000)
         if mode["learn_codes"] == "follow":
             layer.recode()
         codes, vectors = layer.codes, layer.embeddings
         layer.reset_codebooks()
+        for weight in layer.trainable_weights:
+            assert np.abs(weight.numpy()).max() < 10
         np.testing.assert_array_equal(layer.codes, codes)
         assert not np.isclose(layer.embeddings, vectors).all(axis=1).any()
         if mode["learn_codes"] == "follow":

@@ -71,3 +71,18 @@ def test_masks_of_vectors():
     layer = anchored("dense", mask_zero=True)
     mask = np.array([True, False])
     assert layer.compute_mask(np.zeros((2, 7), "float32"), mask) is mask
+
+
+@pytest.mark.parametrize("layer", [coded(), anchored("dense")])
+def test_embed_with(layer):
+    vectors = layer(IDS).numpy()
+    zeros = lambda ids: keras.ops.zeros((len(ids), 7))  # noqa: E731
+    with layer.embed_with(lambda ids: zeros(ids) + 1):
+        assert (layer(IDS).numpy() == 1).all()
+        with layer.embed_with(zeros):
+            assert not layer(IDS).numpy().any()
+        assert (layer.embed(IDS[0]).numpy() == 1).all()
+    np.testing.assert_array_equal(layer(IDS), vectors)
+    with pytest.raises(RuntimeError), layer.embed_with(zeros):
+        raise RuntimeError
+    np.testing.assert_array_equal(layer(IDS), vectors)

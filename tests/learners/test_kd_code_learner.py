@@ -241,7 +241,7 @@ def test_every_composition_trains(composition, logits):
 @pytest.mark.parametrize("composition", COMPOSITIONS)
 def test_layer_from_table(composition):
     table = clustered_table()
-    learner = small_learner(composition=composition, refine=None)
+    learner = small_learner(composition=composition, refine=None, iterations=1)
     layer = kc.CodeEmbedding.from_table(
         table, 4, 6, composition=composition, learner=learner
     )
@@ -251,7 +251,7 @@ def test_layer_from_table(composition):
 
 
 def test_uneven_parts():
-    learner = small_learner(num_codebooks=3, composition="concat")
+    learner = small_learner(num_codebooks=3, composition="concat", iterations=1)
     learner.train(clustered_table())
     assert learner.codebooks.shape == (6, 8)
     first, second = learner.decode([[0, 1, 2], [0, 5, 2]])
@@ -355,7 +355,7 @@ def test_training_touches_rows_of_its_batches():
 @pytest.mark.parametrize("composition", ["linear", "lstm"])
 def test_seed_repeats_a_run(composition):
     table = clustered_table()
-    kwargs = {"composition": composition, "refine": None}
+    kwargs = {"composition": composition, "refine": None, "iterations": 2}
     first = small_learner(**kwargs).train(table)
     second = small_learner(**kwargs).train(table)
     other = small_learner(seed=1, **kwargs).train(table)
@@ -502,20 +502,22 @@ def relative_error(learner, table):
 @pytest.mark.parametrize(
     "composition, logits",
     [
-        ("sum", "encoder"),
         ("linear", "free"),
         ("lstm", "encoder"),
         (kc.compositions.LSTMComposition(code_dim=5), "free"),
         (BoundedComposition(), "encoder"),
     ],
-    ids=["sum", "linear", "lstm", "narrow", "own"],
+    ids=["linear", "lstm", "narrow", "own"],
 )
 def test_scale_of_the_table_does_not_matter(composition, logits):
     table = clustered_table()
     first, *others = (
-        small_learner(composition=composition, logits=logits).train(
-            scale * table
-        )
+        small_learner(
+            composition=composition,
+            logits=logits,
+            iterations=2,
+            validation_interval=1,
+        ).train(scale * table)
         for scale in (1.0, 2.0**-30, 2.0**30)
     )
     error = loss_of(first, table, first.codes)
@@ -534,17 +536,18 @@ def test_scale_of_the_table_does_not_matter(composition, logits):
 def test_lstm_learns_tables_of_any_scale():
     table = clustered_table()
     errors = []
-    for scale in (0.03, 1, 30):
+    for scale in (0.03, 30):
         learner = small_learner(
             composition="lstm",
+            learning_rate=2e-2,
             batch_size=64,
-            iterations=40,
-            validation_interval=40,
+            iterations=25,
+            validation_interval=25,
         ).train(scale * table)
         errors.append(relative_error(learner, scale * table))
-    # Unscaled, that of the largest was 5.9, others were 0.5.
+    # Unscaled, that of the larger was 5.9, the other's 0.5.
     assert max(errors) < 0.25
-    np.testing.assert_allclose(errors, errors[1], rtol=0.1)
+    np.testing.assert_allclose(*errors, rtol=0.1)
 
 
 @pytest.mark.parametrize(
@@ -554,7 +557,7 @@ def test_lstm_learns_tables_of_any_scale():
 )
 def test_scale_is_part_of_the_layer(composition, tmp_path):
     table = 30 * clustered_table()
-    learner = small_learner(composition=composition)
+    learner = small_learner(composition=composition, iterations=1)
     layer = kc.CodeEmbedding.from_table(
         table, 4, 6, composition=composition, learner=learner
     )
@@ -578,7 +581,8 @@ def test_scale_is_part_of_the_layer(composition, tmp_path):
     (plain,) = kc.reports.size_report(model).embeddings
     assert row.num_values == plain.num_values + 9
     # What a learner has made is learned anew, and put into no other.
-    other = small_learner(composition=learner.composition).train(table)
+    other = small_learner(composition=learner.composition, iterations=1)
+    other.train(table)
     assert len(other.get_weights()) == len(learner.get_weights())
     with pytest.raises(ValueError, match="`composition` must be linear"):
         kc.CodeEmbedding(
@@ -633,11 +637,12 @@ def test_bad_tables():
 @pytest.mark.parametrize("composition", ["concat", "linear"])
 def test_gumbel_learner_composes(composition, tmp_path):
     table = clustered_table()
-    learner = kc.learners.GumbelCodeLearner(
-        4,
-        6,
+    learner = make_learner(
+        kc.learners.GumbelCodeLearner,
+        num_codebooks=4,
+        codebook_size=6,
         composition=composition,
-        training=kc.learners.Training(4, 128, 1e-2, validation_interval=2),
+        iterations=1,
         refine=True,
         seed=0,
         verbose=0,
