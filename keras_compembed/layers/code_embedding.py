@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.coded_table import CodedTable
+from keras_compembed.codes.coded_rows import CodedRows
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import pack_codes
@@ -250,8 +250,8 @@ class CodeEmbedding(LookupLayer):
                 "`learn_codes` must be None or 'follow' in `from_table`, "
                 "which learns codes itself. Received: learn_codes="
                 f"{type(learn_codes).__name__}. To learn them during training "
-                "from a table, pass it to the layer as the teacher of "
-                "`learn_codes`."
+                "instead, pass `learn_codes=SoftmaxCodes(teacher=table)` to "
+                "the layer."
             )
         shape = num_codebooks, codebook_size
         learner = get_learner(
@@ -305,11 +305,11 @@ class CodeEmbedding(LookupLayer):
             autocast=False,
             name="codebooks",
         )
-        self._table = CodedTable(
+        self._rows = CodedRows(
             self.packed_codes, self.codebooks, self.composition
         )
         if self.learn_codes is not None:
-            self.learn_codes.build(self._add_learning_weight, self._table)
+            self.learn_codes.build(self._add_learning_weight, self._rows)
         self.built = True
 
     def _add_learning_weight(self, name, **kwargs):
@@ -337,11 +337,11 @@ class CodeEmbedding(LookupLayer):
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        subcodes = (self.learn_codes or self._table).subcodes
+        subcodes = (self.learn_codes or self._rows).subcodes
         if not self.composition.composes_once:
-            return self._table.compose(subcodes(ids))
+            return self._rows.compose(subcodes(ids))
         different, places = tf.unique(ids)
-        return tf.gather(self._table.compose(subcodes(different)), places)
+        return tf.gather(self._rows.compose(subcodes(different)), places)
 
     def _learn(self, ids):
         """`embed` in a training step, in which codes are learned."""
@@ -373,13 +373,13 @@ class CodeEmbedding(LookupLayer):
         While codes are learned, those that `freeze_codes` would fix.
         """
         self._require_built("codes")
-        return (self.learn_codes or self._table).codes
+        return (self.learn_codes or self._rows).codes
 
     @property
     def embeddings(self):
         """The whole table as a float32 array `(input_dim, output_dim)`."""
         self._require_built("embeddings")
-        return self._table.decode(self.codes)
+        return self._rows.decode(self.codes)
 
     def freeze_codes(self):
         """Fixes the codes learned; what only learning needs is let go.
@@ -400,7 +400,7 @@ class CodeEmbedding(LookupLayer):
                 "fixed."
             )
         self._require_built("freeze_codes")
-        self._table.assign(self.codes)
+        self._rows.assign(self.codes)
         self.learn_codes.fix()
         drop_weights(self, [one.name for one in self.learn_codes.weights])
         self.learn_codes = None
@@ -450,7 +450,7 @@ class CodeEmbedding(LookupLayer):
         )
         self.composition.set_weights(fresh.get_weights())
         if self.learn_codes is not None:
-            self.learn_codes.restart(self._table.decode(codes))
+            self.learn_codes.restart(self._rows.decode(codes))
 
     def get_config(self):
         config = super().get_config()

@@ -56,18 +56,18 @@ class FollowingCodes(TaskCodes):
                 f"be found. Received: {kind}."
             )
 
-    def build(self, add_weight, table):
-        super().build(add_weight, table)
+    def build(self, add_weight, rows):
+        super().build(add_weight, rows)
         self.latents = self.add_weight(
             "latents",
-            (table.num_rows, table.composition.output_dim),
+            (rows.num_rows, rows.composition.output_dim),
             initializer=lambda shape, dtype: tf.cast(
-                table.decode(table.codes), dtype
+                rows.decode(rows.codes), dtype
             ),
         )
 
     def subcodes(self, ids):
-        return self.table.subcodes(ids)
+        return self.rows.subcodes(ids)
 
     def learn(self, ids, counts):
         if self.recode_every is not None and not self.is_recoded:
@@ -78,7 +78,7 @@ class FollowingCodes(TaskCodes):
                 "to `fit`, or call `recode` of the layer now and then.",
                 stacklevel=2,
             )
-        vectors = self.table.compose(self.subcodes(ids))
+        vectors = self.rows.compose(self.subcodes(ids))
         latents = read_rows(self.latents, ids, once=True)
         return vectors + (latents - tf.stop_gradient(latents)), []
 
@@ -92,14 +92,14 @@ class FollowingCodes(TaskCodes):
             Integer, the ids whose codes changed.
         """
         self.is_recoded = True
-        old = self.table.codes
+        old = self.rows.codes
         new = nearest_composed(
             keras.ops.convert_to_numpy(self.latents).astype("float32"),
-            self.table.composition,
-            keras.ops.convert_to_numpy(self.table.codebooks).astype("float32"),
+            self.rows.composition,
+            keras.ops.convert_to_numpy(self.rows.codebooks).astype("float32"),
             old,
         )
-        self.table.assign(new)
+        self.rows.assign(new)
         return int((old != new).any(axis=1).sum())
 
     def get_config(self):

@@ -51,14 +51,14 @@ class NearestCodes(TaskCodes):
         )
         self.temperature = check_positive_number("temperature", temperature)
 
-    def build(self, add_weight, table):
-        super().build(add_weight, table)
+    def build(self, add_weight, rows):
+        super().build(add_weight, rows)
         # Where the space of queries is that of the vectors.
         self._codewords_are_keys = isinstance(
-            table.composition, ConcatComposition
+            rows.composition, ConcatComposition
         )
-        keys = table.codebooks if self._codewords_are_keys else None
-        self._queries = Queries(self.add_weight, table, True, keys)
+        keys = rows.codebooks if self._codewords_are_keys else None
+        self._queries = Queries(self.add_weight, rows, True, keys)
 
     def subcodes(self, ids):
         return self._queries.subcodes(ids)
@@ -67,8 +67,8 @@ class NearestCodes(TaskCodes):
         queries, scores = self._queries.ask(ids, counts)
         if not self._codewords_are_keys:
             picks = pick_best(scores, self.temperature)
-            return self.table.compose_picks(picks), []
-        vectors = self.table.compose(best_keys(scores))
+            return self.rows.compose_picks(picks), []
+        vectors = self.rows.compose(best_keys(scores))
         chosen = tf.cast(vectors, scores.dtype)
         asked = tf.cast(queries, scores.dtype)
         distances = tf.square(chosen - tf.stop_gradient(asked))

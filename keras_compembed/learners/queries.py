@@ -23,24 +23,24 @@ class Queries:
 
     Args:
         add_weight: Function that makes a weight, as `Layer.add_weight`.
-        table: `CodedTable` whose codes are learned.
+        rows: `CodedRows` whose codes are learned.
         nearest: Boolean. Whether scores are negative squared distances;
             otherwise they are dot products.
         keys: Optional variable `(codebook_size, output_dim)`, the keys.
             Defaults to `None`: keys are made, wide enough for every part.
     """
 
-    def __init__(self, add_weight, table, nearest, keys=None):
-        composition = table.composition
+    def __init__(self, add_weight, rows, nearest, keys=None):
+        composition = rows.composition
         self._shape = composition.num_codebooks, composition.codebook_size
         self._nearest = nearest
         # Of scores, whose sums half precision does not hold.
-        self.dtype = exact_dtype(table)
+        self.dtype = exact_dtype(rows)
         width = composition.output_dim
         if keys is None:
             width = max(width, _PART_WIDTH * self._shape[0])
         self.queries = add_weight(
-            "queries", (table.num_rows, width), initializer="uniform"
+            "queries", (rows.num_rows, width), initializer="uniform"
         )
         if keys is None:
             keys = add_weight(

@@ -36,9 +36,9 @@ class SoftmaxCodes(TaskCodes):
         super().__init__(teacher, teacher_weight)
         self.temperature = check_positive_number("temperature", temperature)
 
-    def build(self, add_weight, table):
-        super().build(add_weight, table)
-        self._queries = Queries(self.add_weight, table, nearest=False)
+    def build(self, add_weight, rows):
+        super().build(add_weight, rows)
+        self._queries = Queries(self.add_weight, rows, nearest=False)
 
     def subcodes(self, ids):
         return self._queries.subcodes(ids)
@@ -46,7 +46,7 @@ class SoftmaxCodes(TaskCodes):
     def learn(self, ids, counts):
         _, scores = self._queries.ask(ids, counts)
         picks = pick_best(scores, self.temperature)
-        return self.table.compose_picks(picks), []
+        return self.rows.compose_picks(picks), []
 
     def get_config(self):
         return {**super().get_config(), "temperature": self.temperature}

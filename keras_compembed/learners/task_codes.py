@@ -18,7 +18,7 @@ class TaskCodes:
     layer makes a copy of its own, as it does of a composition.
 
     To write one, register a subclass and give it `build`, which makes its
-    weights, `subcodes` and `learn`. `self.table` is the `CodedTable` whose
+    weights, `subcodes` and `learn`. `self.rows` is the `CodedRows` whose
     codes are learned.
 
     Args:
@@ -42,7 +42,7 @@ class TaskCodes:
         )
         self._table_shape = None
         self.teacher = teacher
-        self.table = None
+        self.rows = None
         self.weights = []
 
     @property
@@ -73,16 +73,16 @@ class TaskCodes:
         self._table_shape = input_dim, composition.output_dim
         self.check_teacher(*self._table_shape)
 
-    def build(self, add_weight, table):
+    def build(self, add_weight, rows):
         """Makes what only learning needs.
 
         Args:
             add_weight: Function `add_weight(name, shape, **kwargs)`, else as
                 `Layer.add_weight`.
-            table: `CodedTable` whose codes are learned.
+            rows: `CodedRows` whose codes are learned.
         """
         self._add_weight = add_weight
-        self.table = table
+        self.rows = rows
         self._codes_are_fixed = self.add_weight(
             "codes_are_fixed", (), dtype="bool", trainable=False
         )
@@ -117,7 +117,7 @@ class TaskCodes:
             "function was traced. Make it anew: `compile` the model again, or "
             "wrap a training step of your own in `tf.function` again.",
         )
-        dtype = exact_dtype(self.table)
+        dtype = exact_dtype(self.rows)
         counts = tf.ones_like(ids, dtype)
         if mask is not None:
             counts = tf.cast(mask, dtype)
@@ -163,10 +163,10 @@ class TaskCodes:
     @property
     def codes(self):
         """Codes of all ids, an unsigned array `(input_dim, num_codebooks)`."""
-        composition = self.table.composition
+        composition = self.rows.composition
         shape = composition.num_codebooks, composition.codebook_size
         rows = max(1, _CHUNK_ELEMENTS // (shape[0] * shape[1]))
-        num_rows = self.table.num_rows
+        num_rows = self.rows.num_rows
         parts = [
             self.subcodes(tf.range(start, min(start + rows, num_rows)))
             for start in range(0, num_rows, rows)
@@ -200,9 +200,9 @@ def _check_shape(teacher, shape):
         )
 
 
-def exact_dtype(table):
+def exact_dtype(rows):
     """Dtype of what is summed over ids, which half precision does not hold."""
-    return keras.backend.result_type(table.codebooks.dtype, "float32")
+    return keras.backend.result_type(rows.codebooks.dtype, "float32")
 
 
 def mean_over_ids(values, counts):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.coded_table import CodedTable
+from keras_compembed.codes.coded_rows import CodedRows
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners.queries import Queries
@@ -26,7 +26,7 @@ def make_queries(nearest):
 
     codebooks = keras.Variable(np.zeros((M, K, WIDTH)), dtype="float16")
     packed = pack_codes(np.zeros((ROWS, M), "uint8"), K)
-    table = CodedTable(
+    table = CodedRows(
         keras.Variable(packed, dtype="uint8", trainable=False),
         codebooks,
         get_composition("sum", M, K, WIDTH),

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed.codes.coded_table import CodedTable
+from keras_compembed.codes.coded_rows import CodedRows
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners import FollowingCodes
@@ -34,18 +34,18 @@ class FirstCodes(TaskCodes):
         return tf.zeros((tf.size(ids), M), "int32")
 
     def learn(self, ids, counts):
-        return self.table.compose(self.subcodes(ids)), [2.0 * counts]
+        return self.rows.compose(self.subcodes(ids)), [2.0 * counts]
 
 
 def kind(value):
     return type(value).__name__
 
 
-def coded_table(composition="sum"):
+def coded_rows(composition="sum"):
     composition = get_composition(composition, M, K, WIDTH)
     rng = np.random.default_rng(0)
     codes = rng.integers(K, size=(ROWS, M))
-    return CodedTable(
+    return CodedRows(
         keras.Variable(pack_codes(codes, K), dtype="uint8", trainable=False),
         keras.Variable(
             rng.normal(size=composition.codebooks_shape), dtype="float32"
@@ -61,7 +61,7 @@ def add_weight(name, shape, initializer, dtype="float32", **kwargs):
 
 def alone(task_codes, composition="sum"):
     """What learns codes, without a layer."""
-    table = coded_table(composition)
+    table = coded_rows(composition)
     task_codes.set_shape(ROWS, table.composition)
     task_codes.build(add_weight, table)
     return task_codes
@@ -72,7 +72,7 @@ def alone(task_codes, composition="sum"):
 def test_alone(options, composition):
     task_codes = alone(options.without_teacher(), composition)
     task_codes.is_recoded = True
-    table = task_codes.table
+    table = task_codes.rows
     names = [weight.name for weight in task_codes.weights]
     assert names[0] == "codes_are_fixed" and len(set(names)) == len(names)
     ids = np.array([4, 0, 4, 7])
@@ -162,7 +162,7 @@ def test_one_object_for_two_layers(options):
     one.learn_codes.fix()
     two.learn_codes.is_recoded = True
     two(np.array([1, 2]), training=True)
-    assert options.weights == [] and options.table is None
+    assert options.weights == [] and options.rows is None
 
 
 def test_teacher_is_set_after_loading(tmp_path):

@@ -8,7 +8,7 @@ from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.codes.packing import unpack_rows
 
 
-class CodedTable:
+class CodedRows:
     """Reads and writes the codes of a table, and composes its rows.
 
     Args:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.codes.coded_table import CodedTable
+from keras_compembed.codes.coded_rows import CodedRows
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
 
@@ -17,7 +17,7 @@ def test_reads_and_writes(name):
     rng = np.random.default_rng(0)
     composition = get_composition(name, M, K, WIDTH)
     codes = rng.integers(K, size=(ROWS, M))
-    table = CodedTable(
+    table = CodedRows(
         keras.Variable(pack_codes(codes, K), dtype="uint8", trainable=False),
         keras.Variable(
             rng.normal(size=composition.codebooks_shape), dtype="float32"
