@@ -191,8 +191,9 @@ def main(argv=None):
             "anchors": kc.ANTEmbedding(
                 *shape,
                 num_anchors=args.num_anchors,
-                l1=args.l1,
-                target_nonzeros=args.target_nonzeros,
+                l1=kc.transforms.L1(
+                    args.l1, target_nonzeros=args.target_nonzeros
+                ),
                 mask_zero=True,
                 seed=args.seed,
                 name="words",

@@ -23,6 +23,7 @@ from keras_compembed import learners
 from keras_compembed import noises
 from keras_compembed import optimizers
 from keras_compembed import reports
+from keras_compembed import transforms
 from keras_compembed import trees
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
@@ -58,5 +59,6 @@ __all__ = [
     "optimizers",
     "reports",
     "top_k_model",
+    "transforms",
     "trees",
 ]

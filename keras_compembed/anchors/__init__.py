@@ -4,9 +4,11 @@ from keras_compembed.anchors.anchor_initializer import AnchorInitializer
 from keras_compembed.anchors.coreset import Coreset
 from keras_compembed.anchors.dynamic import Dynamic
 from keras_compembed.anchors.frequency import Frequency
-from keras_compembed.anchors.frequency_then_k_means import FrequencyThenKMeans
+from keras_compembed.anchors.frequency_then_k_means_plus_plus import (
+    FrequencyThenKMeansPlusPlus,
+)
 from keras_compembed.anchors.given import Given
-from keras_compembed.anchors.k_means_plus_plus import KMeans
+from keras_compembed.anchors.k_means_plus_plus import KMeansPlusPlus
 from keras_compembed.anchors.mixed import Mixed
 from keras_compembed.anchors.orthogonality import Orthogonality
 from keras_compembed.anchors.relations import Relations
@@ -17,9 +19,9 @@ __all__ = [
     "Coreset",
     "Dynamic",
     "Frequency",
-    "FrequencyThenKMeans",
+    "FrequencyThenKMeansPlusPlus",
     "Given",
-    "KMeans",
+    "KMeansPlusPlus",
     "Mixed",
     "Orthogonality",
     "Relations",

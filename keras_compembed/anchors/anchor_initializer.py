@@ -1,4 +1,4 @@
-"""What all ways to choose anchors have in common."""
+"""Base of the ways to choose anchors."""
 
 import random
 
@@ -11,9 +11,8 @@ class AnchorInitializer:
     """Chooses the objects that anchors stand for, and where anchors start.
 
     To choose in another way, override `choose`, and `vectors` if the anchors
-    start from something better than a random basis. Register the class with
-    `keras.saving.register_keras_serializable` if it has state that `chosen`
-    does not replace.
+    start from something better than a random basis. Layers save what was
+    chosen, not what it was chosen from, so that no class needs registering.
 
     Args:
         seed: Optional integer. What is random follows from it: the same
@@ -60,32 +59,6 @@ class AnchorInitializer:
             `random_basis`.
         """
         return random_basis(num_anchors, output_dim, self.seed)
-
-    def chosen(self, input_dim, num_anchors, output_dim):
-        """The same choice without the data that it was made from.
-
-        What layers put in their configs: of a table of a million rows, only
-        the ids and the vectors of the anchors remain.
-
-        Args:
-            input_dim: Integer, the number of objects.
-            num_anchors: Integer.
-            output_dim: Integer.
-
-        Returns:
-            An `AnchorInitializer`.
-        """
-        # A subclass: importing it above would go round in a circle.
-        from keras_compembed.anchors.given import Given
-
-        vectors = self.vectors(num_anchors, output_dim)
-        drawn = random_basis(num_anchors, output_dim, self.seed)
-        # What the seed gives again is left out.
-        return Given(
-            None if np.array_equal(vectors, drawn) else vectors,
-            self.choose(input_dim, num_anchors),
-            self.seed,
-        )
 
     def get_config(self):
         """The arguments of the constructor, data included."""

@@ -30,6 +30,3 @@ class Dynamic(AnchorInitializer):
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
     """
-
-    def chosen(self, input_dim, num_anchors, output_dim):
-        return self

@@ -26,7 +26,7 @@ class Frequency(AnchorInitializer):
         seed: Optional integer. Defaults to one drawn at random.
 
     Raises:
-        ValueError: if `counts` is not one finite number of at least 0 an id,
+        ValueError: if `counts` is not one finite number of at least 0 per id,
             or `seed` is not an integer of at least 0; by `choose`, if
             there are not `input_dim` counts or more anchors than ids.
 

@@ -10,8 +10,8 @@ from keras_compembed.utils.validation import check_sample_weight
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class KMeans(TableInitializer):
-    """Anchors span a space of objects, chosen as k-means++ starts.
+class KMeansPlusPlus(TableInitializer):
+    """Anchors span a space of objects, chosen by k-means++.
 
     Each object is drawn with a probability proportional to its squared
     distance from the nearest drawn before. Anchors start as the points drawn
@@ -21,7 +21,7 @@ class KMeans(TableInitializer):
     Example:
 
     >>> table = np.random.default_rng(0).normal(size=(1000, 64))
-    >>> initializer = KMeans(table, seed=0)
+    >>> initializer = KMeansPlusPlus(table, seed=0)
     >>> ids = initializer.choose(input_dim=1000, num_anchors=10)
     >>> vectors = initializer.vectors(num_anchors=10, output_dim=64)
     >>> np.array_equal(vectors, table[ids].astype("float32"))
@@ -40,7 +40,7 @@ class KMeans(TableInitializer):
 
     Raises:
         ValueError: if the table is not a finite matrix, `sample_weight` is
-            not a non-negative number an object, `num_candidates` is not a
+            not a non-negative number per object, `num_candidates` is not a
             positive integer, or `seed` is not an integer of at least 0; by
             `choose`, if the table has not `input_dim` rows, or anchors are
             more.

@@ -98,13 +98,6 @@ class Mixed(AnchorInitializer):
             ]
         )
 
-    def chosen(self, input_dim, num_anchors, output_dim):
-        initializers = [
-            initializer.chosen(input_dim, size, output_dim)
-            for initializer, size in self._sets(num_anchors)
-        ]
-        return Mixed(initializers, self.given_sizes)
-
     def get_config(self):
         return {
             "initializers": [

@@ -1,35 +1,87 @@
-"""Anchor initializers from what users pass for them."""
+"""Anchor initializers: from what users pass, and for what configs hold."""
 
 import keras
 import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
+from keras_compembed.anchors.anchor_initializer import random_basis
 from keras_compembed.anchors.dynamic import Dynamic
 from keras_compembed.anchors.given import Given
+from keras_compembed.anchors.mixed import Mixed
 
 
-def get_anchor_initializer(value):
+def get_anchor_initializer(value, num_sets=1, seed=None):
     """Turns what a user passed into an `AnchorInitializer`.
 
     Args:
         value: `"dynamic"`, an array `(num_anchors, output_dim)` of anchors to
-            start from, an `AnchorInitializer`, or the config of one as
-            `keras.saving.serialize_keras_object` gives it.
+            start from, an `AnchorInitializer`, the config of one as
+            `keras.saving.serialize_keras_object` gives it, or a list of
+            these, one for each set of anchors.
+        num_sets: Integer, how many sets there are unless `value` tells.
+            Defaults to `1`.
+        seed: Optional integer, for `"dynamic"`.
 
     Raises:
         ValueError: if it is anything else.
     """
+    if isinstance(value, (list, tuple)):
+        return Mixed([get_anchor_initializer(part) for part in value])
     if isinstance(value, dict) and "class_name" in value:
         value = keras.saving.deserialize_keras_object(value)
-    if isinstance(value, AnchorInitializer):
-        return value
     if isinstance(value, str) and value == "dynamic":
-        return Dynamic()
+        value = Dynamic(seed)
     if isinstance(value, np.ndarray) or keras.ops.is_tensor(value):
-        return Given(keras.ops.convert_to_numpy(value))
-    raise ValueError(
-        "`anchors_initializer` must be 'dynamic', an array of anchors "
-        "(num_anchors, output_dim), or an instance such as "
-        "`keras_compembed.anchors.Frequency(counts)`. "
-        f"Received: anchors_initializer={value!r}."
+        value = Given(keras.ops.convert_to_numpy(value))
+    if not isinstance(value, AnchorInitializer):
+        raise ValueError(
+            "`anchors_initializer` must be 'dynamic', an array of anchors "
+            "(num_anchors, output_dim), or an instance such as "
+            "`keras_compembed.anchors.Frequency(counts)`. "
+            f"Received: anchors_initializer={value!r}."
+        )
+    if num_sets == 1 or isinstance(value, Mixed):
+        return value
+    if isinstance(value, Dynamic):
+        # A seed each, or all sets would be the same.
+        seeds = np.random.SeedSequence(value.seed).generate_state(num_sets)
+        return Mixed([Dynamic(int(seed) >> 1) for seed in seeds])
+    return Mixed([value] * num_sets)
+
+
+def without_data(initializer, input_dim, num_anchors, output_dim):
+    """The same choice without the data that it was made from.
+
+    What layers put in their configs: of a table of a million rows, only
+    the ids and the vectors of the anchors remain.
+
+    Args:
+        initializer: `AnchorInitializer`.
+        input_dim: Integer, the number of objects.
+        num_anchors: Integer.
+        output_dim: Integer.
+
+    Returns:
+        An `AnchorInitializer`.
+    """
+    if isinstance(initializer, Dynamic):
+        return initializer
+    if isinstance(initializer, Mixed):
+        sizes = initializer.sizes(num_anchors)
+        return Mixed(
+            [
+                without_data(part, input_dim, size, output_dim)
+                for part, size in zip(
+                    initializer.initializers, sizes, strict=True
+                )
+            ],
+            initializer.given_sizes,
+        )
+    vectors = initializer.vectors(num_anchors, output_dim)
+    drawn = random_basis(num_anchors, output_dim, initializer.seed)
+    return Given(
+        # What the seed gives again is left out.
+        None if np.array_equal(vectors, drawn) else vectors,
+        initializer.choose(input_dim, num_anchors),
+        initializer.seed,
     )

@@ -1,4 +1,4 @@
-"""Which objects are related."""
+"""Pairs of related objects."""
 
 import keras
 import numpy as np
@@ -118,7 +118,7 @@ class Relations:
                 Negative where it is in none.
 
         Raises:
-            ValueError: if labels are not one integer an object, or there
+            ValueError: if labels are not one integer per object, or there
                 would be more than 20,000,000 pairs.
         """
         labels = np.asarray(labels)

@@ -97,7 +97,7 @@ def litert_form(model, min_runtime=None, quantize=None):
                 swap = layer.embed_with(lookup)
             elif isinstance(layer, ANTEmbedding):
                 lookup = TracedTransform(layer, quantize)
-                stack.enter_context(_swapped(layer, "_logits", lookup.logits))
+                stack.enter_context(_swapped(layer, "logits", lookup.logits))
                 swap = layer.embed_with(lookup)
             elif isinstance(layer, CANESoftmax):
                 if not isinstance(layer.selector, BeamTree):

@@ -4,20 +4,28 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.anchors.dynamic import Dynamic
 from keras_compembed.anchors.mixed import Mixed
 from keras_compembed.anchors.registry import get_anchor_initializer
-from keras_compembed.layers.ant_arguments import STORAGES
-from keras_compembed.layers.ant_arguments import check_arguments
-from keras_compembed.layers.ant_arguments import check_use_of_relations
-from keras_compembed.layers.ant_arguments import choose_storage
-from keras_compembed.layers.ant_weights import ANTWeights
+from keras_compembed.anchors.registry import without_data
+from keras_compembed.anchors.relations import Relations
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import unflatten
+from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.optimizers.read_rows import unique_ids
-from keras_compembed.transforms.activations import activate
+from keras_compembed.optimizers.stepped_variable import SteppedVariable
 from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.free_entries import FreeEntries
+from keras_compembed.transforms.l1 import L1
+from keras_compembed.transforms.mixture import Mixture
+from keras_compembed.transforms.proximal_step import ProximalStep
+from keras_compembed.transforms.registry import get_l1
+from keras_compembed.transforms.registry import get_mixture
+from keras_compembed.transforms.registry import get_storage
+from keras_compembed.transforms.separation import Separation
 from keras_compembed.transforms.sparse_coding import learn_dictionary
+from keras_compembed.transforms.sparse_rows import SparseRows
+from keras_compembed.transforms.sparse_transform import SparseTransform
+from keras_compembed.transforms.transform_start import TransformStart
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -26,7 +34,7 @@ from keras_compembed.utils.validation import check_table
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class ANTEmbedding(ANTWeights):
+class ANTEmbedding(LookupLayer):
     """Turns non-negative integers into sparse combinations of anchors.
 
     Drop-in replacement of `keras.layers.Embedding` by the method Anchor &
@@ -61,28 +69,14 @@ class ANTEmbedding(ANTWeights):
       not depend on `input_dim`: Keras's own Adam turns to the whole of T. Do so
       too where a model calls the layer more than once: Keras's optimizers
       take the gradients of several look-ups apart.
-    - `"sparse"` holds at most `max_nonzeros` numbers a row, so that memory
-      does not depend on `num_anchors`. Free places of a row go to the
+    - `"sparse"` holds at most 16 numbers per row, or as many as
+      `keras_compembed.transforms.SparseRows(max_nonzeros)` says, so that
+      memory does not depend on `num_anchors`. Free places of a row go to the
       anchors with the largest gradient when it is looked up. Where gradients
       of several batches make one step, the first that has the row decides.
 
     By default, T is dense up to 4 million numbers, lazy up to 100 million
     and sparse beyond.
-
-    **Thresholds.** A step of size eta shrinks by `eta * l1`. Adam and its
-    kin have a step size for each coordinate, `learning_rate / (sqrt(v) +
-    epsilon)`, and so has the threshold with `threshold="coordinate"`. Then
-    an entry stays 0 where the loss's gradient is below `l1`, with whatever
-    optimizer. `"learning_rate"` shrinks by `learning_rate * l1` everywhere;
-    under Adam that takes an `l1` larger by about 1 / sqrt(v), and it is what
-    optimizers do that have one step size for all coordinates (SGD, Lion), or
-    do not tell them (Adadelta, Adafactor, Lamb). Coordinates that had no
-    gradient yet are left alone, as the optimizer leaves them.
-
-    With many rare ids, try `threshold="learning_rate"`, with `l1` from 0.03 to
-    0.3: the v of a rare id fades between its occurrences, so that its
-    thresholds under `"coordinate"` grow. On 20 Newsgroups that was worth a
-    point of accuracy; on IMDB, none.
 
     **With a sampled softmax**, look up the classes drawn like any ids:
     `logits = hidden @ transpose(layer(classes))`.
@@ -90,9 +84,9 @@ class ANTEmbedding(ANTWeights):
     **Special cases** (appendix D of the paper). Vectors for frequent ids only:
     `Frequency` anchors, `transform_initializer="zeros"`, and `sparsify`
     before training, so that only anchors are trained. A table of low rank:
-    `l1=0`, `non_negative=False` and a dense `transform_initializer`. Discrete
-    codes: `num_mixtures`, rows with a single 1 in each set through
-    `assign_transform`, and `sparsify`.
+    `l1=L1(0, non_negative=False)` and a dense `transform_initializer`.
+    Discrete codes: `mixture=Mixture(num_sets)`, rows with a single 1 in each
+    set through `assign_transform`, and `sparsify`.
 
     Example:
 
@@ -120,22 +114,18 @@ class ANTEmbedding(ANTWeights):
             to start from, one of `keras_compembed.anchors`, or a list of
             these, for several sets. Objects that are anchors themselves start
             with a row of zeros and a one. Defaults to `"dynamic"`.
-        l1: Number of at least 0. Weight of the sum of absolute values of T
-            in the loss. May be set later. Defaults to `1e-5`.
-        non_negative: Boolean. Whether numbers of T must not be negative, so
-            that anchors do not cancel each other out. Defaults to `True`.
-        threshold: `"coordinate"` or `"learning_rate"`. Defaults to
-            `"coordinate"`.
-        storage: `None`, `"dense"`, `"lazy"` or `"sparse"`. Defaults to
-            `None`: by the size of T.
-        max_nonzeros: Optional integer, for `"sparse"`: room in each row.
-            Defaults to `min(16, num_anchors)`.
-        num_mixtures: Integer. Number of sets that anchors are divided into;
-            for `activation`. Defaults to `1`.
-        activation: `None`, `"softmax"`, `"sparsemax"` or `"entmax"`. What
-            turns each row of T, set by set, into the weights of anchors.
-            Softmax makes every weight positive, though still of few numbers;
-            the others give exact zeros. Defaults to `None`.
+        l1: Number of at least 0, the weight of the sum of absolute values of
+            T in the loss, or a `keras_compembed.transforms.L1`, which says
+            more: whether T may be negative, what thresholds follow, a number
+            of non-zeros to aim at. The weight may be set later. Defaults to
+            `1e-5`.
+        storage: `None`, `"dense"`, `"lazy"`, `"sparse"`, or an instance such
+            as `keras_compembed.transforms.SparseRows(max_nonzeros=8)`.
+            Defaults to `None`: by the size of T.
+        mixture: What turns each row of T into the weights of anchors:
+            `None` (nothing), `"softmax"`, `"sparsemax"`, `"entmax"`, or for
+            several sets of anchors a `keras_compembed.transforms.Mixture`.
+            Defaults to `None`.
         relations: Optional `keras_compembed.anchors.Relations` between ids.
             Entries of T for an id and an anchor that stands for a related id
             are not shrunk, and `negative_weight` spares related ids. Anchors
@@ -144,20 +134,11 @@ class ANTEmbedding(ANTWeights):
         negative_weight: Number of at least 0. Weight of the mean of
             `|t_u| . |t_v|` over pairs of ids of a batch that are not
             related, drawn at random. Defaults to `0.0`.
-        orthogonality: Number of at least 0. Weight of the loss
-            `sum |a_i . a_j|` of anchors that are not orthogonal. Defaults to
-            `0.0`.
-        target_nonzeros: Optional integer. Non-zeros of T wanted. `l1`, which
-            must then be positive, is only where it begins: every 20 steps it
-            is multiplied by the root of `nnz / target_nonzeros`, by 1.5 and
-            1 / 1.5 at most. That takes some hundred steps, in which rows must
-            have been looked up. `sparsify` drops the smallest numbers of what
-            is still too many. Defaults to `None`.
         transform_initializer: Optional initializer of T. Defaults to `None`:
-            up to 4 random numbers a row.
+            up to 4 random numbers per row.
         transform_regularizer: Optional regularizer of T.
-        anchors_regularizer: Optional regularizer of A.
-        anchors_constraint: Optional constraint of A.
+        anchors_regularizer: Optional regularizer of A, such as
+            `keras_compembed.anchors.Orthogonality`.
         softmax_rows: Optional integer, for `reverse` calls: the gradient of a
             step reaches only so many rows of T, those with the largest
             gradients of logits. Defaults to `None`: all.
@@ -185,12 +166,20 @@ class ANTEmbedding(ANTWeights):
         The input's shape followed by `output_dim`; with `reverse`,
         `(..., input_dim)`.
 
+    Attributes:
+        anchors: Keras variable, A.
+        transform: Keras variable, T as `storage` holds it while it is trained.
+        storage: `keras_compembed.transforms.TransformRows`, made for this
+            layer.
+        anchor_ids: Integer array `(num_anchors,)`, the id that each anchor
+            stands for, -1 for none.
+        segments: Tuple of integers, the sizes of the sets of anchors.
+
     Raises:
         ValueError: if a size or number is out of range, a name is unknown,
             there are more anchors than ids, the initializer is for another
-            number of ids, `relations` are of another number of ids, come with
-            several sets of anchors or have nothing to act on, or
-            `max_nonzeros` comes without `storage="sparse"`.
+            number of ids, or `relations` are of another number of ids, come
+            with several sets of anchors or have nothing to act on.
 
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197): Algorithm 1;
@@ -204,83 +193,63 @@ class ANTEmbedding(ANTWeights):
         num_anchors=100,
         anchors_initializer="dynamic",
         l1=1e-5,
-        non_negative=True,
-        threshold="coordinate",
         storage=None,
-        max_nonzeros=None,
-        num_mixtures=1,
-        activation=None,
+        mixture=None,
         relations=None,
         negative_weight=0.0,
-        orthogonality=0.0,
-        target_nonzeros=None,
         transform_initializer=None,
         transform_regularizer=None,
         anchors_regularizer=None,
-        anchors_constraint=None,
         softmax_rows=None,
         mask_zero=False,
         seed=None,
         **kwargs,
     ):
-        num_nonzeros = kwargs.pop("num_nonzeros", None)
-        longest_row = kwargs.pop("longest_row", None)
-        arguments = dict(locals())
-        input_dim = check_positive_int("input_dim", input_dim)
-        output_dim = check_positive_int("output_dim", output_dim)
-        relations = check_arguments(arguments)
-        mask_zero = check_boolean("mask_zero", mask_zero)
-        seed = check_seed(seed)
         super().__init__(**kwargs)
-        self.input_dim = input_dim
-        self.output_dim = output_dim
-        self.num_anchors = num_anchors
-        self.num_mixtures = num_mixtures
-        self.activation = activation
-        self.non_negative = non_negative
-        self.threshold = threshold
-        self.max_nonzeros = max_nonzeros
-        self.relations = relations
-        self.negative_weight = negative_weight
-        self.orthogonality = orthogonality
-        self.target_nonzeros = target_nonzeros
-        self.softmax_rows = softmax_rows
-        self.mask_zero = mask_zero
-        self.seed = seed
-        self.transform_initializer = keras.initializers.get(
-            transform_initializer
+        self.supports_masking = True
+        self.autocast = False
+        self.input_dim = check_positive_int("input_dim", input_dim)
+        self.output_dim = check_positive_int("output_dim", output_dim)
+        self.num_anchors = check_positive_int("num_anchors", num_anchors)
+        if num_anchors > input_dim:
+            raise ValueError(
+                "`num_anchors` must be at most `input_dim`. "
+                f"Received: {num_anchors=}, {input_dim=}."
+            )
+        self.mask_zero = check_boolean("mask_zero", mask_zero)
+        self.seed = check_seed(seed)
+        self.mixture = get_mixture(mixture)
+        self.storage = get_storage(storage, input_dim, num_anchors)
+        self.softmax_rows = _check_softmax_rows(
+            softmax_rows, self.mixture, self.storage
+        )
+        self._l1 = _check_target(get_l1(l1), self.mixture)
+        self._anchors_initializer = get_anchor_initializer(
+            anchors_initializer, self.mixture.num_sets, self.seed
+        )
+        self.segments = self._anchors_initializer.sizes(num_anchors)
+        self.relations = _check_relations(
+            relations, input_dim, self._anchors_initializer
+        )
+        self.anchor_ids = self._anchors_initializer.choose(
+            input_dim, num_anchors
+        )
+        self._separation = Separation(
+            negative_weight, self.relations, self.mask_zero
+        )
+        _check_use_of_relations(
+            self.relations, self.anchor_ids, negative_weight
+        )
+        self._start = TransformStart(
+            self.anchor_ids,
+            self._l1.non_negative,
+            transform_initializer,
+            self.seed,
         )
         self.transform_regularizer = keras.regularizers.get(
             transform_regularizer
         )
         self.anchors_regularizer = keras.regularizers.get(anchors_regularizer)
-        self.anchors_constraint = keras.constraints.get(anchors_constraint)
-        self.supports_masking = True
-        self.autocast = False
-        self._initial_l1 = float(l1)
-        self._anchors_initializer = _get_initializer(
-            anchors_initializer, num_mixtures, seed
-        )
-        self.segments = self._anchors_initializer.sizes(num_anchors)
-        self.anchor_ids = self._anchors_initializer.choose(
-            input_dim, num_anchors
-        )
-        check_use_of_relations(relations, self.anchor_ids, negative_weight)
-        self.storage = storage or choose_storage(input_dim, num_anchors)
-        if self.storage == "sparse" and max_nonzeros is None:
-            self.max_nonzeros = min(16, num_anchors)
-        if self.storage == "fixed":
-            self._rows = FixedRows(self, num_nonzeros, longest_row)
-        else:
-            self._rows = STORAGES[self.storage](self)
-        self.free_entries = FreeEntries(
-            *(
-                ([0], [])
-                if relations is None
-                else relations.free_entries(self.anchor_ids)
-            ),
-            num_anchors,
-        )
 
     @classmethod
     def from_table(
@@ -288,7 +257,7 @@ class ANTEmbedding(ANTWeights):
         table,
         num_anchors=100,
         max_nonzeros=8,
-        non_negative=False,
+        l1=None,
         iterations=10,
         seed=None,
         verbose=1,
@@ -304,12 +273,13 @@ class ANTEmbedding(ANTWeights):
             num_anchors: Integer. Defaults to `100`.
             max_nonzeros: Integer. Non-zeros in a row of T at most. Defaults
                 to `8`.
-            non_negative: Boolean, as of the layer. Defaults to `False`, which
-                is more faithful for as many numbers.
+            l1: See the layer. Defaults to `L1(non_negative=False)`: a T with
+                negative numbers is more faithful for as many numbers.
             iterations: Integer. Defaults to `10`.
             seed: Optional integer.
             verbose: `0` or `1`, whether to show progress.
-            **kwargs: Further arguments of the layer.
+            **kwargs: Further arguments of the layer. With `storage="sparse"`,
+                rows have room for `max_nonzeros` numbers.
 
         Returns:
             A built `ANTEmbedding`.
@@ -323,23 +293,26 @@ class ANTEmbedding(ANTWeights):
               B
         """
         table = check_table(table)
+        l1 = L1(non_negative=False) if l1 is None else get_l1(l1)
+        if kwargs.get("storage") == "sparse":
+            kwargs["storage"] = SparseRows(max_nonzeros)
+        layer = cls(
+            *table.shape, num_anchors=num_anchors, l1=l1, seed=seed, **kwargs
+        )
+        room = getattr(layer.storage, "max_nonzeros", max_nonzeros)
+        if max_nonzeros > room:
+            raise ValueError(
+                "`max_nonzeros` must be at most the room in a row of `storage`."
+                f" Received: {max_nonzeros=}, storage with room for {room}."
+            )
         transform, anchors = learn_dictionary(
             table,
             num_anchors,
             max_nonzeros,
-            non_negative=non_negative,
+            non_negative=l1.non_negative,
             iterations=iterations,
             seed=seed,
             verbose=verbose,
-        )
-        if kwargs.get("storage") == "sparse":
-            kwargs.setdefault("max_nonzeros", max_nonzeros)
-        layer = cls(
-            *table.shape,
-            num_anchors=num_anchors,
-            non_negative=non_negative,
-            seed=seed,
-            **kwargs,
         )
         layer.build()
         layer.anchors.assign(anchors)
@@ -352,30 +325,57 @@ class ANTEmbedding(ANTWeights):
         self.anchors = self.add_weight(
             shape=(self.num_anchors, self.output_dim),
             initializer=self._initialize_anchors,
-            regularizer=self._anchors_loss(),
-            constraint=self.anchors_constraint,
+            regularizer=self.anchors_regularizer,
             autocast=False,
             name="anchors",
         )
         self.l1_value = self.add_weight(
             shape=(),
-            initializer=keras.initializers.Constant(self._initial_l1),
+            initializer=keras.initializers.Constant(self._l1.l1),
             dtype="float32",
             trainable=False,
             autocast=False,
             name="l1",
         )
-        self._rows.build()
+        self._build_storage()
         self.built = True
 
     def _initialize_anchors(self, shape, dtype=None):
         vectors = self._anchors_initializer.vectors(*shape)
         return tf.convert_to_tensor(vectors, dtype=dtype)
 
+    def _build_storage(self):
+        self.storage.build(
+            self._add_weight_of_storage,
+            self.variable_dtype,
+            self._start,
+            self._l1,
+            self.l1_value,
+            FreeEntries.from_relations(self.relations, self.anchor_ids),
+        )
+
+    def _add_weight_of_storage(self, name, trainable, **kwargs):
+        """`add_weight`, but proximal steps follow what is trained."""
+        if not trainable:
+            return self.add_weight(
+                name=name, trainable=False, autocast=False, **kwargs
+            )
+        with keras.name_scope(self.name, caller=self):
+            self.transform = SteppedVariable(
+                name=name,
+                autocast=False,
+                after_step=ProximalStep(
+                    self.storage, self._l1, self.l1_value, self.anchors
+                ),
+                **kwargs,
+            )
+        self.transform.regularizer = self.transform_regularizer
+        return self.transform
+
     def call(self, inputs, reverse=False, training=False):
         if reverse:
-            return self._logits(inputs)
-        separates = training and self.negative_weight
+            return self.logits(inputs)
+        separates = training and self._separation.negative_weight
         return self.look_up(
             inputs, self._embed_and_separate if separates else self.embed
         )
@@ -383,27 +383,33 @@ class ANTEmbedding(ANTWeights):
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
         different, places, room = unique_ids(ids)
-        rows = self._rows.read(different, room)
+        rows = self.storage.read(different, room)
+        return tf.gather(self._compose(rows), places)
+
+    def _embed_and_separate(self, ids):
+        different, places, room = unique_ids(ids)
+        rows = self.storage.read(different, room)
+        self.add_replica_loss(self._separation(different, rows))
         return tf.gather(self._compose(rows), places)
 
     def _compose(self, rows):
-        weights = activate(rows, self.activation, self.segments)
+        weights = self.mixture(rows, self.segments)
         anchors = tf.convert_to_tensor(self.anchors.value)
         return tf.matmul(tf.cast(weights, anchors.dtype), anchors)
 
-    def _logits(self, inputs):
+    def logits(self, inputs):
+        """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
         inputs = tf.convert_to_tensor(inputs)
         flat = tf.reshape(inputs, (-1, self.output_dim))
         flat = tf.cast(flat, self.variable_dtype)
         anchors = tf.convert_to_tensor(self.anchors.value)
         scores = tf.matmul(flat, anchors, transpose_b=True)
-        if self.softmax_rows is None or self.storage == "fixed":
-            rows = self._rows.read_all()
-            weights = activate(rows, self.activation, self.segments)
+        if self.softmax_rows is None:
+            weights = self.mixture(self.storage.read_all(), self.segments)
             weights = tf.cast(weights, scores.dtype)
             logits = tf.matmul(scores, weights, transpose_b=True)
         else:
-            logits = self._rows.project(scores, self.softmax_rows)
+            logits = self.storage.project(scores, self.softmax_rows)
         logits = tf.cast(logits, self.compute_dtype)
         return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
 
@@ -436,77 +442,257 @@ class ANTEmbedding(ANTWeights):
     @property
     def l1(self):
         """The weight of `sum |T|` in the loss. May be set."""
-        return float(self.l1_value.numpy()) if self.built else self._initial_l1
+        return float(self.l1_value.numpy()) if self.built else self._l1.l1
 
     @l1.setter
     def l1(self, value):
-        self._initial_l1 = check_positive_number("l1", value, zero=True)
+        self._l1.l1 = check_positive_number("l1", value, zero=True)
         if self.built:
-            self.l1_value.assign(self._initial_l1)
+            self.l1_value.assign(value)
+
+    @property
+    def activation(self):
+        """The activation of `mixture`."""
+        return self.mixture.activation
+
+    @property
+    def nnz(self):
+        """Integer, the non-zeros of T."""
+        return self.get_transform().nnz
+
+    @property
+    def density(self):
+        """Float, the part of T that is not 0."""
+        return self.nnz / (self.input_dim * self.num_anchors)
+
+    @property
+    def embeddings(self):
+        """The whole table as a float32 array `(input_dim, output_dim)`."""
+        self._require_built("embeddings")
+        table = np.empty((self.input_dim, self.output_dim), "float32")
+        for start, stop in self.storage.chunks():
+            rows = tf.constant(self.storage.rows(start, stop))
+            table[start:stop] = self._compose(rows).numpy()
+        return table
+
+    def get_transform(self):
+        """The non-zeros of T, a `SparseTransform`.
+
+        With `"sparsemax"` and `"entmax"`, those of the weights that they
+        give, so that `E = T A` again; with `"softmax"`, of what it is
+        applied to.
+
+        Raises:
+            ValueError: if a number is not finite.
+        """
+        self._require_built("get_transform")
+        if self.activation in (None, "softmax"):
+            transform = self.storage.to_sparse()
+        else:
+            transform = SparseTransform.from_parts(
+                (
+                    self.mixture(
+                        tf.constant(self.storage.rows(*part)), self.segments
+                    ).numpy()
+                    for part in self.storage.chunks()
+                ),
+                self.num_anchors,
+            )
+        self._check_finite(transform)
+        return transform
+
+    def assign_transform(self, transform):
+        """Sets T, before training or in place of it.
+
+        Args:
+            transform: `SparseTransform`, or array `(input_dim, num_anchors)`.
+
+        Raises:
+            ValueError: if it has another shape, or more non-zeros in a row
+                than `storage` has room for.
+        """
+        self._require_built("assign_transform")
+        if not isinstance(transform, SparseTransform):
+            transform = SparseTransform.from_parts(
+                [check_table(transform, "transform")], np.shape(transform)[1]
+            )
+        shape = transform.num_rows, transform.num_columns
+        if shape != (self.input_dim, self.num_anchors):
+            raise ValueError(
+                "`transform` must have shape (input_dim, num_anchors) = "
+                f"{(self.input_dim, self.num_anchors)}. Received: {shape}."
+            )
+        self.storage.load(transform)
+
+    def sparsify(self, max_nonzeros=None):
+        """Turns the layer into its inference form, which stores T sparse.
+
+        Vectors stay the same, unless there are more non-zeros than wanted, of
+        which the smallest are then dropped. From here on T is fixed, while
+        anchors can be trained further. Optimizers forget what they kept for
+        T, and models that hold the layer can be saved, exported and trained
+        further as they are. Functions of your own, wrapped in `tf.function`
+        before, must be wrapped again.
+
+        Args:
+            max_nonzeros: Optional integer, the most non-zeros to keep. Defaults
+                to the `target_nonzeros` of `L1`, or to all.
+
+        Raises:
+            ValueError: if the layer is sparse already, a number is not finite,
+                or `max_nonzeros` is not a positive integer.
+        """
+        if isinstance(self.storage, FixedRows):
+            raise ValueError(
+                "`sparsify` must be called once. "
+                f"Received: the layer {self.name!r}, which is sparse already."
+            )
+        if max_nonzeros is None:
+            max_nonzeros = self._l1.target_nonzeros
+        else:
+            check_positive_int("max_nonzeros", max_nonzeros)
+        transform = self.get_transform()
+        if max_nonzeros is not None:
+            transform = transform.keep_largest(max_nonzeros)
+        drop_weights(self, self.storage.variables)
+        if self.activation != "softmax":
+            self.mixture = Mixture(self.mixture.num_sets)
+        self.storage = FixedRows.for_transform(transform)
+        # Keras locks the weights of a built layer, as its own `quantize` has
+        # to undo too.
+        self._tracker.unlock()
+        self._build_storage()
+        self._tracker.lock()
+        self.storage.load(transform)
+
+    def save_own_variables(self, store):
+        self.storage.settle()
+        transform = self.storage.to_sparse()
+        self._check_finite(transform)
+        store["anchors"] = self.anchors.numpy()
+        store["l1"] = self.l1_value.numpy()
+        store["offsets"] = transform.offsets
+        store["columns"] = transform.columns
+        store["values"] = transform.values
+        for name, value in self.storage.state().items():
+            store[name] = value
+
+    def load_own_variables(self, store):
+        self.anchors.assign(store["anchors"])
+        self.l1_value.assign(store["l1"])
+        transform = SparseTransform(
+            np.asarray(store["offsets"]),
+            np.asarray(store["columns"]),
+            np.asarray(store["values"]),
+            self.num_anchors,
+        )
+        self.assign_transform(transform)
+        self.storage.load_state(store)
+
+    def _check_finite(self, transform):
+        bad = [
+            name
+            for name, values in (
+                ("anchors", self.anchors.numpy()),
+                ("transform", transform.values),
+            )
+            if not np.isfinite(values).all()
+        ]
+        if bad:
+            raise ValueError(
+                f"The weights of the layer {self.name!r} must be finite. "
+                f"Received: NaN or infinity in {' and '.join(bad)}. Lower the "
+                "learning rate, or look for NaN in the inputs and the loss."
+            )
 
     def get_config(self):
-        config = super().get_config()
-        chosen = self._anchors_initializer.chosen(
-            self.input_dim, self.num_anchors, self.output_dim
+        initializer = without_data(
+            self._anchors_initializer,
+            self.input_dim,
+            self.num_anchors,
+            self.output_dim,
         )
-        config.update(
-            {
-                "input_dim": self.input_dim,
-                "output_dim": self.output_dim,
-                "num_anchors": self.num_anchors,
-                "anchors_initializer": keras.saving.serialize_keras_object(
-                    chosen
-                ),
-                "l1": self._initial_l1,
-                "non_negative": self.non_negative,
-                "threshold": self.threshold,
-                "storage": self.storage,
-                "max_nonzeros": self.max_nonzeros,
-                "num_mixtures": self.num_mixtures,
-                "activation": self.activation,
-                "negative_weight": self.negative_weight,
-                "orthogonality": self.orthogonality,
-                "target_nonzeros": self.target_nonzeros,
-                "transform_initializer": keras.initializers.serialize(
-                    self.transform_initializer
-                )
-                if self.transform_initializer is not None
-                else None,
-                "transform_regularizer": keras.regularizers.serialize(
-                    self.transform_regularizer
-                ),
-                "anchors_regularizer": keras.regularizers.serialize(
-                    self.anchors_regularizer
-                ),
-                "anchors_constraint": keras.constraints.serialize(
-                    self.anchors_constraint
-                ),
-                "softmax_rows": self.softmax_rows,
-                "mask_zero": self.mask_zero,
-                "seed": self.seed,
-            }
-        )
-        if self.storage == "fixed":
-            config["num_nonzeros"] = self._rows.num_nonzeros
-            config["longest_row"] = self._rows.longest_row
-            config["max_nonzeros"] = None
-        elif self.relations is not None:
-            config["relations"] = keras.saving.serialize_keras_object(
-                self.relations
-            )
-        return config
+        # Relations act in training alone.
+        trained = not isinstance(self.storage, FixedRows)
+        parts = {
+            "anchors_initializer": initializer,
+            "l1": self._l1,
+            "storage": self.storage,
+            "mixture": self.mixture,
+            "relations": self.relations if trained else None,
+            "transform_initializer": self._start.initializer,
+            "transform_regularizer": self.transform_regularizer,
+            "anchors_regularizer": self.anchors_regularizer,
+        }
+        return {
+            **super().get_config(),
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "num_anchors": self.num_anchors,
+            "negative_weight": self._separation.negative_weight,
+            "softmax_rows": self.softmax_rows,
+            "mask_zero": self.mask_zero,
+            "seed": self._start.seed,
+            **{
+                name: keras.saving.serialize_keras_object(part)
+                for name, part in parts.items()
+            },
+        }
 
 
-def _get_initializer(value, num_mixtures, seed):
-    if isinstance(value, str) and value == "dynamic":
-        value = Dynamic(seed)
-    if isinstance(value, (list, tuple)):
-        value = Mixed([get_anchor_initializer(part) for part in value])
-    value = get_anchor_initializer(value)
-    if num_mixtures == 1 or isinstance(value, Mixed):
-        return value
-    if isinstance(value, Dynamic):
-        # A seed each, or all sets would be the same.
-        seeds = np.random.SeedSequence(value.seed).generate_state(num_mixtures)
-        return Mixed([Dynamic(int(seed) >> 1) for seed in seeds])
-    return Mixed([value] * num_mixtures)
+def _check_softmax_rows(softmax_rows, mixture, storage):
+    if softmax_rows is None:
+        return None
+    if mixture.activation is not None or isinstance(storage, SparseRows):
+        raise ValueError(
+            "`softmax_rows` must be None with an activation, and with sparse "
+            "storage, which learns from the gradients of rows looked up. "
+            f"Received: {softmax_rows=}, activation={mixture.activation!r}, "
+            f"storage of type {type(storage).__name__}."
+        )
+    return check_positive_int("softmax_rows", softmax_rows)
+
+
+def _check_target(l1, mixture):
+    if l1.target_nonzeros and mixture.activation in ("sparsemax", "entmax"):
+        raise ValueError(
+            "`target_nonzeros` must be None with 'sparsemax' and 'entmax', "
+            "whose zeros do not come from `l1`. Received: target_nonzeros="
+            f"{l1.target_nonzeros}, activation={mixture.activation!r}."
+        )
+    return l1
+
+
+def _check_relations(relations, input_dim, initializer):
+    if isinstance(relations, dict):
+        relations = keras.saving.deserialize_keras_object(relations)
+    if relations is None:
+        return None
+    if not isinstance(relations, Relations):
+        raise ValueError(
+            "`relations` must be a `keras_compembed.anchors.Relations`. "
+            f"Received: an object of type {type(relations).__name__}."
+        )
+    if isinstance(initializer, Mixed):
+        raise ValueError(
+            "`relations` must be None with several sets of anchors: T has a "
+            "column for an object in each of them. Received: "
+            f"{len(initializer.initializers)} sets."
+        )
+    if relations.input_dim != input_dim:
+        raise ValueError(
+            "`relations` must be between ids below `input_dim`. Received: "
+            f"relations of {relations.input_dim} ids, {input_dim=}."
+        )
+    return relations
+
+
+def _check_use_of_relations(relations, anchor_ids, negative_weight):
+    if relations is None or negative_weight or (anchor_ids >= 0).any():
+        return
+    raise ValueError(
+        "`relations` must come with anchors that stand for ids, such as "
+        "`keras_compembed.anchors.Frequency(counts)`, or with a positive "
+        "`negative_weight`: they have no effect otherwise. Received: anchors "
+        "that stand for no ids, negative_weight=0."
+    )

@@ -402,7 +402,7 @@ class CodeEmbedding(LookupLayer):
         self._require_built("freeze_codes")
         self._rows.assign(self.codes)
         self.learn_codes.fix()
-        drop_weights(self, [one.name for one in self.learn_codes.weights])
+        drop_weights(self, self.learn_codes.weights)
         self.learn_codes = None
 
     def recode(self):

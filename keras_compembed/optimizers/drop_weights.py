@@ -5,7 +5,7 @@ import gc
 import keras
 
 
-def drop_weights(layer, names):
+def drop_weights(layer, weights):
     """Takes weights from a layer, from optimizers and from models.
 
     Optimizers forget the weights and their slots for them, which would be
@@ -17,21 +17,33 @@ def drop_weights(layer, names):
 
     Args:
         layer: Built Keras layer.
-        names: Names of its attributes that are weights.
+        weights: List of its variables.
     """
-    weights = [getattr(layer, name) for name in names]
-    for name in names:
-        delattr(layer, name)
-    for optimizer in _alive(keras.optimizers.Optimizer):
+    names = {id(value): name for name, value in vars(layer).items()}
+    for weight in weights:
+        layer._untrack_variable(weight)
+        if id(weight) in names:
+            # That of `Layer` collects garbage each time.
+            super(keras.Layer, layer).__delattr__(names[id(weight)])
+    optimizers, models = _alive(keras.optimizers.Optimizer, keras.Model)
+    for optimizer in optimizers:
         if getattr(optimizer, "built", False):
             _forget(optimizer, weights)
-    for model in _alive(keras.Model):
+    for model in models:
         _remake_functions(model, layer)
 
 
-def _alive(kind):
-    # Not `isinstance`, which proxies of all kinds answer by working.
-    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+def _alive(*kinds):
+    """Lists of all objects of each kind."""
+    alive = gc.get_objects()
+    # Types are few. Not `isinstance`, which proxies of all kinds answer by
+    # working.
+    types = set(map(type, alive))
+    found = []
+    for kind in kinds:
+        of_kind = {one for one in types if issubclass(one, kind)}
+        found.append([one for one in alive if type(one) in of_kind])
+    return found
 
 
 def _forget(optimizer, weights):

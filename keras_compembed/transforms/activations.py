@@ -75,18 +75,3 @@ ACTIVATIONS = {
     "sparsemax": sparsemax,
     "entmax": entmax,
 }
-
-
-def activate(rows, activation, segments):
-    """Weights of anchors, each segment of columns by itself.
-
-    Args:
-        rows: Float tensor `(rows, columns)`.
-        activation: None or a name in `ACTIVATIONS`.
-        segments: Tuple of integers that sum to the columns.
-    """
-    if activation is None:
-        return rows
-    function = ACTIVATIONS[activation]
-    parts = tf.split(rows, segments, axis=1)
-    return tf.concat([function(part) for part in parts], axis=1)

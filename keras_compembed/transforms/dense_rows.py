@@ -1,19 +1,23 @@
 """A transform that is held whole and shrunk whole."""
 
+import keras
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import write
-from keras_compembed.transforms.shrink import shrink
+from keras_compembed.transforms.proximal_step import shrink
 from keras_compembed.transforms.transform_rows import TransformRows
 
 
+@keras.saving.register_keras_serializable(package="keras_compembed")
 class DenseRows(TransformRows):
-    """Algorithm 1 of Liang et al. as it stands: the reference."""
+    """All of T, shrunk after each step: Algorithm 1 of Liang et al.
 
-    def build(self):
-        layer = self._layer
-        self.variable = self._add_transform(
-            (layer.input_dim, layer.num_anchors), layer.initialize_transform
+    The reference for the others. A step's time grows with the size of T.
+    """
+
+    def make_variables(self):
+        self.variable = self.add_transform(
+            (self.num_rows, self.num_anchors), self.start.table
         )
 
     def read(self, ids, room):
@@ -25,7 +29,7 @@ class DenseRows(TransformRows):
                 # Dense: Keras's optimizers take rows of several look-ups in
                 # one step apart.
                 return tf.math.unsorted_segment_sum(
-                    upstream, ids, self._layer.input_dim
+                    upstream, ids, self.num_rows
                 )
 
             return tf.gather(table, ids), gradient
@@ -45,8 +49,8 @@ class DenseRows(TransformRows):
         if step.slot is not None:
             threshold = amount * step.rates(step.slot.value)
         shrunk = shrink(rows, threshold, non_negative=False)
-        shrunk = self._layer.free_entries.restore(shrunk, rows)
-        if self._layer.non_negative:
+        shrunk = self.free_entries.restore(shrunk, rows)
+        if self.l1.non_negative:
             shrunk = tf.maximum(shrunk, 0)
         write(self.variable, shrunk)
 

@@ -1,5 +1,6 @@
 """A transform of which only the non-zeros are held, for inference."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -7,51 +8,54 @@ from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
 from keras_compembed.transforms.sparse_transform import value_dtype
 from keras_compembed.transforms.transform_rows import TransformRows
+from keras_compembed.utils.validation import check_positive_int
 
 
+@keras.saving.register_keras_serializable(package="keras_compembed")
 class FixedRows(TransformRows):
     """Compressed rows, as in `SparseTransform`. They are not trained.
 
+    What `ANTEmbedding.sparsify` turns other rows into.
+
     Args:
-        layer: The `ANTEmbedding`.
         num_nonzeros: Integer.
         longest_row: Integer, the most non-zeros of any row.
     """
 
-    def __init__(self, layer, num_nonzeros, longest_row):
-        super().__init__(layer)
-        self.num_nonzeros = num_nonzeros
-        self.longest_row = longest_row
+    def __init__(self, num_nonzeros, longest_row):
+        super().__init__()
+        self.num_nonzeros = check_positive_int(
+            "num_nonzeros", num_nonzeros, minimum=0
+        )
+        self.longest_row = check_positive_int(
+            "longest_row", longest_row, minimum=0
+        )
 
-    def build(self):
-        layer = self._layer
-        fixed = {"initializer": "zeros", "trainable": False}
+    @classmethod
+    def for_transform(cls, transform):
+        """Rows with room for a `SparseTransform`."""
+        rows = cls(transform.nnz, int(transform.row_lengths.max(initial=0)))
+        rows.set_shape(transform.num_rows, transform.num_columns)
+        return rows
+
+    def make_variables(self):
         # Without non-zeros too, look-ups have something to look at.
         length = max(1, self.num_nonzeros)
         large = self.num_nonzeros > np.iinfo("int32").max
-        self._offsets = self._add_weight(
-            shape=(layer.input_dim + 1,),
-            dtype="int64" if large else "int32",
-            name="offsets",
-            **fixed,
+        self._offsets = self.add_variable(
+            "offsets", (self.num_rows + 1,), "int64" if large else "int32"
         )
-        self._columns = self._add_weight(
-            shape=(length,),
-            dtype=column_dtype(layer.num_anchors).name,
-            name="columns",
-            **fixed,
+        self._columns = self.add_variable(
+            "columns", (length,), column_dtype(self.num_anchors).name
         )
-        self._values = self._add_weight(
-            shape=(length,),
-            dtype=value_dtype(layer.variable_dtype),
-            name="values",
-            **fixed,
+        self._values = self.add_variable(
+            "values", (length,), value_dtype(self.dtype)
         )
 
     def read(self, ids, room):
         del room
         self._check_loaded()
-        num_anchors = self._layer.num_anchors
+        num_anchors = self.num_anchors
         starts = tf.gather(self._offsets.value, ids)
         lengths = tf.gather(self._offsets.value, ids + 1) - starts
         places = tf.range(self.longest_row, dtype=starts.dtype)
@@ -67,10 +71,15 @@ class FixedRows(TransformRows):
         tf.debugging.assert_equal(
             self._offsets.value[-1],
             tf.cast(self.num_nonzeros, self._offsets.dtype),
-            f"The weights of the layer {self._layer.name!r} must be set, or "
-            "loaded, before it is used: it was made from its configuration "
-            "alone, which does not hold the transform that `sparsify` fixed.",
+            f"The weights of an `ANTEmbedding`, such as {self._offsets.path}, "
+            "must be set, or loaded, before it is used: it was made from its "
+            "configuration alone, which does not hold the transform that "
+            "`sparsify` fixed.",
         )
+
+    def project(self, scores, limit):
+        del limit
+        return tf.matmul(scores, self.read_all(), transpose_b=True)
 
     def rows(self, start, stop):
         return self.to_sparse().dense_rows(start, stop)
@@ -80,7 +89,7 @@ class FixedRows(TransformRows):
             np.asarray(self._offsets.value),
             np.asarray(self._columns.value)[: self.num_nonzeros],
             np.asarray(self._values.value)[: self.num_nonzeros],
-            self._layer.num_anchors,
+            self.num_anchors,
         )
 
     def load(self, transform):
@@ -94,6 +103,12 @@ class FixedRows(TransformRows):
         if transform.nnz:
             self._columns.assign(transform.columns)
             self._values.assign(transform.values)
+
+    def get_config(self):
+        return {
+            "num_nonzeros": self.num_nonzeros,
+            "longest_row": self.longest_row,
+        }
 
 
 def scatter_columns(columns, values, num_columns):

@@ -27,6 +27,18 @@ class FreeEntries:
         self._columns = np.asarray(columns, "int32")
         self._keys = self._entries @ [num_columns, 1]
 
+    @classmethod
+    def from_relations(cls, relations, anchor_ids):
+        """Entries for an id and an anchor that stands for a related id.
+
+        Args:
+            relations: `keras_compembed.anchors.Relations`, or None.
+            anchor_ids: Integer array `(num_anchors,)`, -1 for no id.
+        """
+        if relations is None:
+            return cls([0], [], len(anchor_ids))
+        return cls(*relations.free_entries(anchor_ids), len(anchor_ids))
+
     def __len__(self):
         return len(self._entries)
 

@@ -1,5 +1,6 @@
 """A transform of which a step touches the rows looked up only."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -7,10 +8,11 @@ from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.device_rows import write_rows
 from keras_compembed.optimizers.read_rows import read_unique_rows
-from keras_compembed.transforms.shrink import shrink
+from keras_compembed.transforms.proximal_step import shrink
 from keras_compembed.transforms.transform_rows import TransformRows
 
 
+@keras.saving.register_keras_serializable(package="keras_compembed")
 class LazyRows(TransformRows):
     """Rows that owe shrinkage, which is taken when they are next read.
 
@@ -27,42 +29,33 @@ class LazyRows(TransformRows):
     needs not look through the marks.
     """
 
-    def build(self):
-        layer = self._layer
-        num_rows = layer.input_dim
-        self.variable = self._add_transform(
-            (num_rows, layer.num_anchors), layer.initialize_transform
+    def make_variables(self):
+        self.variable = self.add_transform(
+            (self.num_rows, self.num_anchors), self.start.table
         )
-        self._build_clock(num_rows)
+        self._make_clock()
 
-    def _build_clock(self, num_rows):
-        state = {"initializer": "zeros", "trainable": False}
-        self._clock = self._add_weight(
-            shape=(), dtype="float64", name="clock", **state
-        )
-        self._settled = self._add_weight(
-            shape=(num_rows,), dtype="float64", name="settled", **state
-        )
+    def _make_clock(self):
+        num_rows = self.num_rows
+        self._clock = self.add_variable("clock", (), "float64")
+        self._settled = self.add_variable("settled", (num_rows,), "float64")
         # Thresholds of optimizers that follow coordinates: while a row is not
         # looked up, its mean 1 / divisor stands for its coordinates'.
-        self._rate = self._add_weight(
-            shape=(num_rows,), dtype="float32", name="rate", **state
+        self._rate = self.add_variable("rate", (num_rows,), "float32")
+        self._default_rate = self.add_variable(
+            "default_rate",
+            (),
+            "float32",
+            "zeros" if self.l1.by_coordinate else "ones",
         )
-        self._default_rate = self._add_weight(
-            shape=(), dtype="float32", name="default_rate", **state
-        )
-        if self._layer.threshold == "learning_rate":
-            self._default_rate.assign(1)
         if self._follows_rows:
-            self._pending = self._add_weight(
-                shape=(num_rows,), dtype="bool", name="pending", **state
-            )
+            self._pending = self.add_variable("pending", (num_rows,), "bool")
         self._touched = {}
 
     @property
     def _follows_rows(self):
         """Whether rows that a step moves are more than settled later."""
-        return self._layer.threshold == "coordinate"
+        return self.l1.by_coordinate
 
     def read(self, ids, room):
         rows = read_unique_rows(self.variable, ids, room)
@@ -73,7 +66,7 @@ class LazyRows(TransformRows):
     def whole(self):
         stored = tf.convert_to_tensor(self.variable.value)
         clock = tf.identity(self._clock.value)
-        ids = tf.range(self._layer.input_dim)
+        ids = tf.range(self.num_rows)
         rows = self._shrink(stored, ids, clock)
         return (
             stored,
@@ -126,12 +119,12 @@ class LazyRows(TransformRows):
         return shrink(
             rows,
             threshold[:, None],
-            self._layer.non_negative,
+            self.l1.non_negative,
             self._free(ids),
         )
 
     def _free(self, ids):
-        return self._layer.free_entries.of_rows(ids)
+        return self.free_entries.of_rows(ids)
 
     def _rates(self, ids):
         rates = gather_rows(self._rate, ids)
@@ -172,7 +165,7 @@ class LazyRows(TransformRows):
         rows = shrink(
             gather_rows(self.variable, ids),
             threshold,
-            self._layer.non_negative,
+            self.l1.non_negative,
             self._free(ids),
         )
         write_rows(self.variable, ids, rows)
@@ -180,7 +173,7 @@ class LazyRows(TransformRows):
         write_rows(self._rate, ids, tf.reduce_mean(rates, axis=1))
 
     def count(self):
-        ids = tf.range(self._layer.input_dim)
+        ids = tf.range(self.num_rows)
         rows = tf.convert_to_tensor(self.variable.value)
         rows = self._shrink(rows, ids, tf.identity(self._clock.value))
         return tf.math.count_nonzero(rows)
@@ -224,12 +217,12 @@ class LazyRows(TransformRows):
         return state
 
     def load_state(self, state):
-        rate = np.zeros(self._layer.input_dim, "float32")
+        rate = np.zeros(self.num_rows, "float32")
         rate[state["rate_rows"]] = state["rate"]
         self._rate.assign(rate)
         self._default_rate.assign(state["default_rate"])
         if "pending_rows" in state.keys():
-            pending = np.zeros(self._layer.input_dim, "bool")
+            pending = np.zeros(self.num_rows, "bool")
             pending[state["pending_rows"]] = True
             self._pending.assign(pending)
 

@@ -92,7 +92,7 @@ def learn_dictionary(
             from. Defaults to rows drawn at random.
         seed: Optional integer. Makes the result repeatable.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`. The
-            loss is the mean squared distance of a row.
+            loss is the mean squared distance per row.
 
     Returns:
         transform: `SparseTransform` of shape `(rows, num_anchors)`.

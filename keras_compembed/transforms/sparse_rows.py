@@ -1,5 +1,6 @@
 """A transform with room for a few numbers in each row."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -10,14 +11,16 @@ from keras_compembed.optimizers.read_rows import read_unique_rows
 from keras_compembed.optimizers.read_rows import sum_rows_over_devices
 from keras_compembed.transforms.fixed_rows import scatter_columns
 from keras_compembed.transforms.lazy_rows import LazyRows
-from keras_compembed.transforms.transform_rows import TransformRows
+from keras_compembed.utils.validation import check_positive_int
 
 # Places of a row that may change their column in one step.
 _GROWN_AT_ONCE = 4
+_DEFAULT_ROOM = 16
 
 
+@keras.saving.register_keras_serializable(package="keras_compembed")
 class SparseRows(LazyRows):
-    """Numbers and their columns, at most so many a row; shrunk as lazy rows.
+    """Room for a few numbers and their columns per row; shrunk as lazy rows.
 
     A place whose number has become 0 is free. When the row is looked up, the
     gradient with respect to all of its columns is known; free places take
@@ -27,36 +30,49 @@ class SparseRows(LazyRows):
     grows does not shrink it.
 
     Where several look-ups precede a step, the first that reads a row decides.
+
+    Args:
+        max_nonzeros: Optional integer, the room in each row. Defaults to
+            `min(16, num_anchors)`.
+
+    Raises:
+        ValueError: if `max_nonzeros` is not a positive integer; by
+            `set_shape`, if it is more than `num_anchors`.
     """
 
-    def build(self):
-        layer = self._layer
-        shape = layer.input_dim, layer.max_nonzeros
-        self._columns = self._add_weight(
-            shape=shape,
-            initializer=layer.initialize_columns,
-            dtype="int32",
-            trainable=False,
-            name="columns",
+    def __init__(self, max_nonzeros=None):
+        super().__init__()
+        self.max_nonzeros = max_nonzeros
+        if max_nonzeros is not None:
+            self.max_nonzeros = check_positive_int("max_nonzeros", max_nonzeros)
+
+    def set_shape(self, num_rows, num_anchors):
+        if self.max_nonzeros is None:
+            self.max_nonzeros = min(_DEFAULT_ROOM, num_anchors)
+        if self.max_nonzeros > num_anchors:
+            raise ValueError(
+                "`max_nonzeros` must be at most `num_anchors`. Received: "
+                f"max_nonzeros={self.max_nonzeros}, num_anchors={num_anchors}."
+            )
+        super().set_shape(num_rows, num_anchors)
+
+    def make_variables(self):
+        shape = self.num_rows, self.max_nonzeros
+        self.columns = self.add_variable(
+            "columns", shape, "int32", self.start.columns
         )
-        self.variable = self._add_transform(shape, layer.initialize_values)
+        self.variable = self.add_transform(shape, self.start.values)
         # Places that have a column, and no step yet that moved them.
-        self._grown = self._add_weight(
-            shape=shape,
-            initializer="zeros",
-            dtype="bool",
-            trainable=False,
-            name="grown",
-        )
-        self._build_clock(layer.input_dim)
+        self._grown = self.add_variable("grown", shape, "bool")
+        self._make_clock()
 
     @property
     def _follows_rows(self):
         return True
 
     def read(self, ids, room):
-        columns = gather_rows(self._columns, ids)
-        num_anchors = self._layer.num_anchors
+        columns = gather_rows(self.columns, ids)
+        num_anchors = self.num_anchors
 
         def use(effective):
             def gradient(upstream):
@@ -69,26 +85,27 @@ class SparseRows(LazyRows):
         return self._settling(rows, ids, use)
 
     def whole(self):
-        return TransformRows.whole(self)
+        raise ValueError(
+            "`softmax_rows` must be None with sparse rows, which learn from "
+            "the gradients of rows looked up."
+        )
 
     def _grow(self, ids, upstream):
         """Gives free places new columns; returns the gradient of places."""
-        columns = gather_rows(self._columns, ids)
+        columns = gather_rows(self.columns, ids)
         pending = gather_rows(self._pending, ids)[:, None]
         free = tf.equal(gather_rows(self.variable, ids), 0) & ~pending
         wish = tf.abs(upstream)
-        if self._layer.non_negative:
+        if self.l1.non_negative:
             wish = -upstream
         own = tf.gather(wish, columns, batch_dims=1)
-        taken = scatter_columns(
-            columns, tf.ones_like(own), self._layer.num_anchors
-        )
+        taken = scatter_columns(columns, tf.ones_like(own), self.num_anchors)
         others = tf.where(taken > 0, wish.dtype.min, wish)
         number = min(_GROWN_AT_ONCE, columns.shape[1])
         best, best_columns = tf.math.top_k(others, number)
         rank = tf.cumsum(tf.cast(free, tf.int32), axis=1) - 1
         within = tf.clip_by_value(rank, 0, number - 1)
-        needed = tf.cast(self._layer.l1_value, own.dtype)
+        needed = tf.cast(self.l1_value, own.dtype)
         changes = (
             free
             & (rank < number)
@@ -99,10 +116,10 @@ class SparseRows(LazyRows):
         )
         grows = changes | (free & (own > needed))
         moves = grows | ~free
-        not_shrunk = self._layer.free_entries.of_entries(ids, columns)
+        not_shrunk = self.free_entries.of_entries(ids, columns)
         if not_shrunk is not None:
             moves |= not_shrunk
-        write_rows(self._columns, ids, columns)
+        write_rows(self.columns, ids, columns)
         grown = gather_rows(self._grown, ids) & pending
         write_rows(self._grown, ids, grows | grown)
         gradient = tf.gather(upstream, columns, batch_dims=1)
@@ -119,15 +136,15 @@ class SparseRows(LazyRows):
 
     def _free(self, ids):
         grown = gather_rows(self._grown, ids)
-        columns = gather_rows(self._columns, ids)
-        free = self._layer.free_entries.of_entries(ids, columns)
+        columns = gather_rows(self.columns, ids)
+        free = self.free_entries.of_entries(ids, columns)
         return grown if free is None else free | grown
 
     def rows(self, start, stop):
         ids = tf.range(start, stop)
-        columns = gather_rows(self._columns, ids).numpy()
+        columns = gather_rows(self.columns, ids).numpy()
         values = self._settled_rows(ids).numpy()
-        shape = stop - start, self._layer.num_anchors
+        shape = stop - start, self.num_anchors
         dense = np.zeros(shape, values.dtype)
         np.put_along_axis(dense, columns, values, axis=1)
         return dense
@@ -143,7 +160,7 @@ class SparseRows(LazyRows):
 
     def load(self, transform):
         lengths = transform.row_lengths
-        capacity = self._layer.max_nonzeros
+        capacity = self.max_nonzeros
         if lengths.max(initial=0) > capacity:
             raise ValueError(
                 "`max_nonzeros` must be at least the most non-zeros of a row. "
@@ -157,14 +174,14 @@ class SparseRows(LazyRows):
         columns[inside] = transform.columns
         self._fill(columns, inside)
         self.variable.assign(values)
-        self._columns.assign(columns)
+        self.columns.assign(columns)
         self._reset()
 
     def state(self):
         # Slots of the optimizer are by place, so places must come back as
         # they are, free ones too: these wait for their columns' gradients.
-        columns = self._columns.numpy()
-        dtype = np.min_scalar_type(self._layer.num_anchors - 1)
+        columns = self.columns.numpy()
+        dtype = np.min_scalar_type(self.num_anchors - 1)
         return {**super().state(), "places": columns.astype(dtype)}
 
     def load_state(self, state):
@@ -179,11 +196,14 @@ class SparseRows(LazyRows):
             for start, stop in self.chunks()
         ]
         self.variable.assign(np.concatenate(values))
-        self._columns.assign(columns)
+        self.columns.assign(columns)
+
+    def get_config(self):
+        return {"max_nonzeros": self.max_nonzeros}
 
     def _fill(self, columns, inside):
         """Gives places without a number columns that the row lacks."""
-        num_anchors = self._layer.num_anchors
+        num_anchors = self.num_anchors
         capacity = columns.shape[1]
         for start, stop in self.chunks():
             taken = np.zeros((stop - start, num_anchors), bool)

@@ -1,40 +1,93 @@
-"""How a layer holds its transform."""
+"""Base of the ways to hold a transform."""
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
-from keras_compembed.optimizers.drop_weights import drop_weights
-from keras_compembed.optimizers.stepped_variable import SteppedVariable
 from keras_compembed.transforms.sparse_transform import SparseTransform
 
 _CHUNK_NUMBERS = 1 << 22
 
 
 class TransformRows:
-    """The transform T of an `ANTEmbedding`, in one of several forms.
+    """A way to hold the transform T of an `ANTEmbedding`.
 
-    Rows that it gives are always those after all proximal steps, whatever the
-    form puts off.
+    Constructor arguments are settings. A layer makes an instance of its own
+    from them, which gets a shape by `set_shape` and variables by `build`.
 
-    Args:
-        layer: The `ANTEmbedding`, in which weights are made.
+    Rows that it gives are always those after all proximal steps, whatever it
+    puts off.
+
+    To hold T in another way, override `make_variables`, `read`, `after_step`,
+    `count`, `rows` and `load`, and register the class with
+    `keras.saving.register_keras_serializable`.
 
     Attributes:
         variable: Keras variable that the optimizer trains, or None.
+        variables: List of all Keras variables.
+        num_rows: Integer, or None before `set_shape`.
+        num_anchors: Integer, or None before `set_shape`.
     """
 
-    variable = None
+    def __init__(self):
+        self.variable = None
+        self.variables = []
+        self.num_rows = self.num_anchors = None
 
-    def __init__(self, layer):
-        self._layer = layer
-        self._names = []
+    def set_shape(self, num_rows, num_anchors):
+        """Sets the shape of T.
 
-    def build(self):
-        """Makes the weights."""
+        Raises:
+            ValueError: if the settings do not fit it.
+        """
+        self.num_rows = num_rows
+        self.num_anchors = num_anchors
+
+    def build(self, add_weight, dtype, start, l1, l1_value, free_entries):
+        """Makes the variables.
+
+        Args:
+            add_weight: Function from `name`, `shape`, `initializer`, `dtype`
+                and `trainable` to a Keras variable. One that is trainable
+                calls `after_step` by a `ProximalStep`.
+            dtype: String, of the numbers of T.
+            start: `TransformStart`.
+            l1: `L1`.
+            l1_value: Keras variable, the weight of `sum |T|` in the loss.
+            free_entries: `FreeEntries`, which are not shrunk.
+        """
+        self.dtype = dtype
+        self.start = start
+        self.l1 = l1
+        self.l1_value = l1_value
+        self.free_entries = free_entries
+        self._make_weight = add_weight
+        self.make_variables()
+
+    def make_variables(self):
+        """Makes the variables with `add_variable` and `add_transform`."""
         raise NotImplementedError
+
+    def add_variable(self, name, shape, dtype, initializer="zeros"):
+        """A variable that the optimizer does not move."""
+        return self._add(name, shape, dtype, initializer, trainable=False)
+
+    def add_transform(self, shape, initializer):
+        """The variable that the optimizer trains."""
+        return self._add(
+            "transform", shape, self.dtype, initializer, trainable=True
+        )
+
+    def _add(self, name, shape, dtype, initializer, trainable):
+        variable = self._make_weight(
+            name=name,
+            shape=shape,
+            dtype=dtype,
+            initializer=initializer,
+            trainable=trainable,
+        )
+        self.variables.append(variable)
+        return variable
 
     def read(self, ids, room):
         """Rows `(ids, num_anchors)` of what `unique_ids` returned.
@@ -77,20 +130,20 @@ class TransformRows:
 
     def chunks(self):
         """Yields `(start, stop)` of parts small enough to be held."""
-        size = max(1, _CHUNK_NUMBERS // self._layer.num_anchors)
-        for start in range(0, self._layer.input_dim, size):
-            yield start, min(start + size, self._layer.input_dim)
+        size = max(1, _CHUNK_NUMBERS // self.num_anchors)
+        for start in range(0, self.num_rows, size):
+            yield start, min(start + size, self.num_rows)
 
     def to_sparse(self):
         """All rows as a `SparseTransform`."""
         return SparseTransform.from_parts(
             (self.rows(start, stop) for start, stop in self.chunks()),
-            self._layer.num_anchors,
+            self.num_anchors,
         )
 
     def read_all(self):
         """All rows, differentiable."""
-        return self.read(tf.range(self._layer.input_dim), self._layer.input_dim)
+        return self.read(tf.range(self.num_rows), self.num_rows)
 
     def project(self, scores, limit):
         """Products with all rows, whose gradient reaches only some of them.
@@ -104,10 +157,10 @@ class TransformRows:
                 sums of absolute gradients of their products.
 
         Returns:
-            Tensor `(batch_size, input_dim)`.
+            Tensor `(batch_size, num_rows)`.
         """
         stored, rows, settle = self.whole()
-        limit = min(limit, self._layer.input_dim)
+        limit = min(limit, self.num_rows)
 
         @tf.custom_gradient
         def product(scores, stored):
@@ -134,44 +187,12 @@ class TransformRows:
             Tensors of the rows as stored, which gradients go to, and as they
             are, and a function that makes them one for some ids.
         """
-        raise ValueError(
-            "`softmax_rows` must be None with storage='sparse', which learns "
-            "from the gradients of rows looked up."
-        )
+        raise NotImplementedError
 
-    def drop(self):
-        """Lets go of the weights."""
-        drop_weights(self._layer, self._names)
+    def get_config(self):
+        """The arguments of the constructor."""
+        return {}
 
-    def _add_transform(self, shape, initializer):
-        """The weight that the optimizer trains."""
-        layer = self._layer
-        with keras.name_scope(layer.name, caller=layer):
-            transform = SteppedVariable(
-                initializer,
-                shape=shape,
-                dtype=layer.variable_dtype,
-                autocast=False,
-                name="transform",
-                after_step=layer.take_proximal_step,
-            )
-        transform.regularizer = layer.transform_regularizer
-        layer.transform = transform
-        self._names.append("transform")
-        return transform
-
-    def _add_weight(self, name, **kwargs):
-        weight = self._layer.add_weight(name=name, autocast=False, **kwargs)
-        # Keras lets go of weights that are attributes when these are deleted.
-        setattr(self._layer, name, weight)
-        self._names.append(name)
-        return weight
-
-
-def one_hot_rows(anchor_ids):
-    """Where objects that are anchors have their 1, as `(ids, columns)`.
-
-    An object that stands for several anchors is the first of them.
-    """
-    ids, columns = np.unique(anchor_ids, return_index=True)
-    return ids[ids >= 0], columns[ids >= 0]
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)

@@ -11,6 +11,7 @@ import keras_compembed  # noqa: F401
 from keras_compembed import anchors
 from keras_compembed.anchors.anchor_initializer import random_basis
 from keras_compembed.anchors.registry import get_anchor_initializer
+from keras_compembed.anchors.registry import without_data
 
 COUNTS = [5, 9, 0, 9, 7, 1]
 TABLE = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")
@@ -23,9 +24,11 @@ def every_initializer():
         anchors.Frequency(COUNTS, seed=1),
         anchors.TfIdf(DOCUMENTS, seed=1),
         anchors.TfIdf(scores=COUNTS, seed=1),
-        anchors.KMeans(TABLE, sample_weight=[1, 2, 1, 2, 1, 2], seed=1),
-        anchors.KMeans(TABLE, num_candidates=3, seed=1),
-        anchors.FrequencyThenKMeans(COUNTS, TABLE, num_frequent=1, seed=1),
+        anchors.KMeansPlusPlus(TABLE, sample_weight=[1, 2, 1, 2, 1, 2], seed=1),
+        anchors.KMeansPlusPlus(TABLE, num_candidates=3, seed=1),
+        anchors.FrequencyThenKMeansPlusPlus(
+            COUNTS, TABLE, num_frequent=1, seed=1
+        ),
         anchors.Coreset(TABLE, seed=1),
         anchors.Given(TABLE[:4], ids=[4, -1, 0, -1], seed=1),
         anchors.Mixed(
@@ -61,8 +64,8 @@ def test_contract(initializer):
 @pytest.mark.parametrize(
     "initializer", every_initializer(), ids=lambda value: type(value).__name__
 )
-def test_chosen_needs_no_data(initializer):
-    chosen = initializer.chosen(6, 4, 3)
+def test_without_data(initializer):
+    chosen = without_data(initializer, 6, 4, 3)
     config = json.dumps(keras.saving.serialize_keras_object(chosen))
     # No float of a table.
     assert not re.search(r"\d\.\d", config)
@@ -113,7 +116,9 @@ def test_get_anchor_initializer():
         np.testing.assert_array_equal(given.vectors(6, 3), TABLE)
 
 
-@pytest.mark.parametrize("value", ["frequency", None, 3, {}, anchors.KMeans])
+@pytest.mark.parametrize(
+    "value", ["frequency", None, 3, {}, anchors.KMeansPlusPlus]
+)
 def test_get_anchor_initializer_of_something_else(value):
     with pytest.raises(ValueError, match="`anchors_initializer` must be"):
         get_anchor_initializer(value)
@@ -127,7 +132,7 @@ def test_own_initializer():
     initializer = get_anchor_initializer(Every(seed=0))
     np.testing.assert_array_equal(initializer.choose(6, 3), [0, 2, 4])
     np.testing.assert_array_equal(
-        initializer.chosen(6, 3, 2).choose(6, 3), [0, 2, 4]
+        without_data(initializer, 6, 3, 2).choose(6, 3), [0, 2, 4]
     )
 
 
@@ -159,7 +164,7 @@ def test_lengths_are_checked():
     with pytest.raises(ValueError, match="`scores`.*input_dim=7.* 6 of them"):
         anchors.TfIdf(scores=COUNTS).choose(7, 2)
     with pytest.raises(ValueError, match="`table`.*input_dim=7.* 6 of them"):
-        anchors.KMeans(TABLE).choose(7, 2)
+        anchors.KMeansPlusPlus(TABLE).choose(7, 2)
 
 
 def test_tf_idf_by_hand():
@@ -244,7 +249,9 @@ def test_given_for_another_layer():
 
 def test_mixed():
     frequency, dynamic = anchors.Frequency(COUNTS), anchors.Dynamic()
-    initializer = anchors.Mixed([frequency, dynamic, anchors.KMeans(TABLE)])
+    initializer = anchors.Mixed(
+        [frequency, dynamic, anchors.KMeansPlusPlus(TABLE)]
+    )
     assert initializer.sizes(8) == (3, 3, 2)
     ids = initializer.choose(6, 8)
     np.testing.assert_array_equal(ids[:6], [1, 3, 4, -1, -1, -1])

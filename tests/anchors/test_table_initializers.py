@@ -96,7 +96,7 @@ def test_table_on_disk(tmp_path):
     table = normal_table()
     np.save(tmp_path / "table.npy", table)
     mapped = np.load(tmp_path / "table.npy", mmap_mode="r")
-    for kind in (anchors.KMeans, anchors.Coreset):
+    for kind in (anchors.KMeansPlusPlus, anchors.Coreset):
         found = kind(mapped, seed=0)
         assert isinstance(found.table, np.memmap)
         expected = kind(table, seed=0)
@@ -111,9 +111,9 @@ def test_table_on_disk(tmp_path):
 @pytest.mark.parametrize(
     "initializer",
     [
-        anchors.KMeans(normal_table(), seed=0),
+        anchors.KMeansPlusPlus(normal_table(), seed=0),
         anchors.Coreset(normal_table(), seed=0),
-        anchors.FrequencyThenKMeans(range(200), normal_table(), seed=0),
+        anchors.FrequencyThenKMeansPlusPlus(range(200), normal_table(), seed=0),
     ],
 )
 def test_vectors_are_the_rows_chosen(initializer):
@@ -126,7 +126,7 @@ def test_vectors_are_the_rows_chosen(initializer):
 
 
 def test_answers_may_be_changed_by_the_caller():
-    initializer = anchors.KMeans(normal_table(), seed=0)
+    initializer = anchors.KMeansPlusPlus(normal_table(), seed=0)
     first = initializer.choose(200, 10)
     kept = first.copy()
     first[:] = -1
@@ -135,12 +135,14 @@ def test_answers_may_be_changed_by_the_caller():
 
 def test_vectors_of_more_anchors_than_rows():
     with pytest.raises(ValueError, match="num_anchors=7, input_dim=6"):
-        anchors.KMeans(normal_table(6)).vectors(7, 5)
+        anchors.KMeansPlusPlus(normal_table(6)).vectors(7, 5)
 
 
 def test_frequent_ones_first():
     counts = np.random.default_rng(3).permutation(200)
-    initializer = anchors.FrequencyThenKMeans(counts, normal_table(), seed=5)
+    initializer = anchors.FrequencyThenKMeansPlusPlus(
+        counts, normal_table(), seed=5
+    )
     ids = initializer.choose(200, 11)
     np.testing.assert_array_equal(counts[ids[:5]], [199, 198, 197, 196, 195])
     expected = naive_k_means_seeds(
@@ -148,7 +150,7 @@ def test_frequent_ones_first():
     )
     np.testing.assert_array_equal(ids, expected)
     for number in (0, 11):
-        initializer = anchors.FrequencyThenKMeans(
+        initializer = anchors.FrequencyThenKMeansPlusPlus(
             counts, normal_table(), number, seed=5
         )
         assert len(np.unique(initializer.choose(200, 11))) == 11
@@ -176,7 +178,7 @@ def test_coreset_takes_all_when_asked():
 
 
 @pytest.mark.parametrize(
-    "kind", [anchors.KMeans, anchors.Coreset, TableInitializer]
+    "kind", [anchors.KMeansPlusPlus, anchors.Coreset, TableInitializer]
 )
 def test_tables_are_checked(kind):
     with pytest.raises(ValueError, match="`table` must have two axes"):
@@ -188,14 +190,14 @@ def test_tables_are_checked(kind):
 def test_arguments_are_checked():
     table = normal_table(6)
     with pytest.raises(ValueError, match="`sample_weight` must hold"):
-        anchors.KMeans(table, sample_weight=[1])
+        anchors.KMeansPlusPlus(table, sample_weight=[1])
     with pytest.raises(ValueError, match="`num_candidates` must be"):
-        anchors.KMeans(table, num_candidates=0)
+        anchors.KMeansPlusPlus(table, num_candidates=0)
     with pytest.raises(ValueError, match="5 counts, 6 rows"):
-        anchors.FrequencyThenKMeans(np.ones(5), table)
+        anchors.FrequencyThenKMeansPlusPlus(np.ones(5), table)
     with pytest.raises(ValueError, match="`num_frequent` must be"):
-        anchors.FrequencyThenKMeans(np.ones(6), table, num_frequent=-1)
+        anchors.FrequencyThenKMeansPlusPlus(np.ones(6), table, num_frequent=-1)
     with pytest.raises(ValueError, match="num_frequent=4, num_anchors=3"):
-        anchors.FrequencyThenKMeans(np.ones(6), table, 4).choose(6, 3)
+        anchors.FrequencyThenKMeansPlusPlus(np.ones(6), table, 4).choose(6, 3)
     with pytest.raises(NotImplementedError):
         TableInitializer(table).choose(6, 3)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_compembed import ANTEmbedding
 from keras_compembed import CodeEmbedding
 from keras_compembed.anchors import Frequency
+from keras_compembed.anchors import Orthogonality
 from keras_compembed.anchors import Relations
 from keras_compembed.compression import RecodeEmbeddings
 from keras_compembed.learners import FollowingCodes
@@ -18,6 +19,9 @@ from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import KDCodeLearner
 from keras_compembed.learners import Training
 from keras_compembed.optimizers import SparseRowOptimizer
+from keras_compembed.transforms import L1
+from keras_compembed.transforms import Mixture
+from keras_compembed.transforms import SparseRows
 
 BATCH_SIZE = 16
 
@@ -203,7 +207,12 @@ def test_learner_with_noise_on_two_devices(strategy, tmp_path):
 def make_anchors(scope, optimizer, **kwargs):
     with scope:
         layer = ANTEmbedding(
-            40, 6, num_anchors=8, l1=2e-3, target_nonzeros=70, seed=0, **kwargs
+            40,
+            6,
+            num_anchors=8,
+            l1=L1(2e-3, target_nonzeros=70),
+            seed=0,
+            **kwargs,
         )
         model = keras.Sequential(
             [
@@ -248,18 +257,18 @@ def fit_anchors(scope, optimizer, **kwargs):
                 "anchors_initializer": Frequency(np.arange(40)),
                 "relations": Relations([[0, 39], [5, 38], [1, 2]], 40),
                 "negative_weight": 0.1,
-                "orthogonality": 1e-3,
+                "anchors_regularizer": Orthogonality(1e-3),
             },
         ),
         (
             "lazy",
             lambda: keras.optimizers.SGD(0.5),
-            {"activation": "softmax", "num_mixtures": 2},
+            {"mixture": Mixture(2, "softmax")},
         ),
         (
-            "sparse",
+            SparseRows(3),
             lambda: SparseRowOptimizer(keras.optimizers.Adam(0.01)),
-            {"max_nonzeros": 3},
+            {},
         ),
     ],
 )

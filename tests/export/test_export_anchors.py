@@ -14,6 +14,9 @@ from export_models import read_tensors
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.layers.ant_embedding import ANTEmbedding
+from keras_compembed.transforms import L1
+from keras_compembed.transforms import FixedRows
+from keras_compembed.transforms import Mixture
 
 # Sums of some tens of float32 products of numbers around one.
 ROUNDING = dict(rtol=0, atol=1e-5)
@@ -28,7 +31,7 @@ def anchor_embedding(
     num_anchors=20, width=6, density=0.1, input_dim=ROWS, **kwargs
 ):
     kwargs.setdefault("storage", "dense")
-    kwargs.setdefault("non_negative", False)
+    kwargs.setdefault("l1", L1(non_negative=False))
     layer = ANTEmbedding(input_dim, width, num_anchors, seed=3, **kwargs)
     layer.build()
     rng = np.random.default_rng(3)
@@ -54,7 +57,7 @@ def classifier(layer, length=None):
 @pytest.mark.parametrize("sparsified", [False, True])
 @pytest.mark.parametrize("storage", ["dense", "lazy", "sparse"])
 def test_trained_models(path, storage, sparsified):
-    layer = anchor_embedding(storage=storage, non_negative=True, l1=1e-3)
+    layer = anchor_embedding(storage=storage, l1=1e-3)
     model = classifier(layer)
     model.compile("adam", "mse")
     ids = random_ids(200, 7)
@@ -78,7 +81,7 @@ def test_trained_models(path, storage, sparsified):
     [("softmax", 1), ("softmax", 3), ("sparsemax", 3), ("entmax", 1)],
 )
 def test_activations(path, activation, num_mixtures, sparsified):
-    layer = anchor_embedding(activation=activation, num_mixtures=num_mixtures)
+    layer = anchor_embedding(mixture=Mixture(num_mixtures, activation))
     model = keras.Sequential([ids_input(), layer])
     ids = np.arange(ROWS)[None]
     expected = model(ids)
@@ -103,7 +106,7 @@ def test_no_non_zeros_at_all(path):
         export_litert(model, path, overwrite=True, verbose=0)
         got = LiteRTModel(path)(random_ids(2, 3))
         np.testing.assert_allclose(got, np.zeros((2, 3)))
-        if layer.storage != "fixed":
+        if not isinstance(layer.storage, FixedRows):
             layer.sparsify()
 
 
@@ -203,7 +206,7 @@ def test_compiled_model(path):
 @pytest.mark.parametrize("activation", [None, "softmax"])
 @pytest.mark.parametrize("sparsified", [False, True])
 def test_tied_outputs(path, sparsified, activation, length):
-    layer = anchor_embedding(input_dim=2000, activation=activation)
+    layer = anchor_embedding(input_dim=2000, mixture=activation)
     if sparsified:
         layer.sparsify()
     ids = keras.Input(

@@ -143,7 +143,11 @@ def class_embedding(kind, num_classes):
     if kind == "codes":
         return code_embedding(input_dim=num_classes, width=WIDTH)
     layer = kc.ANTEmbedding(
-        num_classes, WIDTH, 8, storage="dense", non_negative=False, seed=0
+        num_classes,
+        WIDTH,
+        8,
+        storage="dense",
+        l1=kc.transforms.L1(non_negative=False),
     )
     layer.build()
     rng = np.random.default_rng(0)

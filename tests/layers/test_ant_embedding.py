@@ -11,12 +11,15 @@ from keras_compembed import ANTEmbedding
 from keras_compembed import CodeEmbedding
 from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Given
-from keras_compembed.anchors import KMeans
+from keras_compembed.anchors import KMeansPlusPlus
 from keras_compembed.anchors import Mixed
 from keras_compembed.anchors import Relations
-from keras_compembed.layers.ant_arguments import choose_storage
+from keras_compembed.transforms import L1
+from keras_compembed.transforms import FixedRows
+from keras_compembed.transforms import Mixture
+from keras_compembed.transforms import SparseRows
+from keras_compembed.transforms import SparseTransform
 from keras_compembed.transforms.activations import ACTIVATIONS
-from keras_compembed.transforms.sparse_transform import SparseTransform
 
 INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
 STORAGES = ("dense", "lazy", "sparse")
@@ -56,17 +59,16 @@ def make_model(layer):
     [
         ({"storage": "dense", "mask_zero": True}, 1, ()),
         (
-            {"storage": "lazy", "non_negative": False},
+            {
+                "storage": "lazy",
+                "l1": L1(non_negative=False),
+                "mixture": Mixture(2, "entmax"),
+            },
             6,
             ("clock", "settled", "rate"),
         ),
-        (
-            {"storage": "dense", "activation": "entmax", "num_mixtures": 2},
-            1,
-            (),
-        ),
     ],
-    ids=["dense", "lazy", "mixture"],
+    ids=["dense", "lazy"],
 )
 def test_layer(kwargs, frozen, statistics, tmp_path):
     check_layer(
@@ -102,7 +104,7 @@ def test_product(storage):
 @pytest.mark.parametrize("activation", ["softmax", "sparsemax", "entmax"])
 def test_mixtures(activation):
     layer = make_layer(
-        activation=activation,
+        mixture=activation,
         anchors_initializer=Mixed(
             [Frequency(np.arange(30)), Given(np.eye(4, 5))], sizes=[2, 4]
         ),
@@ -124,7 +126,7 @@ def test_mixtures(activation):
 
 
 def test_sets_of_random_anchors_differ():
-    layer = make_layer(num_mixtures=3)
+    layer = make_layer(mixture=Mixture(3))
     assert layer.segments == (2, 2, 2)
     anchors = layer.anchors.numpy()
     assert not np.allclose(anchors[:2], anchors[2:4])
@@ -138,7 +140,7 @@ def test_sparsify(storage, tmp_path):
     expected = model.predict(INPUTS, verbose=0)
     nnz = layer.nnz
     layer.sparsify()
-    assert layer.storage == "fixed"
+    assert isinstance(layer.storage, FixedRows)
     assert layer.nnz == nnz
     np.testing.assert_allclose(
         model.predict(INPUTS, verbose=0), expected, atol=1e-6
@@ -171,7 +173,7 @@ def test_sparsify_without_nonzeros():
 
 
 def test_sparsify_to_the_target():
-    layer = make_layer(target_nonzeros=11)
+    layer = make_layer(l1=L1(target_nonzeros=11))
     transform = sparse_matrix()
     layer.assign_transform(transform)
     layer.sparsify()
@@ -195,7 +197,7 @@ def test_files(storage, tmp_path):
     relations = Relations([[0, 5], [1, 7]], 30)
     layer = make_layer(
         storage,
-        anchors_initializer=KMeans(
+        anchors_initializer=KMeansPlusPlus(
             np.random.default_rng(0).normal(size=(30, 5)), seed=0
         ),
         l1=0.01,
@@ -253,7 +255,7 @@ def test_from_table():
             seed=0,
             verbose=0,
             storage=storage,
-            l1=0.0,
+            l1=L1(0.0, non_negative=False),
         )
         error = np.square(layer.embeddings - table).sum()
         assert error < 0.1 * np.square(table).sum()
@@ -261,6 +263,13 @@ def test_from_table():
     model = make_model(layer)
     model.compile("adam", "mse")
     model.fit(INPUTS, np.ones(4), verbose=0)
+
+
+def test_from_table_with_too_little_room():
+    with pytest.raises(ValueError, match="`max_nonzeros` must be at most the"):
+        ANTEmbedding.from_table(
+            np.eye(9), num_anchors=9, max_nonzeros=5, storage=SparseRows(4)
+        )
 
 
 def test_frequency_vocabulary():
@@ -285,9 +294,8 @@ def test_low_rank():
     left, right = rng.normal(size=(30, 2)), rng.normal(size=(2, 5))
     layer = make_layer(
         num_anchors=2,
-        num_mixtures=2,
-        l1=0.0,
-        non_negative=False,
+        mixture=Mixture(2),
+        l1=L1(0.0, non_negative=False),
         transform_initializer="random_normal",
     )
     model = keras.Sequential([keras.Input((), dtype="int32"), layer])
@@ -305,7 +313,7 @@ def test_compositional_codes():
     coded = CodeEmbedding(30, 5, num_codebooks=3, codebook_size=4, codes=codes)
     coded.build()
     transform = np.eye(4)[codes].reshape(30, 12)
-    layer = make_layer(num_anchors=12, num_mixtures=3)
+    layer = make_layer(num_anchors=12, mixture=Mixture(3))
     layer.assign_transform(transform)
     layer.sparsify()
     layer.anchors.assign(keras.ops.reshape(coded.codebooks, (12, 5)))
@@ -354,12 +362,6 @@ def test_masks():
     assert layer.compute_mask(hidden, mask="kept") == "kept"
 
 
-def test_default_storage():
-    assert choose_storage(50_000, 50) == "dense"
-    assert choose_storage(100_000, 50) == "lazy"
-    assert choose_storage(1_000_000, 1000) == "sparse"
-
-
 def test_default_anchors_and_seeds():
     first, second = (make_layer(seed=3) for _ in range(2))
     np.testing.assert_array_equal(
@@ -389,28 +391,27 @@ def test_not_built(weights):
         ({"num_anchors": 31}, "`num_anchors` must be at most `input_dim`"),
         ({"l1": -1e-5}, "`l1` must be a number of at least 0"),
         ({"l1": np.nan}, "`l1` must be a number of at least 0"),
-        ({"threshold": "adam"}, "`threshold` must be one of"),
+        ({"l1": "large"}, "`l1` must be a number of at least 0, or a"),
         ({"mask_zero": "yes"}, "`mask_zero` must be True or False"),
         ({"seed": -1}, "`seed` must be None or an integer of at least 0"),
         ({"seed": 0.5}, "`seed` must be None or an integer of at least 0"),
-        ({"storage": "csr"}, "`storage` must be one of"),
-        ({"storage": "fixed"}, "`storage` must be one of"),
-        ({"activation": "relu"}, "`activation` must be one of"),
+        ({"storage": "csr"}, "`storage` must be None, 'dense'"),
+        ({"storage": "fixed"}, "`storage` must be None, 'dense'"),
+        ({"mixture": "relu"}, "`activation` must be one of"),
+        ({"mixture": 2}, "`mixture` must be None"),
         ({"negative_weight": -1}, "`negative_weight` must be a number"),
-        ({"orthogonality": "a"}, "`orthogonality` must be a number"),
-        ({"max_nonzeros": 3}, "is for storage='sparse'"),
-        ({"max_nonzeros": 7, "storage": "sparse"}, "at most `num_anchors`"),
-        ({"target_nonzeros": 0}, "`target_nonzeros` must be a positive"),
-        ({"target_nonzeros": 9, "l1": 0}, "with a positive `l1`"),
+        ({"storage": SparseRows(7)}, "at most `num_anchors`"),
         (
-            {"target_nonzeros": 9, "activation": "sparsemax"},
-            "without 'sparsemax'",
+            {"l1": L1(target_nonzeros=9), "mixture": "sparsemax"},
+            "`target_nonzeros` must be None with 'sparsemax'",
         ),
-        ({"softmax_rows": 3, "activation": "entmax"}, "`softmax_rows` must"),
+        ({"softmax_rows": 0}, "`softmax_rows` must be a positive"),
+        ({"softmax_rows": 3, "mixture": "entmax"}, "`softmax_rows` must"),
+        ({"softmax_rows": 3, "storage": "sparse"}, "`softmax_rows` must"),
         ({"relations": [[0, 1]]}, "`relations` must be a"),
         ({"relations": Relations([[0, 1]], 9)}, "between ids below"),
         (
-            {"relations": Relations([[0, 1]], 30), "num_mixtures": 2},
+            {"relations": Relations([[0, 1]], 30), "mixture": Mixture(2)},
             "`relations` must be None with several sets",
         ),
         (
@@ -424,7 +425,6 @@ def test_not_built(weights):
             {"relations": Relations([[0, 1]], 30)},
             "`relations` must come with anchors that stand for ids",
         ),
-        ({"num_mixtures": 0}, "`num_mixtures` must be a positive integer"),
         ({"anchors_initializer": "best"}, "`anchors_initializer` must be"),
         (
             {"anchors_initializer": Frequency(np.ones(9))},
@@ -439,7 +439,7 @@ def test_bad_arguments(kwargs, message):
 
 
 def test_bad_transforms():
-    layer = make_layer("sparse", max_nonzeros=2)
+    layer = make_layer(SparseRows(2))
     with pytest.raises(ValueError, match="must have shape"):
         layer.assign_transform(np.zeros((30, 5)))
     with pytest.raises(ValueError, match="`max_nonzeros` must be at least"):
@@ -455,16 +455,20 @@ def test_bad_transforms():
         layer.assign_transform(other)
 
 
-def test_softmax_rows_with_sparse_storage():
-    layer = make_layer("sparse", softmax_rows=3)
-    with pytest.raises(ValueError, match="`softmax_rows` must be None"):
-        layer(np.ones((2, 5), "float32"), reverse=True)
+def test_settings_are_not_shared():
+    storage, l1 = SparseRows(2), L1(1e-3)
+    one, two = (make_layer(storage, l1=l1) for _ in range(2))
+    assert one.storage is not two.storage and storage.variable is None
+    one.l1 = 0.5
+    assert two.l1 == np.float32(1e-3) and l1.l1 == 1e-3
+    one.assign_transform(np.zeros((30, 6)))
+    assert two.nnz > 0
 
 
 @pytest.mark.parametrize("kind", ["array", "table"])
 def test_a_clone_starts_from_the_same_anchors(kind):
     vectors = np.random.default_rng(0).normal(size=(30, 4))
-    start = vectors[:5] if kind == "array" else KMeans(vectors, seed=0)
+    start = vectors[:5] if kind == "array" else KMeansPlusPlus(vectors, seed=0)
     layer = ANTEmbedding(
         30, 4, num_anchors=5, anchors_initializer=start, seed=0
     )

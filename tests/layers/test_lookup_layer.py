@@ -47,11 +47,10 @@ def test_losses_of_anchors_in_half_precision(tmp_path):
     layer = anchored(
         "lazy",
         dtype="float16",
-        activation="softmax",
-        num_mixtures=2,
+        l1=kc.transforms.L1(target_nonzeros=500),
+        mixture=kc.transforms.Mixture(2, "softmax"),
         negative_weight=0.1,
-        target_nonzeros=500,
-        orthogonality=1e-3,
+        anchors_regularizer=kc.anchors.Orthogonality(1e-3),
     )
     check_policy(layer, IDS, tmp_path)
 

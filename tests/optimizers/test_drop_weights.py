@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
+from keras_compembed.optimizers.drop_weights import drop_weights
 
 ROWS, WIDTH = 2000, 16
 IDS = np.random.default_rng(0).integers(ROWS, size=(8, 5)).astype("int32")
@@ -30,7 +31,7 @@ def coded(learn_codes="softmax"):
     return kc.CodeEmbedding(ROWS, WIDTH, 4, 8, learn_codes=learn_codes, seed=0)
 
 
-def trained(layer, optimizer="adam"):
+def trained(layer, optimizer="adam", run_eagerly=True):
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [
@@ -40,7 +41,7 @@ def trained(layer, optimizer="adam"):
             keras.layers.Dense(3),
         ]
     )
-    model.compile(OPTIMIZERS[optimizer](), "mse")
+    model.compile(OPTIMIZERS[optimizer](), "mse", run_eagerly=run_eagerly)
     fit(model)
     return model
 
@@ -90,21 +91,34 @@ def values(model):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_freeze_codes(optimizer, tmp_path):
-    model = trained(coded(), optimizer)
+    # Functions of a model are made again whatever its optimizer is.
+    model = trained(coded(), optimizer, run_eagerly=optimizer != "adam")
     check_dropped(model, model.layers[0].freeze_codes, 60_000, tmp_path)
 
 
-@pytest.mark.parametrize("storage", ["dense", "lazy"])
-def test_sparsify(storage, tmp_path):
-    layer = kc.ANTEmbedding(
-        ROWS, WIDTH, num_anchors=32, storage=storage, seed=0
-    )
-    model = trained(layer)
+def test_sparsify(tmp_path):
+    layer = kc.ANTEmbedding(ROWS, WIDTH, num_anchors=32, storage="lazy", seed=0)
+    model = trained(layer, run_eagerly=False)
     check_dropped(model, layer.sparsify, 120_000, tmp_path)
 
 
+def test_any_layer():
+    """Weights in attributes, and those that the layer only tracks."""
+    layer = keras.layers.Dense(3)
+    layer.build((None, 2))
+    layer._tracker.unlock()
+    extra = layer.add_weight(shape=(4,), name="extra")
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(layer.trainable_weights)
+    number = len(optimizer.variables)
+    drop_weights(layer, [layer.bias, extra])
+    assert layer.weights == [layer.kernel]
+    assert not hasattr(layer, "bias")
+    assert len(optimizer.variables) == number - 4
+
+
 def test_codes_frozen_in_the_midst_of_training():
-    model = trained(coded("follow"))
+    model = trained(coded("follow"), run_eagerly=False)
     layer = model.layers[0]
 
     class Freeze(keras.callbacks.Callback):

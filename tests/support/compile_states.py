@@ -22,6 +22,7 @@ ROWS, WIDTH, BATCH_SIZE = 30, 6, 8
 # More than a period of what is done every so many steps.
 STEPS = 5
 COUNTS = 300 // np.arange(1, ROWS + 1)
+TARGET = kc.transforms.L1(1e-3, target_nonzeros=40)
 
 
 @keras.saving.register_keras_serializable(package="compile_states")
@@ -127,7 +128,7 @@ def related_anchors(**kwargs):
         anchors_initializer=kc.anchors.Frequency(COUNTS),
         relations=kc.anchors.Relations([[0, 9], [1, 8], [2, 3]], ROWS),
         negative_weight=0.1,
-        orthogonality=1e-3,
+        anchors_regularizer=kc.anchors.Orthogonality(1e-3),
         storage="lazy",
         **kwargs,
     )
@@ -279,30 +280,30 @@ CASES = {
     "codes_scaled": table(
         codes, scaled_adam, learn_codes="softmax", policy="mixed_float16"
     ),
-    "anchors_dense": table(anchors, adam, storage="dense", target_nonzeros=40),
+    "anchors_dense": table(anchors, adam, storage="dense", l1=TARGET),
     "anchors_accumulated": table(
         anchors,
         functools.partial(sgd, gradient_accumulation_steps=2),
         storage="dense",
     ),
-    "anchors_lazy": table(
-        anchors, lazy_adam, storage="lazy", target_nonzeros=40
-    ),
+    "anchors_lazy": table(anchors, lazy_adam, storage="lazy", l1=TARGET),
     "anchors_lazy_sgd": table(
-        anchors, sgd, storage="lazy", threshold="learning_rate"
+        anchors,
+        sgd,
+        storage="lazy",
+        l1=kc.transforms.L1(1e-3, threshold="learning_rate"),
     ),
     "anchors_sparse": table(
         anchors,
         lazy_adam,
-        storage="sparse",
-        max_nonzeros=5,
-        target_nonzeros=40,
+        storage=kc.transforms.SparseRows(5),
+        l1=TARGET,
     ),
     "anchors_sparse_sgd": table(
-        anchors, lazy_sgd, storage="sparse", max_nonzeros=5, l1=1e-2
+        anchors, lazy_sgd, storage=kc.transforms.SparseRows(5), l1=1e-2
     ),
     "anchors_softmax": table(
-        anchors, adam, num_mixtures=2, activation="softmax"
+        anchors, adam, mixture=kc.transforms.Mixture(2, "softmax")
     ),
     "anchors_related": table(related_anchors, lazy_adam),
     "anchors_towers": TowersCase(anchors, lazy_adam),
@@ -358,7 +359,7 @@ def state(model, history):
     for layer in model._flatten_layers():
         if isinstance(layer, kc.ANTEmbedding):
             # What was put off is done, so that it can be compared.
-            layer._rows.settle()
+            layer.storage.settle()
     optimizers = [model.optimizer]
     for name in ("inner_optimizer", "inner"):
         inner = getattr(optimizers[-1], name, None)

@@ -235,7 +235,7 @@ CASES = [
     LayerCase("codes-follow", codes(learn_codes="follow"), LookUp()),
     LayerCase("anchors-dense", anchors("dense"), LookUp()),
     LayerCase("anchors-lazy", anchors("lazy"), LookUp()),
-    LayerCase("anchors-sparse", anchors("sparse", max_nonzeros=4), LookUp()),
+    LayerCase("anchors-sparse", anchors(kc.transforms.SparseRows(4)), LookUp()),
     LayerCase("anchors-fixed", sparsified, LookUp()),
     LayerCase("classes-tree", head(beam_tree), Classes()),
     LayerCase(

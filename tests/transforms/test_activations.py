@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.transforms.activations import activate
 from keras_compembed.transforms.activations import entmax
 from keras_compembed.transforms.activations import sparsemax
 
@@ -56,20 +55,6 @@ def test_gradients(function):
         moved[place] = step
         slope = (value(rows + moved) - value(rows - moved)) / (2 * step)
         np.testing.assert_allclose(gradient[place], slope, atol=1e-6)
-
-
-def test_graphs_and_segments():
-    rows = tf.constant(random_rows(), "float32")
-    for name in ("softmax", "sparsemax", "entmax"):
-        weights = activate(rows, name, (2, 4))
-        np.testing.assert_allclose(
-            tf.reduce_sum(weights[:, :2], axis=1), np.ones(20), atol=1e-5
-        )
-        compiled = tf.function(activate, jit_compile=True)
-        np.testing.assert_allclose(
-            compiled(rows, name, (2, 4)), weights, atol=1e-5
-        )
-    assert activate(rows, None, (6,)) is rows
 
 
 def test_one_column():

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_compembed.anchors import Relations
 from keras_compembed.transforms.free_entries import FreeEntries
 
 
@@ -39,6 +40,16 @@ def test_restore(dense, free):
         np.where(dense, values, 0),
     )
     assert len(free) == dense.sum()
+
+
+def test_from_relations():
+    relations = Relations([[0, 4], [3, 2], [4, 5]], 9)
+    free = FreeEntries.from_relations(relations, np.array([4, -1, 2]))
+    expected = np.zeros((9, 3), bool)
+    expected[[0, 5], 0] = True
+    expected[3, 2] = True
+    np.testing.assert_array_equal(free.of_rows(tf.range(9)), expected)
+    assert len(FreeEntries.from_relations(None, np.array([4, -1, 2]))) == 0
 
 
 def test_none():

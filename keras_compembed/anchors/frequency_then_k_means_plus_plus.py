@@ -1,4 +1,4 @@
-"""Frequent objects as anchors, completed by clustering."""
+"""Frequent objects as anchors, completed by k-means++."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class FrequencyThenKMeans(TableInitializer):
+class FrequencyThenKMeansPlusPlus(TableInitializer):
     """The most frequent objects, then others that complete their span.
 
     The first anchors stand for the most frequent objects. The others are
@@ -22,7 +22,7 @@ class FrequencyThenKMeans(TableInitializer):
 
     >>> counts = [5, 9, 0, 7]
     >>> table = [[0.0], [0.0], [3.0], [0.0]]
-    >>> initializer = FrequencyThenKMeans(counts, table, num_frequent=2)
+    >>> initializer = FrequencyThenKMeansPlusPlus(counts, table, 2)
     >>> initializer.choose(input_dim=4, num_anchors=3)
     array([1, 3, 2])
 
