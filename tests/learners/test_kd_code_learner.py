@@ -275,7 +275,7 @@ def test_uneven_parts():
 def test_refine_lowers_the_loss(composition, logits):
     table = clustered_table()
     weight = np.random.default_rng(0).uniform(0.5, 2, size=300)
-    kwargs = {"composition": composition, "logits": logits}
+    kwargs = {"composition": composition, "logits": logits, "iterations": 2}
     plain = small_learner(**kwargs).train(table, weight)
     refined = small_learner(refine=None, **kwargs).train(table, weight)
     assert refined.history["val_loss"] == plain.history["val_loss"]
@@ -297,7 +297,7 @@ def test_scale_and_mean_do_not_matter():
     table = clustered_table()
     # Axes that a linear composition starts from may change their signs.
     for composition in ("sum", "concat"):
-        kwargs = {"composition": composition, "iterations": 3}
+        kwargs = {"composition": composition, "iterations": 1}
         one = small_learner(**kwargs).train(table)
         other = small_learner(**kwargs).train(1000 * table - 5000)
         np.testing.assert_allclose(
@@ -308,7 +308,7 @@ def test_scale_and_mean_do_not_matter():
 
 
 def test_soft_codes_are_hard_outside_training():
-    learner = small_learner(estimator="soft", temperature=5.0)
+    learner = small_learner(estimator="soft", temperature=5.0, iterations=1)
     learner.train(clustered_table())
     rows = clustered_table()
     np.testing.assert_allclose(
@@ -320,7 +320,7 @@ def test_soft_codes_are_hard_outside_training():
 
 def test_free_logits():
     table = clustered_table()
-    learner = small_learner(logits="free").train(table)
+    learner = small_learner(logits="free", iterations=1).train(table)
     assert learner.kernel.shape == (300, 24)
     before = learner.kernel.numpy().copy()
     learner.compile(keras.optimizers.SGD(1.0), run_eagerly=True)
