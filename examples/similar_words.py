@@ -80,7 +80,7 @@ def main(argv=None):
         args.num_codebooks,
         args.codebook_size,
         composition=args.composition,
-        iterations=args.iterations,
+        training=kc.learners.Training(iterations=args.iterations),
         seed=args.seed,
         verbose=2,
     )

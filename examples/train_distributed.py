@@ -122,10 +122,12 @@ def learn_codes(table, scope, arguments):
         learner = kc.learners.GumbelCodeLearner(
             arguments.num_codebooks,
             arguments.codebook_size,
-            learning_rate=arguments.learning_rate,
-            batch_size=arguments.batch_size,
-            iterations=arguments.iterations,
-            validation_interval=max(1, arguments.iterations // 5),
+            training=kc.learners.Training(
+                iterations=arguments.iterations,
+                batch_size=arguments.batch_size,
+                learning_rate=arguments.learning_rate,
+                validation_interval=max(1, arguments.iterations // 5),
+            ),
             seed=arguments.seed,
         )
     return learner.train(table)

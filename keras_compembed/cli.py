@@ -278,6 +278,7 @@ def _compress(arguments):
     from keras_compembed.compression.compress_model import compress_model
     from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
     from keras_compembed.learners.kd_code_learner import KDCodeLearner
+    from keras_compembed.learners.training import Training
     from keras_compembed.reports.size_report import size_report
 
     def make_learner(num_codebooks, codebook_size):
@@ -286,7 +287,9 @@ def _compress(arguments):
                 num_codebooks,
                 codebook_size,
                 arguments.composition,
-                iterations=max(1, round(_KD_ITERATIONS * arguments.effort)),
+                training=Training(
+                    max(1, round(_KD_ITERATIONS * arguments.effort))
+                ),
                 seed=arguments.seed,
             )
         return AdditiveQuantizer(

@@ -1,0 +1,1 @@
+"""Codes as bits, and tables held as codes."""

@@ -1,5 +1,7 @@
 """How the codewords that a code names become a vector."""
 
+import math
+
 import keras
 import tensorflow as tf
 
@@ -135,6 +137,27 @@ class Composition(keras.layers.Layer):
             for start in range(0, max(1, len(codes)), rows)
         ]
         return tf.concat(parts, axis=0).numpy().astype("float32")
+
+    def count_values(self):
+        """Numbers in the codebooks and in the composition's weights."""
+        shapes = [self.codebooks_shape]
+        shapes += [weight.shape for weight in self.weights]
+        return sum(math.prod(shape) for shape in shapes)
+
+    def check_vectors(self):
+        """Raises if what `call` makes has not the shape of vectors."""
+        shape = 2, self.num_codebooks, self.code_dim
+        # Layers may be made in a graph.
+        with tf.init_scope():
+            vectors = self(tf.zeros(shape, self.variable_dtype))
+        wanted = shape[0], self.output_dim
+        received = getattr(vectors, "shape", type(vectors).__name__)
+        if received != wanted:
+            raise ValueError(
+                "`call` of a composition must make vectors of shape (ids, "
+                f"output_dim), {wanted} of codewords of shape {shape}. "
+                f"Received: {received} from {type(self).__name__}."
+            )
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-2], self.output_dim)

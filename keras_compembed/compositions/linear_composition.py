@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.codes.codewords import sum_codewords
+from keras_compembed.codes.codeword_sums import sum_codewords
 from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.composition import orthogonal
 from keras_compembed.compositions.composition import sum_picks

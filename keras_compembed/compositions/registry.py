@@ -1,9 +1,6 @@
 """Compositions by name."""
 
-import math
-
 import keras
-import tensorflow as tf
 
 from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.concat_composition import ConcatComposition
@@ -39,7 +36,7 @@ def get_composition(
     composition = copy_composition(check_composition(identifier), dtype)
     composition.set_shape(num_codebooks, codebook_size, output_dim)
     if type(composition.unscaled()) not in COMPOSITIONS.values():
-        _check_vectors(composition.unscaled())
+        composition.unscaled().check_vectors()
     return composition
 
 
@@ -54,23 +51,6 @@ def copy_composition(identifier, dtype):
         return COMPOSITIONS[identifier](dtype=dtype)
     config = identifier.get_config() | {"dtype": dtype}
     return type(identifier).from_config(config)
-
-
-def _check_vectors(composition):
-    """Raises if what a composition makes has not the shape of vectors."""
-    shape = 2, composition.num_codebooks, composition.code_dim
-    # Layers may be made in a graph.
-    with tf.init_scope():
-        codewords = tf.zeros(shape, composition.variable_dtype)
-        vectors = composition(codewords)
-    wanted = len(codewords), composition.output_dim
-    received = getattr(vectors, "shape", type(vectors).__name__)
-    if received != wanted:
-        raise ValueError(
-            "`call` of a composition must make vectors of shape (ids, "
-            f"output_dim), {wanted} of codewords of shape {shape}. "
-            f"Received: {received} from {type(composition).__name__}."
-        )
 
 
 def check_composition(identifier):
@@ -91,13 +71,6 @@ def check_composition(identifier):
             f"Received: composition={identifier!r}."
         )
     return identifier
-
-
-def count_values(composition):
-    """Numbers in the codebooks and in the composition's weights."""
-    shapes = [composition.codebooks_shape]
-    shapes += [weight.shape for weight in composition.weights]
-    return sum(math.prod(shape) for shape in shapes)
 
 
 def is_same_composition(one, other):

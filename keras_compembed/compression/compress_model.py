@@ -16,8 +16,8 @@ from keras_compembed.compression.table_choice import read_names
 from keras_compembed.compression.table_choice import reason_to_skip
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners.code_learner import check_code_shape
-from keras_compembed.learners.default_learner import check_learner
-from keras_compembed.learners.default_learner import default_learner
+from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.registry import get_learner
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.layer_names import named_layers
@@ -213,8 +213,7 @@ class _Table:
         self.options = {
             "num_codebooks": shape[0],
             "codebook_size": shape[1],
-            "learn_codes": "follow" if recode_every else None,
-            "recode_every": recode_every,
+            "learn_codes": recode_every and FollowingCodes(recode_every),
             "mask_zero": mask_zero(layer),
             "name": layer.name,
             "dtype": layer.dtype_policy,
@@ -245,11 +244,8 @@ class _Table:
     def original_rows(self):
         """Makes the layer of codes give the rows of the table for a while."""
         rows = tf.convert_to_tensor(self.layer.embeddings)
-        self.small.embed = lambda ids: tf.gather(rows, ids)
-        try:
+        with self.small.embed_with(lambda ids: tf.gather(rows, ids)):
             yield
-        finally:
-            del self.small.embed
 
     def learn(self):
         """Learns codes and codebooks from the table."""
@@ -289,16 +285,14 @@ class _Table:
 
 def _make_learner(settings, verbose):
     shape = settings["num_codebooks"], settings["codebook_size"]
-    if settings["learner"] is None:
-        return default_learner(
-            settings["composition"],
-            *shape,
-            seed=settings["seed"],
-            verbose=verbose,
-        )
-    learner = settings["learner"](*shape)
-    check_learner(learner, *shape, settings["composition"])
-    return learner
+    make = settings["learner"]
+    return get_learner(
+        make and make(*shape),
+        settings["composition"],
+        *shape,
+        seed=settings["seed"],
+        verbose=verbose,
+    )
 
 
 def _check_model(model):

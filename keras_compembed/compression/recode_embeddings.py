@@ -3,6 +3,7 @@
 import keras
 
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -32,7 +33,8 @@ class RecodeEmbeddings(keras.callbacks.Callback):
 
     Args:
         every: Optional integer. Training steps from one recoding to the next.
-            Defaults to `None`: each layer's own `recode_every`.
+            Defaults to `None`: `recode_every` of each layer's
+            `FollowingCodes`.
         verbose: `0` or `1`, whether to print how many ids changed. Defaults
             to `0`.
 
@@ -53,7 +55,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
             layer
             for layer in self.model._flatten_layers()
             if isinstance(layer, CodeEmbedding)
-            and layer.learn_codes == "follow"
+            and isinstance(layer.learn_codes, FollowingCodes)
         ]
         if not self._layers:
             raise ValueError(
@@ -61,19 +63,19 @@ class RecodeEmbeddings(keras.callbacks.Callback):
                 f". Received: the model {self.model.name!r}, which has none."
             )
         for layer in self._layers:
-            if self.every is None and layer.recode_every is None:
+            if self.every is None and layer.learn_codes.recode_every is None:
                 raise ValueError(
                     "`every` must be given for layers without `recode_every`. "
                     f"Received: every=None and the layer {layer.name!r}."
                 )
-            layer.is_recoded = True
+            layer.learn_codes.is_recoded = True
         self._step = self._count_steps()
 
     def on_train_batch_end(self, batch, logs=None):
         # Several steps at once with `steps_per_execution`.
         before, self._step = self._step, self._count_steps()
         for layer in self._layers:
-            every = self.every or layer.recode_every
+            every = self.every or layer.learn_codes.recode_every
             due = self._step // every > before // every
             if not (due and layer.trainable):
                 continue

@@ -124,7 +124,7 @@ class TracedLookup:
 
 
 def _read_bits(rows, num_codebooks, bits):
-    """Subcodes of packed rows, as `unpack_rows` of `codes` reads them.
+    """Subcodes of packed rows, same as `codes.packing.unpack_rows`.
 
     By division and remainder, which LiteRT has, instead of shifts and masks,
     some of which it lacks.

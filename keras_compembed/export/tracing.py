@@ -94,11 +94,11 @@ def litert_form(model, min_runtime=None, quantize=None):
             if isinstance(layer, CodeEmbedding):
                 lookup = TracedLookup(layer, min_runtime, quantize)
                 tables.append(lookup.table)
-                swap = _swapped(layer, "embed", lookup)
+                swap = layer.embed_with(lookup)
             elif isinstance(layer, ANTEmbedding):
                 lookup = TracedTransform(layer, quantize)
                 stack.enter_context(_swapped(layer, "logits", lookup.logits))
-                swap = _swapped(layer, "embed", lookup)
+                swap = layer.embed_with(lookup)
             elif isinstance(layer, CANESoftmax):
                 if not isinstance(layer.selector, BeamTree):
                     continue

@@ -6,18 +6,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.packed_rows import unpack_rows
+from keras_compembed.codes.coded_rows import CodedRows
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
-from keras_compembed.codes.packing import code_dtype
 from keras_compembed.codes.packing import pack_codes
-from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.compositions.registry import get_composition
-from keras_compembed.layers.code_learning_layer import CodeLearningLayer
-from keras_compembed.layers.code_learning_layer import check_learning
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.learners.code_learner import check_code_shape
-from keras_compembed.learners.default_learner import check_learner
-from keras_compembed.learners.default_learner import default_learner
+from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.registry import get_learner
+from keras_compembed.learners.registry import get_task_codes
+from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
@@ -25,7 +24,7 @@ from keras_compembed.utils.validation import check_table
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class CodeEmbedding(CodeLearningLayer):
+class CodeEmbedding(LookupLayer):
     """Turns non-negative integers into vectors composed from codewords.
 
     Drop-in replacement of `keras.layers.Embedding`. Each id has a code of
@@ -49,8 +48,8 @@ class CodeEmbedding(CodeLearningLayer):
     part of an id's query against keys by dot products and takes the best,
     backward as if by a softmax; `"nearest"` takes the nearest key, and with
     composition `"concat"` codewords are the keys. A training step touches the
-    queries of its own ids only. Call `freeze_codes` when done. `"follow"`
-    starts from codes and lets them follow the task; see `recode`.
+    queries of its own ids only. `"follow"` starts from codes and lets them
+    follow the task, see `FollowingCodes`. Call `freeze_codes` when done.
 
     Example:
 
@@ -65,8 +64,8 @@ class CodeEmbedding(CodeLearningLayer):
     Args:
         input_dim: Integer. Number of ids, i.e. largest id + 1.
         output_dim: Integer. Width of the vectors.
-        num_codebooks: Integer. Subcodes an id (M). Defaults to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+        num_codebooks: Integer. Subcodes per id (M). Defaults to `32`.
+        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Powers of two waste no bits. Defaults to `16`.
         composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
             `Composition`. How codewords become a vector. Defaults to `"sum"`.
@@ -82,24 +81,16 @@ class CodeEmbedding(CodeLearningLayer):
         codebooks_constraint: Optional constraint of the codebooks.
         mask_zero: Boolean. Whether id 0 is padding to be masked, as in
             `keras.layers.Embedding`. Defaults to `False`.
-        learn_codes: `None`, `"softmax"`, `"nearest"` or `"follow"`. How codes
-            are learned during training. Defaults to `None`: they are fixed.
-        temperature: Positive number. Divides scores before the softmax of
-            the gradient. Defaults to `1.0`.
-        commitment: Number of at least 0. Weight of the squared distance from
-            queries to their codewords, for `"nearest"` with `"concat"`.
-            Defaults to `0.25`.
-        teacher: Optional array `(input_dim, output_dim)`. Vectors are drawn
-            to its rows while codes are learned. Not saved with the layer:
-            set the attribute `teacher` after loading to go on with it.
-        teacher_weight: Positive number. Weight of the mean squared distance
-            to the teacher's rows. Defaults to `1.0`.
-        recode_every: Optional integer, for `"follow"`: training steps from
-            one call of `recode` by the callback `RecodeEmbeddings` to the
-            next. Training without the callback warns: the layer itself does
-            not recode. Defaults to `None`: as the callback says.
+        learn_codes: `None`, `"softmax"`, `"nearest"`, `"follow"` or a
+            `TaskCodes` with options of its own, such as
+            `SoftmaxCodes(temperature=0.5)`. How codes are learned during
+            training. Defaults to `None`: they are fixed.
         seed: Optional integer. Seed of random codes.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Attributes:
+        learn_codes: The layer's own copy of the `TaskCodes`, or None once
+            codes are fixed.
 
     Call arguments:
         inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
@@ -122,10 +113,10 @@ class CodeEmbedding(CodeLearningLayer):
             `learn_codes` is unknown, `num_codebooks` is above `output_dim`
             with `"concat"`, `codes` or `codebooks` has the wrong shape, a
             subcode is not below `codebook_size`, a codeword is not finite,
-            `codes` are given and learned from nothing as well, or a `teacher`
-            is given though no codes are learned, `mask_zero` is no boolean,
-            `seed` is no integer of at least 0, or what a `composition` makes
-            has not the shape of vectors.
+            `codes` are given and learned from nothing as well, a teacher has
+            another shape than the table, `mask_zero` is no boolean, `seed` is
+            no integer of at least 0, or what a `composition` makes has not
+            the shape of vectors.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
@@ -147,11 +138,6 @@ class CodeEmbedding(CodeLearningLayer):
         codebooks_constraint=None,
         mask_zero=False,
         learn_codes=None,
-        temperature=1.0,
-        commitment=0.25,
-        teacher=None,
-        teacher_weight=1.0,
-        recode_every=None,
         seed=None,
         **kwargs,
     ):
@@ -160,16 +146,14 @@ class CodeEmbedding(CodeLearningLayer):
         num_codebooks, codebook_size = check_code_shape(
             num_codebooks, codebook_size
         )
-        check_learning(
-            learn_codes, temperature, commitment, teacher_weight, recode_every
-        )
+        learn_codes = get_task_codes(learn_codes)
         if codes is not None:
-            if learn_codes in ("softmax", "nearest"):
+            if learn_codes is not None and not learn_codes.starts_from_codes:
                 raise ValueError(
                     "`codes` must not be given with `learn_codes`='softmax' "
                     "or 'nearest', which learn them from nothing. Received: "
-                    f"learn_codes={learn_codes!r} and codes of shape "
-                    f"{np.shape(codes)}. Leave out one, or pass "
+                    f"learn_codes={type(learn_codes).__name__} and codes of "
+                    f"shape {np.shape(codes)}. Leave out one, or pass "
                     "learn_codes='follow' to start from codes."
                 )
             codes = check_codes(
@@ -201,26 +185,21 @@ class CodeEmbedding(CodeLearningLayer):
         )
         self.codebooks_constraint = keras.constraints.get(codebooks_constraint)
         self.mask_zero = mask_zero
-        self._set_learning(
-            learn_codes,
-            temperature,
-            commitment,
-            teacher,
-            teacher_weight,
-            recode_every,
-        )
+        if learn_codes is not None:
+            learn_codes.set_shape(input_dim, self.composition)
+        self.learn_codes = learn_codes
         self.seed = seed
         self.supports_masking = mask_zero
         self.autocast = False
         self._initial_codes = codes
-        following = learn_codes == "follow"
-        if codes is not None or codebooks is not None or following:
+        starts_from_codes = learn_codes and learn_codes.starts_from_codes
+        if codes is not None or codebooks is not None or starts_from_codes:
             # Not in a graph, where weights cannot begin with others' values.
             self.build()
         if codebooks is not None:
             self.codebooks.assign(codebooks)
-            if following:
-                self.latents.assign(self.embeddings)
+            if starts_from_codes:
+                learn_codes.restart(self.embeddings)
         self._initial_codes = None
 
     @classmethod
@@ -242,7 +221,7 @@ class CodeEmbedding(CodeLearningLayer):
             table: Array of shape `(input_dim, output_dim)`.
             num_codebooks: Integer. Defaults to `32`.
             codebook_size: Integer. Defaults to `16`.
-            composition: Optional composition, as of the layer. Defaults to
+            composition: Optional composition, see the layer. Defaults to
                 `None`: the learner's, or `"sum"`.
             learner: Optional `CodeLearner` of the same `num_codebooks`,
                 `codebook_size` and `composition`. Defaults to an
@@ -265,26 +244,30 @@ class CodeEmbedding(CodeLearningLayer):
         num_codebooks, codebook_size = check_code_shape(
             num_codebooks, codebook_size
         )
-        learn_codes = kwargs.get("learn_codes")
-        if learn_codes in ("softmax", "nearest"):
+        learn_codes = get_task_codes(kwargs.pop("learn_codes", None))
+        if learn_codes is not None and not learn_codes.starts_from_codes:
             raise ValueError(
                 "`learn_codes` must be None or 'follow' in `from_table`, "
-                f"which learns codes itself. Received: {learn_codes=}. Pass "
-                "`teacher=table` to the layer to learn them during training."
+                "which learns codes itself. Received: learn_codes="
+                f"{type(learn_codes).__name__}. To learn them during training "
+                "instead, pass `learn_codes=SoftmaxCodes(teacher=table)` to "
+                "the layer."
             )
-        if learner is None:
-            learner = default_learner(
-                composition,
-                num_codebooks,
-                codebook_size,
-                seed=seed,
-                verbose=verbose,
-            )
-        check_learner(learner, num_codebooks, codebook_size, composition)
         shape = num_codebooks, codebook_size
+        learner = get_learner(
+            learner, composition, *shape, seed=seed, verbose=verbose
+        )
+        if learn_codes is not None:
+            learn_codes.check_teacher(*table.shape)
         # What the layer refuses it shall refuse before codes are learned.
-        others = {**kwargs, "teacher": None, "name": "arguments"}
-        cls(1, table.shape[1], *shape, learner.composition, **others)
+        cls(
+            1,
+            table.shape[1],
+            *shape,
+            learner.composition,
+            learn_codes=learn_codes and learn_codes.without_teacher(),
+            **{**kwargs, "name": "arguments"},
+        )
         learner.train(table, sample_weight=sample_weight)
         layer = cls(
             *table.shape,
@@ -292,12 +275,13 @@ class CodeEmbedding(CodeLearningLayer):
             composition=learner.composition,
             codes=learner.codes,
             codebooks=learner.codebooks,
+            learn_codes=learn_codes,
             **kwargs,
         )
         if isinstance(learner.composition, keras.layers.Layer):
             layer.composition.set_weights(learner.composition.get_weights())
-        if learn_codes == "follow":
-            layer.latents.assign(table)
+        if learn_codes is not None:
+            layer.learn_codes.restart(table)
         return layer
 
     def build(self, input_shape=None):
@@ -321,9 +305,18 @@ class CodeEmbedding(CodeLearningLayer):
             autocast=False,
             name="codebooks",
         )
-        if self._learned is not None:
-            self._learned.build()
+        self._rows = CodedRows(
+            self.packed_codes, self.codebooks, self.composition
+        )
+        if self.learn_codes is not None:
+            self.learn_codes.build(self._add_learning_weight, self._rows)
         self.built = True
+
+    def _add_learning_weight(self, name, **kwargs):
+        weight = self.add_weight(name=name, autocast=False, **kwargs)
+        # Checkpoints of TensorFlow hold what is an attribute.
+        setattr(self, name, weight)
+        return weight
 
     def _initialize_codes(self, shape, dtype=None):
         codes = self._initial_codes
@@ -339,28 +332,24 @@ class CodeEmbedding(CodeLearningLayer):
     def call(self, inputs, training=False):
         # As in `keras.layers.BatchNormalization`, a frozen layer keeps its
         # statistics, and so its codes, whatever `training` is.
-        learns = training and self.trainable and self._learned is not None
+        learns = training and self.trainable and self.learn_codes is not None
         return self.look_up(inputs, self._learn if learns else self.embed)
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
+        subcodes = (self.learn_codes or self._rows).subcodes
         if not self.composition.composes_once:
-            return self._embed(ids)
+            return self._rows.compose(subcodes(ids))
         different, places = tf.unique(ids)
-        return tf.gather(self._embed(different), places)
+        return tf.gather(self._rows.compose(subcodes(different)), places)
 
-    def _embed(self, ids):
-        if self._learned is not None:
-            return self._learned.embed(ids)
-        return self.embed_stored(ids)
-
-    def embed_stored(self, ids):
-        """Vectors of ids by the codes that are stored."""
-        rows = tf.gather(self.packed_codes.value, ids)
-        return self.composition.compose_codes(
-            tf.convert_to_tensor(self.codebooks.value),
-            unpack_rows(rows, self.num_codebooks, self.codebook_size),
-        )
+    def _learn(self, ids):
+        """`embed` in a training step, in which codes are learned."""
+        mask = tf.not_equal(ids, 0) if self.mask_zero else None
+        vectors, losses = self.learn_codes.step(ids, mask)
+        for loss in losses:
+            self.add_replica_loss(loss)
+        return vectors
 
     def compute_mask(self, inputs, mask=None):
         if not self.mask_zero:
@@ -384,26 +373,57 @@ class CodeEmbedding(CodeLearningLayer):
         While codes are learned, those that `freeze_codes` would fix.
         """
         self._require_built("codes")
-        if self._learned is None:
-            return self.stored_codes
-        return self._learned.find().astype(code_dtype(self.codebook_size))
-
-    @property
-    def stored_codes(self):
-        """Codes as `packed_codes` has them."""
-        return unpack_codes(
-            keras.ops.convert_to_numpy(self.packed_codes),
-            self.num_codebooks,
-            self.codebook_size,
-        )
+        return (self.learn_codes or self._rows).codes
 
     @property
     def embeddings(self):
         """The whole table as a float32 array `(input_dim, output_dim)`."""
         self._require_built("embeddings")
-        return self.composition.decode(
-            self.codes, keras.ops.convert_to_numpy(self.codebooks)
-        )
+        return self._rows.decode(self.codes)
+
+    def freeze_codes(self):
+        """Fixes the codes learned; what only learning needs is let go.
+
+        The layer then gives each id the vector that it gave outside training
+        before. Optimizers forget what they kept for the weights that go, and
+        models that hold the layer can be saved, exported and trained further
+        as they are. Functions of your own, wrapped in `tf.function` before,
+        must be wrapped again.
+
+        Raises:
+            ValueError: if the codes are fixed already.
+        """
+        if self.learn_codes is None:
+            raise ValueError(
+                "`freeze_codes` must be called once, on a layer that learns "
+                f"codes. Received: the layer {self.name!r}, whose codes are "
+                "fixed."
+            )
+        self._require_built("freeze_codes")
+        self._rows.assign(self.codes)
+        self.learn_codes.fix()
+        drop_weights(self, self.learn_codes.weights)
+        self.learn_codes = None
+
+    def recode(self):
+        """Gives each id the code nearest its latent vector.
+
+        For layers with `learn_codes="follow"`, see `FollowingCodes`.
+
+        Returns:
+            Integer, the ids whose codes changed.
+
+        Raises:
+            ValueError: if the layer has another `learn_codes`.
+        """
+        if not isinstance(self.learn_codes, FollowingCodes):
+            raise ValueError(
+                "`recode` must be called on a layer with learn_codes='follow'."
+                f" Received: the layer {self.name!r} with "
+                f"learn_codes={self.learn_codes!r}."
+            )
+        self._require_built("recode")
+        return self.learn_codes.recode()
 
     def reset_codebooks(self):
         """Starts codebooks and composition afresh; codes stay as they are.
@@ -429,15 +449,8 @@ class CodeEmbedding(CodeLearningLayer):
             dtype=self.variable_dtype,
         )
         self.composition.set_weights(fresh.get_weights())
-        if self._learned is not None:
-            self._learned.restart(
-                self.composition.decode(
-                    codes, keras.ops.convert_to_numpy(self.codebooks)
-                )
-            )
-
-    def _store(self, codes):
-        self.packed_codes.assign(pack_codes(codes, self.codebook_size))
+        if self.learn_codes is not None:
+            self.learn_codes.restart(self._rows.decode(codes))
 
     def get_config(self):
         config = super().get_config()
@@ -460,7 +473,8 @@ class CodeEmbedding(CodeLearningLayer):
                     self.codebooks_constraint
                 ),
                 "mask_zero": self.mask_zero,
-                **self._get_learning(),
+                "learn_codes": self.learn_codes
+                and keras.saving.serialize_keras_object(self.learn_codes),
                 "seed": self.seed,
             }
         )

@@ -1,4 +1,6 @@
-"""What layers that turn ids into vectors have in common."""
+"""Base of the layers that turn ids into vectors."""
+
+import contextlib
 
 import keras
 import tensorflow as tf
@@ -6,6 +8,28 @@ import tensorflow as tf
 
 class LookupLayer(keras.layers.Layer):
     """Base of layers with `input_dim`, `output_dim` and `embed`."""
+
+    @contextlib.contextmanager
+    def embed_with(self, embed):
+        """Makes the layer give other vectors for a while.
+
+        Exports so write the look-up in ops that a runtime has; whatever holds
+        the layer then uses these too.
+
+        Args:
+            embed: Function from a rank-1 tensor of ids to vectors
+                `(ids, output_dim)`, in place of `embed`.
+        """
+        # Past Keras's tracking: the function may hold anything.
+        attributes = vars(self)
+        before = attributes.get("embed")
+        attributes["embed"] = embed
+        try:
+            yield
+        finally:
+            del attributes["embed"]
+            if before is not None:
+                attributes["embed"] = before
 
     def look_up(self, inputs, embed):
         """Vectors of ids of any shape.

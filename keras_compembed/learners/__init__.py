@@ -1,17 +1,27 @@
-"""What learns the codes of a table."""
+"""Learners of codes: for a table, or along with a task."""
 
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
+from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.gumbel_code_learner import GumbelCodeLearner
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
-from keras_compembed.learners.random_codes import RandomCodes
+from keras_compembed.learners.nearest_codes import NearestCodes
+from keras_compembed.learners.random_code_learner import RandomCodeLearner
+from keras_compembed.learners.softmax_codes import SoftmaxCodes
+from keras_compembed.learners.task_codes import TaskCodes
 from keras_compembed.learners.temperature_schedule import TemperatureSchedule
+from keras_compembed.learners.training import Training
 
 __all__ = [
     "AdditiveQuantizer",
     "CodeLearner",
+    "FollowingCodes",
     "GumbelCodeLearner",
     "KDCodeLearner",
-    "RandomCodes",
+    "NearestCodes",
+    "RandomCodeLearner",
+    "SoftmaxCodes",
+    "TaskCodes",
     "TemperatureSchedule",
+    "Training",
 ]

@@ -62,8 +62,8 @@ class AdditiveQuantizer(CodeLearner):
     (1000, 64)
 
     Args:
-        num_codebooks: Integer. Subcodes a row (M). Defaults to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+        num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.
+        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Defaults to `16`.
         effort: Positive number. How long to search, for a lower loss: time
             is about proportional to it. Defaults to `1.0`.
@@ -132,7 +132,7 @@ class AdditiveQuantizer(CodeLearner):
         Raises:
             ValueError: if the table is not a finite matrix, its largest
                 number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
-                not a non-negative number a row.
+                not a non-negative number per row.
         """
         table = check_rows(table)
         weight = check_sample_weight(sample_weight, len(table))

@@ -1,10 +1,10 @@
-"""What every learner of codes has in common."""
+"""Base class of learners of codes, and checks that they share."""
 
 import abc
 
 import numpy as np
 
-from keras_compembed.codes.codewords import decode_codes
+from keras_compembed.codes.codeword_sums import decode_codes
 from keras_compembed.codes.packing import MAX_CODEBOOK_SIZE
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
@@ -21,8 +21,8 @@ class CodeLearner(abc.ABC):
     A learner works on plain arrays and knows no layers and no files.
 
     Attributes:
-        num_codebooks: Integer, subcodes a row (M).
-        codebook_size: Integer, codewords a codebook (K).
+        num_codebooks: Integer, subcodes per row (M).
+        codebook_size: Integer, codewords per codebook (K).
         composition: Name of how codewords become a row, or a `Composition`.
         codebooks: float32 array `(num_codebooks, codebook_size, columns)`, or
             of the composition's `codebooks_shape`; None before `train`.
@@ -83,7 +83,7 @@ def check_rows(table, width=None, smallest=_SMALLEST):
     """Returns a table, or raises if no code can be learned for it.
 
     Args:
-        table: Array `(rows, columns)`, as of `check_table`.
+        table: Array `(rows, columns)`, see `check_table`.
         width: Optional integer, the number of columns asked for.
         smallest: Number that the largest must reach, unless all are zero.
     """

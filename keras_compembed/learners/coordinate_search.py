@@ -271,8 +271,8 @@ def covariance(table, offset):
 def water_level(covariance, bits):
     """Water level of reverse water-filling (Cover & Thomas, theorem 10.3.3).
 
-    A Gaussian source of that covariance, coded at `bits` bits a row, is off by
-    this variance along each axis that is worth coding.
+    A Gaussian source of that covariance, coded at `bits` bits per row, is off
+    by this variance along each axis that is worth coding.
     """
     variances = np.linalg.eigvalsh(covariance)[::-1]
     variances = variances[variances > 1e-12 * variances[0]]

@@ -1,4 +1,4 @@
-"""What learners of codes by gradient descent have in common."""
+"""Base of the learners that train codes by gradients."""
 
 import functools
 import random
@@ -14,20 +14,17 @@ from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.learners.code_learner import check_rows
-from keras_compembed.learners.composition_refinement import can_refine
-from keras_compembed.learners.composition_refinement import nearest_composed
-from keras_compembed.learners.composition_refinement import refine_composed
-from keras_compembed.learners.gradient_training import AsMatrix
-from keras_compembed.learners.gradient_training import KeepBest
-from keras_compembed.learners.gradient_training import SquaredDistance
-from keras_compembed.learners.gradient_training import check_callbacks
-from keras_compembed.learners.gradient_training import check_rate
-from keras_compembed.learners.gradient_training import drawn_places
-from keras_compembed.learners.gradient_training import finish
-from keras_compembed.learners.gradient_training import seeded_defaults
-from keras_compembed.learners.gradient_training import serialize_rate
+from keras_compembed.learners.refinement import can_refine
+from keras_compembed.learners.refinement import nearest_composed
+from keras_compembed.learners.refinement import refine_composed
+from keras_compembed.learners.training import AsMatrix
+from keras_compembed.learners.training import KeepBest
+from keras_compembed.learners.training import SquaredDistance
+from keras_compembed.learners.training import check_callbacks
+from keras_compembed.learners.training import drawn_places
+from keras_compembed.learners.training import finish
+from keras_compembed.learners.training import seeded_defaults
 from keras_compembed.utils.validation import check_choice
-from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import float_chunks
@@ -48,17 +45,10 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     what they are in `logits` and what becomes of them in `picks`.
 
     Args:
-        num_codebooks: Integer. Subcodes a row (M).
-        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+        num_codebooks: Integer. Subcodes per row (M).
+        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
         composition: Name of a composition, or a `Composition`.
-        learning_rate: Positive number or `LearningRateSchedule`, of the
-            optimizer that `train` compiles with, unless `compile` was called.
-        batch_size: Integer. Rows a step, over all devices.
-        iterations: Integer. Steps of `train`, rounded up to whole validation
-            intervals.
-        validation_interval: Integer. Steps from one validation to the next.
-        validation_rows: Integer. Rows in the fixed validation set, drawn like
-            those of a batch.
+        training: A `Training` without None.
         refine: Boolean, or None for True where the composition allows. Whether
             `train` ends with sweeps over codes and least squares, and
             `encode` with sweeps.
@@ -68,9 +58,9 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             `"float32"`, whatever the global policy.
 
     Raises:
-        ValueError: if a size or the seed is out of range, `learning_rate` is
-            not positive, the composition is unknown, or `refine` is no
-            boolean, or true for one that cannot be refined.
+        ValueError: if a size or the seed is out of range, the composition is
+            unknown, or `refine` is no boolean, or true for one that cannot be
+            refined.
     """
 
     def __init__(
@@ -78,11 +68,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         num_codebooks,
         codebook_size,
         composition,
-        learning_rate,
-        batch_size,
-        iterations,
-        validation_interval,
-        validation_rows,
+        training,
         refine,
         seed,
         verbose,
@@ -110,15 +96,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             codebook_size,
         )
         self._composition = None
-        self.learning_rate = check_rate("learning_rate", learning_rate)
-        self.batch_size = check_positive_int("batch_size", batch_size)
-        self.iterations = check_positive_int("iterations", iterations)
-        self.validation_interval = check_positive_int(
-            "validation_interval", validation_interval
-        )
-        self.validation_rows = check_positive_int(
-            "validation_rows", validation_rows
-        )
+        self.training = training
         self.refine = check_choice("refine", refine, (None, True, False))
         self.seed = check_seed(seed)
         self.verbose = check_choice("verbose", verbose, ("auto", 0, 1, 2))
@@ -172,10 +150,10 @@ class GradientCodeLearner(keras.Model, CodeLearner):
 
     def make_optimizer(self):
         """The optimizer that `train` compiles with."""
-        return keras.optimizers.Adam(self.learning_rate)
+        return keras.optimizers.Adam(self.training.learning_rate)
 
     def codebooks_initializer(self):
-        """Initializer of codebooks as a matrix, a codeword a row."""
+        """Initializer of codebooks as a matrix, a codeword per row."""
         return self.seeded(keras.initializers.GlorotUniform, 3)
 
     def seeded(self, initializer, place, **kwargs):
@@ -289,13 +267,14 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             ValueError: if the table is not a finite matrix or not as wide as
                 that of an earlier `train`, if its largest number is not from
                 1e-12 to 1e12 (or 0), if `sample_weight` is not a non-negative
-                number a row, or if the loss became NaN.
+                number per row, or if the loss became NaN.
         """
         width = self.composition.output_dim if self.built else None
         table = check_rows(table, width)
         weight = check_sample_weight(sample_weight, len(table))
         callbacks = check_callbacks(callbacks)
-        steps = min(self.validation_interval, self.iterations)
+        training = self.training
+        steps = min(training.validation_interval, training.iterations)
         with self.distribute_strategy.scope():
             if self.built:
                 self.resume(table)
@@ -312,9 +291,9 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 self._compiles = False
         batch = self.inputs_of(np.zeros(1, "int64"), table[:1])
         batches = tf.data.Dataset.from_generator(
-            lambda: self._batches(table, weight, self.batch_size, 5),
+            lambda: self._batches(table, weight, training.batch_size, 5),
             output_signature=tuple(
-                tf.TensorSpec((self.batch_size, *part.shape[1:]), kind)
+                tf.TensorSpec((training.batch_size, *part.shape[1:]), kind)
                 for part, kind in (
                     (batch, "int64" if batch.ndim == 1 else "float32"),
                     (table, "float32"),
@@ -326,12 +305,12 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         try:
             self.fit(
                 batches.prefetch(tf.data.AUTOTUNE),
-                epochs=-(-self.iterations // steps),
+                epochs=-(-training.iterations // steps),
                 steps_per_epoch=steps,
                 validation_data=next(
-                    self._batches(table, weight, self.validation_rows, 4)
+                    self._batches(table, weight, training.validation_rows, 4)
                 ),
-                validation_batch_size=self.batch_size,
+                validation_batch_size=training.batch_size,
                 callbacks=[best, *callbacks],
                 shuffle=False,
                 verbose=self.verbose,
@@ -433,11 +412,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 "num_codebooks": self.num_codebooks,
                 "codebook_size": self.codebook_size,
                 "composition": composition,
-                "learning_rate": serialize_rate(self.learning_rate),
-                "batch_size": self.batch_size,
-                "iterations": self.iterations,
-                "validation_interval": self.validation_interval,
-                "validation_rows": self.validation_rows,
+                "training": keras.saving.serialize_keras_object(self.training),
                 "refine": self.refine,
                 "seed": self.seed,
                 "verbose": self.verbose,

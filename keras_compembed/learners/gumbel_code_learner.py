@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.learners.gradient_code_learner import GradientCodeLearner
+from keras_compembed.learners.training import get_training
 from keras_compembed.utils.saved_seed import load_seed
 from keras_compembed.utils.saved_seed import save_seed
 from keras_compembed.utils.validation import check_positive_int
@@ -48,8 +49,8 @@ class GumbelCodeLearner(GradientCodeLearner):
 
     >>> table = np.random.default_rng(0).normal(size=(1000, 64))
     >>> learner = GumbelCodeLearner(
-    ...     num_codebooks=8, codebook_size=16, iterations=20,
-    ...     validation_interval=10, seed=0, verbose=0
+    ...     num_codebooks=8, codebook_size=16, seed=0, verbose=0,
+    ...     training=Training(iterations=20, validation_interval=10),
     ... )
     >>> learner.train(table).codes.shape
     (1000, 8)
@@ -57,8 +58,8 @@ class GumbelCodeLearner(GradientCodeLearner):
     2
 
     Args:
-        num_codebooks: Integer. Subcodes a row (M). Defaults to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+        num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.
+        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Defaults to `16`.
         composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
             `Composition`. How codewords become a row. Defaults to `"sum"`,
@@ -66,17 +67,8 @@ class GumbelCodeLearner(GradientCodeLearner):
         hidden_units: Optional integer. Width of the hidden layer. Defaults
             to `None`: `num_codebooks * codebook_size / 2`.
         temperature: Positive number. Defaults to `1.0`.
-        learning_rate: Positive number or `LearningRateSchedule`, of the Adam
-            optimizer that `train` compiles with, unless `compile` was called.
-            Defaults to `1e-4`.
-        batch_size: Integer. Rows a step, over all devices. Defaults to
-            `128`.
-        iterations: Integer. Steps of `train`, rounded up to whole validation
-            intervals. Defaults to `200_000`.
-        validation_interval: Integer. Steps from one validation to the next.
-            Defaults to `1000`.
-        validation_rows: Integer. Rows in the fixed validation set, drawn like
-            those of a batch. Defaults to `1280`.
+        training: Optional `Training`. Its own defaults here are 200,000
+            iterations at a learning rate of 1e-4, the paper's.
         refine: Boolean. Whether `train` ends with sweeps over the codes and
             least squares, and `encode` with sweeps. Not in the paper, and
             only for compositions `"sum"`, `"concat"` and `"linear"`. Defaults
@@ -93,9 +85,9 @@ class GumbelCodeLearner(GradientCodeLearner):
         The input's: each row's reconstruction.
 
     Raises:
-        ValueError: if a size or the seed is out of range, `temperature` or
-            `learning_rate` is not positive, the composition is unknown, or
-            `refine` is no boolean, or true for one that cannot be refined.
+        ValueError: if a size or the seed is out of range, `temperature` is
+            not positive, the composition is unknown, or `refine` is no
+            boolean, or true for one that cannot be refined.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equations
@@ -111,11 +103,7 @@ class GumbelCodeLearner(GradientCodeLearner):
         composition="sum",
         hidden_units=None,
         temperature=1.0,
-        learning_rate=1e-4,
-        batch_size=128,
-        iterations=200_000,
-        validation_interval=1000,
-        validation_rows=1280,
+        training=None,
         refine=False,
         seed=None,
         verbose=1,
@@ -125,11 +113,9 @@ class GumbelCodeLearner(GradientCodeLearner):
             num_codebooks,
             codebook_size,
             composition=composition,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            iterations=iterations,
-            validation_interval=validation_interval,
-            validation_rows=validation_rows,
+            training=get_training(training).with_defaults(
+                200_000, lambda iterations: 1e-4
+            ),
             refine=refine,
             seed=seed,
             verbose=verbose,

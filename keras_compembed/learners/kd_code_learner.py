@@ -6,21 +6,21 @@ import tensorflow as tf
 
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.compositions.scaled_composition import ScaledComposition
-from keras_compembed.learners.composition_refinement import can_refine
-from keras_compembed.learners.composition_refinement import codeword_of_row
-from keras_compembed.learners.composition_refinement import nearest_composed
 from keras_compembed.learners.coordinate_search import covariance
 from keras_compembed.learners.coordinate_search import mean_row
 from keras_compembed.learners.gradient_code_learner import GradientCodeLearner
-from keras_compembed.learners.gradient_training import check_rate
-from keras_compembed.learners.gradient_training import scale_gradient
-from keras_compembed.learners.gradient_training import serialize_rate
-from keras_compembed.learners.key_scores import pick_best
+from keras_compembed.learners.queries import pick_best
+from keras_compembed.learners.refinement import can_refine
+from keras_compembed.learners.refinement import codeword_of_row
+from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.temperature_schedule import TemperatureSchedule
+from keras_compembed.learners.training import check_rate
+from keras_compembed.learners.training import get_training
+from keras_compembed.learners.training import scale_gradient
+from keras_compembed.learners.training import serialize_rate
 from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 from keras_compembed.utils.validation import check_choice
-from keras_compembed.utils.validation import check_positive_int
 
 LOGITS = ("encoder", "free")
 ESTIMATORS = ("straight_through", "soft")
@@ -54,7 +54,7 @@ class KDCodeLearner(GradientCodeLearner):
     >>> table = np.random.default_rng(0).normal(size=(1000, 64))
     >>> learner = KDCodeLearner(
     ...     num_codebooks=8, codebook_size=16, composition="concat",
-    ...     iterations=20, seed=0, verbose=0
+    ...     training=Training(iterations=20), seed=0, verbose=0
     ... )
     >>> learner.train(table).codes.shape
     (1000, 8)
@@ -62,9 +62,9 @@ class KDCodeLearner(GradientCodeLearner):
     (1000, 64)
 
     Args:
-        num_codebooks: Integer. Subcodes a row (M; the paper's D). Defaults
+        num_codebooks: Integer. Subcodes per row (M; the paper's D). Defaults
             to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Defaults to `16`.
         composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
             `Composition`. How codewords become a row. Defaults to
@@ -78,19 +78,10 @@ class KDCodeLearner(GradientCodeLearner):
         estimator: `"straight_through"` or `"soft"`. With `"soft"`, softmax
             weights mix codewords in training; codes are their largest all
             the same. Defaults to `"straight_through"`.
-        learning_rate: Optional positive number or `LearningRateSchedule`, of
-            the Adam optimizer that `train` compiles with, in a
-            `SparseRowOptimizer` for free logits, unless `compile` was called.
-            Defaults to `None`: from `1e-2` to `1e-4` by half a cosine over
-            `iterations`, and `1e-4` from then on.
-        batch_size: Integer. Rows a step, over all devices. Defaults to
-            `128`.
-        iterations: Integer. Steps of `train`, rounded up to whole validation
-            intervals. Defaults to `10_000`.
-        validation_interval: Integer. Steps from one validation to the next.
-            Defaults to `1000`.
-        validation_rows: Integer. Rows in the fixed validation set, drawn like
-            those of a batch. Defaults to `1280`.
+        training: Optional `Training`. Its own defaults here are 10,000
+            iterations, and a learning rate from 1e-2 to 1e-4 by half a cosine
+            over them, then 1e-4. For free logits, the Adam optimizer is put
+            into a `SparseRowOptimizer`.
         refine: Optional boolean. Whether `train` ends with sweeps over codes
             and fits of the codebooks, and `encode` with sweeps: coordinate
             search and least squares for `"sum"` and `"linear"`, k-means in
@@ -108,10 +99,10 @@ class KDCodeLearner(GradientCodeLearner):
         `(batch_size, columns)`: each row's reconstruction.
 
     Raises:
-        ValueError: if a size or the seed is out of range, `temperature` or
-            `learning_rate` is not positive, `logits`, `estimator` or the
-            composition is unknown, or `refine` is no boolean, or true for a
-            composition that cannot be refined.
+        ValueError: if a size or the seed is out of range, `temperature` is
+            not positive, `logits`, `estimator` or the composition is unknown,
+            or `refine` is no boolean, or true for a composition that cannot
+            be refined.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
@@ -127,30 +118,19 @@ class KDCodeLearner(GradientCodeLearner):
         logits="encoder",
         temperature=None,
         estimator="straight_through",
-        learning_rate=None,
-        batch_size=128,
-        iterations=10_000,
-        validation_interval=1000,
-        validation_rows=1280,
+        training=None,
         refine=None,
         seed=None,
         verbose=1,
         **kwargs,
     ):
-        iterations = check_positive_int("iterations", iterations)
-        if learning_rate is None:
-            learning_rate = keras.optimizers.schedules.CosineDecay(
-                1e-2, iterations, alpha=1e-2
-            )
         super().__init__(
             num_codebooks,
             codebook_size,
             composition=composition,
-            learning_rate=learning_rate,
-            batch_size=batch_size,
-            iterations=iterations,
-            validation_interval=validation_interval,
-            validation_rows=validation_rows,
+            training=get_training(training).with_defaults(
+                10_000, _falling_rate
+            ),
             refine=refine,
             seed=seed,
             verbose=verbose,
@@ -319,3 +299,7 @@ class KDCodeLearner(GradientCodeLearner):
             }
         )
         return config
+
+
+def _falling_rate(iterations):
+    return keras.optimizers.schedules.CosineDecay(1e-2, iterations, alpha=1e-2)

@@ -1,8 +1,220 @@
-"""Codes found by other means, improved by sweeps and least squares."""
+"""Codes and codebooks improved in turn, from codes found by other means.
+
+For compositions that are linear in the codewords.
+"""
 
 import numpy as np
 
+from keras_compembed.codes.packing import code_dtype
+from keras_compembed.compositions.concat_composition import ConcatComposition
+from keras_compembed.compositions.concat_composition import part_of_column
+from keras_compembed.compositions.linear_composition import LinearComposition
+from keras_compembed.compositions.registry import COMPOSITIONS
+from keras_compembed.compositions.sum_composition import SumComposition
 from keras_compembed.learners import coordinate_search as search
+from keras_compembed.learners.beam_encoding import encode_rows
+
+_SWEEPS = 3
+# A sweep costs num_codebooks times less than that of a sum.
+_SWEEPS_OF_PARTS = 10
+
+
+def can_refine(composition):
+    """Whether codes and codebooks can be refined for a composition.
+
+    Args:
+        composition: Name, or `Composition`.
+    """
+    kind = type(composition)
+    if kind is str:
+        kind = COMPOSITIONS[composition]
+    return kind in (SumComposition, ConcatComposition, LinearComposition)
+
+
+def refine_composed(table, codes, composition, codebooks, sample_weight=None):
+    """Improves codes, codebooks and the composition's weights in turn.
+
+    Args:
+        table: Array `(rows, columns)`.
+        codes: Unsigned integer array `(rows, num_codebooks)`.
+        composition: Built `Composition` that `can_refine`; the matrix of a
+            linear one is set.
+        codebooks: float32 array of the composition's `codebooks_shape`.
+        sample_weight: Optional array `(rows,)` of mean 1.
+
+    Yields:
+        After each sweep new codes, new codebooks, the composition's new
+        weights, and the loss as `refine_codes` gives it. The composition
+        itself is left as it is.
+    """
+    if isinstance(composition, LinearComposition):
+        yield from _refine_linear(
+            table, codes, composition, codebooks, sample_weight
+        )
+        return
+    if isinstance(composition, SumComposition):
+        steps = refine_codes(table, codes, codebooks, sample_weight, _SWEEPS)
+    else:
+        steps = refine_parts(
+            table, codebooks, composition.num_codebooks, sample_weight
+        )
+    for codes, codebooks, loss in steps:
+        yield codes, codebooks, [], loss
+
+
+def _refine_linear(table, codes, composition, codebooks, sample_weight):
+    folded = composition.fold(codebooks).numpy()
+    for sweep in range(_SWEEPS):
+        ((codes, full, loss),) = refine_codes(
+            table, codes, folded, sample_weight, sweeps=1, seed=sweep
+        )
+        codebooks, kernel = factor_codebooks(
+            full, codes, composition.code_dim, sample_weight
+        )
+        yield codes, codebooks, [kernel], loss
+        folded = codebooks @ kernel
+
+
+def nearest_composed(table, composition, codebooks, codes=None):
+    """Codes of rows for codebooks as they are.
+
+    Args:
+        table: Array `(rows, columns)`.
+        composition: Built `Composition` that `can_refine`.
+        codebooks: float32 array of the composition's `codebooks_shape`.
+        codes: Optional codes to start from.
+    """
+    if isinstance(composition, ConcatComposition):
+        num_codebooks = composition.num_codebooks
+        shape = len(table), num_codebooks
+        codes = np.empty(shape, code_dtype(len(codebooks)))
+        for part, chunk, _ in _nearest_parts(table, codebooks, num_codebooks):
+            codes[part] = chunk
+        return codes
+    folded = np.asarray(composition.fold(codebooks))
+    if codes is None:
+        return encode_rows(table, folded, np.random.default_rng(0))
+    return nearest_codes(table, codes, folded)
+
+
+def codeword_of_row(row, composition):
+    """The codeword that, taken from every codebook, makes a row.
+
+    For a `ConcatComposition`, its parts side by side. As near as can be where
+    codewords of a `LinearComposition` are narrower than rows.
+    """
+    if isinstance(composition, ConcatComposition):
+        return row
+    if isinstance(composition, LinearComposition):
+        row = np.linalg.lstsq(composition.kernel.numpy().T, row, rcond=None)[0]
+    return row / composition.num_codebooks
+
+
+def factor_codebooks(codebooks, codes, code_dim, sample_weight=None):
+    """Narrow codebooks and a matrix whose product is nearest to codebooks.
+
+    Nearest in the rows that codes stand for: if `codebooks` fit a table best
+    for its codes, so does the product, among all of that width (reduced-rank
+    regression).
+
+    Args:
+        codebooks: float32 array `(num_codebooks, codebook_size, columns)`.
+        codes: Unsigned integer array `(rows, num_codebooks)`.
+        code_dim: Integer, the narrow codebooks' columns.
+        sample_weight: Optional array `(rows,)`.
+
+    Returns:
+        float32 arrays `(num_codebooks, codebook_size, code_dim)` and
+        `(code_dim, columns)`.
+    """
+    num_codebooks, codebook_size, width = codebooks.shape
+    flat = codebooks.reshape(-1, width).astype("float64")
+    counts = search.co_occurrence(codes, codebook_size, sample_weight)
+    # The rows' second moments; their largest axes come last.
+    _, axes = np.linalg.eigh(flat.T @ counts @ flat)
+    axes = axes[:, ::-1][:, :code_dim]
+    unused = code_dim - axes.shape[1]
+    kernel = np.pad(axes.T, ((0, unused), (0, 0)))
+    narrow = np.pad(flat @ axes, ((0, 0), (0, unused)))
+    shape = num_codebooks, codebook_size, code_dim
+    return narrow.reshape(shape).astype("float32"), kernel.astype("float32")
+
+
+def refine_parts(
+    table,
+    codebooks,
+    num_codebooks,
+    sample_weight=None,
+    sweeps=_SWEEPS_OF_PARTS,
+):
+    """k-means in each part of the rows, from codebooks side by side.
+
+    Codewords that no row is nearest to stay as they are.
+
+    Args:
+        table: Array `(rows, columns)`.
+        codebooks: float32 array `(codebook_size, columns)`.
+        num_codebooks: Integer, parts that the columns are split into.
+        sample_weight: Optional array `(rows,)` of mean 1.
+        sweeps: Integer.
+
+    Yields:
+        As `refine_codes`.
+    """
+    codebook_size = len(codebooks)
+    part_of = part_of_column(codebooks.shape[1], num_codebooks)
+    for _ in range(sweeps):
+        codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
+        counts = np.zeros((codebook_size, num_codebooks))
+        sums = np.zeros_like(codebooks)
+        loss = 0.0
+        for part, chunk, residual in _nearest_parts(
+            table, codebooks, num_codebooks
+        ):
+            codes[part] = chunk
+            weighted, weight = residual, None
+            if sample_weight is not None:
+                weight = sample_weight[part]
+                weighted = residual * weight[:, None]
+            loss += float(np.vdot(weighted, residual))
+            for m, columns in _parts(part_of):
+                counts[:, m] += np.bincount(
+                    chunk[:, m], weight, minlength=codebook_size
+                )
+                search.sums_by_subcode(
+                    weighted[:, columns],
+                    chunk[:, m : m + 1],
+                    codebook_size,
+                    sums[None, :, columns],
+                )
+        counts = counts[:, part_of]
+        codebooks = codebooks + np.divide(
+            sums, counts, out=np.zeros_like(sums), where=counts > 0
+        )
+        yield codes, codebooks, loss / len(table)
+
+
+def _nearest_parts(table, codebooks, num_codebooks):
+    """Yields `(slice, codes, residual)` of each chunk of rows."""
+    codebook_size, width = codebooks.shape
+    part_of = part_of_column(width, num_codebooks)
+    for part, residual in search.centred_chunks(
+        table, np.float32(0), codebook_size
+    ):
+        codes = np.empty((len(residual), num_codebooks), "intp")
+        for m, columns in _parts(part_of):
+            codewords = codebooks[:, columns]
+            scores = residual[:, columns] @ (-2 * codewords.T)
+            scores += np.einsum("kd,kd->k", codewords, codewords)
+            codes[:, m] = scores.argmin(axis=1)
+            residual[:, columns] -= codewords[codes[:, m]]
+        yield part, codes, residual
+
+
+def _parts(part_of):
+    """Pairs of a part and the slice of its columns."""
+    edges = np.flatnonzero(np.diff(part_of, prepend=-1, append=part_of[-1] + 1))
+    return enumerate(map(slice, edges[:-1], edges[1:]))
 
 
 def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3, seed=0):

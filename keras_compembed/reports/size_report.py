@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.packing import bytes_per_row
-from keras_compembed.compositions.registry import count_values
 from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
@@ -158,7 +157,7 @@ def _measure(name, layer):
     if isinstance(layer, CodeEmbedding):
         # Not what learning codes takes besides: `freeze_codes` drops it.
         shape = layer.num_codebooks, layer.codebook_size
-        num_values = count_values(layer.composition)
+        num_values = layer.composition.count_values()
         code_bytes = layer.input_dim * bytes_per_row(*shape)
         codebook_bytes = num_values * itemsize
         if layer.built:

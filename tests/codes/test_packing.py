@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from keras_compembed.codes import packing
-from keras_compembed.codes.packed_rows import unpack_rows
+from keras_compembed.codes.packing import unpack_rows
 
 
 @st.composite

@@ -6,7 +6,6 @@ import tensorflow as tf
 import keras_compembed as kc
 from keras_compembed.compositions.concat_composition import merge_columns
 from keras_compembed.compositions.concat_composition import split_columns
-from keras_compembed.compositions.registry import count_values
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.compositions.scaled_composition import ScaledComposition
@@ -185,7 +184,7 @@ def test_columns_are_split_as_evenly_as_can_be(width, parts):
 def test_parameters_of_the_paper():
     # Table 1: 2M numbers become 0.1M and 0.37M.
     sizes = {
-        name: count_values(get_composition(name, 16, 16, 200))
+        name: get_composition(name, 16, 16, 200).count_values()
         for name in ("linear", "lstm")
     }
     assert sizes == {"linear": 91_200, "lstm": 372_000}

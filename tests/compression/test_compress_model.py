@@ -369,7 +369,10 @@ def test_bytes_said_are_those_of_the_copy(policy, composition, capsys):
 
         def learner(*shape):
             return kc.learners.KDCodeLearner(
-                *shape, "lstm", iterations=3, verbose=0
+                *shape,
+                "lstm",
+                training=kc.learners.Training(iterations=3),
+                verbose=0,
             )
 
     small = compress(model, learner=learner, verbose=1)
@@ -435,7 +438,11 @@ def test_compositions(composition):
         sequential(rows=200),
         composition=composition,
         learner=lambda *shape: kc.learners.KDCodeLearner(
-            *shape, composition, iterations=5, seed=0, verbose=0
+            *shape,
+            composition,
+            training=kc.learners.Training(iterations=5),
+            seed=0,
+            verbose=0,
         ),
     )
     layer = find(small, "words")

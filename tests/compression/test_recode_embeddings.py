@@ -78,7 +78,7 @@ def test_codes_change_every_so_often(
     vectors = layer.embeddings
     layer.freeze_codes()
     np.testing.assert_array_equal(layer.embeddings, vectors)
-    assert layer.recode_every is None
+    assert layer.learn_codes is None
 
 
 def test_codes_are_nearest_the_latents_for_the_codebooks():
@@ -114,12 +114,16 @@ def test_what_is_done_is_said(capsys):
 def test_round_trip(tmp_path):
     model = compressed(
         learner=lambda *shape: kc.learners.KDCodeLearner(
-            *shape, "concat", iterations=5, seed=0, verbose=0
+            *shape,
+            "concat",
+            training=kc.learners.Training(iterations=5),
+            seed=0,
+            verbose=0,
         )
     )
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.layers[0].recode_every == 4
+    assert again.layers[0].learn_codes.recode_every == 4
     np.testing.assert_array_equal(
         again.layers[0].latents, model.layers[0].latents
     )
@@ -138,7 +142,7 @@ def test_bad_arguments():
             verbose=0,
         )
     model = compressed()
-    model.layers[0].recode_every = None
+    model.layers[0].learn_codes.recode_every = None
     with pytest.raises(ValueError, match="`every` must be given for layers"):
         model.fit(
             *examples(),

@@ -16,8 +16,9 @@ EVERY = 2
 LAYERS = {
     "softmax": {"learn_codes": "softmax", "mask_zero": True},
     "nearest": {
-        "learn_codes": "nearest",
-        "teacher": np.random.default_rng(3).normal(size=(ROWS, WIDTH)),
+        "learn_codes": kc.learners.NearestCodes(
+            teacher=np.random.default_rng(3).normal(size=(ROWS, WIDTH))
+        ),
     },
     "concat": {"learn_codes": "nearest", "composition": "concat"},
     "follow": {"learn_codes": "follow"},
@@ -59,6 +60,10 @@ def make_model(settings, model_class=keras.Model):
     return model_class(ids, outputs), layer
 
 
+def follows(layer):
+    return isinstance(layer.learn_codes, kc.learners.FollowingCodes)
+
+
 def loss_of_labels(**kwargs):
     return keras.losses.SparseCategoricalCrossentropy(
         from_logits=True, **kwargs
@@ -69,7 +74,7 @@ def fit(settings, optimizer, model_class=keras.Model):
     model, layer = make_model(settings, model_class)
     model.compile(optimizer, loss_of_labels(), jit_compile=False)
     callbacks = []
-    if layer.learn_codes == "follow":
+    if follows(layer):
         callbacks.append(kc.compression.RecodeEmbeddings(every=EVERY))
     ids, labels = batches()
     model.fit(
@@ -88,7 +93,7 @@ def fitted(name, optimizer):
     model = fit(LAYERS[name], OPTIMIZERS[optimizer]())
     if name == "follow":
         _, untrained = make_model(LAYERS[name])
-        assert (model.layers[1].stored_codes != untrained.stored_codes).any()
+        assert (model.layers[1].codes != untrained.codes).any()
     return model
 
 
@@ -105,7 +110,7 @@ def run_loop(layer, step):
     for number, start in enumerate(starts, 1):
         part = slice(start, start + BATCH_SIZE)
         step(tf.constant(ids[part]), tf.constant(labels[part]))
-        if layer.learn_codes == "follow" and number % EVERY == 0:
+        if follows(layer) and number % EVERY == 0:
             layer.recode()
 
 
@@ -205,7 +210,7 @@ def test_strategy_run(strategy, name):
     data = strategy.experimental_distribute_dataset(data)
     for number, batch in enumerate(data, 1):
         step(*batch)
-        if layer.learn_codes == "follow" and number % EVERY == 0:
+        if follows(layer) and number % EVERY == 0:
             layer.recode()
     # Sums in another order.
     check(model, fitted(name, "sgd"), atol=1e-5)

@@ -14,8 +14,10 @@ from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Orthogonality
 from keras_compembed.anchors import Relations
 from keras_compembed.compression import RecodeEmbeddings
+from keras_compembed.learners import FollowingCodes
 from keras_compembed.learners import GumbelCodeLearner
 from keras_compembed.learners import KDCodeLearner
+from keras_compembed.learners import Training
 from keras_compembed.optimizers import SparseRowOptimizer
 from keras_compembed.transforms import L1
 from keras_compembed.transforms import Mixture
@@ -132,11 +134,7 @@ def learn(scope, learner_class=GumbelCodeLearner, **kwargs):
         learner = learner_class(
             num_codebooks=3,
             codebook_size=4,
-            learning_rate=1e-2,
-            batch_size=BATCH_SIZE,
-            iterations=8,
-            validation_interval=4,
-            validation_rows=100,
+            training=Training(8, BATCH_SIZE, 1e-2, 4, 100),
             seed=0,
             verbose=0,
             **kwargs,
@@ -414,8 +412,7 @@ def test_recoding_on_two_devices(strategy):
                 codebook_size=8,
                 codes=rng.integers(8, size=(40, 4)),
                 codebooks=0.5 * rng.normal(size=(4, 8, 6)),
-                learn_codes="follow",
-                recode_every=3,
+                learn_codes=FollowingCodes(recode_every=3),
             )
             model = keras.Sequential(
                 [model.inputs[0], layer, *model.layers[1:]]

@@ -5,8 +5,10 @@ import tensorflow as tf
 from layer_checks import check_layer
 
 import keras_compembed as kc
-from keras_compembed.codes import codewords
-from keras_compembed.codes.codewords import sum_codewords
+from keras_compembed.codes import codeword_sums
+from keras_compembed.codes.codeword_sums import sum_codewords
+
+FOLLOWS_ANOTHER = kc.learners.FollowingCodes(teacher=np.ones((3, 30)))
 
 
 def random_layer(num_codebooks=5, codebook_size=7, rows=50, width=6, **kwargs):
@@ -64,7 +66,7 @@ def test_vectors_equal_the_reference(num_codebooks, codebook_size):
 
 @pytest.mark.parametrize("codebook_size", [3, 16])
 def test_gathers_as_on_a_gpu(codebook_size, monkeypatch):
-    monkeypatch.setattr(codewords, "_sums_by_product", lambda size: False)
+    monkeypatch.setattr(codeword_sums, "_sums_by_product", lambda size: False)
     layer, table = random_layer(33, codebook_size)
     np.testing.assert_allclose(layer(np.arange(50)), table, atol=1e-5)
 
@@ -252,8 +254,8 @@ def test_bad_arguments(arguments, message):
     "arguments, message",
     [
         ({"mask_zero": "yes"}, "`mask_zero` must be"),
-        ({"learn_codes": "follow", "recode_every": 0}, "`recode_every` must"),
-        ({"temperature": 0}, "`temperature` must be"),
+        ({"learn_codes": "kmeans"}, "`learn_codes` must be"),
+        ({"learn_codes": FOLLOWS_ANOTHER}, "`teacher` must have the shape"),
         ({"mask_zeros": True}, "mask_zeros"),
         ({"codes": np.zeros((30, 2), int)}, "codes"),
     ],

@@ -1,6 +1,7 @@
 """Codes learned while a task is trained."""
 
 import contextlib
+import functools
 
 import keras
 import numpy as np
@@ -8,10 +9,10 @@ import pytest
 import tensorflow as tf
 from layer_checks import check_frozen
 from layer_checks import check_layer
+from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed.codes.packing import unpack_codes
-from keras_compembed.learners import key_scores
 
 ROWS, WIDTH, M, K = 40, 7, 4, 8
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
@@ -26,13 +27,26 @@ MODES = [
 ]
 
 
+TEACHER = functools.partial(kc.learners.SoftmaxCodes, 1.0)
+KINDS = {
+    "softmax": kc.learners.SoftmaxCodes,
+    "nearest": kc.learners.NearestCodes,
+    "follow": kc.learners.FollowingCodes,
+}
+
+
 def mode_name(mode):
     return "-".join(mode.values())
 
 
-def make_layer(seed=0, **kwargs):
+def make_layer(seed=0, learn_codes=None, options=None, **kwargs):
+    """A layer; `options` are those of `learn_codes`."""
     keras.utils.set_random_seed(seed)
-    return kc.CodeEmbedding(ROWS, WIDTH, M, K, seed=seed, **kwargs)
+    if options:
+        learn_codes = KINDS[learn_codes](**options)
+    return kc.CodeEmbedding(
+        ROWS, WIDTH, M, K, learn_codes=learn_codes, seed=seed, **kwargs
+    )
 
 
 def make_model(**kwargs):
@@ -49,10 +63,13 @@ def make_model(**kwargs):
     )
 
 
-def compile_model(model, optimizer=None):
+def compile_model(model, optimizer=None, **kwargs):
     model.compile(
         optimizer or keras.optimizers.Adam(0.01),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        # That XLA trains the same is tested below.
+        jit_compile=False,
+        **kwargs,
     )
     return model
 
@@ -112,7 +129,9 @@ def reference_scores(queries, keys, mode):
 
 @pytest.mark.parametrize("mode", ["softmax", "nearest"])
 def test_training_step_equals_the_reference(mode):
-    layer = make_layer(learn_codes=mode, temperature=0.7, mask_zero=True)
+    layer = make_layer(
+        learn_codes=mode, options={"temperature": 0.7}, mask_zero=True
+    )
     layer.build()
     rng = np.random.default_rng(0)
     assert layer.queries.shape == (ROWS, 4 * M)
@@ -174,7 +193,9 @@ def test_training_step_equals_the_reference(mode):
 
 def test_nearest_side_by_side_goes_straight_through():
     layer = make_layer(
-        learn_codes="nearest", composition="concat", commitment=0.5
+        learn_codes="nearest",
+        options={"commitment": 0.5},
+        composition="concat",
     )
     layer.build()
     rng = np.random.default_rng(0)
@@ -212,41 +233,33 @@ def test_nearest_side_by_side_goes_straight_through():
     np.testing.assert_allclose(for_keys, expected, atol=1e-5)
 
 
-def test_statistics_outside_training():
-    rng = np.random.default_rng(0)
-    kept = tf.Variable(tf.zeros((3, M, K)))
-    batches = [rng.normal(2, 3, size=(n, M, K)) for n in (30, 50)]
-    for batch in batches:
-        sums = key_scores.score_sums(
-            tf.constant(batch, "float32"), tf.ones(len(batch))
-        )
-        key_scores.keep_sums(kept, sums)
-    weights = np.concatenate([np.full(30, 0.99), np.ones(50)])
-    both = np.concatenate(batches)
-    mean = np.average(both, axis=0, weights=weights)
-    variance = np.average((both - mean) ** 2, axis=0, weights=weights)
-    np.testing.assert_allclose(
-        key_scores.normalize_scores(tf.constant(both, "float32"), kept),
-        (both - mean) / np.sqrt(variance),
-        rtol=1e-3,
-        atol=1e-3,
-    )
-
-
-@pytest.mark.parametrize("mode", MODES[:5], ids=mode_name)
+@pytest.mark.parametrize("mode", MODES[2:5], ids=mode_name)
 def test_codes_learn_a_task(mode):
     ids, labels = task(size=400)
-    model = compile_model(make_model(**mode), keras.optimizers.Adam(0.02))
+    model = compile_model(
+        make_model(**mode), keras.optimizers.Adam(0.02), steps_per_execution=10
+    )
     before = model.layers[0].codes
-    losses = model.fit(ids, labels, epochs=30, verbose=0).history["loss"]
+    losses = model.fit(
+        ids, labels, batch_size=40, epochs=30, verbose=0
+    ).history["loss"]
     assert (model.layers[0].codes != before).mean() > 0.1
     accuracy = np.mean(model.predict(ids, verbose=0).argmax(axis=1) == labels)
     assert losses[-1] < 0.5 * losses[0]
     assert accuracy > 0.9
 
 
-@pytest.mark.parametrize("mode", MODES[1:6], ids=mode_name)
-def test_freeze_codes(mode, tmp_path):
+@pytest.mark.parametrize(
+    "mode, exported",
+    [
+        (MODES[1], True),
+        (MODES[3], True),
+        (MODES[4], False),
+        (MODES[5], True),
+    ],
+    ids=lambda value: mode_name(value) if isinstance(value, dict) else "",
+)
+def test_freeze_codes(mode, exported, tmp_path):
     ids, labels = task()
     model = compile_model(make_model(**mode))
     layer = model.layers[0]
@@ -256,6 +269,15 @@ def test_freeze_codes(mode, tmp_path):
     codes, embeddings = layer.codes, layer.embeddings
     vectors = layer(np.arange(ROWS)).numpy()
     predictions = model.predict(ids, verbose=0)
+    exports = []
+
+    def export():
+        path = tmp_path / f"{len(exports)}.tflite"
+        file = kc.export.export_litert(model, path, verbose=0)
+        exports.append((file.file_bytes, kc.export.LiteRTModel(path)(ids)))
+
+    if exported:
+        export()
 
     layer.freeze_codes()
     assert layer.learn_codes is None
@@ -271,6 +293,11 @@ def test_freeze_codes(mode, tmp_path):
         layer(np.arange(ROWS), training=True), vectors
     )
     np.testing.assert_array_equal(model.predict(ids, verbose=0), predictions)
+    if exported:
+        export()
+        (learning, outputs), (frozen, same) = exports
+        assert learning == frozen
+        np.testing.assert_array_equal(outputs, same)
 
     # A function of one's own that was traced before still has the queries.
     with pytest.raises(tf.errors.InvalidArgumentError, match="Make it anew"):
@@ -300,21 +327,35 @@ def test_training_goes_on_after_loading(tmp_path):
         np.testing.assert_array_equal(weight.numpy(), same.numpy())
 
 
-@pytest.mark.parametrize("mode", MODES[:1] + MODES[3:4], ids=mode_name)
-def test_teacher_draws_vectors(mode):
+@pytest.mark.parametrize("mode", [MODES[0], MODES[5]], ids=mode_name)
+def test_checkpoints_of_tensorflow(mode, tmp_path):
+    layer, other = make_layer(**mode), make_layer(seed=1, **mode)
+    for one in (layer, other):
+        one.build()
+    path = tf.train.Checkpoint(layer=layer).write(str(tmp_path / "weights"))
+    tf.train.Checkpoint(layer=other).read(path).assert_consumed()
+    for weight, same in zip(layer.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), same.numpy())
+
+
+def test_teacher_draws_vectors():
+    mode = MODES[3]
     # Rows that codes can tell: each is one of three.
     rng = np.random.default_rng(0)
     table = rng.normal(size=(3, WIDTH))[np.arange(ROWS) % 3]
     ids = np.tile(np.arange(ROWS), 20)[:, None]
     apart = []
     for teacher in (None, table):
-        layer = make_layer(teacher=teacher, teacher_weight=3.0, **mode)
+        options = {"teacher": teacher, "teacher_weight": 3.0}
+        layer = make_layer(options=options, **mode)
         model = keras.Sequential([keras.Input((1,), dtype="int32"), layer])
         model.compile(
             keras.optimizers.Adam(0.02),
             lambda y_true, y_pred: 0.0 * keras.ops.mean(y_pred, axis=(1, 2)),
+            jit_compile=False,
+            steps_per_execution=20,
         )
-        model.fit(ids, ids, epochs=10, verbose=0)
+        model.fit(ids, ids, batch_size=40, epochs=8, verbose=0)
         apart.append(np.mean((layer.embeddings - table) ** 2))
     assert apart[1] < 0.2 * apart[0]
 
@@ -322,9 +363,9 @@ def test_teacher_draws_vectors(mode):
     vectors = layer(np.array([4, 4, 5]), training=True)
     expected = 3 * np.mean((vectors - table[[4, 4, 5]]) ** 2)
     np.testing.assert_allclose(layer.losses[-1], expected, rtol=1e-4)
-    np.testing.assert_allclose(layer.teacher, table, rtol=1e-6)
+    np.testing.assert_allclose(layer.learn_codes.teacher, table, rtol=1e-6)
     layer.freeze_codes()
-    assert layer.teacher is None
+    assert layer.learn_codes is None
 
 
 def test_a_step_touches_its_own_rows():
@@ -358,8 +399,14 @@ def test_recode():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(ROWS, WIDTH)).astype("float32")
     for composition in ("sum", "concat", "linear"):
-        learner = kc.learners.KDCodeLearner(
-            M, K, composition, iterations=20, seed=0, verbose=0
+        learner = make_learner(
+            kc.learners.KDCodeLearner,
+            num_codebooks=M,
+            codebook_size=K,
+            composition=composition,
+            iterations=2,
+            seed=0,
+            verbose=0,
         )
         layer = kc.CodeEmbedding.from_table(
             table, M, K, learner=learner, learn_codes="follow"
@@ -375,8 +422,6 @@ def test_recode():
         assert 0 < layer.recode() <= ROWS
         after = np.square(layer.embeddings - table[::-1]).sum()
         assert after < 0.5 * before
-        layer.freeze_codes()
-        assert "latents" not in [weight.name for weight in layer.weights]
 
 
 def test_latents_begin_with_the_vectors():
@@ -413,39 +458,6 @@ def test_latents_get_the_gradients_of_vectors():
     )
 
 
-def test_reset_codebooks():
-    for composition in ("sum", "lstm"):
-        layer = make_layer(composition=composition)
-        layer.build()
-        codes = layer.codes
-        for weight in layer.trainable_weights:
-            weight.assign(weight + 1000)
-        layer.reset_codebooks()
-        for weight in layer.trainable_weights:
-            assert np.abs(weight.numpy()).max() < 10
-        np.testing.assert_array_equal(layer.codes, codes)
-
-
-@pytest.mark.parametrize("mode", [MODES[1], MODES[3], MODES[5]], ids=mode_name)
-def test_export_before_freezing(mode, tmp_path):
-    ids, labels = task()
-    model = compile_model(make_model(**mode))
-    model.fit(ids, labels, verbose=0)
-    export = kc.export.export_litert(
-        model, tmp_path / "learning.tflite", verbose=0
-    )
-    model.layers[0].freeze_codes()
-    frozen = kc.export.export_litert(
-        model, tmp_path / "frozen.tflite", verbose=0
-    )
-    assert export.file_bytes == frozen.file_bytes
-    outputs = [
-        kc.export.LiteRTModel(tmp_path / name)(ids)
-        for name in ("learning.tflite", "frozen.tflite")
-    ]
-    np.testing.assert_array_equal(*outputs)
-
-
 @pytest.mark.parametrize("mode", [MODES[0], MODES[3]], ids=mode_name)
 def test_xla_trains_the_same(mode):
     ids, labels = task()
@@ -475,26 +487,29 @@ def fit_model(scope, optimizer, **kwargs):
     return model, history.history["loss"]
 
 
-@pytest.mark.parametrize("name, rate", [("SGD", 0.5), ("Adam", 0.01)])
 @pytest.mark.parametrize(
     "mode",
     [
         {**MODES[0], "mask_zero": True},
-        {**MODES[3], "teacher": np.ones((ROWS, WIDTH))},
+        {**MODES[3], "options": {"teacher": np.ones((ROWS, WIDTH))}},
         MODES[5],
     ],
     ids=lambda mode: mode["learn_codes"],
 )
-def test_two_devices_learn_what_one_learns(strategy, mode, name, rate):
-    optimizer = {"class_name": name, "config": {"learning_rate": rate}}
+def test_two_devices_learn_what_one_learns(strategy, mode):
+    # Not linear in the gradient, as SGD is, nor blind to its size, as Adam
+    # with its default epsilon is.
+    optimizer = {
+        "class_name": "Adam",
+        "config": {"learning_rate": 0.05, "epsilon": 0.1},
+    }
     one, one_loss = fit_model(contextlib.nullcontext(), optimizer, **mode)
     two, two_loss = fit_model(strategy.scope(), optimizer, **mode)
     np.testing.assert_allclose(one_loss, two_loss, rtol=1e-4)
     for weight, same in zip(one.weights, two.weights, strict=True):
-        # Sums in another order; Adam divides by gradients as small as they
-        # are off.
+        # Sums in another order.
         np.testing.assert_allclose(
-            weight.numpy(), same.numpy(), atol=1e-3, err_msg=weight.path
+            weight.numpy(), same.numpy(), atol=1e-4, err_msg=weight.path
         )
     layer = two.layers[0]
     np.testing.assert_array_equal(one.layers[0].codes, layer.codes)
@@ -515,21 +530,10 @@ def test_a_batch_of_padding():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"learn_codes": "kmeans"}, "`learn_codes` must be one of None, 'soft"),
-        ({"temperature": 0}, "`temperature` must be a positive number"),
-        ({"commitment": -1.0}, "`commitment` must be a number of at least 0"),
-        ({"teacher_weight": 0.0}, "`teacher_weight` must be a positive"),
-        ({"recode_every": 0}, "`recode_every` must be a positive integer"),
-        ({"recode_every": 5}, "`recode_every` must be None unless"),
-        ({"teacher": np.ones((ROWS, WIDTH))}, "with `learn_codes`. Received"),
-        (
-            {"learn_codes": "softmax", "teacher": np.ones((3, WIDTH))},
-            "`teacher` must have `input_dim` rows",
-        ),
-        (
-            {"learn_codes": "softmax", "teacher": np.ones((ROWS, 2))},
-            "`teacher` must have 7 columns",
-        ),
+        ({"learn_codes": "kmeans"}, "`learn_codes` must be None, 'softmax',"),
+        ({"learn_codes": kc.learners.SoftmaxCodes}, "or an instance such as"),
+        ({"learn_codes": TEACHER(np.ones((3, WIDTH)))}, "`teacher` must have"),
+        ({"learn_codes": TEACHER(np.ones((ROWS, 2)))}, r"Received.*\(40, 2\)"),
         (
             {"learn_codes": "nearest", "codes": np.zeros((ROWS, M), int)},
             "`codes` must not be given with `learn_codes`",
@@ -569,9 +573,6 @@ def test_bad_calls():
         )
 
 
-ALL_MODES = [{"learn_codes": None}, *MODES]
-
-
 def fit_eagerly(model):
     model.compile(
         keras.optimizers.Adam(0.01),
@@ -581,9 +582,9 @@ def fit_eagerly(model):
     model.fit(*task(), verbose=0)
 
 
-@pytest.mark.parametrize("mode", MODES, ids=mode_name)
+@pytest.mark.parametrize("mode", [MODES[0], *MODES[3:6]], ids=mode_name)
 def test_a_frozen_layer_keeps_everything(mode):
-    model = make_model(teacher=np.ones((ROWS, WIDTH)), **mode)
+    model = make_model(options={"teacher": np.ones((ROWS, WIDTH))}, **mode)
     fit_eagerly(model)
     layer = model.layers[0]
     layer.trainable = False
@@ -609,14 +610,20 @@ def test_a_frozen_model_keeps_everything(compile_first):
 
 
 def test_reset_codebooks_keeps_codes():
-    for mode in ALL_MODES:
-        model = make_model(**mode)
-        fit_eagerly(model)
-        layer = model.layers[0]
+    # Without learning; with keys of their own; with codewords as keys; with
+    # latent vectors.
+    for mode in ({"learn_codes": None}, MODES[4], MODES[3], MODES[5]):
+        layer = make_layer(**mode)
+        layer(IDS, training=True)
+        for weight in layer.trainable_weights:
+            if weight.name not in ("queries", "keys", "latents"):
+                weight.assign(weight + 1000)
         if mode["learn_codes"] == "follow":
             layer.recode()
         codes, vectors = layer.codes, layer.embeddings
         layer.reset_codebooks()
+        for weight in layer.trainable_weights:
+            assert np.abs(weight.numpy()).max() < 10
         np.testing.assert_array_equal(layer.codes, codes)
         assert not np.isclose(layer.embeddings, vectors).all(axis=1).any()
         if mode["learn_codes"] == "follow":
@@ -627,12 +634,13 @@ def test_reset_codebooks_keeps_codes():
 
 
 def test_recode_every_without_its_callback():
-    model = compile_model(make_model(learn_codes="follow", recode_every=2))
+    mode = {"learn_codes": "follow", "options": {"recode_every": 2}}
+    model = compile_model(make_model(**mode))
     with pytest.warns(UserWarning, match="for the callback `RecodeEmbeddings`"):
         model.fit(*task(), verbose=0)
     compile_model(model)
     model.fit(*task(), callbacks=[kc.compression.RecodeEmbeddings()], verbose=0)
     # A training loop of one's own.
-    layer = make_layer(learn_codes="follow", recode_every=2)
+    layer = make_layer(**mode)
     layer.recode()
     layer(IDS, training=True)

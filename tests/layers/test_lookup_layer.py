@@ -17,8 +17,8 @@ class MaxComposition(kc.compositions.Composition):
 
 
 def coded(learn_codes=None, composition="sum", **kwargs):
-    if learn_codes is not None and "dtype" in kwargs:
-        kwargs["teacher"] = np.ones((300, 7))
+    if learn_codes == "softmax" and "dtype" in kwargs:
+        learn_codes = kc.learners.SoftmaxCodes(teacher=np.ones((300, 7)))
     return kc.CodeEmbedding(
         300,
         7,
@@ -70,3 +70,18 @@ def test_masks_of_vectors():
     layer = anchored("dense", mask_zero=True)
     mask = np.array([True, False])
     assert layer.compute_mask(np.zeros((2, 7), "float32"), mask) is mask
+
+
+@pytest.mark.parametrize("layer", [coded(), anchored("dense")])
+def test_embed_with(layer):
+    vectors = layer(IDS).numpy()
+    zeros = lambda ids: keras.ops.zeros((len(ids), 7))  # noqa: E731
+    with layer.embed_with(lambda ids: zeros(ids) + 1):
+        assert (layer(IDS).numpy() == 1).all()
+        with layer.embed_with(zeros):
+            assert not layer(IDS).numpy().any()
+        assert (layer.embed(IDS[0]).numpy() == 1).all()
+    np.testing.assert_array_equal(layer(IDS), vectors)
+    with pytest.raises(RuntimeError), layer.embed_with(zeros):
+        raise RuntimeError
+    np.testing.assert_array_equal(layer(IDS), vectors)

@@ -2,19 +2,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_learners import clustered_table
+from small_learners import make_learner
 
 from keras_compembed import CodeEmbedding
 from keras_compembed.learners import CodeLearner
 from keras_compembed.learners import GumbelCodeLearner
-from keras_compembed.learners.gradient_training import drawn_places
+from keras_compembed.learners import Training
 from keras_compembed.learners.gumbel_code_learner import _log_softplus
-
-
-def clustered_table(rows=300, width=8, clusters=12):
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(clusters, width))
-    table = centres[rng.integers(clusters, size=rows)]
-    return (table + 0.05 * rng.normal(size=table.shape)).astype("float32")
+from keras_compembed.learners.training import drawn_places
 
 
 def small_learner(eager=True, **kwargs):
@@ -29,13 +25,7 @@ def small_learner(eager=True, **kwargs):
         "seed": 0,
         "verbose": 0,
     } | kwargs
-    learner = GumbelCodeLearner(**kwargs)
-    if eager:
-        # A few steps take less time than making a graph.
-        learner.compile(
-            keras.optimizers.Adam(kwargs["learning_rate"]), run_eagerly=True
-        )
-    return learner
+    return make_learner(GumbelCodeLearner, eager, **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +105,7 @@ def test_paper_settings_are_the_default():
         "validation_interval": 1000,
         "refine": False,
     }
+    config |= config["training"]["config"]
     assert {name: config[name] for name in paper} == paper
 
 
@@ -255,9 +246,10 @@ def test_interrupt_before_the_first_validation():
 
 def test_seed_repeats_a_run():
     table = clustered_table()
-    first = small_learner(refine=True).train(table)
-    second = small_learner(refine=True).train(table)
-    other = small_learner(refine=True, seed=1).train(table)
+    first, second, other = (
+        small_learner(refine=True, iterations=2, seed=seed).train(table)
+        for seed in (0, 0, 1)
+    )
     np.testing.assert_array_equal(first.codebooks, second.codebooks)
     np.testing.assert_array_equal(first.codes, second.codes)
     assert first.history == second.history
@@ -269,7 +261,8 @@ def test_keras_seed_repeats_a_run():
     runs = []
     for _ in range(2):
         keras.utils.set_random_seed(3)
-        runs.append(small_learner(seed=None).train(table).codebooks)
+        learner = small_learner(seed=None, iterations=2)
+        runs.append(learner.train(table).codebooks)
     np.testing.assert_array_equal(*runs)
 
 
@@ -289,8 +282,8 @@ def test_callbacks_are_called(tmp_path):
 
 
 def test_iterations_are_rounded_up_to_validations():
-    learner = small_learner(iterations=5).train(clustered_table())
-    assert learner.optimizer.iterations == 6
+    learner = small_learner(iterations=3).train(clustered_table())
+    assert learner.optimizer.iterations == 4
     learner = small_learner(iterations=1).train(clustered_table())
     assert learner.optimizer.iterations == 1
 
@@ -323,7 +316,11 @@ def test_jit_compile():
     losses = []
     for jit_compile in (False, True):
         learner = FixedNoise(
-            4, 6, iterations=6, validation_interval=3, seed=0, verbose=0
+            4,
+            6,
+            training=Training(iterations=6, validation_interval=3),
+            seed=0,
+            verbose=0,
         )
         learner.compile(keras.optimizers.SGD(1e-3), jit_compile=jit_compile)
         losses.append(learner.train(table).history["loss"])
@@ -338,7 +335,7 @@ def test_jit_compile():
 @pytest.mark.parametrize("refine", [False, True])
 def test_save_and_load(tmp_path, refine):
     table = clustered_table()
-    learner = small_learner(refine=refine).train(table)
+    learner = small_learner(refine=refine, iterations=2).train(table)
     learner.save(tmp_path / "learner.keras")
     again = keras.saving.load_model(tmp_path / "learner.keras")
     assert isinstance(again, GumbelCodeLearner)
@@ -350,7 +347,7 @@ def test_save_and_load(tmp_path, refine):
     np.testing.assert_array_equal(again.codebooks, learner.codebooks)
     assert again.codes is None
     again.train(table)
-    assert again.optimizer.iterations == 12
+    assert again.optimizer.iterations == 4
 
 
 def test_config_round_trip():
@@ -387,8 +384,10 @@ def test_sample_weight_counts():
 def test_refine_lowers_the_loss():
     table = clustered_table()
     weight = np.random.default_rng(0).uniform(0.5, 2, size=300)
-    plain = small_learner().train(table, weight)
-    refined = small_learner(refine=True).train(table, weight)
+    plain, refined = (
+        small_learner(iterations=2, refine=refine).train(table, weight)
+        for refine in (False, True)
+    )
 
     def loss(learner):
         rows = learner.decode(learner.codes)
@@ -419,10 +418,18 @@ def float_tables():
     }
 
 
+def one_step():
+    return small_learner(iterations=1, validation_interval=1)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return one_step().train(clustered_table())
+
+
 @pytest.mark.parametrize("name", float_tables())
-def test_tables_of_the_same_numbers(name):
-    expected = small_learner().train(clustered_table())
-    learner = small_learner().train(float_tables()[name])
+def test_tables_of_the_same_numbers(name, expected):
+    learner = one_step().train(float_tables()[name])
     np.testing.assert_array_equal(learner.codes, expected.codes)
     np.testing.assert_array_equal(learner.codebooks, expected.codebooks)
 
@@ -431,8 +438,8 @@ def test_memory_mapped_float16(tmp_path):
     table = clustered_table().astype("float16")
     np.save(tmp_path / "table.npy", table)
     mapped = np.load(tmp_path / "table.npy", mmap_mode="r")
-    learner = small_learner().train(mapped)
-    expected = small_learner().train(table.astype("float32"))
+    learner = one_step().train(mapped)
+    expected = one_step().train(table.astype("float32"))
     np.testing.assert_array_equal(learner.codes, expected.codes)
 
 
@@ -450,7 +457,7 @@ def test_memory_mapped_float16(tmp_path):
     ids="zeros constant column integers booleans single few".split(),
 )
 def test_unusual_tables(table):
-    learner = small_learner(refine=True).train(table)
+    learner = small_learner(refine=True, iterations=1).train(table)
     assert learner.codes.shape == (len(table), 4)
     assert np.isfinite(learner.codebooks).all()
     assert np.isfinite(learner.history["val_loss"]).all()
@@ -458,7 +465,7 @@ def test_unusual_tables(table):
 
 
 def test_codes_above_256():
-    learner = small_learner(num_codebooks=2, codebook_size=300)
+    learner = small_learner(num_codebooks=2, codebook_size=300, iterations=1)
     assert learner.train(clustered_table()).codes.dtype == np.uint16
 
 
@@ -472,7 +479,7 @@ def test_encode_in_chunks(monkeypatch, trained):
 
 def test_layer_from_learner():
     table = clustered_table()
-    learner = small_learner()
+    learner = small_learner(iterations=1)
     layer = CodeEmbedding.from_table(
         table, num_codebooks=4, codebook_size=6, learner=learner
     )
@@ -489,11 +496,7 @@ def test_layer_from_learner():
         ("codebook_size", 1),
         ("hidden_units", 0),
         ("temperature", 0.0),
-        ("learning_rate", -1e-4),
-        ("batch_size", 2.5),
-        ("iterations", True),
-        ("validation_interval", 0),
-        ("validation_rows", -1),
+        ("training", 1000),
     ],
 )
 def test_bad_arguments(name, value):
@@ -517,7 +520,7 @@ def test_bad_tables():
     with pytest.raises(ValueError, match="`sample_weight` must hold one"):
         learner.train(table, sample_weight=np.ones(3))
     assert not learner.built
-    learner.train(table)
+    learner.build(table.shape)
     for method in (learner.train, learner.encode):
         with pytest.raises(ValueError, match="`table` must have 8 columns"):
             method(table[:, :3])

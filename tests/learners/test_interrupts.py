@@ -5,15 +5,16 @@ import functools
 import keras
 import numpy as np
 import pytest
+from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.learners import additive_quantizer
-from keras_compembed.learners import composition_refinement
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners import gradient_code_learner
-from keras_compembed.learners.gradient_training import KeepBest
+from keras_compembed.learners import refinement
 from keras_compembed.learners.straight_through import StraightThroughEncoder
+from keras_compembed.learners.training import KeepBest
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(12, 8)) + 2
@@ -101,10 +102,10 @@ def shown(monkeypatch):
 @pytest.mark.parametrize("times", [1, 2])
 def test_additive_quantizer(warm, times, interruptions, shown, monkeypatch):
     monkeypatch.setattr(additive_quantizer, "_WARM_ROWS", 1 if warm else 1e9)
-    monkeypatch.setattr(additive_quantizer, "_WARM_STEPS", 20)
+    monkeypatch.setattr(additive_quantizer, "_WARM_STEPS", 8)
     monkeypatch.setattr(additive_quantizer, "_WARM_ITERATIONS", 2)
     monkeypatch.setattr(additive_quantizer, "_ITERATIONS", 2)
-    monkeypatch.setattr(additive_quantizer, "_ROUND", 10)
+    monkeypatch.setattr(additive_quantizer, "_ROUND", 4)
     monkeypatch.setattr(search, "_CHUNK_ROWS", 50)
     interruptions.watch(
         search,
@@ -156,7 +157,7 @@ def test_random_codes(interruptions):
         search, "mean_row", "random_codes", "least_squares_step"
     )
     interruptions.watch(search, "subtract_codewords")
-    learner = kc.learners.RandomCodes(4, 6, seed=0).train(TABLE)
+    learner = kc.learners.RandomCodeLearner(4, 6, seed=0).train(TABLE)
     loss = learner.history["loss"][-1]
     runs = 0
     for result in interruptions.runs(lambda: learner.train(-3 * TABLE)):
@@ -204,9 +205,10 @@ def in_order(num_rows, weight, batch_size, seed):
 
 
 def small_learner(cls, composition, **kwargs):
-    learner = cls(
-        4,
-        6,
+    return make_learner(
+        cls,
+        num_codebooks=4,
+        codebook_size=6,
         composition=composition,
         learning_rate=0.03,
         batch_size=96,
@@ -217,67 +219,91 @@ def small_learner(cls, composition, **kwargs):
         verbose=0,
         **kwargs,
     )
-    # A few steps take less time than making a graph.
-    learner.compile(keras.optimizers.Adam(0.03), run_eagerly=True)
-    return learner
+
+
+GRADIENT_LEARNERS = [
+    (kc.learners.KDCodeLearner, "linear", {}),
+    (kc.learners.KDCodeLearner, "concat", {}),
+    (
+        kc.learners.KDCodeLearner,
+        kc.compositions.LSTMComposition(code_dim=3),
+        {},
+    ),
+    (kc.learners.GumbelCodeLearner, "sum", {"refine": True}),
+]
+
+
+@pytest.fixture
+def shortened(monkeypatch):
+    monkeypatch.setattr(gradient_code_learner, "drawn_places", in_order)
+    monkeypatch.setattr(refinement, "_SWEEPS", 2)
+    monkeypatch.setattr(refinement, "_SWEEPS_OF_PARTS", 2)
+
+
+def check_loss(learner, *shown):
+    """The codes kept are as good as the best that was shown."""
+    shown += tuple(learner.history.get("val_loss", [])[-1:])
+    shown += tuple(learner.history.get("refined_loss", [])[-1:])
+    # Least squares has a ridge of 0.01 against some 16 rows a codeword.
+    assert loss_of(learner) <= min(shown, default=np.inf) * (1 + 1e-3)
+
+
+def test_fit_of_gradient_learners(interruptions, shortened):
+    # All of them share it.
+    cls, composition, _ = GRADIENT_LEARNERS[0]
+    interruptions.watch(cls, "begin", "_argmax_codes")
+    interruptions.watch(KeepBest, "restore", "on_epoch_end")
+    seen = []
+
+    def train():
+        learner = small_learner(cls, composition)
+        seen.append((learner, Watched(interruptions)))
+        return learner.train(TABLE, callbacks=[seen[-1][1]])
+
+    stopped = kept = 0
+    for result in interruptions.runs(train):
+        kept += 1
+        learner, watched = seen[-1]
+        if result is None:
+            stopped += 1
+            assert learner.codes is None
+            learner.train(TABLE)
+        check_loss(learner, *watched.losses[-1:])
+    # It comes through where nothing was learned.
+    assert stopped == 2
+    assert kept >= 12
 
 
 @pytest.mark.parametrize(
     "cls, composition, kwargs",
-    [
-        (kc.learners.KDCodeLearner, "linear", {}),
-        (kc.learners.KDCodeLearner, "concat", {}),
-        (
-            kc.learners.KDCodeLearner,
-            kc.compositions.LSTMComposition(code_dim=3),
-            {},
-        ),
-        (kc.learners.GumbelCodeLearner, "sum", {"refine": True}),
-    ],
+    GRADIENT_LEARNERS,
     ids=["linear", "concat", "lstm", "gumbel"],
 )
-def test_gradient_learners(
-    cls, composition, kwargs, interruptions, monkeypatch
+def test_refinement_of_gradient_learners(
+    cls, composition, kwargs, interruptions, shortened, monkeypatch
 ):
-    # What all learners share is interrupted in one.
-    fits = composition == "linear"
-    monkeypatch.setattr(gradient_code_learner, "drawn_places", in_order)
-    monkeypatch.setattr(composition_refinement, "_SWEEPS", 2)
-    monkeypatch.setattr(composition_refinement, "_SWEEPS_OF_PARTS", 2)
+    learner = small_learner(cls, composition, **kwargs).train(TABLE)
+
+    def fit(self, *args, **kwargs):
+        self._codes = None
+        self.history = keras.callbacks.History()
+        self._fit_history.history = {}
+
+    # The learner is the one fitted above, whose `fit` is interrupted in the
+    # test before.
+    monkeypatch.setattr(cls, "fit", fit)
     interruptions.watch(cls, "_argmax_codes", "assign_codebooks")
     interruptions.watch(KeepBest, "restore")
     interruptions.watch(LinearComposition, "set_weights")
     interruptions.watch(search, "least_squares_step")
     interruptions.watch(search.Sweep, "run")
-    interruptions.watch(composition_refinement, "_nearest_parts")
-    if fits:
-        interruptions.watch(KeepBest, "on_epoch_end")
-        interruptions.watch(cls, "begin")
-    seen = []
-
-    def train():
-        learner = small_learner(cls, composition, **kwargs)
-        callbacks = [Watched(interruptions)] if fits else []
-        seen.append((learner, callbacks))
-        return learner.train(TABLE, callbacks=callbacks)
-
-    stopped = kept = 0
-    for result in interruptions.runs(train):
+    interruptions.watch(refinement, "_nearest_parts")
+    kept = 0
+    for result in interruptions.runs(lambda: learner.train(TABLE)):
         kept += 1
-        learner, callbacks = seen[-1]
-        if result is None:
-            stopped += 1
-            assert learner.codes is None
-            learner.train(TABLE)
-        shown = [loss for one in callbacks for loss in one.losses[-1:]]
-        shown += learner.history.get("val_loss", [])[-1:]
-        shown += learner.history.get("refined_loss", [])[-1:]
-        # Least squares has a ridge of 0.01 against some 16 rows a codeword.
-        loss = loss_of(learner)
-        assert loss <= min(shown, default=np.inf) * (1 + 1e-3)
-    # It comes through where nothing was learned.
-    assert stopped == (2 if fits else 0)
-    assert kept >= (24 if fits else 4)
+        assert result is not None
+        check_loss(learner)
+    assert kept >= (12 if composition == "linear" else 4)
 
 
 def test_second_interrupt_gives_up(interruptions, monkeypatch):

@@ -238,11 +238,9 @@ class LearnerCase:
         return self.make(
             num_codebooks=3,
             codebook_size=4,
-            learning_rate=1e-2,
-            batch_size=BATCH_SIZE,
-            iterations=STEPS,
-            validation_interval=STEPS,
-            validation_rows=16,
+            training=kc.learners.Training(
+                STEPS, BATCH_SIZE, 1e-2, STEPS, validation_rows=16
+            ),
             seed=0,
             verbose=0,
         )
@@ -276,8 +274,7 @@ CASES = {
         codes,
         lazy_sgd,
         kc.compression.RecodeEmbeddings,
-        learn_codes="follow",
-        recode_every=3,
+        learn_codes=kc.learners.FollowingCodes(recode_every=3),
     ),
     "codes_frozen": table(frozen_codes, lazy_adam),
     "codes_scaled": table(

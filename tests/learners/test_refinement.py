@@ -4,13 +4,13 @@ import pytest
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.compositions.sum_composition import SumComposition
-from keras_compembed.learners.composition_refinement import can_refine
-from keras_compembed.learners.composition_refinement import codeword_of_row
-from keras_compembed.learners.composition_refinement import factor_codebooks
-from keras_compembed.learners.composition_refinement import nearest_composed
-from keras_compembed.learners.composition_refinement import refine_composed
-from keras_compembed.learners.composition_refinement import refine_parts
+from keras_compembed.learners.refinement import can_refine
+from keras_compembed.learners.refinement import codeword_of_row
+from keras_compembed.learners.refinement import factor_codebooks
+from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_codes
+from keras_compembed.learners.refinement import refine_composed
+from keras_compembed.learners.refinement import refine_parts
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(200, 7)).astype("float32") + 1

@@ -3,7 +3,7 @@ import pytest
 
 from keras_compembed import CodeEmbedding
 from keras_compembed.learners import CodeLearner
-from keras_compembed.learners import RandomCodes
+from keras_compembed.learners import RandomCodeLearner
 
 
 def small_table(rows=200, width=6):
@@ -14,7 +14,7 @@ def small_table(rows=200, width=6):
 def test_codebooks_are_those_of_least_squares(weighted):
     table = small_table()
     weight = np.random.default_rng(1).uniform(0.5, 2, size=len(table))
-    learner = RandomCodes(3, 4, seed=0)
+    learner = RandomCodeLearner(3, 4, seed=0)
     learner.train(table, sample_weight=weight if weighted else None)
     one_hot = np.eye(4)[learner.codes].reshape(len(table), 12)
     root = np.sqrt(weight)[:, None] if weighted else 1.0
@@ -29,14 +29,14 @@ def test_codebooks_are_those_of_least_squares(weighted):
 
 def test_codes_are_random_and_repeatable():
     table = small_table(4000)
-    learner = RandomCodes(3, 4, seed=0).train(table)
+    learner = RandomCodeLearner(3, 4, seed=0).train(table)
     assert isinstance(learner, CodeLearner)
     assert learner.codes.dtype == np.uint8
     shares = [np.bincount(subcodes) / 4000 for subcodes in learner.codes.T]
     # Binomial: standard deviation 0.007.
     np.testing.assert_allclose(shares, 0.25, atol=0.03)
-    again = RandomCodes(3, 4, seed=0).train(table)
-    other = RandomCodes(3, 4, seed=1).train(table)
+    again = RandomCodeLearner(3, 4, seed=0).train(table)
+    other = RandomCodeLearner(3, 4, seed=1).train(table)
     np.testing.assert_array_equal(learner.codes, again.codes)
     assert not np.array_equal(learner.codes, other.codes)
     more = learner.encode(table)
@@ -47,7 +47,7 @@ def test_codes_are_random_and_repeatable():
 
 def test_layer_from_random_codes():
     table = small_table()
-    learner = RandomCodes(3, 4, seed=0)
+    learner = RandomCodeLearner(3, 4, seed=0)
     layer = CodeEmbedding.from_table(table, 3, 4, learner=learner)
     np.testing.assert_allclose(
         layer.embeddings, learner.decode(learner.codes), atol=1e-6
@@ -56,8 +56,8 @@ def test_layer_from_random_codes():
 
 def test_bad_input():
     with pytest.raises(ValueError, match="`codebook_size` must be"):
-        RandomCodes(codebook_size=1)
-    learner = RandomCodes(3, 4)
+        RandomCodeLearner(codebook_size=1)
+    learner = RandomCodeLearner(3, 4)
     with pytest.raises(ValueError, match="call `train` first"):
         learner.encode(small_table())
     with pytest.raises(ValueError, match="two axes"):

@@ -28,7 +28,7 @@ def sum_codewords(codebooks, subcodes):
     Returns:
         Tensor of shape `(ids, output_dim)` and the codebooks' dtype. Memory
         beyond it is O(ids * num_codebooks) and a fixed multiple of it, or of
-        256 numbers an id.
+        256 numbers per id.
     """
     num_codebooks, codebook_size, output_dim = codebooks.shape
 

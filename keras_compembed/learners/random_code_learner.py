@@ -10,7 +10,7 @@ from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 
 
-class RandomCodes(CodeLearner):
+class RandomCodeLearner(CodeLearner):
     """Gives each row a random code, and fits codebooks to the codes.
 
     The baseline of Chen, Min & Sun (Table 1): what any learner must beat.
@@ -19,13 +19,13 @@ class RandomCodes(CodeLearner):
     Example:
 
     >>> table = np.random.default_rng(0).normal(size=(1000, 64))
-    >>> learner = RandomCodes(num_codebooks=8, codebook_size=16, seed=0)
+    >>> learner = RandomCodeLearner(num_codebooks=8, codebook_size=16, seed=0)
     >>> learner.train(table).codes.shape
     (1000, 8)
 
     Args:
-        num_codebooks: Integer. Subcodes a row (M). Defaults to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords a codebook (K).
+        num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.
+        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
             Defaults to `16`.
         seed: Optional integer. Makes codes repeatable.
 
@@ -59,7 +59,7 @@ class RandomCodes(CodeLearner):
         Raises:
             ValueError: if the table is not a finite matrix, its largest
                 number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
-                not a non-negative number a row.
+                not a non-negative number per row.
         """
         table = check_rows(table)
         weight = check_sample_weight(sample_weight, len(table))

@@ -1,4 +1,4 @@
-"""Parts of the training of codes by gradients."""
+"""How learners are trained by gradients: settings, and parts of the run."""
 
 import contextlib
 import random
@@ -7,7 +7,106 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Training:
+    """Settings of learners that are trained by gradients.
+
+    What `GumbelCodeLearner` and `KDCodeLearner` take as `training`. What is
+    None is each learner's own default.
+
+    Example:
+
+    >>> learner = KDCodeLearner(
+    ...     num_codebooks=8, training=Training(iterations=2000)
+    ... )
+    >>> learner.training.batch_size
+    128
+
+    Args:
+        iterations: Optional integer. Steps of `train`, rounded up to whole
+            validation intervals. Defaults to `None`.
+        batch_size: Integer. Rows per step, over all devices. Defaults to
+            `128`.
+        learning_rate: Optional positive number or `LearningRateSchedule`, of
+            the optimizer that `train` compiles with, unless `compile` was
+            called. Defaults to `None`.
+        validation_interval: Integer. Steps from one validation to the next.
+            Defaults to `1000`.
+        validation_rows: Integer. Rows in the fixed validation set, drawn like
+            those of a batch. Defaults to `1280`.
+
+    Raises:
+        ValueError: if a number is not positive, or one that counts is no
+            integer.
+    """
+
+    def __init__(
+        self,
+        iterations=None,
+        batch_size=128,
+        learning_rate=None,
+        validation_interval=1000,
+        validation_rows=1280,
+    ):
+        if iterations is not None:
+            iterations = check_positive_int("iterations", iterations)
+        self.iterations = iterations
+        self.batch_size = check_positive_int("batch_size", batch_size)
+        if learning_rate is not None:
+            learning_rate = check_rate("learning_rate", learning_rate)
+        self.learning_rate = learning_rate
+        self.validation_interval = check_positive_int(
+            "validation_interval", validation_interval
+        )
+        self.validation_rows = check_positive_int(
+            "validation_rows", validation_rows
+        )
+
+    def with_defaults(self, iterations, learning_rate):
+        """The same settings, with a learner's own in place of None.
+
+        Args:
+            iterations: Integer.
+            learning_rate: Function of `iterations` that gives a number or a
+                `LearningRateSchedule`.
+        """
+        config = self.get_config()
+        if self.iterations is None:
+            config["iterations"] = iterations
+        if self.learning_rate is None:
+            config["learning_rate"] = learning_rate(config["iterations"])
+        return self.from_config(config)
+
+    def get_config(self):
+        return {
+            "iterations": self.iterations,
+            "batch_size": self.batch_size,
+            "learning_rate": serialize_rate(self.learning_rate),
+            "validation_interval": self.validation_interval,
+            "validation_rows": self.validation_rows,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def get_training(identifier):
+    """A `Training`, from one, its serialized form, or None."""
+    if identifier is None:
+        return Training()
+    if isinstance(identifier, dict):
+        identifier = keras.saving.deserialize_keras_object(identifier)
+    if not isinstance(identifier, Training):
+        raise ValueError(
+            "`training` must be None or a `keras_compembed.learners.Training`. "
+            f"Received: training={identifier!r}."
+        )
+    return identifier
 
 
 class SquaredDistance(keras.losses.Loss):
@@ -70,7 +169,8 @@ class KeepBest(keras.callbacks.Callback):
             raise ValueError(
                 "The loss became NaN or infinite before the first validation. "
                 "Lower `learning_rate`, or scale the table. "
-                f"Received: learning_rate={self.model.learning_rate}."
+                "Received: learning_rate="
+                f"{self.model.training.learning_rate}."
             )
 
 

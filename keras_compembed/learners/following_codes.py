@@ -1,0 +1,106 @@
+"""Codes that follow vectors which a task trains."""
+
+import warnings
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.learners.refinement import nearest_composed
+from keras_compembed.learners.task_codes import TaskCodes
+from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.utils.validation import check_positive_int
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class FollowingCodes(TaskCodes):
+    """Lets codes follow the task: `learn_codes="follow"`.
+
+    Each id has a latent vector: at first the id's own vector, or, after
+    `CodeEmbedding.from_table`, the table's row. Training adds to it the
+    task's gradients with respect to the id's vector, and `recode` gives ids
+    the codes nearest their latent vectors.
+
+    Example:
+
+    >>> layer = CodeEmbedding(
+    ...     100, 8, num_codebooks=4,
+    ...     learn_codes=FollowingCodes(recode_every=50),
+    ... )
+
+    Args:
+        recode_every: Optional integer. Training steps from one `recode` by
+            the callback `RecodeEmbeddings` to the next. Training without the
+            callback warns: nothing else recodes. Defaults to `None`: as the
+            callback says.
+        teacher: Optional array, see `TaskCodes`.
+        teacher_weight: Positive number, see `TaskCodes`. Defaults to `1.0`.
+    """
+
+    starts_from_codes = True
+
+    def __init__(self, recode_every=None, teacher=None, teacher_weight=1.0):
+        super().__init__(teacher, teacher_weight)
+        if recode_every is not None:
+            recode_every = check_positive_int("recode_every", recode_every)
+        self.recode_every = recode_every
+        # Whether something calls `recode`, such as `RecodeEmbeddings`.
+        self.is_recoded = False
+
+    def set_shape(self, input_dim, composition):
+        super().set_shape(input_dim, composition)
+        if not composition.is_linear:
+            kind = type(composition.unscaled()).__name__
+            raise ValueError(
+                "`composition` must be linear in the codewords with "
+                "learn_codes='follow', so that the code nearest a vector can "
+                f"be found. Received: {kind}."
+            )
+
+    def build(self, add_weight, rows):
+        super().build(add_weight, rows)
+        self.latents = self.add_weight(
+            "latents",
+            (rows.num_rows, rows.composition.output_dim),
+            initializer=lambda shape, dtype: tf.cast(
+                rows.decode(rows.codes), dtype
+            ),
+        )
+
+    def subcodes(self, ids):
+        return self.rows.subcodes(ids)
+
+    def learn(self, ids, counts):
+        if self.recode_every is not None and not self.is_recoded:
+            warnings.warn(
+                f"`recode_every`={self.recode_every} is for the callback "
+                "`RecodeEmbeddings`: without it, codes stay as they are. Pass "
+                "`callbacks=[keras_compembed.compression.RecodeEmbeddings()]` "
+                "to `fit`, or call `recode` of the layer now and then.",
+                stacklevel=2,
+            )
+        vectors = self.rows.compose(self.subcodes(ids))
+        latents = read_rows(self.latents, ids, once=True)
+        return vectors + (latents - tf.stop_gradient(latents)), []
+
+    def restart(self, vectors):
+        self.latents.assign(vectors)
+
+    def recode(self):
+        """Gives each id the code nearest its latent vector.
+
+        Returns:
+            Integer, the ids whose codes changed.
+        """
+        self.is_recoded = True
+        old = self.rows.codes
+        new = nearest_composed(
+            keras.ops.convert_to_numpy(self.latents).astype("float32"),
+            self.rows.composition,
+            keras.ops.convert_to_numpy(self.rows.codebooks).astype("float32"),
+            old,
+        )
+        self.rows.assign(new)
+        return int((old != new).any(axis=1).sum())
+
+    def get_config(self):
+        return {**super().get_config(), "recode_every": self.recode_every}

@@ -1,0 +1,184 @@
+"""Queries of ids, and the keys that answer them: codes that can be learned."""
+
+import tensorflow as tf
+
+from keras_compembed.compositions.concat_composition import split_columns
+from keras_compembed.learners.task_codes import exact_dtype
+from keras_compembed.learners.task_codes import sum_over_devices
+from keras_compembed.optimizers.read_rows import read_rows
+
+# Statistics of the last 100 batches or so.
+_KEPT = 0.99
+# Scores of small queries are small: 1e-6 and less.
+_EPSILON = 1e-9
+# Normalized products with one number tell no more than its sign.
+_PART_WIDTH = 4
+
+
+class Queries:
+    """A query of each id; the key that answers each part of it best is taken.
+
+    Scores of a key are normalized over ids: in training by those of the
+    batch, outside it by statistics of the last hundred batches or so.
+
+    Args:
+        add_weight: Function that makes a weight, as `Layer.add_weight`.
+        rows: `CodedRows` whose codes are learned.
+        nearest: Boolean. Whether scores are negative squared distances;
+            otherwise they are dot products.
+        keys: Optional variable `(codebook_size, output_dim)`, the keys.
+            Defaults to `None`: keys are made, wide enough for every part.
+    """
+
+    def __init__(self, add_weight, rows, nearest, keys=None):
+        composition = rows.composition
+        self._shape = composition.num_codebooks, composition.codebook_size
+        self._nearest = nearest
+        # Of scores, whose sums half precision does not hold.
+        self.dtype = exact_dtype(rows)
+        width = composition.output_dim
+        if keys is None:
+            width = max(width, _PART_WIDTH * self._shape[0])
+        self.queries = add_weight(
+            "queries", (rows.num_rows, width), initializer="uniform"
+        )
+        if keys is None:
+            keys = add_weight(
+                "keys", (self._shape[1], width), initializer="uniform"
+            )
+        self.keys = keys
+        self.score_sums = add_weight(
+            "score_sums",
+            (3, *self._shape),
+            dtype=self.dtype,
+            trainable=False,
+            aggregation="mean",
+        )
+
+    def subcodes(self, ids):
+        """Subcodes, int32 `(ids, num_codebooks)`, outside training."""
+        scores = self._scores(tf.gather(self.queries.value, ids))
+        sums = tf.convert_to_tensor(self.score_sums.value)
+        return best_keys(normalize_scores(scores, sums))
+
+    def ask(self, ids, counts):
+        """Queries and normalized scores of a training step.
+
+        Args:
+            ids: Integer tensor `(ids,)`, each id once.
+            counts: Float tensor `(ids,)`, how often each counts.
+
+        Returns:
+            Tensors `(ids, width)` and `(ids, num_codebooks, codebook_size)`.
+        """
+        queries = read_rows(self.queries, ids, once=True)
+        scores = self._scores(queries)
+        sums = score_sums(scores, counts)
+        keep_sums(self.score_sums, sums)
+        return queries, normalize_scores(scores, sums)
+
+    def restart(self, queries):
+        """Sets the queries, and forgets what scores were like before."""
+        self.queries.assign(queries)
+        self.score_sums.assign(tf.zeros_like(self.score_sums))
+
+    def _scores(self, queries):
+        return key_scores(
+            tf.cast(queries, self.dtype),
+            tf.cast(self.keys.value, self.dtype),
+            self._shape[0],
+            self._nearest,
+        )
+
+
+def best_keys(scores):
+    """int32 `(ids, num_codebooks)`: the key of the best score."""
+    return tf.argmax(scores, axis=2, output_type="int32")
+
+
+def pick_best(scores, temperature=1.0):
+    """One-hot of the best score, with the gradient of the softmax.
+
+    The hard choice forward; backward as if it had been
+    `softmax(scores / temperature)`.
+
+    Args:
+        scores: Tensor `(..., codebook_size)`.
+        temperature: Number or scalar tensor.
+
+    References:
+        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464),
+          Algorithm 1
+    """
+
+    @tf.custom_gradient
+    def harden(soft):
+        hard = tf.one_hot(
+            tf.argmax(soft, axis=-1), soft.shape[-1], dtype=soft.dtype
+        )
+        return hard, lambda upstream: upstream
+
+    return harden(tf.nn.softmax(scores / temperature))
+
+
+def key_scores(queries, keys, num_codebooks, nearest):
+    """How well each key answers each part of a query.
+
+    Args:
+        queries: Tensor `(ids, width)`.
+        keys: Tensor `(codebook_size, width)`.
+        num_codebooks: Integer, parts that the columns are split into.
+        nearest: Boolean. Scores are negative squared distances if true, else
+            dot products.
+
+    Returns:
+        Tensor `(ids, num_codebooks, codebook_size)`.
+    """
+    # (M, ids, w) x (M, w, K)
+    parts = tf.transpose(split_columns(queries, num_codebooks), (1, 0, 2))
+    keys = tf.transpose(split_columns(keys, num_codebooks), (1, 2, 0))
+    scores = tf.matmul(parts, keys)
+    if nearest:
+        scores *= 2
+        scores -= tf.reduce_sum(tf.square(parts), axis=2, keepdims=True)
+        scores -= tf.reduce_sum(tf.square(keys), axis=1, keepdims=True)
+    return tf.transpose(scores, (1, 0, 2))
+
+
+def score_sums(scores, counts):
+    """Sums that give mean and variance: `(3, num_codebooks, codebook_size)`.
+
+    Taken over the ids of all devices.
+
+    Args:
+        scores: Tensor `(ids, num_codebooks, codebook_size)`.
+        counts: Float tensor `(ids,)`, how often each id counts.
+    """
+    weights = counts[:, None, None]
+    sums = tf.stack(
+        [
+            tf.reduce_sum(weights * scores, axis=0),
+            tf.reduce_sum(weights * tf.square(scores), axis=0),
+            tf.fill(scores.shape[1:], tf.reduce_sum(counts)),
+        ]
+    )
+    sums, _ = sum_over_devices(sums)
+    return sums
+
+
+def normalize_scores(scores, sums):
+    """Scores less their mean, over their standard deviation.
+
+    So that no key is left out because its scores are low for every id.
+    """
+    first, second, total = tf.unstack(sums)
+    # There may be no ids yet, or none but padding.
+    mean = tf.math.divide_no_nan(first, total)
+    variance = tf.math.divide_no_nan(second, total) - tf.square(mean)
+    variance = tf.maximum(variance, 0.0)
+    return (scores - mean) * tf.math.rsqrt(variance + _EPSILON)
+
+
+def keep_sums(kept, sums):
+    """Brings the statistics kept, a variable, up to date."""
+    kept.assign(_KEPT * kept + tf.stop_gradient(sums))

@@ -1,0 +1,225 @@
+"""Codes learned by `fit`, along with the task."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.packing import code_dtype
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_table
+
+_CHUNK_ELEMENTS = 1 << 22
+
+
+class TaskCodes:
+    """Base class of the ways to learn codes along with a task.
+
+    What `CodeEmbedding` takes as `learn_codes`. Instances are templates: each
+    layer makes a copy of its own, as it does of a composition.
+
+    To write one, register a subclass and give it `build`, which makes its
+    weights, `subcodes` and `learn`. `self.rows` is the `CodedRows` whose
+    codes are learned.
+
+    Args:
+        teacher: Optional array `(input_dim, output_dim)`. Vectors are drawn
+            to its rows while codes are learned. It is not saved: set the
+            attribute after loading to go on with it.
+        teacher_weight: Positive number. Weight of the mean squared distance
+            to the teacher's rows. Defaults to `1.0`.
+
+    Raises:
+        ValueError: if `teacher` is not a finite matrix, or `teacher_weight`
+            is not positive.
+    """
+
+    # Whether a layer may be given codes that learning starts from.
+    starts_from_codes = False
+
+    def __init__(self, teacher=None, teacher_weight=1.0):
+        self.teacher_weight = check_positive_number(
+            "teacher_weight", teacher_weight
+        )
+        self._table_shape = None
+        self.teacher = teacher
+        self.rows = None
+        self.weights = []
+
+    @property
+    def teacher(self):
+        """The table that vectors are drawn to, or None. May be set."""
+        return None if self._teacher is None else self._teacher.numpy()
+
+    @teacher.setter
+    def teacher(self, table):
+        if table is not None:
+            table = tf.constant(check_table(table, "teacher"), "float32")
+            if self._table_shape is not None:
+                _check_shape(table, self._table_shape)
+        self._teacher = table
+
+    def check_teacher(self, input_dim, output_dim):
+        """Raises if there is a teacher, and it is not of a table's shape."""
+        if self._teacher is not None:
+            _check_shape(self._teacher, (input_dim, output_dim))
+
+    def set_shape(self, input_dim, composition):
+        """Says whose codes are learned, and raises if they cannot be.
+
+        Args:
+            input_dim: Integer.
+            composition: `Composition` that knows its `output_dim`.
+        """
+        self._table_shape = input_dim, composition.output_dim
+        self.check_teacher(*self._table_shape)
+
+    def build(self, add_weight, rows):
+        """Makes what only learning needs.
+
+        Args:
+            add_weight: Function `add_weight(name, shape, **kwargs)`, else as
+                `Layer.add_weight`.
+            rows: `CodedRows` whose codes are learned.
+        """
+        self._add_weight = add_weight
+        self.rows = rows
+        self._codes_are_fixed = self.add_weight(
+            "codes_are_fixed", (), dtype="bool", trainable=False
+        )
+
+    def add_weight(self, name, shape, **kwargs):
+        """Makes a weight that goes when codes are fixed."""
+        weight = self._add_weight(
+            name=name, shape=shape, **{"initializer": "zeros", **kwargs}
+        )
+        self.weights.append(weight)
+        return weight
+
+    def fix(self):
+        """Makes functions raise that were traced before, and still learn."""
+        self._codes_are_fixed.assign(True)
+
+    def step(self, ids, mask=None):
+        """Vectors of ids in a training step, in which codes are learned.
+
+        Args:
+            ids: Integer tensor `(ids,)`.
+            mask: Optional boolean tensor `(ids,)`, false where an id is
+                padding, which does not count.
+
+        Returns:
+            Tensor `(ids, output_dim)` and a list of losses, scalars.
+        """
+        tf.debugging.assert_equal(
+            tf.convert_to_tensor(self._codes_are_fixed.value),
+            False,
+            "The codes of the layer were fixed by `freeze_codes` after this "
+            "function was traced. Make it anew: `compile` the model again, or "
+            "wrap a training step of your own in `tf.function` again.",
+        )
+        dtype = exact_dtype(self.rows)
+        counts = tf.ones_like(ids, dtype)
+        if mask is not None:
+            counts = tf.cast(mask, dtype)
+        # Each id once, so that its gradients are one: optimizers of Keras
+        # take those of repeated rows apart.
+        different, places = tf.unique(ids)
+        counts = tf.math.unsorted_segment_sum(
+            counts, places, tf.size(different)
+        )
+        vectors, losses = self.learn(different, counts)
+        if self._teacher is not None:
+            rows = tf.cast(tf.gather(self._teacher, different), dtype)
+            distances = tf.square(tf.cast(vectors, dtype) - rows)
+            distances = tf.reduce_mean(distances, axis=1)
+            losses = [*losses, self.teacher_weight * distances]
+        losses = [mean_over_ids(loss, counts) for loss in losses]
+        return tf.gather(vectors, places), losses
+
+    def learn(self, ids, counts):
+        """Vectors of ids in a training step, and what is lost besides.
+
+        Args:
+            ids: Integer tensor `(ids,)`, each id once.
+            counts: Float tensor `(ids,)`, how often each counts.
+
+        Returns:
+            Tensor `(ids, output_dim)` and a list of tensors `(ids,)`, whose
+            means over ids are added to the loss.
+        """
+        raise NotImplementedError
+
+    def subcodes(self, ids):
+        """Subcodes, int32 `(ids, num_codebooks)`, outside training."""
+        raise NotImplementedError
+
+    def restart(self, vectors):
+        """Called when the vectors of all ids have changed, not their codes.
+
+        Args:
+            vectors: Array `(input_dim, output_dim)`.
+        """
+
+    @property
+    def codes(self):
+        """Codes of all ids, an unsigned array `(input_dim, num_codebooks)`."""
+        composition = self.rows.composition
+        shape = composition.num_codebooks, composition.codebook_size
+        rows = max(1, _CHUNK_ELEMENTS // (shape[0] * shape[1]))
+        num_rows = self.rows.num_rows
+        parts = [
+            self.subcodes(tf.range(start, min(start + rows, num_rows)))
+            for start in range(0, num_rows, rows)
+        ]
+        return np.concatenate(parts).astype(code_dtype(shape[1]))
+
+    def without_teacher(self):
+        """Another one of the same settings."""
+        return self.from_config(self.get_config())
+
+    def copy(self):
+        """Another one of the same settings and the same teacher."""
+        copy = self.without_teacher()
+        copy._teacher = self._teacher
+        return copy
+
+    def get_config(self):
+        return {"teacher_weight": self.teacher_weight}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def _check_shape(teacher, shape):
+    if tuple(teacher.shape) != shape:
+        raise ValueError(
+            "`teacher` must have the shape of the layer's table, "
+            f"(input_dim, output_dim)={shape}. Received: an array of shape "
+            f"{tuple(teacher.shape)}."
+        )
+
+
+def exact_dtype(rows):
+    """Dtype of what is summed over ids, which half precision does not hold."""
+    return keras.backend.result_type(rows.codebooks.dtype, "float32")
+
+
+def mean_over_ids(values, counts):
+    """Mean of `values`, `(ids,)`, in which each id counts so often.
+
+    Where there are several devices, their mean is that over the ids of all.
+    """
+    total, devices = sum_over_devices(tf.reduce_sum(counts))
+    return tf.math.divide_no_nan(
+        tf.reduce_sum(counts * values) * devices, total
+    )
+
+
+def sum_over_devices(values):
+    """The sum over devices, and their number."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return values, 1.0
+    total = context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+    return total, float(context.num_replicas_in_sync)
