@@ -169,7 +169,7 @@ def words_by_codes():
         ("`KDCodeLearner` linear, lstm", "linear+lstm", "16x"),
         ("`KDCodeLearner` lstm, linear", "lstm+linear", "16x"),
         ("`KDCodeLearner` linear, linear", "linear+linear", "16x"),
-        ("`RandomCodes`, linear", "random+linear", "16x"),
+        ("`RandomCodeLearner`, linear", "random+linear", "16x"),
     ]
 
     def of(name, codes):

@@ -254,13 +254,13 @@ class LanguageModel(Benchmark):
     def learner(self, row, seed):
         shape = row.num_codebooks, row.codebook_size
         if row.learner == "random":
-            return kc.learners.RandomCodes(*shape, seed=seed)
+            return kc.learners.RandomCodeLearner(*shape, seed=seed)
         if row.learner in ("additive", "weighted"):
             return kc.learners.AdditiveQuantizer(*shape, seed=seed, verbose=0)
         return kc.learners.KDCodeLearner(
             *shape,
             composition=row.learner,
-            iterations=self.args.learner_steps,
+            training=kc.learners.Training(self.args.learner_steps),
             seed=seed,
             verbose=0,
         )

@@ -47,7 +47,7 @@ from benchmarks.common.arguments import code_shape
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import vectors
-from keras_compembed.codes.codewords import decode_codes
+from keras_compembed.codes.codeword_sums import decode_codes
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 
 FAISS_NAMES = {
@@ -225,8 +225,11 @@ def gumbel(table, row, seed):
     # It brings TensorFlow, which the others do not need.
     from keras_compembed.learners.gumbel_code_learner import GumbelCodeLearner
     from keras_compembed.learners.refinement import refine_codes
+    from keras_compembed.learners.training import Training
 
-    learner = GumbelCodeLearner(*row.shape, iterations=row.steps, seed=seed)
+    learner = GumbelCodeLearner(
+        *row.shape, training=Training(iterations=row.steps), seed=seed
+    )
     yield learner.train(table).decode(learner.codes)
     *_, (codes, codebooks, _) = refine_codes(
         table, learner.codes, learner.codebooks
@@ -236,13 +239,14 @@ def gumbel(table, row, seed):
 
 def kd(table, row, seed):
     """As published, but for the encoder, then refined."""
-    from keras_compembed.learners.composition_refinement import refine_composed
     from keras_compembed.learners.kd_code_learner import KDCodeLearner
+    from keras_compembed.learners.refinement import refine_composed
+    from keras_compembed.learners.training import Training
 
     learner = KDCodeLearner(
         *row.shape,
         composition=row.composition,
-        iterations=row.steps,
+        training=Training(iterations=row.steps),
         refine=False,
         seed=seed,
     )
