@@ -60,6 +60,9 @@ def data_dir():
 
 
 def pytest_collection_modifyitems(items):
+    # The longest first, so that two processes end together.
+    files = {item.path for item in items if "scripts" in item.keywords}
+    items.sort(key=lambda item: item.path not in files)
     if os.environ.get("COMPEMBED_DATA"):
         return
     skip = pytest.mark.skip(reason="needs COMPEMBED_DATA")
