@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
 # Before TensorFlow runs anything: afterwards devices cannot be added.
 tf.config.set_logical_device_configuration(
@@ -23,6 +24,14 @@ if LIBC is not None:
     LIBC.mallopt(M_ARENA_MAX, 2)
 
 
+def forget_custom_gradients():
+    """TensorFlow keeps each, and with it the graph it was traced in."""
+    gradients = ops.gradient_registry._registry
+    for name in list(gradients):
+        if name.startswith("CustomGradient-"):
+            del gradients[name]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def clean_up():
     """Keeps collections of garbage short, and hands memory back.
@@ -33,6 +42,7 @@ def clean_up():
     """
     gc.freeze()
     yield
+    forget_custom_gradients()
     gc.collect()
     if LIBC is not None:
         LIBC.malloc_trim(0)
