@@ -9,7 +9,7 @@ demo: $(STAMP)
 	$(BIN)/python -m examples.compress_text_classifier --output build/demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

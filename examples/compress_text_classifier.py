@@ -342,7 +342,8 @@ def main(argv=None):
         rows, paths = export_models(models, folder, ids, labels)
         rows_by_seed.append(rows)
         if first:
-            smallest, first_paths = models["codes 32x16"], paths
+            *_, smallest = models.values()
+            first_paths = paths
     rows = summarize(rows_by_seed)
     print("Timing the files")
     ratios = latency_ratios(first_paths, ids)

@@ -382,23 +382,20 @@ def test_bugs_keep_their_traceback(model, monkeypatch):
 
 
 def test_as_a_process(small):
+    """A report that works, then one that does not, whose status counts."""
     command = "import sys; from keras_compembed.cli import main; "
-    command += "sys.exit(main(sys.argv[1:]))"
-
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-c", command, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-
-    good = run("report", "small.keras")
-    assert good.returncode == 0
-    assert "600 x 32" in good.stdout
-    bad = run("report", "gone.keras")
-    assert bad.returncode == 2
-    assert bad.stderr.splitlines()[-1] == (
+    command += "print('status', main(['report', 'small.keras'])); "
+    command += "sys.exit(main(['report', 'gone.keras']))"
+    run = subprocess.run(
+        [sys.executable, "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "600 x 32" in run.stdout
+    assert run.stdout.splitlines()[-1] == "status 0"
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[-1] == (
         "keras-compembed: error: No such file: 'gone.keras'."
     )
-    assert "Traceback" not in bad.stderr
+    assert "Traceback" not in run.stderr

@@ -1,4 +1,4 @@
-"""What the demo made, committed: it loads and is as good as its card says."""
+"""The committed model of the demo loads, and is as good as its card says."""
 
 import json
 import pathlib

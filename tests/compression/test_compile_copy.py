@@ -94,16 +94,13 @@ def check_trains_alike(model):
 
 
 @pytest.mark.parametrize(
-    "optimizer",
+    "optimizer, loss",
     [
-        lambda: OwnSGD(0.01, momentum=0.9),
-        lambda: keras.optimizers.Adam(Steps(0.1)),
-        lambda: SparseRowOptimizer(OwnSGD(0.01)),
+        (lambda: OwnSGD(0.01, momentum=0.9), mean_error),
+        (lambda: keras.optimizers.Adam(Steps(0.1)), lambda y, z: abs(z - y)),
+        (lambda: SparseRowOptimizer(OwnSGD(0.01)), Scaled(3.0)),
     ],
     ids=["class", "schedule", "wrapped"],
-)
-@pytest.mark.parametrize(
-    "loss", [mean_error, lambda y, z: abs(z - y), Scaled(3.0)]
 )
 def test_what_is_in_memory_is_used(optimizer, loss):
     model = make_model()

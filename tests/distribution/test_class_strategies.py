@@ -59,8 +59,13 @@ def adam():
     return SparseRowOptimizer(keras.optimizers.Adam(0.02))
 
 
-def fit(scope, optimizer, selector, embedding=None, steps=1, **kwargs):
+def fit(
+    scope, optimizer, selector, embedding=None, noise=None, steps=1, **kwargs
+):
     with scope:
+        # A noise belongs to one layer.
+        if noise is not None:
+            kwargs["noise"] = noise()
         head = CANESoftmax(
             CLASSES,
             selector(),
@@ -105,31 +110,33 @@ def fit(scope, optimizer, selector, embedding=None, steps=1, **kwargs):
 @pytest.mark.parametrize(
     ("optimizer", "selector", "kwargs"),
     [
-        (sgd, tree, {}),
-        (adam, tree, {"noise": LearnedNoise(refresh_every=3)}),
-        (adam, tree, {"embedding": anchors, "steps": 2}),
-        (adam, tree, {"embedding": codes, "share_noises": True}),
+        (
+            adam,
+            tree,
+            {
+                "embedding": anchors,
+                "noise": lambda: LearnedNoise(refresh_every=3),
+                "steps": 2,
+            },
+        ),
+        (
+            adam,
+            lambda: FrequentClasses(COUNTS),
+            {"embedding": codes, "share_noises": True},
+        ),
         (
             sgd,
             lambda: FrequencySubsets(COUNTS, num_subsets=4, seed=0),
-            {"estimate": "separate", "noise": UnigramNoise(COUNTS)},
+            {"estimate": "separate", "noise": lambda: UnigramNoise(COUNTS)},
         ),
-        (adam, lambda: FrequentClasses(COUNTS), {"share_noises": True}),
     ],
+    ids=["tree", "frequent", "subsets"],
 )
-def test_two_devices_equal_one(strategy, optimizer, selector, kwargs):
-    results = []
-    for scope in (contextlib.nullcontext(), strategy.scope()):
-        parts = dict(kwargs)
-        if "noise" in parts:
-            # A noise belongs to one layer.
-            parts["noise"] = type(parts["noise"]).from_config(
-                parts["noise"].get_config()
-            )
-            if isinstance(parts["noise"], UnigramNoise):
-                parts["noise"] = UnigramNoise(COUNTS)
-        results.append(fit(scope, optimizer, selector, **parts))
-    (one, one_history), (two, two_history) = results
+def test_two_devices_equal_one(strategy, optimizer, selector, kwargs, tmp_path):
+    one, one_history = fit(
+        contextlib.nullcontext(), optimizer, selector, **kwargs
+    )
+    two, two_history = fit(strategy.scope(), optimizer, selector, **kwargs)
     assert one_history["loss"][-1] < one_history["loss"][0]
     assert 0 < one_history["coverage"][-1] < 1
     for name, values in one_history.items():
@@ -147,14 +154,15 @@ def test_two_devices_equal_one(strategy, optimizer, selector, kwargs):
         replicas = strategy.experimental_local_results(second.value)
         assert len(replicas) == 2
         np.testing.assert_array_equal(*replicas, err_msg=second.path)
+    if selector is tree:
+        check_files_in_a_scope(strategy, two, tmp_path / "model.keras")
 
 
-def test_files_in_a_scope(strategy, tmp_path):
-    model, _ = fit(strategy.scope(), adam, tree)
+def check_files_in_a_scope(strategy, model, path):
     x, y = examples()
-    model.save(tmp_path / "model.keras")
+    model.save(path)
     with strategy.scope():
-        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(path)
     expected = model.evaluate(x, y, verbose=0)
     np.testing.assert_allclose(
         loaded.evaluate(x, y, verbose=0), expected, rtol=1e-6

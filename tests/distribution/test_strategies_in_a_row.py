@@ -1,14 +1,13 @@
 import os
-import pathlib
 import subprocess
 import sys
 
-SCRIPT = pathlib.Path(__file__).with_name("strategies_in_a_row.py")
+import strategies_in_a_row
 
 
 def test_a_cell_of_a_notebook_may_run_again():
     done = subprocess.run(
-        [sys.executable, SCRIPT],
+        [sys.executable, strategies_in_a_row.__file__],
         capture_output=True,
         text=True,
         timeout=300,

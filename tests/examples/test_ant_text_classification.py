@@ -1,16 +1,10 @@
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
 from examples import ant_text_classification
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def check(rows):
@@ -26,6 +20,7 @@ def check(rows):
         assert row["litert_accuracy"] == row["keras_accuracy"]
 
 
+@pytest.mark.scripts
 def test_quick(tmp_path, capsys):
     rows = ant_text_classification.main(
         ["--quick", "--output", str(tmp_path / "ant")]
@@ -41,18 +36,16 @@ def test_quick(tmp_path, capsys):
     assert "non-zeros" in capsys.readouterr().out
 
 
-def test_two_devices(tmp_path):
-    arguments = ["--quick", "--devices", "2", "--output", tmp_path / "ant"]
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.ant_text_classification", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+@pytest.mark.scripts
+def test_two_devices(tmp_path, monkeypatch, strategy):
+    monkeypatch.setattr(
+        ant_text_classification, "mirrored_strategy", {2: strategy}.get
     )
-    assert done.returncode == 0, done.stderr
-    check(json.loads((tmp_path / "ant/results.json").read_text()))
+    check(
+        ant_text_classification.main(
+            ["--quick", "--devices", "2", "--output", str(tmp_path / "ant")]
+        )
+    )
 
 
 def test_bad_flags(capsys):

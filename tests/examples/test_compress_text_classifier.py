@@ -11,7 +11,7 @@ import pytest
 from examples import compress_text_classifier
 
 
-def write_texts(path, rows=300, words=2500):
+def write_texts(path, rows=300, words=900):
     """Texts whose class shows in the words they are made of."""
     rng = np.random.default_rng(0)
     with open(path, "w", newline="") as file:
@@ -41,7 +41,12 @@ def run(folder, **arguments):
     return rows
 
 
-def test_demo_on_a_file(tmp_path, capsys):
+@pytest.mark.scripts
+def test_demo_on_a_file(tmp_path, capsys, monkeypatch):
+    # As small as the texts: learning codes takes most of the time.
+    monkeypatch.setattr(
+        compress_text_classifier, "CODE_SHAPES", ((16, 16), (8, 16))
+    )
     write_texts(tmp_path / "texts.csv")
     output, saved = tmp_path / "demo", tmp_path / "saved"
     rows = run(tmp_path, output=output, save=saved, seeds=2)
@@ -74,9 +79,9 @@ def test_demo_on_a_file(tmp_path, capsys):
     for name in ("accuracy_against_size.png", "code_balance.png"):
         assert (output / name).read_bytes().startswith(b"\x89PNG")
     said = capsys.readouterr().out
-    assert "codes 32x16 float32" in said
+    assert "codes 8x16 float32" in said
     assert "Mean and standard deviation of 2 seeds" in said
-    for name in ("baseline", "baseline_fine-tuned", "codes_32x16"):
+    for name in ("baseline", "baseline_fine-tuned", "codes_8x16"):
         assert (output / f"{name}_int8.tflite").exists()
         assert (output / f"seed_1/{name}_int8.tflite").exists()
 
@@ -139,6 +144,7 @@ print("digest", hashlib.sha256(weights).hexdigest())
     return done.stdout.rsplit("digest ", 1)[1]
 
 
+@pytest.mark.scripts
 @pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here"
 )

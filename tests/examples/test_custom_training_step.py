@@ -1,8 +1,4 @@
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -10,7 +6,8 @@ import pytest
 
 from examples import custom_training_step
 
-ROOT = pathlib.Path(__file__).parents[2]
+# They share a training.
+pytestmark = pytest.mark.scripts
 
 
 def weights(folder):
@@ -50,18 +47,12 @@ def test_fit_learns_the_same(trained, tmp_path):
     check_same(trained, tmp_path, atol=1e-5)
 
 
-def test_two_devices(trained, tmp_path):
-    arguments = ["--quick", "--devices", "2", "--output", tmp_path]
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.custom_training_step", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+def test_two_devices(trained, tmp_path, monkeypatch, strategy):
+    monkeypatch.setattr(
+        custom_training_step, "mirrored_strategy", {2: strategy}.get
     )
-    assert done.returncode == 0, done.stderr
-    rows = json.loads((tmp_path / "results.json").read_text())
+    arguments = ["--quick", "--devices", "2", "--output", str(tmp_path)]
+    rows = custom_training_step.main(arguments)
     for row, own in zip(rows, trained[1], strict=True):
         # Sums in another order, over 150 steps of Adam.
         assert row["accuracy"] == pytest.approx(own["accuracy"], abs=0.03)

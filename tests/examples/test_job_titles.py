@@ -1,9 +1,5 @@
 import json
 import lzma
-import os
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -11,8 +7,6 @@ import pytest
 
 import keras_compembed as kc
 from examples import job_titles
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def check(results):
@@ -26,6 +20,7 @@ def check(results):
     assert results["file_bytes"] > results["embedding_bytes"]
 
 
+@pytest.mark.scripts
 def test_quick(tmp_path, capsys):
     folder = tmp_path / "titles"
     results = job_titles.main(["--quick", "--output", str(folder)])
@@ -48,18 +43,11 @@ def test_quick(tmp_path, capsys):
     model.fit(x, answer["ids"][:, 0], verbose=0)
 
 
-def test_two_devices(tmp_path):
-    arguments = ["--quick", "--devices", "2", "--output", tmp_path / "titles"]
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.job_titles", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0, done.stderr
-    check(json.loads((tmp_path / "titles/results.json").read_text()))
+@pytest.mark.scripts
+def test_two_devices(tmp_path, monkeypatch, strategy):
+    monkeypatch.setattr(job_titles, "mirrored_strategy", {2: strategy}.get)
+    folder = str(tmp_path / "titles")
+    check(job_titles.main(["--quick", "--devices", "2", "--output", folder]))
 
 
 def write_tables(folder, opened, blank, ending):

@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import importlib
 import itertools
 import os
 
@@ -13,7 +14,6 @@ from export_models import ids_input
 from export_models import random_ids
 from export_models import read_tensors
 
-import keras_compembed.export.export_litert as module
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.compositions.lstm_composition import LSTMComposition
@@ -22,6 +22,8 @@ from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.layers.code_embedding import CodeEmbedding
 
+# Its name in the package is that of the function.
+module = importlib.import_module(export_litert.__module__)
 SIZES = (2, 3, 4, 5, 8, 16, 17, 32, 64, 256, 257, 1000)
 # Sums of up to 13 float32 codewords, in whatever order.
 ROUNDING = dict(rtol=0, atol=13 * 2**-23)
@@ -142,26 +144,33 @@ def test_quantize_shrinks_codebooks_and_leaves_codes(
     assert not any(k == "FLOAT32" and len(c) > 64 * 4 for k, _, c in tensors)
 
 
-COMPOSITIONS = [
-    "concat",
-    "linear",
-    "lstm",
-    LinearComposition(code_dim=2),
-    LSTMComposition(code_dim=3),
-]
-
-
-@pytest.mark.parametrize("codebook_size", [2, 4, 16, 20])
 @pytest.mark.parametrize(
-    "composition", COMPOSITIONS, ids=lambda c: getattr(c, "name", c)
+    "composition, codebook_sizes",
+    [
+        ("concat", (2, 4, 16, 20)),
+        ("linear", (4, 20)),
+        ("lstm", (2, 16)),
+        (LinearComposition(code_dim=2), (2, 16)),
+        (LSTMComposition(code_dim=3), (4, 20)),
+    ],
+    ids=["concat", "linear", "lstm", "narrow linear", "narrow lstm"],
 )
-def test_compositions(path, composition, codebook_size):
-    layer = code_embedding(5, codebook_size, composition=composition)
-    model = keras.Sequential([ids_input(), layer])
+def test_compositions(path, composition, codebook_sizes):
+    ids = ids_input()
+    model = keras.Model(
+        ids,
+        {
+            str(size): code_embedding(5, size, composition=composition)(ids)
+            for size in codebook_sizes
+        },
+    )
     export_litert(model, path, verbose=0)
     ids = random_ids(3, 7)
-    # Batch and length of its own; some tens of float32 operations.
-    np.testing.assert_allclose(LiteRTModel(path)(ids), model(ids), atol=1e-5)
+    got, expected = LiteRTModel(path)(ids), model(ids)
+    assert set(got) == set(expected)
+    for size, vectors in expected.items():
+        # Batch and length of its own; some tens of float32 operations.
+        np.testing.assert_allclose(got[size], vectors, atol=1e-5, err_msg=size)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Models that LiteRT cannot hold are refused by the names of their layers."""
 
+import importlib
 import os
 
 import keras
@@ -9,9 +10,10 @@ import tensorflow as tf
 from export_models import code_embedding
 from export_models import ids_input
 
-from keras_compembed.export import export_litert as module
 from keras_compembed.export.export_litert import export_litert
 
+# Its name in the package is that of the function.
+module = importlib.import_module(export_litert.__module__)
 VOCABULARY = list(range(10))
 
 

@@ -280,8 +280,9 @@ def fitted(optimizer=None, layer="embedding", **kwargs):
     return [*model.get_weights(), *losses]
 
 
-@pytest.mark.parametrize("layer", ["embedding", "codes"])
-@pytest.mark.parametrize("name", ["Adam", "Nadam"])
+@pytest.mark.parametrize(
+    "name, layer", [("Adam", "codes"), ("Nadam", "embedding")]
+)
 def test_two_devices_equal_one(strategy, layer, name):
     def train(scope):
         with scope:

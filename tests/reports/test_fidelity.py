@@ -1,4 +1,5 @@
 import dataclasses
+import importlib
 import json
 
 import keras
@@ -6,8 +7,10 @@ import numpy as np
 import pytest
 
 from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.reports import fidelity as module
 from keras_compembed.reports.fidelity import fidelity
+
+# Its name in the package is that of the function.
+module = importlib.import_module(fidelity.__module__)
 
 
 def make_tables(rows=200, columns=12, noise=0.5):

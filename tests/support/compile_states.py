@@ -19,8 +19,9 @@ import numpy as np
 import keras_compembed as kc
 
 ROWS, WIDTH, BATCH_SIZE = 30, 6, 8
-# More than a period of what is done every so many steps.
-STEPS = 5
+# Breaks training off within a period of what is done every so many steps, and
+# goes on until the next one.
+STEPS = 5, 3
 COUNTS = 300 // np.arange(1, ROWS + 1)
 TARGET = kc.transforms.L1(1e-3, target_nonzeros=40)
 
@@ -33,7 +34,7 @@ def first_classes(features):
 def examples(part):
     """Ids, features and labels of one of two parts of the data."""
     rng = np.random.default_rng(part)
-    rows = STEPS * BATCH_SIZE
+    rows = STEPS[part] * BATCH_SIZE
     ids = rng.integers(ROWS, size=(rows, 5)).astype("int32")
     features = rng.normal(size=(rows, WIDTH)).astype("float32")
     labels = rng.choice(ROWS, size=rows, p=COUNTS / COUNTS.sum())
@@ -162,12 +163,27 @@ class ClassCase:
     """A layer of classes, with its loss and metrics."""
 
     def __init__(
-        self, make_head, make_loss=kc.CANELoss, make_optimizer=adam, context=0
+        self,
+        make_head,
+        make_loss=kc.CANELoss,
+        make_optimizer=adam,
+        context=False,
+        metrics=True,
     ):
         self.make_head = make_head
         self.make_loss = make_loss
         self.make_optimizer = make_optimizer
         self.context = context
+        self.metrics = metrics
+
+    def make_metrics(self):
+        if not self.metrics:
+            return []
+        return [
+            kc.ClassAccuracy(k=5, name="five"),
+            kc.Coverage(),
+            kc.Perplexity(ignore_class=3),
+        ]
 
     def build(self):
         features = keras.Input((WIDTH,))
@@ -182,12 +198,7 @@ class ClassCase:
         model.compile(
             self.make_optimizer(),
             self.make_loss(),
-            metrics=[
-                kc.ClassAccuracy(),
-                kc.ClassAccuracy(k=5, name="five"),
-                kc.Coverage(),
-                kc.Perplexity(ignore_class=3),
-            ],
+            metrics=self.make_metrics(),
             run_eagerly=True,
         )
         return model
@@ -239,7 +250,7 @@ class LearnerCase:
             num_codebooks=3,
             codebook_size=4,
             training=kc.learners.Training(
-                STEPS, BATCH_SIZE, 1e-2, STEPS, validation_rows=16
+                STEPS[0], BATCH_SIZE, 1e-2, STEPS[0], validation_rows=16
             ),
             seed=0,
             verbose=0,
@@ -257,9 +268,14 @@ def table(layer, optimizer, *callbacks, policy=None, **kwargs):
     )
 
 
-def head(selector, loss=kc.CANELoss, optimizer=adam, context=0, **kwargs):
+def head(selector, loss=kc.CANELoss, optimizer=adam, context=False, **kwargs):
     make = functools.partial(classes, selector, **kwargs)
     return ClassCase(make, loss, optimizer, context)
+
+
+def rival(selector, loss, optimizer=adam, **kwargs):
+    make = functools.partial(classes, selector, **kwargs)
+    return ClassCase(make, loss, optimizer, metrics=False)
 
 
 CASES = {
@@ -316,7 +332,7 @@ CASES = {
         lambda: kc.candidates.ApproximateNearest(refresh_every=3),
         noise="learned",
     ),
-    "n_gram": head(n_gram, context=1, noise=kc.noises.UnigramNoise(COUNTS)),
+    "n_gram": head(n_gram, context=True, noise=kc.noises.UnigramNoise(COUNTS)),
     "subsets": head(
         lambda: kc.candidates.FrequencySubsets(COUNTS, num_subsets=3),
         share_noises=2,
@@ -335,18 +351,18 @@ CASES = {
         class_embedding=codes(),
         optimizer=lazy_adam,
     ),
-    "nce": head(beam_tree, kc.baselines.NCELoss),
-    "blackout": head(
+    "nce": rival(beam_tree, kc.baselines.NCELoss),
+    "blackout": rival(
         lambda: first_classes,
         functools.partial(kc.baselines.BlackOutLoss, num_sampled=6),
     ),
-    "sampled": head(
+    "sampled": rival(
         lambda: first_classes,
         kc.baselines.SampledSoftmaxLoss,
         class_embedding=anchors(storage="lazy"),
         optimizer=lazy_adam,
     ),
-    "full": head(beam_tree, kc.baselines.FullSoftmaxLoss),
+    "full": rival(beam_tree, kc.baselines.FullSoftmaxLoss),
     "hierarchical": ClassCase(hierarchical, kc.baselines.FullSoftmaxLoss),
     "adaptive": ClassCase(adaptive, kc.baselines.FullSoftmaxLoss),
     "gumbel_learner": LearnerCase(kc.learners.GumbelCodeLearner),

@@ -1,4 +1,4 @@
-"""Fits one model in three strategies made one after the other.
+"""Fits one model in two strategies made one after the other.
 
 Run by `test_strategies_in_a_row.py`, in a process of its own. Prints the
 largest difference of weights in the last from those of one device.
@@ -89,7 +89,7 @@ def main():
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration() for _ in range(2)],
     )
-    for seed in range(3):
+    for seed in (0, 2):
         strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
         several = fit(strategy.scope(), seed)
     one = fit(contextlib.nullcontext(), seed)
