@@ -223,7 +223,7 @@ def test_metrics_of_training(loss_class):
     """They go by the classes of the loss, and draw no candidates."""
 
     class NoSelector(FirstClasses):
-        def select(self, head, features, context=None):
+        def select(self, scores, features, context=None):
             raise AssertionError
 
     layer = make_layer(FixedNoise(counts()), selector=NoSelector())

@@ -18,7 +18,7 @@ from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequencySubsets
 from keras_compembed.candidates import FrequentClasses
 from keras_compembed.candidates import Selector
-from keras_compembed.layers.class_output import ClassOutput
+from keras_compembed.layers.class_head import ClassOutput
 from keras_compembed.noises import LearnedNoise
 from keras_compembed.noises import UniformNoise
 from keras_compembed.noises import UnigramNoise
@@ -37,7 +37,7 @@ class Given(Selector):
 
     table = None
 
-    def select(self, head, features, context=None):
+    def select(self, scores, features, context=None):
         return tf.constant(self.table, "int32")
 
 
@@ -152,7 +152,7 @@ def test_mixed_precision(policy):
 @pytest.mark.parametrize("use_bias", [True, False])
 def test_exact_loss_and_ranks(selector, use_bias, monkeypatch):
     # Several chunks, the last of which is not full.
-    chunks = "keras_compembed.layers.cane_training.chunk_sizes"
+    chunks = "keras_compembed.candidates.class_scores.chunk_sizes"
     monkeypatch.setattr(chunks, lambda *_: (4, 7))
     head = make_head(selector, use_bias=use_bias)
     head.build((None, WIDTH))
@@ -209,20 +209,20 @@ def test_algorithm_1(
     randomize(head)
     x, y = features_of(rows), labels_of(rows)
     drawn = {}
-    draw = head._draw_noises
+    draw = head.noise.sample
 
     def recording(*arguments):
         result = draw(*arguments)
-        drawn["noises"] = result[0]
+        drawn["noises"] = result
         return result
 
-    monkeypatch.setattr(head, "_draw_noises", recording)
+    monkeypatch.setattr(head.noise, "sample", recording)
 
     @tf.function(jit_compile=jit_compile)
     def step(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            result = examples_of(head, x, y).draw
+            result = examples_of(head, x, y).draw()
             loss = tf.reduce_mean(result.losses)
         sources = [x, head.kernel.value, head.bias.value]
         gradients = tape.gradient(loss, sources)
@@ -233,8 +233,8 @@ def test_algorithm_1(
     drawn = drawn.numpy()
     if share_noises == 4:
         # 30 rows are 7 blocks of 4, and one of 2.
-        assert drawn.shape == (8, 1, noises)
-        drawn = np.repeat(drawn[:, 0], 4, axis=0)[:rows]
+        assert drawn.shape == (8, noises)
+        drawn = np.repeat(drawn, 4, axis=0)[:rows]
     assert 0 < np.mean(hit) < 1
     q = COUNTS / COUNTS.sum()
     if share_noises and not shared_candidates:
@@ -292,7 +292,7 @@ def test_algorithm_2(jit_compile):
         @tf.function(jit_compile=jit_compile)
         def step(x, head=head, label=label):
             with tf.GradientTape() as tape:
-                losses = examples_of(head, x, np.array([label])).draw.losses
+                losses = examples_of(head, x, np.array([label])).draw().losses
             sources = [head.kernel.value, head.nodes.value]
             gradients = tape.gradient(losses, sources)
             return [tf.convert_to_tensor(part) for part in gradients]
@@ -510,7 +510,7 @@ def test_compressed_class_vectors(embedding, selector, tmp_path):
     for weight, old in zip(model.trainable_weights, before, strict=True):
         assert (weight.numpy() != old).any(), weight.path
     table = np.asarray(layer(np.arange(CLASSES)))
-    vectors = head.own_vectors(tf.range(CLASSES))
+    vectors = head.scores.own_vectors(tf.range(CLASSES))
     np.testing.assert_allclose(vectors, table, rtol=1e-6)
 
     model.save(tmp_path / "model.keras")
@@ -670,8 +670,10 @@ def test_compressed_class_vectors_under_xla(embedding):
 
     @tf.function(jit_compile=True)
     def compiled(x):
-        return head.scores(x, *groups)
+        return head.scores.score(x, *groups)
 
     x = tf.constant(features_of(3))
-    for got, expected in zip(compiled(x), head.scores(x, *groups), strict=True):
+    for got, expected in zip(
+        compiled(x), head.scores.score(x, *groups), strict=True
+    ):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

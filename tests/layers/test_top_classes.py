@@ -67,8 +67,8 @@ def expected(model, inputs, k):
     (head,) = find_heads(model)
     features = model.predict(inputs, verbose=0).astype("float64")
     ids = np.arange(head.num_classes)
-    scores = features @ head.class_vectors(ids).numpy().T
-    scores += head.class_biases(ids).numpy()
+    scores = features @ head.scores.class_vectors(ids).numpy().T
+    scores += head.scores.class_biases(ids).numpy()
     shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
     shares /= shares.sum(axis=-1, keepdims=True)
     best = np.argsort(-scores, axis=-1)[..., :k]

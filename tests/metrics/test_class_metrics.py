@@ -54,8 +54,8 @@ def examples(rows=100):
 
 def all_scores(head, features):
     ids = np.arange(CLASSES)
-    vectors = head.class_vectors(ids).numpy().astype("float64")
-    return features @ vectors.T + head.class_biases(ids).numpy()
+    vectors = head.scores.class_vectors(ids).numpy().astype("float64")
+    return features @ vectors.T + head.scores.class_biases(ids).numpy()
 
 
 def expected(head, features, labels, weights=None):
@@ -64,7 +64,9 @@ def expected(head, features, labels, weights=None):
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     ranks = (scores > own).sum(axis=1)
     losses = np.log(np.exp(scores).sum(axis=1)) - own[:, 0]
-    candidates = head.selector.select(head, tf.constant(features)).numpy()
+    candidates = head.selector.select(
+        head.scores, tf.constant(features)
+    ).numpy()
     hit = (candidates == labels[:, None]).any(axis=1)
 
     def mean(values):
@@ -186,7 +188,7 @@ def test_training(monkeypatch):
     assert result["perplexity"] == pytest.approx(
         np.exp(result["loss"]), rel=1e-5
     )
-    candidates = head.selector.select(head, tf.constant(x)).numpy()
+    candidates = head.selector.select(head.scores, tf.constant(x)).numpy()
     scores = all_scores(head, x)
     own = scores[np.arange(100), y]
     others = np.take_along_axis(scores, candidates, axis=1)

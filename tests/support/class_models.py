@@ -17,7 +17,7 @@ BATCH_SIZE = 16
 class FirstClasses(Selector):
     """A selector without a tree: class vectors are rows of the kernel."""
 
-    def select(self, head, features, context=None):
+    def select(self, scores, features, context=None):
         return tf.range(self.num_candidates)
 
 

@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.noises.estimate import joint_losses
-from keras_compembed.noises.estimate import separate_losses
-from keras_compembed.utils.scores import log_add_exp
-from keras_compembed.utils.scores import log_sum_exp
+from keras_compembed.candidates.candidates_vs_noises import joint_losses
+from keras_compembed.candidates.candidates_vs_noises import separate_losses
+from keras_compembed.utils.log_sums import log_add_exp
+from keras_compembed.utils.log_sums import log_sum_exp
 
 FORMS = {"joint": joint_losses, "separate": separate_losses}
 ROWS, CLASSES = 8, 9

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from beam_heads import TREES
 
-from keras_compembed.trees.path_sums import differences_of_means
-from keras_compembed.trees.path_sums import log_shares
+from keras_compembed.trees.path_starts import differences_of_means
+from keras_compembed.trees.path_starts import log_shares
 
 
 def path_sums(tree, classes, nodes):
