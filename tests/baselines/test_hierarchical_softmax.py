@@ -85,7 +85,7 @@ def test_fit(name, tmp_path):
         FullSoftmaxLoss(),
         epochs=10,
         # Gradients of all trees are compared under XLA above.
-        jit_compile=name == "huffman",
+        jit_compile=name == "groups",
     )
     shares = counts() / counts().sum()
     unigram = -(shares * np.log(np.maximum(shares, 1e-9))).sum()

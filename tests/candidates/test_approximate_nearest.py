@@ -402,14 +402,22 @@ def model_and_data(steps_until_refresh=2):
     return model, features, labels
 
 
-def test_a_model_trains_and_comes_back_from_a_file(tmp_path):
+@pytest.fixture(scope="module")
+def trained():
+    """A trained model, not to be trained further, and data."""
     model, x, y = model_and_data()
     model.fit(x, y, batch_size=16, epochs=40, verbose=0)
-    head = model.layers[-1]
-    check_lists(head.selector)
-    assert 0 < head.selector.age.numpy() <= 2
+    selector = model.layers[-1].selector
+    check_lists(selector)
+    assert 0 < selector.age.numpy() <= 2
     assert model.evaluate(x, y, verbose=0) < 1
-    head.selector.refresh(head.scores)
+    selector.refresh(model.layers[-1].scores)
+    return model, x, y
+
+
+def test_a_model_trains_and_comes_back_from_a_file(trained, tmp_path):
+    model, x, y = trained
+    head = model.layers[-1]
     ids, _ = head.top_k(x, k=3)
     assert (ids.numpy()[:, 0] == y).mean() > 0.9
     model.save(tmp_path / "model.keras")
@@ -421,9 +429,8 @@ def test_a_model_trains_and_comes_back_from_a_file(tmp_path):
     loaded.fit(x, y, batch_size=16, verbose=0)
 
 
-def test_prediction_goes_to_litert(tmp_path):
-    model, x, y = model_and_data()
-    model.fit(x, y, batch_size=16, verbose=0)
+def test_prediction_goes_to_litert(trained, tmp_path):
+    model, x, _ = trained
     top = TopClasses(k=3)(model.outputs[0])
     # Raises where the file does not give what Keras gives.
     export = kc.export.export_litert(

@@ -34,13 +34,14 @@ def make_head(num_candidates=6, num_noises=4, **kwargs):
     return head
 
 
-def make_model(**kwargs):
+def make_model(run_eagerly=True, **kwargs):
     # Small numbers that training hardly changes.
     model = keras.Sequential([keras.Input((WIDTH,)), make_head(**kwargs)])
     model.compile(
         keras.optimizers.SGD(1e-9),
         kc.CANELoss(),
         metrics=make_metrics(),
+        run_eagerly=run_eagerly,
         jit_compile=False,
     )
     return model
@@ -117,7 +118,7 @@ def test_weights_count_in_weighted_metrics_only():
         "sgd",
         kc.CANELoss(),
         weighted_metrics=make_metrics(),
-        jit_compile=False,
+        run_eagerly=True,
     )
     result = model.evaluate(x, y, 100, 0, weights, return_dict=True)
     check(result, {**right, "loss": loss})
@@ -138,7 +139,8 @@ def language_model():
 def test_masked_steps_do_not_count(weighted):
     model = language_model()
     kwargs = {"weighted_metrics" if weighted else "metrics": make_metrics()}
-    model.compile("sgd", kc.CANELoss(), jit_compile=False, **kwargs)
+    # In a graph once.
+    model.compile("sgd", kc.CANELoss(), run_eagerly=weighted, **kwargs)
     rng = np.random.default_rng(3)
     ids = rng.integers(20, size=(12, 7))
     ids[:, 4:] *= rng.integers(2, size=(12, 3))
@@ -216,7 +218,7 @@ def test_training_over_all_classes():
 def test_two_devices(strategy):
     """Under a strategy, Keras builds metrics from tensors without marks."""
     with strategy.scope():
-        model = make_model()
+        model = make_model(run_eagerly=False)
     x, y = examples(64)
     right = expected(make_head(), x, y)
     model.fit(x, y, batch_size=32, verbose=0)

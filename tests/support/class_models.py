@@ -71,7 +71,6 @@ def numerical_gradient(function, *arrays):
 def loss_and_gradients(layer, loss, features, labels, jit_compile=False):
     """Of the mean loss: by features, then by the layer's weights."""
 
-    @tf.function(jit_compile=jit_compile)
     def step(features, labels):
         variables = [weight.value for weight in layer.trainable_weights]
         with tf.GradientTape() as tape:
@@ -83,6 +82,8 @@ def loss_and_gradients(layer, loss, features, labels, jit_compile=False):
             gradients = [tf.convert_to_tensor(each) for each in gradients]
         return value, gradients
 
+    if jit_compile:
+        step = tf.function(step, jit_compile=True)
     value, gradients = step(tf.constant(features), tf.constant(labels))
     for gradient in gradients:
         if isinstance(gradient, tf.IndexedSlices):
