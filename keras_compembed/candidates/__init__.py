@@ -1,8 +1,8 @@
 """Selectors of candidate classes, and what they select by."""
 
 from keras_compembed.candidates.approximate_nearest import ApproximateNearest
-from keras_compembed.candidates.beam_recall import beam_recall
-from keras_compembed.candidates.beam_recall import calibrate_beam
+from keras_compembed.candidates.beam_calibration import beam_recall
+from keras_compembed.candidates.beam_calibration import calibrate_beam
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.candidates.class_scores import ClassScores
 from keras_compembed.candidates.frequency_subsets import FrequencySubsets

@@ -1,4 +1,4 @@
-"""What is made from a config alone is what the config was taken from."""
+"""Copies made from a config alone train as the original does."""
 
 import json
 
