@@ -5,9 +5,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.baselines.probability_head import ProbabilityHead
-from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.validation import check_class_counts
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 

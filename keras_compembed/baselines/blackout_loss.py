@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.baselines.sampled_loss import SampledLoss
-from keras_compembed.utils.scores import log_sum_exp
+from keras_compembed.utils.log_sums import log_sum_exp
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -29,17 +29,17 @@ class BlackOutLoss(SampledLoss):
         num_sampled: Optional integer, the number of sampled classes, which
             all examples of a step share. Defaults to the candidates and
             noises of the layer together.
-        evaluation: As of `keras_compembed.CANELoss`.
-        ignore_class: As of `keras_compembed.CANELoss`.
+        evaluation: Same as for `keras_compembed.CANELoss`.
+        ignore_class: Same as for `keras_compembed.CANELoss`.
         name: Optional string.
-        reduction: As of `keras.losses.Loss`.
+        reduction: Same as for `keras.losses.Loss`.
 
     Call arguments:
-        As of `keras_compembed.CANELoss`.
+        Same as for `keras_compembed.CANELoss`.
 
     Raises:
-        ValueError: As `keras_compembed.CANELoss`; if `num_sampled` is not a
-            positive integer; or if the layer is not a `CANESoftmax`.
+        ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`
+            is not a positive integer; or if the layer is not a `CANESoftmax`.
 
     References:
         - [Ji et al., 2016](https://arxiv.org/abs/1511.06909), equations 5

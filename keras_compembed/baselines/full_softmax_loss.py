@@ -19,21 +19,21 @@ class FullSoftmaxLoss(ClassLoss):
     >>> model.compile("adam", loss=kc.baselines.FullSoftmaxLoss())
 
     Args:
-        evaluation: As of `keras_compembed.CANELoss`. Both give the same but
-            for rounding; `"sampled"` holds the scores of a whole batch.
-        ignore_class: As of `keras_compembed.CANELoss`.
+        evaluation: Same as for `keras_compembed.CANELoss`. Both give the same
+            but for rounding; `"sampled"` holds the scores of a whole batch.
+        ignore_class: Same as for `keras_compembed.CANELoss`.
         name: Optional string.
-        reduction: As of `keras.losses.Loss`.
+        reduction: Same as for `keras.losses.Loss`.
 
     Call arguments:
-        As of `keras_compembed.CANELoss`.
+        Same as for `keras_compembed.CANELoss`.
 
     Raises:
-        ValueError: As `keras_compembed.CANELoss`.
+        ValueError: Same as for `keras_compembed.CANELoss`.
     """
 
     def training_losses(self, examples):
         draw = examples.head.draw_all(examples)
         if examples.training:
-            examples.draw = draw
+            examples.keep(draw)
         return draw.losses

@@ -5,13 +5,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.baselines.probability_head import ProbabilityHead
-from keras_compembed.layers.class_head import check_class_counts
 from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.trees.class_tree import ClassTree
-from keras_compembed.trees.path_sums import log_shares
+from keras_compembed.trees.path_starts import log_shares
 from keras_compembed.trees.tree_arrays import TreeArrays
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.validation import check_class_counts
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -125,7 +125,7 @@ class HierarchicalSoftmax(ProbabilityHead):
         losses = tf.reduce_sum(tf.where(chosen >= 0, losses, 0.0), axis=1)
         return losses, tf.reduce_all(best, axis=1)
 
-    def numbers_a_row(self):
+    def numbers_per_row(self):
         # Children are padded to the most that a node has.
         children = (self.tree.num_nodes + 1) * self.tree.branching
         return max(self.num_classes, children)

@@ -27,17 +27,17 @@ class NCELoss(SampledLoss):
         num_sampled: Optional integer, the number of sampled classes, which
             all examples of a step share. Defaults to the candidates and
             noises of the layer together.
-        evaluation: As of `keras_compembed.CANELoss`.
-        ignore_class: As of `keras_compembed.CANELoss`.
+        evaluation: Same as for `keras_compembed.CANELoss`.
+        ignore_class: Same as for `keras_compembed.CANELoss`.
         name: Optional string.
-        reduction: As of `keras.losses.Loss`.
+        reduction: Same as for `keras.losses.Loss`.
 
     Call arguments:
-        As of `keras_compembed.CANELoss`.
+        Same as for `keras_compembed.CANELoss`.
 
     Raises:
-        ValueError: As `keras_compembed.CANELoss`; if `num_sampled` is not a
-            positive integer; or if the layer is not a `CANESoftmax`.
+        ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`
+            is not a positive integer; or if the layer is not a `CANESoftmax`.
 
     References:
         - [Gutmann & Hyvarinen, 2012](

@@ -1,12 +1,12 @@
-"""Layers that know the probabilities of all classes."""
+"""The base of layers with probabilities in place of scores."""
 
 import tensorflow as tf
 
-from keras_compembed.candidates.row_parts import in_parts
 from keras_compembed.layers.class_head import ClassHead
-from keras_compembed.layers.class_output import flat_features
-from keras_compembed.layers.lookup_layer import unflatten
-from keras_compembed.utils.scores import without_nan
+from keras_compembed.layers.flat_rows import flat_features
+from keras_compembed.layers.flat_rows import unflat
+from keras_compembed.utils.chunks import in_parts
+from keras_compembed.utils.log_sums import without_nan
 from keras_compembed.utils.validation import check_positive_int
 
 # Numbers held at a time for some examples and all classes.
@@ -32,7 +32,7 @@ class ProbabilityHead(ClassHead):
         """
         raise NotImplementedError
 
-    def numbers_a_row(self):
+    def numbers_per_row(self):
         """Numbers in the largest tensor of `log_probabilities`, for a row."""
         return self.num_classes
 
@@ -66,12 +66,8 @@ class ProbabilityHead(ClassHead):
         ids, probabilities = self._in_parts(
             compute, (rows,), (tf.zeros(shape, "int32"), tf.zeros(shape))
         )
-        leading = features.shape[:-1]
-        return (
-            unflatten(ids, features, leading, k),
-            unflatten(probabilities, features, leading, k),
-        )
+        return unflat(ids, features), unflat(probabilities, features)
 
     def _in_parts(self, compute, inputs, results):
-        size = max(1, _PART_NUMBERS // self.numbers_a_row())
+        size = max(1, _PART_NUMBERS // self.numbers_per_row())
         return in_parts(compute, inputs, results, size)

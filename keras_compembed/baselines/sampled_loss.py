@@ -1,12 +1,12 @@
-"""What losses of labels against sampled classes have in common."""
+"""The base of losses of labels against sampled classes."""
 
 import tensorflow as tf
 
+from keras_compembed.candidates.candidates_vs_noises import Draw
 from keras_compembed.layers.cane_softmax import CANESoftmax
-from keras_compembed.layers.class_head import Draw
 from keras_compembed.losses.class_loss import ClassLoss
 from keras_compembed.noises.random_bits import random_bits
-from keras_compembed.utils.scores import log_sum_exp
+from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -24,7 +24,7 @@ class SampledLoss(ClassLoss):
         num_sampled: Optional integer, the number of sampled classes. Defaults
             to the candidates and noises of the layer together, so that as
             many classes are scored as by `keras_compembed.CANELoss`.
-        **kwargs: As of `keras_compembed.CANELoss`.
+        **kwargs: Same as for `keras_compembed.CANELoss`.
     """
 
     def __init__(self, num_sampled=None, **kwargs):
@@ -60,7 +60,7 @@ class SampledLoss(ClassLoss):
         number = self.num_sampled or head.num_candidates + head.num_noises
         bits = random_bits(head.seed_generator.next(), number)
         sampled = head.noise.sample(bits)
-        scores = head.scores(examples.features, labels[:, None], sampled)
+        scores = head.scores.score(examples.features, labels[:, None], sampled)
         expected = [
             head.noise.log_prob(ids) + tf.math.log(float(number))
             for ids in (labels[:, None], sampled)
@@ -75,7 +75,7 @@ class SampledLoss(ClassLoss):
             # Where a sample is the label, its score may be off by rounding.
             best = tf.reduce_all(hits | (scores[0] >= scores[1]), axis=1)
             losses = sampled_cross_entropies(label, others, hits)
-            examples.draw = Draw(losses, no_candidate, best)
+            examples.keep(Draw(losses, no_candidate, best))
         return self.sampled_losses(label, others, hits)
 
     def get_config(self):
@@ -86,9 +86,9 @@ def sampled_cross_entropies(label, sampled, hits):
     """Cross-entropies of labels among themselves and sampled classes.
 
     Args:
-        label: As of `SampledLoss.sampled_losses`.
-        sampled: As of `SampledLoss.sampled_losses`.
-        hits: As of `SampledLoss.sampled_losses`.
+        label: See `SampledLoss.sampled_losses`.
+        sampled: See `SampledLoss.sampled_losses`.
+        hits: See `SampledLoss.sampled_losses`.
 
     Returns:
         Tensor `(rows,)`.

@@ -1,9 +1,10 @@
-"""What selects candidate classes."""
+"""Selectors of candidate classes, and what they select by."""
 
 from keras_compembed.candidates.approximate_nearest import ApproximateNearest
+from keras_compembed.candidates.beam_calibration import beam_recall
+from keras_compembed.candidates.beam_calibration import calibrate_beam
 from keras_compembed.candidates.beam_tree import BeamTree
-from keras_compembed.candidates.calibrate_beam import beam_recall
-from keras_compembed.candidates.calibrate_beam import calibrate_beam
+from keras_compembed.candidates.class_scores import ClassScores
 from keras_compembed.candidates.frequency_subsets import FrequencySubsets
 from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.candidates.function_selector import FunctionSelector
@@ -13,6 +14,7 @@ from keras_compembed.candidates.selector import Selector
 __all__ = [
     "ApproximateNearest",
     "BeamTree",
+    "ClassScores",
     "FrequencySubsets",
     "FrequentClasses",
     "FunctionSelector",

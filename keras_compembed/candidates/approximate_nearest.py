@@ -13,7 +13,7 @@ from keras_compembed.candidates.selector import best_of
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.device_rows import write
-from keras_compembed.utils.scores import without_nan
+from keras_compembed.utils.log_sums import without_nan
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
@@ -175,44 +175,45 @@ class ApproximateNearest(Selector):
         )
         self.built = True
 
-    def select(self, head, features, context=None):
+    def select(self, scores, features, context=None):
         scale = _scale_over_devices(features)
         age = _own(self.age)
         due = age >= self._period if self.trainable else False
         tf.cond(
             (age < 0) | due,
-            lambda: self._assign(head, scale, age < 0),
+            lambda: self._assign(scores, scale, age < 0),
             lambda: None,
         )
-        return self._best(head, features, self.num_candidates)[0]
+        return self._best(scores, features, self.num_candidates)[0]
 
-    def after_step(self, head, labels, hit):
+    def after_step(self, scores, labels, hit):
         write(self.age, _own(self.age) + 1)
 
-    def refresh(self, head):
+    def refresh(self, scores):
         """Assigns all classes by their present vectors.
 
         Training does it of itself. After that, or after vectors were set, it
         makes `top_k` find more.
 
         Args:
-            head: The `CANESoftmax` that this belongs to.
+            scores: `ClassScores` of the layer that this belongs to, its
+                `scores`.
         """
-        self._assign(head, self.feature_scale.value, self.age.value < 0)
+        self._assign(scores, self.feature_scale.value, self.age.value < 0)
 
-    def top_k(self, head, features, k):
+    def top_k(self, scores, features, k):
         # Also where a function is traced that is to be exported.
         with tf.init_scope():
             if tf.executing_eagerly() and int(_own(self.age)) < 0:
-                self.refresh(head)
-        return self._best(head, features, k)
+                self.refresh(scores)
+        return self._best(scores, features, k)
 
-    def _assign(self, head, scale, first):
+    def _assign(self, scores, scale, first):
         """Makes the lists anew."""
 
         def parameters_of(ids):
-            biases = head.class_biases(ids)[:, None]
-            return tf.concat([head.class_vectors(ids), biases], axis=1)
+            biases = scores.class_biases(ids)[:, None]
+            return tf.concat([scores.class_vectors(ids), biases], axis=1)
 
         # What a difference counts in the scores of features of that scale.
         scales = tf.fill((self.means.shape[1] - 1,), _ALIGNED * scale)
@@ -231,25 +232,25 @@ class ApproximateNearest(Selector):
         write(self.feature_scale, scale)
         write(self.age, 0)
 
-    def _best(self, head, features, k):
+    def _best(self, scores, features, k):
         means = _own(self.means)
-        scores = tf.matmul(features, means[:, :-1], transpose_b=True)
+        reach = tf.matmul(features, means[:, :-1], transpose_b=True)
         squares = tf.reduce_sum(features**2, axis=1, keepdims=True)
         squares = tf.concat([squares, tf.ones_like(squares)], axis=1)
         variances = tf.matmul(squares, _own(self.variances), transpose_b=True)
-        scores += means[:, -1] + _DEVIATIONS * tf.sqrt(variances)
-        scores = without_nan(scores)
+        reach += means[:, -1] + _DEVIATIONS * tf.sqrt(variances)
+        reach = without_nan(reach)
         empty = _own(self.lists)[:, 0] < 0
-        scores = tf.where(empty, float("-inf"), scores)
-        _, probes = tf.math.top_k(scores, self._probes(k))
+        reach = tf.where(empty, float("-inf"), reach)
+        _, probes = tf.math.top_k(reach, self._probes(k))
         found = [
-            self._score_list(head, features, rows)
+            self._score_list(scores, features, rows)
             for rows in tf.unstack(probes, axis=1)
         ]
-        ids, scores = (
+        ids, found = (
             tf.concat(part, axis=1) for part in zip(*found, strict=True)
         )
-        return best_of(ids, scores, k)
+        return best_of(ids, found, k)
 
     def _probes(self, k):
         number, _ = self._shape
@@ -258,16 +259,16 @@ class ApproximateNearest(Selector):
         wanted = _CLASSES_A_CANDIDATE * k * number / self.num_classes
         return min(number, max(_LEAST_PROBES, math.ceil(wanted)))
 
-    def _score_list(self, head, features, rows):
+    def _score_list(self, scores, features, rows):
         """Ids and scores of the classes of one list for each example."""
         ids = gather_rows(self.lists, rows)
         flat = tf.maximum(tf.reshape(ids, (-1,)), 0)
-        vectors = head.class_vectors(flat)
+        vectors = scores.class_vectors(flat)
         vectors = tf.reshape(vectors, (-1, ids.shape[1], vectors.shape[1]))
-        scores = tf.linalg.matvec(vectors, features)
-        scores += tf.reshape(head.class_biases(flat), tf.shape(ids))
-        scores = without_nan(scores)
-        return ids, tf.where(ids >= 0, scores, float("-inf"))
+        products = tf.linalg.matvec(vectors, features)
+        products += tf.reshape(scores.class_biases(flat), tf.shape(ids))
+        products = without_nan(products)
+        return ids, tf.where(ids >= 0, products, float("-inf"))
 
     def get_config(self):
         return {

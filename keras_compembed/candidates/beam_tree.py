@@ -96,22 +96,22 @@ class BeamTree(Selector):
         )
         self.built = True
 
-    def select(self, head, features, context=None):
+    def select(self, scores, features, context=None):
         width = self.beam_width or self.num_candidates
-        found = beam_search(_Search(self, head), features, width)
+        found = beam_search(_Search(self, scores), features, width)
         ids, _, _ = best_of(*found, self.num_candidates)
         return ids
 
-    def top_k(self, head, features, k):
+    def top_k(self, scores, features, k):
         width = max(self.beam_width or self.num_candidates, k)
-        search = _Search(self, head)
+        search = _Search(self, scores)
         return best_of(*beam_search(search, features, width), k)
 
-    def frontier(self, head):
+    def frontier(self, scores):
         """What is scored for every example.
 
         Args:
-            head: The `CANESoftmax`.
+            scores: `ClassScores`.
 
         Returns:
             Tensors: int32 entries `(entries,)` in the numbers of
@@ -123,12 +123,12 @@ class BeamTree(Selector):
         vectors, biases = [], []
         if number:
             # The inner nodes of a frontier are all of their depth.
-            vectors.append(head.node_vectors(depth))
-            biases.append(head.node_biases(depth))
+            vectors.append(scores.node_vectors(depth))
+            biases.append(scores.node_biases(depth))
         if number < len(self._start):
             classes = entries[number:] - self.tree.num_nodes
-            vectors.append(head.class_vectors(classes))
-            biases.append(head.class_biases(classes))
+            vectors.append(scores.class_vectors(classes))
+            biases.append(scores.class_biases(classes))
         return entries, tf.concat(vectors, axis=0), tf.concat(biases, axis=0)
 
     def get_config(self):
@@ -146,11 +146,11 @@ class BeamTree(Selector):
 
 
 class _Search:
-    """A tree with the parameters of a head, as `beam_search` wants it."""
+    """A tree and its `ClassScores`, as `beam_search` wants them."""
 
-    def __init__(self, selector, head):
+    def __init__(self, selector, scores):
         self.selector = selector
-        self.head = head
+        self.scores = scores
         self.tree = selector.tree
         self.num_nodes = self.tree.num_nodes
         self.frontier_nodes = selector._frontier_nodes
@@ -159,7 +159,7 @@ class _Search:
             self.kinds = self.tree.kinds[selector._frontier_depth :]
 
     def frontier(self):
-        return self.selector.frontier(self.head)
+        return self.selector.frontier(self.scores)
 
     def children(self, entries):
         return self.tree.under(entries)
@@ -169,29 +169,29 @@ class _Search:
         of_class = flat >= self.num_nodes
         nodes = tf.clip_by_value(flat, 0, max(0, self.num_nodes - 1))
         classes = tf.maximum(flat - self.num_nodes, 0)
-        head = self.head
+        scores = self.scores
         if kind == "nodes":
-            vectors = gather_rows(head.nodes, nodes)
+            vectors = gather_rows(scores.nodes, nodes)
         elif kind == "classes":
-            vectors = head.own_vectors(classes)
+            vectors = scores.own_vectors(classes)
         else:
             vectors = tf.where(
                 of_class[:, None],
-                head.own_vectors(classes),
-                gather_rows(head.nodes, nodes),
+                scores.own_vectors(classes),
+                gather_rows(scores.nodes, nodes),
             )
         shape = (-1, entries.shape[1])
-        vectors = tf.reshape(vectors, (*shape, head.width))
-        if head.bias is None:
+        vectors = tf.reshape(vectors, (*shape, scores.width))
+        if scores.bias is None:
             return vectors, 0.0
         if kind == "nodes":
-            biases = gather_rows(head.node_bias, nodes)
+            biases = gather_rows(scores.node_bias, nodes)
         elif kind == "classes":
-            biases = gather_rows(head.bias, classes)
+            biases = gather_rows(scores.bias, classes)
         else:
             biases = tf.where(
                 of_class,
-                gather_rows(head.bias, classes),
-                gather_rows(head.node_bias, nodes),
+                gather_rows(scores.bias, classes),
+                gather_rows(scores.node_bias, nodes),
             )
         return vectors, tf.reshape(biases, shape)

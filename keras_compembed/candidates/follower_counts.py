@@ -1,4 +1,4 @@
-"""What follows what most often in a text."""
+"""How often each class of a text follows each other one."""
 
 import numpy as np
 

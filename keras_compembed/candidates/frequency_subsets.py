@@ -93,10 +93,11 @@ class FrequencySubsets(Selector):
         )
         self.built = True
 
-    def select(self, head, features, context=None):
-        scores = tf.matmul(features, head.node_vectors(1), transpose_b=True)
-        scores += head.node_biases(1)
-        subset = tf.argmax(scores, axis=1, output_type="int32")
+    def select(self, scores, features, context=None):
+        vectors = scores.node_vectors(1)
+        of_subsets = tf.matmul(features, vectors, transpose_b=True)
+        of_subsets += scores.node_biases(1)
+        subset = tf.argmax(of_subsets, axis=1, output_type="int32")
         start = gather_rows(self.starts, subset)[:, None]
         size = gather_rows(self.starts, subset + 1)[:, None] - start
         number = self.num_candidates

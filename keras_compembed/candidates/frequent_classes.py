@@ -35,7 +35,8 @@ class FrequentClasses(Selector):
         **kwargs: `name` of `keras.layers.Layer`.
 
     Raises:
-        ValueError: if `counts` are not numbers of at least 0, one a class.
+        ValueError: if `counts` are not numbers of at least 0, one for each
+            class.
     """
 
     def __init__(self, counts, **kwargs):
@@ -66,7 +67,7 @@ class FrequentClasses(Selector):
     def _most_frequent(self, shape, dtype):
         return np.argsort(-self.counts, kind="stable")[: shape[0]]
 
-    def select(self, head, features, context=None):
+    def select(self, scores, features, context=None):
         return self.classes.value
 
     def get_config(self):

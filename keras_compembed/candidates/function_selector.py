@@ -43,7 +43,7 @@ class FunctionSelector(Selector):
             )
         self.function = function
 
-    def select(self, head, features, context=None):
+    def select(self, scores, features, context=None):
         ids = tf.convert_to_tensor(self.function(features))
         if not ids.dtype.is_integer:
             raise ValueError(

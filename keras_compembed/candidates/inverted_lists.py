@@ -5,7 +5,7 @@ import tensorflow as tf
 
 # Numbers held at a time.
 _ENTRIES = 1 << 22
-# Of k-means: rows a list that centres are fitted to, and steps.
+# Of k-means: classes per list that centres are fitted to, and steps.
 _SAMPLE = 32
 _FIRST_STEPS = 10
 _STEPS = 2
@@ -53,7 +53,7 @@ def list_moments(vectors_of, lists):
     """Means and variances of vectors over lists of ids padded with -1.
 
     Args:
-        vectors_of: As of `make_lists`.
+        vectors_of: See `make_lists`.
         lists: int32 tensor `(num_lists, capacity)`.
 
     Returns:

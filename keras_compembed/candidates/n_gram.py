@@ -129,7 +129,7 @@ class NGram(Selector):
         )
         self.built = True
 
-    def select(self, head, features, context=None):
+    def select(self, scores, features, context=None):
         last = len(self._table) - 1
         if context is None:
             rows = tf.constant([last])

@@ -103,10 +103,10 @@ def litert_form(model, min_runtime=None, quantize=None):
                 if not isinstance(layer.selector, BeamTree):
                     continue
                 # One matrix, in place of rows to be added up in each call.
-                parts = layer.selector.frontier(layer)
+                parts = layer.selector.frontier(layer.scores)
                 constants = [tf.constant(part.numpy()) for part in parts]
                 swap = _swapped(
-                    layer.selector, "frontier", lambda head, c=constants: c
+                    layer.selector, "frontier", lambda scores, c=constants: c
                 )
             elif isinstance(layer, keras.layers.RNN):
                 loop = litert_inner_loop(layer)

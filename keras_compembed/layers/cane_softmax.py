@@ -6,29 +6,34 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.candidates.beam_tree import BeamTree
+from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
+from keras_compembed.candidates.class_scores import ClassScores
 from keras_compembed.candidates.function_selector import FunctionSelector
 from keras_compembed.candidates.selector import Selector
-from keras_compembed.layers.cane_training import NO_START
-from keras_compembed.layers.cane_training import CANETraining
-from keras_compembed.layers.class_head import check_class_counts
-from keras_compembed.layers.class_output import flat_features
+from keras_compembed.layers.class_head import ClassHead
+from keras_compembed.layers.flat_rows import flat_features
+from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.noises.registry import get_noise
 from keras_compembed.noises.unigram_noise import UnigramNoise
+from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.trees.class_tree import ClassTree
-from keras_compembed.trees.path_sums import differences_of_means
-from keras_compembed.trees.path_sums import log_shares
+from keras_compembed.trees.path_starts import differences_of_means
+from keras_compembed.trees.path_starts import log_shares
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.saved_seed import load_seed
 from keras_compembed.utils.saved_seed import save_seed
-from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_class_counts
 from keras_compembed.utils.validation import check_positive_int
+
+# What class vectors start from that are to be set: training that fails ends in
+# NaN, not in a whole row of this.
+_NO_START = float("-inf")
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class CANESoftmax(CANETraining):
+class CANESoftmax(ClassHead):
     """Softmax over very many classes, as the last layer of a model.
 
     Holds a vector and a bias for each class and scores few of them: in
@@ -63,7 +68,7 @@ class CANESoftmax(CANETraining):
     to the whole table in each step.
 
     **Copies.** Configs hold what the layer, its selector and its noise are
-    made from, trees and counts compressed to a few bytes a class, so that
+    made from, trees and counts compressed to a few bytes per class, so that
     `keras.models.clone_model` makes a layer that trains alike. A selector and
     a noise belong to one layer.
 
@@ -89,7 +94,7 @@ class CANESoftmax(CANETraining):
     Args:
         num_classes: Integer, at least 2.
         selector: Optional `keras_compembed.candidates.Selector`, or a
-            function from features to ids, as of `FunctionSelector`. Defaults
+            function from features to ids, see `FunctionSelector`. Defaults
             to `None`: a `BeamTree` over a random tree of 10 branches, which
             knows nothing of the classes.
         num_candidates: Integer. Candidates of each example. Defaults to `10`.
@@ -98,10 +103,10 @@ class CANESoftmax(CANETraining):
             `num_classes`; otherwise the layer warns, and trains the softmax
             over all classes. Defaults to `10`.
         noise: Optional: `"uniform"`, `"learned"`, or a
-            `keras_compembed.candidates` object such as
-            `UnigramNoise(counts)`. The nearer noises are to what candidates
-            miss, the better: those far too rare as noises have estimates too
-            large, and gradients near 0, as labels. Defaults to `None`:
+            `keras_compembed.noises` object such as `UnigramNoise(counts)`. The
+            nearer noises are to what candidates miss, the better: those far
+            too rare as noises have estimates too large, and gradients near 0,
+            as labels. Defaults to `None`:
             `UnigramNoise(class_counts, 0.75)`, or `"uniform"` without
             `class_counts`.
         share_noises: Boolean, or integer. Whether all examples of a batch
@@ -180,19 +185,19 @@ class CANESoftmax(CANETraining):
         self.num_candidates = check_positive_int(
             "num_candidates", num_candidates
         )
-        self.num_noises = check_positive_int("num_noises", num_noises)
-        self.estimate = check_choice(
-            "estimate", estimate, ("joint", "separate")
-        )
-        if not isinstance(share_noises, bool):
-            check_positive_int("share_noises", share_noises)
-        self.share_noises = share_noises
         self.use_bias = use_bias
         self.seed = seed
         self.class_counts = check_class_counts(class_counts, num_classes)
         self.class_embedding = _check_embedding(class_embedding, num_classes)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.lost_means = False
+        self.selector = _get_selector(selector, num_classes, seed)
+        self.noise = self._get_noise(noise)
+        self.estimation = CandidatesVsNoises(
+            self.selector, self.noise, num_noises, share_noises, estimate
+        )
+        self.num_noises = num_noises
+        self.scores = None
+        self._lost_means = False
         self.samples = num_candidates + num_noises < num_classes
         if not self.samples:
             warnings.warn(
@@ -203,9 +208,7 @@ class CANESoftmax(CANETraining):
                 f"num_classes={num_classes}.",
                 stacklevel=2,
             )
-        self.selector = _get_selector(selector, num_classes, seed)
         self.selector.attach(num_classes, min(num_candidates, num_classes))
-        self.noise = self._get_noise(noise)
         self.noise.attach(num_classes)
         self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -218,19 +221,19 @@ class CANESoftmax(CANETraining):
                 "The last axis of the features must be known. "
                 f"Received: input_shape={tuple(input_shape)}."
             )
-        self.width = int(width)
-        _check_width(self.class_embedding, self.width)
+        width = int(width)
+        _check_width(self.class_embedding, width)
         for part in (self.selector, self.noise):
             _check_unbuilt(part)
         self.selector.build(input_shape)
         self.noise.build()
         tree = self.selector.tree
         self.kernel = self.nodes = self.bias = self.node_bias = None
-        classes, nodes = self._start_of_vectors(tree)
+        classes, nodes = self._start_of_vectors(tree, width)
         if self.class_embedding is None:
             self.kernel = self.add_weight(
                 name="kernel",
-                shape=(self.num_classes, self.width),
+                shape=(self.num_classes, width),
                 initializer=classes,
             )
         elif not self.class_embedding.built:
@@ -238,7 +241,7 @@ class CANESoftmax(CANETraining):
         if tree is not None and tree.num_nodes:
             self.nodes = self.add_weight(
                 name="nodes",
-                shape=(tree.num_nodes, self.width),
+                shape=(tree.num_nodes, width),
                 initializer=nodes,
             )
         if self.use_bias:
@@ -252,7 +255,14 @@ class CANESoftmax(CANETraining):
                     shape=(tree.num_nodes,),
                     initializer=nodes,
                 )
+        table = self.kernel if self.kernel is not None else self.class_embedding
+        self.scores = ClassScores(
+            table, self.bias, tree, self.nodes, self.node_bias
+        )
         self.built = True
+
+    def call(self, inputs, context=None, training=False):
+        return super().call(self._with_start(inputs), context, training)
 
     def _get_noise(self, noise):
         if noise is not None:
@@ -261,19 +271,19 @@ class CANESoftmax(CANETraining):
             return get_noise("uniform")
         return UnigramNoise(self.class_counts)
 
-    def _start_of_vectors(self, tree):
+    def _start_of_vectors(self, tree, width):
         if self.kernel_initializer is not None:
             return self.kernel_initializer, "zeros"
         if (
             self.class_embedding is not None
             or tree is None
-            or tree.means_width != self.width
+            or tree.means_width != width
         ):
             return keras.initializers.RandomUniform(seed=self.seed), "zeros"
         known = tree.class_tree
-        self.lost_means = known.class_means is None
-        if self.lost_means:
-            return keras.initializers.Constant(NO_START), "zeros"
+        self._lost_means = known.class_means is None
+        if self._lost_means:
+            return keras.initializers.Constant(_NO_START), "zeros"
         return (_constant(part) for part in differences_of_means(known))
 
     def _start_of_biases(self, tree):
@@ -282,6 +292,53 @@ class CANESoftmax(CANETraining):
         known = None if tree is None else tree.class_tree
         shares = log_shares(known, self.class_counts)
         return (_constant(part) for part in shares)
+
+    def _with_start(self, features):
+        """Features, if vectors have what they are to start from.
+
+        XLA leaves the check out; losses are NaN there.
+
+        Raises:
+            InvalidArgumentError: if the layer was made from a config, and its
+                weights were not set.
+        """
+        if not self._lost_means:
+            return features
+        first = gather_rows(self.kernel, tf.constant([0]))
+        check = tf.debugging.Assert(
+            tf.reduce_any(tf.not_equal(first, _NO_START)),
+            [
+                f"The weights of the {type(self).__name__} {self.name!r} must "
+                "be set, or loaded, before it is used: it was made from its "
+                "configuration alone, which does not hold the class means "
+                "that its vectors start from. To start from others, give "
+                "`kernel_initializer`."
+            ],
+        )
+        # Nothing is trained before. Eager calls have raised by now.
+        with tf.control_dependencies([] if check is None else [check]):
+            return tf.identity(features)
+
+    def draw(self, examples):
+        if not self.samples:
+            return self.draw_all(examples)
+        return self.estimation.draw(
+            self.scores,
+            examples.features,
+            examples.labels,
+            self.seed_generator.next(),
+            examples.context,
+            learn=examples.training and self.trainable,
+        )
+
+    def choices(self, features, labels):
+        logits = self.scores.score_all(features)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        own = tf.gather(logits, labels, batch_dims=1)
+        return losses, tf.reduce_max(logits, axis=1) <= own
+
+    def exact(self, features, labels):
+        return self.scores.exact(features, tf.cast(labels, "int32"))
 
     def top_k(self, features, k=5):
         """The most probable classes, as the selector finds them.
@@ -301,16 +358,12 @@ class CANESoftmax(CANETraining):
         features = tf.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
-        rows = self.with_start(flat_features(features))
-        ids, scores, total = self.selector.top_k(self, rows, k)
+        rows = self._with_start(flat_features(features))
+        ids, scores, total = self.selector.top_k(self.scores, rows, k)
         found = ids >= 0
         total = tf.where(found, total[:, None], 0.0)
         probabilities = tf.exp(scores - total)
-        leading = features.shape[:-1]
-        return (
-            unflatten(ids, features, leading, k),
-            unflatten(probabilities, features, leading, k),
-        )
+        return unflat(ids, features), unflat(probabilities, features)
 
     def save_own_variables(self, store):
         super().save_own_variables(store)
@@ -327,8 +380,8 @@ class CANESoftmax(CANETraining):
             "num_candidates": self.num_candidates,
             "num_noises": self.num_noises,
             "noise": keras.saving.serialize_keras_object(self.noise),
-            "share_noises": self.share_noises,
-            "estimate": self.estimate,
+            "share_noises": self.estimation.share_noises,
+            "estimate": self.estimation.estimate,
             "class_counts": pack_array(self.class_counts),
             "class_embedding": (
                 None

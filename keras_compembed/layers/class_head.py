@@ -1,32 +1,22 @@
-"""What layers that end a model over many classes have in common."""
+"""The base of layers over many classes, and the mark on their outputs.
 
-import dataclasses
+Such a layer marks its output tensor with itself. Losses and metrics read the
+mark, and ask the layer for what they need of their examples.
+"""
+
 import weakref
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from keras_compembed.layers.class_output import ClassOutput
-from keras_compembed.layers.model_outputs import check_compiled
+from keras_compembed.candidates.candidates_vs_noises import Draw
+from keras_compembed.layers.compile_check import check_compiled
+from keras_compembed.layers.flat_rows import check_dtype
+from keras_compembed.layers.flat_rows import flat_features
+from keras_compembed.layers.flat_rows import flat_labels
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import check_scores
 
-
-@dataclasses.dataclass(frozen=True)
-class Draw:
-    """What a step considers.
-
-    Attributes:
-        losses: Tensor `(rows,)`.
-        hit: Boolean tensor `(rows,)`, whether candidates hold the label.
-        best: Boolean tensor `(rows,)`, whether the label is scored at least
-            as high as all classes considered.
-    """
-
-    losses: tf.Tensor
-    hit: tf.Tensor
-    best: tf.Tensor
+_NAME = "_keras_compembed_classes"
 
 
 class ClassHead(keras.layers.Layer):
@@ -120,6 +110,8 @@ class ClassHead(keras.layers.Layer):
     def draw(self, examples):
         """What a step considers: all classes, in layers that do not sample.
 
+        Ask `ClassExamples.draw`, which keeps the answer for all who ask.
+
         Args:
             examples: `ClassExamples`.
 
@@ -129,7 +121,14 @@ class ClassHead(keras.layers.Layer):
         return self.draw_all(examples)
 
     def draw_all(self, examples):
-        """All classes as candidates, as of `draw`."""
+        """What a step considers, with all classes as candidates.
+
+        Args:
+            examples: `ClassExamples`.
+
+        Returns:
+            A `Draw`.
+        """
         losses, best = self.choices(examples.features, examples.labels)
         return Draw(losses, tf.ones_like(best), best)
 
@@ -137,20 +136,187 @@ class ClassHead(keras.layers.Layer):
         return {**super().get_config(), "num_classes": self.num_classes}
 
 
-def check_class_counts(class_counts, num_classes):
-    """Returns positive counts, one a class, or None.
+class ClassOutput:
+    """The layer behind an output tensor, and how it was called.
+
+    Args:
+        head: A `ClassHead`.
+        context: Optional integer tensor, what the layer was called with.
+        training: Boolean.
+    """
+
+    def __init__(self, head, context, training):
+        self.head = head
+        self.context = context
+        self.training = training
+        self._examples = {}
+
+    def mark(self, tensor):
+        """Attaches this to a tensor, as Keras does masks."""
+        setattr(tensor, _NAME, self)
+        # What cross-entropies of Keras take in place of the tensor.
+        tensor._keras_logits = _NoLogits(self.head)
+        return tensor
+
+    def examples(self, y_true, y_pred, name):
+        """`ClassExamples` of an output and its labels.
+
+        Losses and metrics, which Keras calls with the same tensors, get the
+        same object.
+
+        Args:
+            y_true: Integer labels.
+            y_pred: The tensor that was marked.
+            name: String, who asks, for messages.
+
+        Raises:
+            ValueError: if the labels are not one integer for each example.
+        """
+        if id(y_true) not in self._examples:
+            # The labels are kept: ids of objects may come again.
+            examples = ClassExamples(self, y_true, y_pred, name)
+            self._examples[id(y_true)] = y_true, examples
+        return self._examples[id(y_true)][1]
+
+
+class _NoLogits:
+    """Raises, in place of Keras, where scores are wanted."""
+
+    def __init__(self, head):
+        self.__dict__["head"] = head
+
+    def __getattr__(self, name):
+        head = self.__dict__["head"]
+        raise ValueError(
+            f"The output of the {type(head).__name__} {head.name!r} is "
+            "features, not scores of classes, so that the cross-entropies of "
+            "Keras would be wrong. Use `keras_compembed.CANELoss()`, or a loss "
+            "of `keras_compembed.baselines`."
+        )
+
+
+class ClassExamples:
+    """Examples that a loss or metric is about.
+
+    Attributes:
+        head: The `ClassHead`.
+        training: Boolean.
+        context: Optional int32 tensor `(rows,)`.
+        features: float32 tensor `(rows, width)`.
+        labels: int32 tensor `(rows,)`, with 0 for labels out of range.
+        received: int64 tensor `(rows,)`, labels as they came.
+        in_range: Boolean tensor `(rows,)`, false also of labels that are not
+            whole numbers.
+        not_whole: Labels `(rows,)` as they came if they are floats, 0 where
+            they are whole numbers; otherwise None.
+    """
+
+    def __init__(self, output, y_true, y_pred, name):
+        self.head = output.head
+        self.training = output.training
+        self.context = output.context
+        if self.context is not None:
+            context = tf.cast(tf.convert_to_tensor(self.context), "int32")
+            self.context = tf.reshape(context, (-1,))
+        self.features = flat_features(y_pred)
+        labels = flat_labels(y_true, y_pred, name)
+        check_dtype(labels.dtype, self.head.num_classes, name)
+        self.received = tf.cast(labels, "int64")
+        self.in_range = (self.received >= 0) & (
+            self.received < self.head.num_classes
+        )
+        self.not_whole = None
+        if labels.dtype.is_floating:
+            whole = tf.equal(tf.cast(self.received, labels.dtype), labels)
+            self.in_range &= whole
+            self.not_whole = tf.where(whole, tf.zeros_like(labels), labels)
+        labels = tf.where(self.in_range, self.received, 0)
+        self.labels = tf.cast(labels, "int32")
+        # Not `functools.cached_property`, which up to Python 3.11 has a lock
+        # for all objects: devices that wait for each other would stand still.
+        self._exact = None
+        self._draw = None
+
+    def exact(self):
+        """Losses and ranks by the scores of all classes.
+
+        Computed when first asked for, and kept.
+
+        Returns:
+            What `ClassHead.exact` returns.
+        """
+        if self._exact is None:
+            self._exact = self.head.exact(self.features, self.labels)
+        return self._exact
+
+    def draw(self):
+        """What this step considers.
+
+        Sampled when first asked for, and kept, so that the loss and the
+        metrics of a step are of the same classes.
+
+        Returns:
+            A `Draw`.
+        """
+        if self._draw is None:
+            self._draw = self.head.draw(self)
+        return self._draw
+
+    def keep(self, draw):
+        """Has `draw` return this, for losses with a way of their own to draw.
+
+        Args:
+            draw: A `Draw`.
+        """
+        self._draw = draw
+
+
+def read_examples(y_true, y_pred, name):
+    """The `ClassExamples` of an output and its labels.
+
+    Args:
+        y_true: Integer labels.
+        y_pred: The output of a model.
+        name: String, who asks, for messages.
+
+    Returns:
+        `ClassExamples`, or None where Keras only asks for shapes.
 
     Raises:
-        ValueError: if they are not finite numbers of at least 0, or not one a
-            class.
+        ValueError: if the output does not come from a layer of classes, or
+            the labels are not one integer for each example.
     """
-    if class_counts is None:
+    if getattr(y_pred, _NAME, None) is None and _in_scratch_graph():
         return None
-    class_counts = check_scores("class_counts", class_counts)
-    if len(class_counts) != num_classes:
+    return read_output(y_pred, name).examples(y_true, y_pred, name)
+
+
+def read_output(tensor, name):
+    """The `ClassOutput` that a tensor is marked with.
+
+    Args:
+        tensor: The output of a layer.
+        name: String, who asks, for messages.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    output = getattr(tensor, _NAME, None)
+    if output is None:
         raise ValueError(
-            "`class_counts` must have one entry for each class, "
-            f"num_classes={num_classes}. Received: {len(class_counts)} of them."
+            f"`{name}` must be given the output of a layer such as "
+            "`keras_compembed.CANESoftmax`, unchanged: let it be the last "
+            "layer of the model, without a wrapper such as `TimeDistributed` "
+            "(it takes features `(batch, time, width)` itself) and without a "
+            "cast. Received: a tensor of shape "
+            f"{tuple(tensor.shape)} that does not come from one."
         )
-    # What was never counted may still come.
-    return np.maximum(class_counts, 0.5)
+    return output
+
+
+def _in_scratch_graph():
+    # Where Keras runs functions to find out shapes, tensors lose marks.
+    if tf.executing_eagerly():
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    return getattr(graph, "name", "").startswith("scratch_graph")

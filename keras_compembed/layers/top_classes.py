@@ -3,9 +3,9 @@
 import keras
 
 from keras_compembed.layers.class_head import ClassHead
-from keras_compembed.layers.class_output import read_output
-from keras_compembed.layers.model_outputs import layer_of
-from keras_compembed.layers.model_outputs import output_names
+from keras_compembed.layers.class_head import read_output
+from keras_compembed.utils.model_outputs import layer_of
+from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_positive_int
 
 

@@ -33,7 +33,7 @@ class CANELoss(ClassLoss):
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
         name: Optional string.
-        reduction: As of `keras.losses.Loss`. Defaults to
+        reduction: Same as for `keras.losses.Loss`. Defaults to
             `"sum_over_batch_size"`.
 
     Call arguments:
@@ -51,6 +51,3 @@ class CANELoss(ClassLoss):
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), equations 2 to
           8 and Algorithm 1
     """
-
-    def training_losses(self, examples):
-        return examples.draw.losses

@@ -1,10 +1,10 @@
-"""What losses over many classes have in common."""
+"""The base of losses over many classes."""
 
 import keras
 import tensorflow as tf
 
-from keras_compembed.layers.class_output import read_examples
-from keras_compembed.layers.class_output import unflat
+from keras_compembed.layers.class_head import read_examples
+from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.utils.validation import check_choice
 
 
@@ -17,10 +17,10 @@ class ClassLoss(keras.losses.Loss):
             computed in chunks, or what training reports. Defaults to
             `"exact"`.
         ignore_class: Optional integer. Label of examples that do not count,
-            as of `keras.losses.SparseCategoricalCrossentropy`. Defaults to
+            as for `keras.losses.SparseCategoricalCrossentropy`. Defaults to
             `None`.
         name: Optional string.
-        reduction: As of `keras.losses.Loss`. Defaults to
+        reduction: Same as for `keras.losses.Loss`. Defaults to
             `"sum_over_batch_size"`.
 
     Attributes:
@@ -46,13 +46,16 @@ class ClassLoss(keras.losses.Loss):
     def training_losses(self, examples):
         """Losses of examples in training.
 
+        In the base class, those of what the layer draws: of candidates and
+        noises, or of all classes where it does not sample.
+
         Args:
             examples: `ClassExamples`.
 
         Returns:
             Tensor `(rows,)`.
         """
-        raise NotImplementedError
+        return examples.draw().losses
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         losses = self._losses(y_true, y_pred)
@@ -75,7 +78,7 @@ class ClassLoss(keras.losses.Loss):
         if examples.training or self.evaluation == "sampled":
             losses = self.training_losses(examples)
         else:
-            losses, _ = examples.exact
+            losses, _ = examples.exact()
         losses = tf.where(valid, losses, float("nan"))
         losses = unflat(losses, y_pred)
         if mask is not None:

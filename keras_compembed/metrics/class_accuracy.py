@@ -29,7 +29,7 @@ class ClassAccuracy(ClassMetric):
         k: Integer. Defaults to `1`.
         name: Optional string. Defaults to `None`: `"accuracy"`, or for a
             larger `k` e.g. `"top_5_accuracy"`.
-        dtype: Optional dtype, as of `keras.metrics.Metric`.
+        dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
 
@@ -44,8 +44,8 @@ class ClassAccuracy(ClassMetric):
 
     def values(self, examples):
         if examples.training:
-            return examples.draw.best & examples.in_range
-        _, ranks = examples.exact
+            return examples.draw().best & examples.in_range
+        _, ranks = examples.exact()
         return (ranks < self.k) & examples.in_range
 
     def get_config(self):

@@ -1,10 +1,10 @@
-"""What metrics over many classes have in common."""
+"""The base of metrics over many classes."""
 
 import keras
 import tensorflow as tf
 
-from keras_compembed.layers.class_output import read_examples
-from keras_compembed.layers.class_output import unflat
+from keras_compembed.layers.class_head import read_examples
+from keras_compembed.layers.flat_rows import unflat
 
 
 class ClassMetric(keras.metrics.Mean):
@@ -14,9 +14,9 @@ class ClassMetric(keras.metrics.Mean):
 
     Args:
         name: String.
-        dtype: Optional dtype, as of `keras.metrics.Metric`.
+        dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count,
-            as of `keras_compembed.CANELoss`. Defaults to `None`.
+            same as for `keras_compembed.CANELoss`. Defaults to `None`.
     """
 
     def __init__(self, name, dtype=None, ignore_class=None):

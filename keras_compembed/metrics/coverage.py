@@ -18,7 +18,7 @@ class Coverage(ClassMetric):
 
     Args:
         name: String. Defaults to `"coverage"`.
-        dtype: Optional dtype, as of `keras.metrics.Metric`.
+        dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
 
@@ -30,4 +30,4 @@ class Coverage(ClassMetric):
         super().__init__(name, dtype, ignore_class)
 
     def values(self, examples):
-        return examples.draw.hit & examples.in_range
+        return examples.draw().hit & examples.in_range

@@ -19,7 +19,7 @@ class Perplexity(ClassMetric):
 
     Args:
         name: String. Defaults to `"perplexity"`.
-        dtype: Optional dtype, as of `keras.metrics.Metric`.
+        dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
     """
@@ -29,8 +29,8 @@ class Perplexity(ClassMetric):
 
     def values(self, examples):
         if examples.training:
-            return examples.draw.losses
-        losses, _ = examples.exact
+            return examples.draw().losses
+        losses, _ = examples.exact()
         return losses
 
     def result(self):

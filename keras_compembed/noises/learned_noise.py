@@ -46,8 +46,8 @@ class LearnedNoise(TableNoise):
 
     Raises:
         ValueError: if a number is out of range, or `counts` is not one
-            finite number of at least 0 a class; by `attach`, if there are
-            not `num_classes` counts.
+            finite number of at least 0 for each class; by `attach`, if there
+            are not `num_classes` counts.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 8:

@@ -1,4 +1,4 @@
-"""What ways to sample noise classes have in common."""
+"""The base of distributions of noise classes."""
 
 import keras
 import tensorflow as tf
@@ -15,6 +15,8 @@ class Noise(keras.layers.Layer):
     end to end, and a class is where a random number falls. No draw is ever
     rejected, and `log_prob` is that of the integers, not of what they were
     made from.
+
+    A noise is a layer so that its table is saved with the model.
 
     For a distribution of your own write `weight_below` and `class_at`:
 
@@ -130,7 +132,7 @@ class Noise(keras.layers.Layer):
 
         Args:
             ids: int32 tensor `(rows, ids)` or `(ids,)`.
-            excluded: As of `sample`. Of ids among them the result is finite
+            excluded: See `sample`. Of ids among them the result is finite
                 and means nothing.
 
         Returns:

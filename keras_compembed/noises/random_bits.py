@@ -1,4 +1,7 @@
-"""Random numbers for rows of a batch, the same however it is divided."""
+"""Random bits that noises are drawn by, for each row of a batch.
+
+They are the same however many devices share the batch.
+"""
 
 import tensorflow as tf
 

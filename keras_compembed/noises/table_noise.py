@@ -18,7 +18,7 @@ TOTAL_WEIGHT = 1 << 38
 class TableNoise(Noise):
     """Base of noises with a weight of its own for each class.
 
-    The table, 8 bytes a class, is saved with the model. Configs hold the
+    The table, 8 bytes per class, is saved with the model. Configs hold the
     counts, compressed: a copy made from a config alone begins anew.
 
     Args:

@@ -29,9 +29,9 @@ class UnigramNoise(TableNoise):
             counted. Defaults to `0.75`.
 
     Raises:
-        ValueError: if `counts` is not one finite number of at least 0 a class,
-            or holds only zeros, or `power` is out of range; by `attach`, if
-            there are not `num_classes` counts.
+        ValueError: if `counts` is not one finite number of at least 0 for each
+            class, or holds only zeros, or `power` is out of range; by
+            `attach`, if there are not `num_classes` counts.
 
     References:
         - [Mikolov et al., 2013](https://arxiv.org/abs/1310.4546), section 2.2

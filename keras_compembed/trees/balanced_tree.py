@@ -41,7 +41,7 @@ def balanced_children(order, level_sizes):
             the same number of children.
 
     Returns:
-        int32 array `(num_nodes + 1, branching)`, as of `ClassTree`.
+        int32 array `(num_nodes + 1, branching)`, see `ClassTree`.
     """
     order = np.asarray(order, "int64")
     if not level_sizes:

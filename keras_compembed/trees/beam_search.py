@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.utils.scores import without_nan
+from keras_compembed.utils.log_sums import without_nan
 
 
 def find_frontier(tree, max_size):

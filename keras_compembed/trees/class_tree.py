@@ -241,7 +241,7 @@ class ClassTree:
                 that no class has are left out.
 
         Raises:
-            ValueError: if `groups` are not integers, one a class.
+            ValueError: if `groups` are not integers, one for each class.
         """
         groups = np.asarray(groups)
         if groups.ndim != 1 or not groups.size or groups.dtype.kind not in "iu":

@@ -13,7 +13,7 @@ def huffman_children(counts, branching):
         branching: Integer of at least 2.
 
     Returns:
-        int32 array `(num_nodes + 1, branching)`, as of `ClassTree`.
+        int32 array `(num_nodes + 1, branching)`, see `ClassTree`.
     """
     order = np.argsort(counts, kind="stable")
     taken = _merge(counts[order], branching)

@@ -1,48 +1,116 @@
-"""Numbers of classes as sums over the paths of a tree."""
+"""Sums of what the inner nodes of a class tree hold, over its paths."""
 
-import numpy as np
+import tensorflow as tf
 
-
-def differences_of_means(tree):
-    """Vectors whose sums over paths are the means that a tree was made from.
-
-    Args:
-        tree: `ClassTree` with means.
-
-    Returns:
-        float32 arrays: of classes `(num_classes, width)`, and of inner nodes
-        `(num_nodes, width)`.
-    """
-    above = np.concatenate([tree.node_means, tree.root_mean[None]])
-    # A parent of -1, the root, is the last row.
-    classes = tree.class_means - above[tree.class_parents]
-    return classes, tree.node_means - above[tree.node_parents]
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.read_rows import read_unique_rows
+from keras_compembed.optimizers.unique_places import unique_places
 
 
-def log_shares(tree, counts):
-    """Biases whose sums over paths are the log frequencies of classes.
-
-    The sum down to an inner node is the log frequency of what is under it, so
-    that a search follows frequent classes before anything is learned.
+def sum_above(rows_of, ancestors):
+    """Sums over the inner nodes above classes.
 
     Args:
-        tree: `ClassTree`, or None for classes alone.
-        counts: Array `(num_classes,)`, positive.
+        rows_of: Function from ids of inner nodes `(ids,)` to their rows
+            `(ids, ...)`.
+        ancestors: int32 tensor `(classes, levels)`, what
+            `TreeArrays.ancestors` returns.
 
     Returns:
-        float32 arrays: of classes `(num_classes,)`, and of inner nodes
-        `(num_nodes,)`.
+        Tensor `(classes, ...)`.
     """
-    counts = np.asarray(counts, "float64")
-    if tree is None:
-        return np.log(counts / counts.sum()).astype("float32"), None
-    mass = np.zeros(tree.num_nodes + 1)
-    # A parent of -1, the root, is the last one.
-    np.add.at(mass, tree.class_parents, counts)
-    ends = np.cumsum(tree.level_sizes)
-    for end, size in zip(ends[::-1], tree.level_sizes[::-1], strict=True):
-        nodes = np.arange(end - size, end)
-        np.add.at(mass, tree.node_parents[nodes], mass[nodes])
-    classes = np.log(counts / mass[tree.class_parents])
-    nodes = np.log(mass[:-1] / mass[tree.node_parents])
-    return classes.astype("float32"), nodes.astype("float32")
+    total = 0.0
+    # One after the other: all at once take depth times the memory.
+    for nodes in tf.unstack(ancestors, axis=1):
+        rows = rows_of(tf.maximum(nodes, 0))
+        exist = tf.reshape(nodes >= 0, (-1, *[1] * (rows.shape.rank - 1)))
+        total += tf.where(exist, rows, 0.0)
+    return total
+
+
+def sum_down_to(tree, table, depth):
+    """Sums over the paths to all inner nodes of a depth, without gradients.
+
+    Args:
+        tree: `TreeArrays` with inner nodes.
+        table: Keras variable `(num_nodes, ...)`.
+        depth: Integer from 1, edges from the root to the nodes.
+
+    Returns:
+        Tensor `(nodes, ...)`.
+    """
+    sizes = tree.level_sizes[:depth]
+    nodes = tf.range(sum(sizes))
+    rows = tf.split(gather_rows(table, nodes), sizes)
+    parents = tf.split(gather_rows(tree.node_parents, nodes), sizes)
+    total = rows[0]
+    for level in range(1, depth):
+        above = parents[level] - tree.level_starts[level - 1]
+        total = rows[level] + tf.gather(total, above)
+    return total
+
+
+def read_above(tree, tables, classes, chosen, room):
+    """Sums over the inner nodes above classes, with gradients for these alone.
+
+    From the top down: classes that are near each other share the sums of what
+    is above them. In gradients each node comes once.
+
+    Args:
+        tree: `TreeArrays` with inner nodes.
+        tables: List of Keras variables with a row or a number for each node.
+        classes: Integer tensor `(ids,)`. On several devices, the same on all.
+        chosen: Integer tensor `(chosen,)`, places in `classes` of those to
+            return.
+        room: The most classes that there could be, see `unique_ids`.
+
+    Returns:
+        List of tensors `(chosen, ...)`, one for each table.
+    """
+    levels = _ancestors_by_level(tree, classes)
+    starts = tree.level_starts
+    with_classes = [kind != "nodes" for kind in tree.kinds]
+    several = sum(with_classes) > 1
+    totals = [0.0] * len(tables)
+    sums = above = None
+    for level, nodes in enumerate(levels):
+        start, size = starts[level], tree.level_sizes[level]
+        firsts, places = unique_places(nodes - start, size)
+        ids = tf.gather(nodes, firsts)
+        rows = [read_unique_rows(table, ids, room) for table in tables]
+        if sums is not None:
+            parents = tf.gather(above, firsts)
+            rows = [
+                own + tf.gather(upper, parents)
+                for own, upper in zip(rows, sums, strict=True)
+            ]
+        sums, above = rows, places
+        if not with_classes[level + 1]:
+            continue
+        if several:
+            # Classes that hang elsewhere take a row of zeros.
+            here = nodes >= start
+            if level + 1 < len(levels):
+                here &= levels[level + 1] < starts[level + 1]
+            places = tf.where(here, places + 1, 0)
+            rows = [
+                tf.concat([tf.zeros((1, *row.shape[1:])), row], axis=0)
+                for row in rows
+            ]
+        places = tf.gather(places, chosen)
+        totals = [
+            total + tf.gather(row, places)
+            for total, row in zip(totals, rows, strict=True)
+        ]
+    return totals
+
+
+def _ancestors_by_level(tree, classes):
+    """Nodes above classes, a tensor for each level; less if there is none."""
+    nodes = gather_rows(tree.class_parents, classes)
+    levels = []
+    for start in reversed(tree.level_starts):
+        levels.append(nodes)
+        above = gather_rows(tree.node_parents, tf.maximum(nodes, 0))
+        nodes = tf.where(nodes >= start, above, nodes)
+    return levels[::-1]

@@ -15,7 +15,7 @@ def taxonomy_children(paths):
             top down.
 
     Returns:
-        int32 array `(num_nodes + 1, branching)`, as of `ClassTree`.
+        int32 array `(num_nodes + 1, branching)`, see `ClassTree`.
 
     Raises:
         ValueError: if there are no paths, or one is not a sequence of names.

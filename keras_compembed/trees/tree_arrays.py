@@ -14,15 +14,16 @@ from keras_compembed.utils.packed_arrays import unpack_array
 class TreeArrays(keras.layers.Layer):
     """A `ClassTree` as integer weights, saved with the model.
 
-    Configs hold the tree, compressed, but not the means of its classes, which
-    may be as large as a model.
+    A layer so that files hold the tree; it is never called. Configs hold the
+    tree, compressed, but not the means of its classes, which may be as large
+    as a model.
 
     Args:
         tree: `ClassTree`.
 
     Attributes:
-        num_classes, num_nodes, branching, depth, level_sizes: As of
-            `ClassTree`.
+        num_classes, num_nodes, branching, depth, level_sizes: Same as
+            for `ClassTree`.
         level_starts: Tuple of integers, the first inner node of each level.
         kinds: Tuple of strings, what stands at each depth: `"nodes"`,
             `"classes"` or `"both"`.

@@ -199,3 +199,22 @@ def check_scores(name, scores):
             f"from {scores.min()} to {scores.max()}."
         )
     return scores
+
+
+def check_class_counts(class_counts, num_classes):
+    """Returns positive counts, one for each class, or None.
+
+    Raises:
+        ValueError: if they are not finite numbers of at least 0, or not one for
+            each class.
+    """
+    if class_counts is None:
+        return None
+    class_counts = check_scores("class_counts", class_counts)
+    if len(class_counts) != num_classes:
+        raise ValueError(
+            "`class_counts` must have one entry for each class, "
+            f"num_classes={num_classes}. Received: {len(class_counts)} of them."
+        )
+    # What was never counted may still come.
+    return np.maximum(class_counts, 0.5)

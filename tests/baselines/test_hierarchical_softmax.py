@@ -84,7 +84,8 @@ def test_fit(name, tmp_path):
         lambda: HierarchicalSoftmax(tree, class_counts=counts()),
         FullSoftmaxLoss(),
         epochs=10,
-        jit_compile=True,
+        # Gradients of all trees are compared under XLA above.
+        jit_compile=name == "groups",
     )
     shares = counts() / counts().sum()
     unigram = -(shares * np.log(np.maximum(shares, 1e-9))).sum()

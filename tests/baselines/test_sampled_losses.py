@@ -1,5 +1,7 @@
 """Sampled softmax, NCE and BlackOut, and the full softmax they estimate."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -170,27 +172,25 @@ def test_blackout_of_extreme_scores():
     )
 
 
-@pytest.fixture(scope="module")
-def best_loss():
-    """What the full softmax reaches."""
+@functools.cache
+def trained(loss_class):
+    """A trained model, and the exact loss that it reaches."""
     model, _ = fit(
-        lambda: make_layer(class_counts=counts()),
-        baselines.FullSoftmaxLoss(),
-        epochs=15,
-    )
-    return model.evaluate(*examples(), verbose=0)
-
-
-@pytest.mark.parametrize("loss_class", REFERENCES)
-def test_fit(loss_class, best_loss, tmp_path):
-    model, losses = fit(
         lambda: make_layer(class_counts=counts()),
         loss_class(),
         epochs=15,
-        jit_compile=True,
+        # Gradients of all losses are compared under XLA above.
+        jit_compile=False,
     )
+    return model, model.evaluate(*examples(), verbose=0)
+
+
+@pytest.mark.parametrize("loss_class", REFERENCES)
+def test_fit(loss_class, tmp_path):
+    model, exact = trained(loss_class)
+    # What the full softmax reaches.
+    _, best_loss = trained(baselines.FullSoftmaxLoss)
     features, labels = examples()
-    exact = model.evaluate(features, labels, verbose=0)
     shares = counts() / counts().sum()
     unigram = -np.log(shares[labels]).mean()
     # Far from what frequencies alone reach, near what the full softmax does.
@@ -223,7 +223,7 @@ def test_metrics_of_training(loss_class):
     """They go by the classes of the loss, and draw no candidates."""
 
     class NoSelector(FirstClasses):
-        def select(self, head, features, context=None):
+        def select(self, scores, features, context=None):
             raise AssertionError
 
     layer = make_layer(FixedNoise(counts()), selector=NoSelector())
@@ -250,7 +250,10 @@ def test_metrics_of_training(loss_class):
     assert coverage == (loss_class is baselines.FullSoftmaxLoss)
 
 
-@pytest.mark.parametrize("loss_class", REFERENCES)
+# Losses of sampled classes differ in what each device computes by itself.
+@pytest.mark.parametrize(
+    "loss_class", [baselines.FullSoftmaxLoss, baselines.BlackOutLoss]
+)
 def test_two_devices(strategy, loss_class):
     def layer():
         return make_layer(use_bias=False)
@@ -275,6 +278,7 @@ def test_tree_and_learned_noise():
         lambda: make_layer(noise, selector=BeamTree(tree)),
         baselines.SampledSoftmaxLoss(num_sampled=6),
         epochs=3,
+        jit_compile=False,
     )
     assert losses[-1] < losses[0]
     np.testing.assert_allclose(noise.misses, 3 * counts())

@@ -7,25 +7,19 @@ import tensorflow as tf
 
 import keras_compembed as kc
 from keras_compembed.candidates import ApproximateNearest
+from keras_compembed.candidates import ClassScores
 from keras_compembed.candidates import inverted_lists
 from keras_compembed.layers.top_classes import TopClasses
 
 
-class Head:
-    """What selectors use of a `CANESoftmax`."""
-
-    def __init__(self, vectors, biases=None):
-        self.num_classes = len(vectors)
-        self.vectors = tf.Variable(vectors, dtype="float32")
-        if biases is None:
-            biases = np.zeros(len(vectors))
-        self.biases = tf.Variable(biases, dtype="float32")
-
-    def class_vectors(self, ids):
-        return tf.gather(self.vectors, ids)
-
-    def class_biases(self, ids):
-        return tf.gather(self.biases, ids)
+def scores_of(vectors, biases=None):
+    """`ClassScores` of vectors and biases."""
+    if biases is None:
+        biases = np.zeros(len(vectors))
+    return ClassScores(
+        keras.Variable(vectors, dtype="float32"),
+        keras.Variable(biases, dtype="float32"),
+    )
 
 
 def clusters(num_classes=600, number=30, width=8, seed=0):
@@ -39,9 +33,9 @@ def clusters(num_classes=600, number=30, width=8, seed=0):
     return vectors, features.astype("float32"), own
 
 
-def built(selector, head, num_candidates=10):
-    selector.attach(head.num_classes, num_candidates)
-    selector.build((None, head.vectors.shape[1]))
+def built(selector, class_scores, num_candidates=10):
+    selector.attach(class_scores.num_classes, num_candidates)
+    selector.build((None, class_scores.table.shape[1]))
     return selector
 
 
@@ -60,11 +54,11 @@ def recall(ids, vectors, features, biases=0):
     return (ids.numpy() == best[:, None]).any(axis=1).mean()
 
 
-def best_in_lists(selector, head, features, k):
+def best_in_lists(selector, class_scores, features, k):
     """What `top_k` is to return, list by list."""
     means, lists = selector.means.numpy(), selector.lists.numpy()
     of_vectors, of_biases = selector.variances.numpy().T
-    vectors, biases = head.vectors.numpy(), head.biases.numpy()
+    vectors, biases = class_scores.table.numpy(), class_scores.bias.numpy()
     ids, scores, totals = [], [], []
     for x in features:
         reach = np.sqrt(x @ x * of_vectors + of_biases)
@@ -102,9 +96,11 @@ def plain_deal(choices, costs, num_lists, capacity):
     return places
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("capacity", [5, 6, 40])
-def test_deal_as_one_by_one(jit_compile, capacity):
+@pytest.mark.parametrize(
+    ("capacity", "jit_compile"),
+    [(5, False), (6, False), (40, False), (6, True)],
+)
+def test_deal_as_one_by_one(capacity, jit_compile):
     rng = np.random.default_rng(capacity)
     choices = np.array([rng.permutation(8)[:3] for _ in range(40)])
     # Most ask for the first lists.
@@ -163,11 +159,13 @@ def test_k_means_step(monkeypatch, entries):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_finds_the_best_classes(jit_compile):
     vectors, features, own = clusters()
-    head = Head(vectors)
-    selector = built(ApproximateNearest(num_lists=30, num_probes=3), head)
+    class_scores = scores_of(vectors)
+    selector = built(
+        ApproximateNearest(num_lists=30, num_probes=3), class_scores
+    )
     check_lists(selector)
     select = tf.function(
-        lambda x: selector.select(head, x), jit_compile=jit_compile
+        lambda x: selector.select(class_scores, x), jit_compile=jit_compile
     )
     ids = select(tf.constant(features))
     check_lists(selector)
@@ -182,18 +180,22 @@ def test_finds_the_best_classes(jit_compile):
         if row[0] >= 0
     ]
     assert np.mean(pure) > 0.8
-    expected = best_in_lists(selector, head, features, 10)[0]
+    expected = best_in_lists(selector, class_scores, features, 10)[0]
     np.testing.assert_array_equal(ids, expected)
 
 
 def test_top_k_as_list_by_list():
     vectors, features, _ = clusters()
     biases = np.random.default_rng(1).normal(size=600)
-    head = Head(vectors, biases)
-    selector = built(ApproximateNearest(num_lists=40, num_probes=2), head)
+    class_scores = scores_of(vectors, biases)
+    selector = built(
+        ApproximateNearest(num_lists=40, num_probes=2), class_scores
+    )
     for k in (1, 7, 80):
-        ids, scores, totals = selector.top_k(head, tf.constant(features), k)
-        expected = best_in_lists(selector, head, features, k)
+        ids, scores, totals = selector.top_k(
+            class_scores, tf.constant(features), k
+        )
+        expected = best_in_lists(selector, class_scores, features, k)
         np.testing.assert_array_equal(ids, expected[0])
         np.testing.assert_allclose(scores, expected[1], atol=1e-5)
         np.testing.assert_allclose(totals, expected[2], atol=1e-5)
@@ -204,33 +206,33 @@ def test_biases_count():
     rng = np.random.default_rng(0)
     vectors = 0.01 * rng.normal(size=(500, 4))
     biases = -np.log(1 + rng.permutation(500))
-    head = Head(vectors, biases)
+    class_scores = scores_of(vectors, biases)
     features = rng.normal(size=(30, 4)).astype("float32")
-    selector = built(ApproximateNearest(num_probes=4), head)
-    ids = selector.select(head, tf.constant(features))
+    selector = built(ApproximateNearest(num_probes=4), class_scores)
+    ids = selector.select(class_scores, tf.constant(features))
     assert recall(ids, vectors, features, biases) == 1
 
 
 def test_biases_and_vectors_count():
     vectors, features, _ = clusters(seed=1)
     biases = -np.log(1 + np.random.default_rng(0).permutation(600))
-    head = Head(vectors, biases)
-    selector = built(ApproximateNearest(num_lists=40), head)
-    ids = selector.select(head, tf.constant(features))
+    class_scores = scores_of(vectors, biases)
+    selector = built(ApproximateNearest(num_lists=40), class_scores)
+    ids = selector.select(class_scores, tf.constant(features))
     assert recall(ids, vectors, features, biases) > 0.9
 
 
 def test_lists_follow_the_vectors():
     vectors, features, _ = clusters()
-    head = Head(np.zeros_like(vectors))
+    class_scores = scores_of(np.zeros_like(vectors))
     selector = ApproximateNearest(num_lists=30, refresh_every=3)
-    selector = built(selector, head)
+    selector = built(selector, class_scores)
     features = tf.constant(features)
 
     @tf.function
     def step():
-        ids = selector.select(head, features)
-        selector.after_step(head, None, None)
+        ids = selector.select(class_scores, features)
+        selector.after_step(class_scores, None, None)
         return ids
 
     assert selector.age.numpy() == -1
@@ -238,10 +240,10 @@ def test_lists_follow_the_vectors():
         step()
         assert selector.age.numpy() == age
     before = selector.lists.numpy()
-    head.vectors.assign(vectors)
+    class_scores.table.assign(vectors)
     # Looking alone does not make it older.
     selector.age.assign(2)
-    selector.select(head, features)
+    selector.select(class_scores, features)
     np.testing.assert_array_equal(selector.lists, before)
     step()
     np.testing.assert_array_equal(selector.lists, before)
@@ -257,29 +259,29 @@ def test_lists_follow_the_vectors():
 
 def test_refresh():
     vectors, features, _ = clusters()
-    head = Head(vectors)
-    selector = built(ApproximateNearest(num_lists=30), head)
-    selector.refresh(head)
+    class_scores = scores_of(vectors)
+    selector = built(ApproximateNearest(num_lists=30), class_scores)
+    selector.refresh(class_scores)
     check_lists(selector)
     assert selector.age.numpy() == 0
     lists = selector.lists.numpy()
     # Vectors in another order.
     order = np.random.default_rng(2).permutation(600)
-    head.vectors.assign(vectors[order])
-    ids, _, _ = selector.top_k(head, tf.constant(features), 5)
+    class_scores.table.assign(vectors[order])
+    ids, _, _ = selector.top_k(class_scores, tf.constant(features), 5)
     stale = recall(ids, vectors[order], features)
-    selector.refresh(head)
+    selector.refresh(class_scores)
     check_lists(selector)
     assert (selector.lists.numpy() != lists).any()
-    ids, _, _ = selector.top_k(head, tf.constant(features), 5)
+    ids, _, _ = selector.top_k(class_scores, tf.constant(features), 5)
     assert recall(ids, vectors[order], features) > max(stale, 0.9)
 
 
 def test_top_k_in_a_graph_has_lists_before_training():
     vectors, features, _ = clusters()
-    head = Head(vectors)
-    selector = built(ApproximateNearest(num_lists=30), head)
-    top_k = tf.function(lambda x: selector.top_k(head, x, 5))
+    class_scores = scores_of(vectors)
+    selector = built(ApproximateNearest(num_lists=30), class_scores)
+    top_k = tf.function(lambda x: selector.top_k(class_scores, x, 5))
     ids, _, _ = top_k(tf.constant(features))
     assert recall(ids, vectors, features) > 0.95
     assert selector.age.numpy() == 0
@@ -292,30 +294,30 @@ def test_few_classes(num_classes, capacity_factor):
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(num_classes, 3))
     features = rng.normal(size=(5, 3)).astype("float32")
-    head = Head(vectors)
+    class_scores = scores_of(vectors)
     for num_lists in {None, 1, num_classes}:
         selector = built(
             ApproximateNearest(num_lists, capacity_factor=capacity_factor),
-            head,
+            class_scores,
             num_candidates=1,
         )
-        selector.select(head, tf.constant(features))
+        selector.select(class_scores, tf.constant(features))
         check_lists(selector)
         selector = built(
             ApproximateNearest(num_lists, 100, capacity_factor=capacity_factor),
-            head,
+            class_scores,
             num_candidates=1,
         )
         # All lists are opened.
-        ids = selector.select(head, tf.constant(features))
+        ids = selector.select(class_scores, tf.constant(features))
         assert recall(ids, vectors, features) == 1
 
 
 def test_equal_vectors_fill_lists():
-    head = Head(np.ones((100, 3)))
+    class_scores = scores_of(np.ones((100, 3)))
     selector = ApproximateNearest(num_lists=20, capacity_factor=1)
-    selector = built(selector, head)
-    selector.select(head, tf.ones((2, 3)))
+    selector = built(selector, class_scores)
+    selector.select(class_scores, tf.ones((2, 3)))
     check_lists(selector)
     assert (selector.lists.numpy() >= 0).all()
 
@@ -324,9 +326,9 @@ def test_what_is_not_finite_is_not_found():
     vectors, features, _ = clusters()
     vectors[7] = np.nan
     vectors[9] = np.inf
-    head = Head(vectors)
-    selector = built(ApproximateNearest(num_lists=30), head)
-    ids, scores, _ = selector.top_k(head, tf.constant(features), 10)
+    class_scores = scores_of(vectors)
+    selector = built(ApproximateNearest(num_lists=30), class_scores)
+    ids, scores, _ = selector.top_k(class_scores, tf.constant(features), 10)
     check_lists(selector)
     there = ids.numpy() >= 0
     assert not np.isnan(scores.numpy()[there]).any()
@@ -335,9 +337,9 @@ def test_what_is_not_finite_is_not_found():
 
 def test_features_of_zeros():
     vectors, features, _ = clusters()
-    head = Head(vectors)
-    selector = built(ApproximateNearest(num_lists=30), head)
-    selector.select(head, tf.zeros_like(features))
+    class_scores = scores_of(vectors)
+    selector = built(ApproximateNearest(num_lists=30), class_scores)
+    selector.select(class_scores, tf.zeros_like(features))
     assert selector.feature_scale.numpy() == 1
     check_lists(selector)
 
@@ -402,14 +404,22 @@ def model_and_data(steps_until_refresh=2):
     return model, features, labels
 
 
-def test_a_model_trains_and_comes_back_from_a_file(tmp_path):
+@pytest.fixture(scope="module")
+def trained():
+    """A trained model, not to be trained further, and data."""
     model, x, y = model_and_data()
     model.fit(x, y, batch_size=16, epochs=40, verbose=0)
-    head = model.layers[-1]
-    check_lists(head.selector)
-    assert 0 < head.selector.age.numpy() <= 2
+    selector = model.layers[-1].selector
+    check_lists(selector)
+    assert 0 < selector.age.numpy() <= 2
     assert model.evaluate(x, y, verbose=0) < 1
-    head.selector.refresh(head)
+    selector.refresh(model.layers[-1].scores)
+    return model, x, y
+
+
+def test_a_model_trains_and_comes_back_from_a_file(trained, tmp_path):
+    model, x, y = trained
+    head = model.layers[-1]
     ids, _ = head.top_k(x, k=3)
     assert (ids.numpy()[:, 0] == y).mean() > 0.9
     model.save(tmp_path / "model.keras")
@@ -421,9 +431,8 @@ def test_a_model_trains_and_comes_back_from_a_file(tmp_path):
     loaded.fit(x, y, batch_size=16, verbose=0)
 
 
-def test_prediction_goes_to_litert(tmp_path):
-    model, x, y = model_and_data()
-    model.fit(x, y, batch_size=16, verbose=0)
+def test_prediction_goes_to_litert(trained, tmp_path):
+    model, x, _ = trained
     top = TopClasses(k=3)(model.outputs[0])
     # Raises where the file does not give what Keras gives.
     export = kc.export.export_litert(
@@ -437,11 +446,11 @@ def test_prediction_goes_to_litert(tmp_path):
 
 def test_two_devices_do_as_one(strategy):
     vectors, features, _ = clusters()
-    head = types.SimpleNamespace(num_classes=600)
-    head.class_vectors = lambda ids: tf.gather(
+    class_scores = types.SimpleNamespace(num_classes=600)
+    class_scores.class_vectors = lambda ids: tf.gather(
         tf.constant(vectors, "float32"), ids
     )
-    head.class_biases = lambda ids: tf.zeros(tf.shape(ids))
+    class_scores.class_biases = lambda ids: tf.zeros(tf.shape(ids))
     # So that each device alone would see other features.
     features[25:] *= 100
     with strategy.scope():
@@ -451,8 +460,8 @@ def test_two_devices_do_as_one(strategy):
 
     @tf.function
     def step(x):
-        ids = mirrored.select(head, x)
-        mirrored.after_step(head, None, None)
+        ids = mirrored.select(class_scores, x)
+        mirrored.after_step(class_scores, None, None)
         return ids
 
     halves = strategy.experimental_distribute_values_from_function(
@@ -466,8 +475,8 @@ def test_two_devices_do_as_one(strategy):
     for _ in range(2):
         parts = strategy.run(step, (halves,))
         ids = np.concatenate(strategy.experimental_local_results(parts))
-        expected = single.select(head, tf.constant(features))
-        single.after_step(head, None, None)
+        expected = single.select(class_scores, tf.constant(features))
+        single.after_step(class_scores, None, None)
         np.testing.assert_array_equal(ids, expected)
     for name in ("lists", "means", "variances", "age", "feature_scale"):
         copies = strategy.experimental_local_results(

@@ -23,7 +23,7 @@ def test_candidates_and_beam_width():
     head = make_head(tree, num_candidates=6)
     for beam_width, used in [(None, 6), (1, 1), (2, 2), (12, 12)]:
         head.selector.beam_width = beam_width
-        candidates = head.selector.select(head, features)
+        candidates = head.selector.select(head.scores, features)
         assert candidates.shape == (20, 6)
         assert candidates.dtype == "int32"
         right, _ = best(search(head, tree, features, used), 6)
@@ -52,14 +52,18 @@ def test_frontier():
     """Vectors and biases of the frontier are sums over paths."""
     tree = TREES["taxonomy"]()
     head = make_head(tree, max_frontier=9)
-    entries, vectors, biases = head.selector.frontier(head)
+    entries, vectors, biases = head.selector.frontier(head.scores)
     entries = entries.numpy()
     assert (np.diff(entries) > 0).all()
     number = int(np.sum(entries < tree.num_nodes))
     assert 0 < number < len(entries)
     classes = entries[number:] - tree.num_nodes
-    np.testing.assert_array_equal(vectors[number:], head.class_vectors(classes))
-    np.testing.assert_array_equal(biases[number:], head.class_biases(classes))
+    np.testing.assert_array_equal(
+        vectors[number:], head.scores.class_vectors(classes)
+    )
+    np.testing.assert_array_equal(
+        biases[number:], head.scores.class_biases(classes)
+    )
     assert_sums(tree, head, entries[:number], vectors, biases)
 
 
@@ -70,8 +74,8 @@ def test_vectors_of_nodes(name):
     ends = np.cumsum(tree.level_sizes, dtype=int)
     for level, end in enumerate(ends):
         nodes = np.arange(end - tree.level_sizes[level], end)
-        vectors = head.node_vectors(level + 1)
-        biases = head.node_biases(level + 1)
+        vectors = head.scores.node_vectors(level + 1)
+        biases = head.scores.node_biases(level + 1)
         assert vectors.shape == (len(nodes), WIDTH)
         assert_sums(tree, head, nodes, vectors, biases)
 
@@ -132,7 +136,7 @@ def test_no_gradient():
     features = tf.constant(make_features())
     with tf.GradientTape() as tape:
         tape.watch(features)
-        ids = head.selector.select(head, features)
+        ids = head.selector.select(head.scores, features)
     assert ids.dtype == tf.int32
     assert tape.gradient(ids, features) is None
 

@@ -21,7 +21,7 @@ def make(counts=COUNTS, num_subsets=4, num_candidates=5, seed=0):
 
 
 def routing(num_subsets):
-    """A head whose subsets' scores are the features themselves."""
+    """`ClassScores` whose subsets' scores are the features themselves."""
     return types.SimpleNamespace(
         node_vectors=lambda depth: tf.eye(num_subsets),
         node_biases=lambda depth: tf.zeros(num_subsets),
@@ -100,18 +100,18 @@ def test_routes_to_the_highest_score():
     head.nodes.assign(np.eye(3))
     features = tf.constant([[2.0, 1, 0], [0, 2.0, 1], [0, 1, 2.0]])
     parents = selector.tree.class_parents.numpy()
-    ids = selector.select(head, features).numpy()
+    ids = selector.select(head.scores, features).numpy()
     assert [set(parents[row[row >= 0]]) for row in ids] == [{0}, {1}, {2}]
     head.node_bias.assign([0, 3, 0])
-    ids = selector.select(head, features).numpy()
+    ids = selector.select(head.scores, features).numpy()
     assert set(parents[ids.ravel()]) == {1}
 
 
 def test_nan_scores_choose_some_subset():
     selector = make()
-    head = routing(4)
+    scores = routing(4)
     features = tf.fill((2, 4), float("nan"))
-    ids = selector.select(head, features).numpy()
+    ids = selector.select(scores, features).numpy()
     assert (ids.max(axis=1) >= 0).all() and (ids < 100).all()
 
 
@@ -192,8 +192,8 @@ def test_trains_and_is_saved(tmp_path):
     ):
         np.testing.assert_array_equal(got, right)
     # The answer is that of all classes.
-    vectors = head.class_vectors(np.arange(100)).numpy()
-    scores = x @ vectors.T + head.class_biases(np.arange(100)).numpy()
+    vectors = head.scores.class_vectors(np.arange(100)).numpy()
+    scores = x @ vectors.T + head.scores.class_biases(np.arange(100)).numpy()
     np.testing.assert_array_equal(ids, np.argsort(-scores, axis=1)[:, :3])
     again.fit(x, y, verbose=0)
 

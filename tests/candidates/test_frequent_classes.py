@@ -26,7 +26,7 @@ def make(num_candidates=4, **kwargs):
 def test_candidates(num_candidates):
     selector, head = make(num_candidates)
     head.build((None, 3))
-    ids = selector.select(head, np.zeros((5, 3), "float32"))
+    ids = selector.select(head.scores, np.zeros((5, 3), "float32"))
     assert ids.dtype == "int32"
     # Of classes as frequent as each other, the first.
     np.testing.assert_array_equal(ids, [6, 1, 3, 4, 0, 8, 9][:num_candidates])

@@ -197,7 +197,7 @@ def test_a_model_trains_and_comes_back_from_a_file(tmp_path):
     # Of 50 classes, 2 are left.
     assert before == pytest.approx(np.log(50), abs=0.1)
     assert after < 1.5
-    hit = head.selector.select(head, None, tf.constant(x.ravel()))
+    hit = head.selector.select(head.scores, None, tf.constant(x.ravel()))
     assert (hit.numpy() == y.reshape(-1, 1)).any(axis=1).all()
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

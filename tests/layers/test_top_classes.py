@@ -65,10 +65,10 @@ def inputs_of(model, rows=6):
 def expected(model, inputs, k):
     """The best classes by the scores of all."""
     (head,) = find_heads(model)
-    features = model.predict(inputs, verbose=0).astype("float64")
+    features = model(inputs).numpy().astype("float64")
     ids = np.arange(head.num_classes)
-    scores = features @ head.class_vectors(ids).numpy().T
-    scores += head.class_biases(ids).numpy()
+    scores = features @ head.scores.class_vectors(ids).numpy().T
+    scores += head.scores.class_biases(ids).numpy()
     shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
     shares /= shares.sum(axis=-1, keepdims=True)
     best = np.argsort(-scores, axis=-1)[..., :k]
@@ -253,7 +253,7 @@ def test_several_outputs(structure, tmp_path):
     model = several_outputs(make)
     predictor = kc.top_k_model(model, k=4)
     inputs = inputs_of(model)
-    answer = predictor.predict(inputs, verbose=0)
+    answer = predictor(inputs)
     assert set(answer) == {
         f"{words}_ids",
         f"{words}_probabilities",
@@ -265,7 +265,7 @@ def test_several_outputs(structure, tmp_path):
     plain = {
         output.shape[-1]: (output, head)
         for output, head in zip(
-            keras.tree.flatten(model.predict(inputs, verbose=0)),
+            keras.tree.flatten(model(inputs)),
             find_heads(model),
             strict=True,
         )
@@ -279,15 +279,15 @@ def test_several_outputs(structure, tmp_path):
             if head is not None and head.num_classes == classes
         )
         alone = kc.top_k_model(
-            keras.Model(model.inputs, model.outputs[place]), k=4
-        ).predict(inputs, verbose=0)
+            keras.Model(model.inputs[0], model.outputs[place]), k=4
+        )(inputs)
         for part in ("ids", "probabilities"):
             np.testing.assert_array_equal(answer[f"{name}_{part}"], alone[part])
     with pytest.raises(ValueError, match="`k` must be an integer from 1 to 12"):
         kc.top_k_model(model, 13)
     predictor.save(tmp_path / "predictor.keras")
     again = keras.saving.load_model(tmp_path / "predictor.keras")
-    for name, values in again.predict(inputs, verbose=0).items():
+    for name, values in again(inputs).items():
         np.testing.assert_array_equal(values, answer[name])
 
 

@@ -34,13 +34,14 @@ def make_head(num_candidates=6, num_noises=4, **kwargs):
     return head
 
 
-def make_model(**kwargs):
+def make_model(run_eagerly=True, **kwargs):
     # Small numbers that training hardly changes.
     model = keras.Sequential([keras.Input((WIDTH,)), make_head(**kwargs)])
     model.compile(
         keras.optimizers.SGD(1e-9),
         kc.CANELoss(),
         metrics=make_metrics(),
+        run_eagerly=run_eagerly,
         jit_compile=False,
     )
     return model
@@ -54,8 +55,8 @@ def examples(rows=100):
 
 def all_scores(head, features):
     ids = np.arange(CLASSES)
-    vectors = head.class_vectors(ids).numpy().astype("float64")
-    return features @ vectors.T + head.class_biases(ids).numpy()
+    vectors = head.scores.class_vectors(ids).numpy().astype("float64")
+    return features @ vectors.T + head.scores.class_biases(ids).numpy()
 
 
 def expected(head, features, labels, weights=None):
@@ -64,7 +65,9 @@ def expected(head, features, labels, weights=None):
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     ranks = (scores > own).sum(axis=1)
     losses = np.log(np.exp(scores).sum(axis=1)) - own[:, 0]
-    candidates = head.selector.select(head, tf.constant(features)).numpy()
+    candidates = head.selector.select(
+        head.scores, tf.constant(features)
+    ).numpy()
     hit = (candidates == labels[:, None]).any(axis=1)
 
     def mean(values):
@@ -115,7 +118,7 @@ def test_weights_count_in_weighted_metrics_only():
         "sgd",
         kc.CANELoss(),
         weighted_metrics=make_metrics(),
-        jit_compile=False,
+        run_eagerly=True,
     )
     result = model.evaluate(x, y, 100, 0, weights, return_dict=True)
     check(result, {**right, "loss": loss})
@@ -136,7 +139,8 @@ def language_model():
 def test_masked_steps_do_not_count(weighted):
     model = language_model()
     kwargs = {"weighted_metrics" if weighted else "metrics": make_metrics()}
-    model.compile("sgd", kc.CANELoss(), jit_compile=False, **kwargs)
+    # In a graph once.
+    model.compile("sgd", kc.CANELoss(), run_eagerly=weighted, **kwargs)
     rng = np.random.default_rng(3)
     ids = rng.integers(20, size=(12, 7))
     ids[:, 4:] *= rng.integers(2, size=(12, 3))
@@ -186,7 +190,7 @@ def test_training(monkeypatch):
     assert result["perplexity"] == pytest.approx(
         np.exp(result["loss"]), rel=1e-5
     )
-    candidates = head.selector.select(head, tf.constant(x)).numpy()
+    candidates = head.selector.select(head.scores, tf.constant(x)).numpy()
     scores = all_scores(head, x)
     own = scores[np.arange(100), y]
     others = np.take_along_axis(scores, candidates, axis=1)
@@ -214,7 +218,7 @@ def test_training_over_all_classes():
 def test_two_devices(strategy):
     """Under a strategy, Keras builds metrics from tensors without marks."""
     with strategy.scope():
-        model = make_model()
+        model = make_model(run_eagerly=False)
     x, y = examples(64)
     right = expected(make_head(), x, y)
     model.fit(x, y, batch_size=32, verbose=0)

@@ -30,7 +30,7 @@ def test_reference(name, max_frontier):
     for beam_width in (1, 2, 5, tree.num_classes):
         head.selector.beam_width = beam_width
         k = min(beam_width, 4)
-        ids, scores, total = head.selector.top_k(head, features, k)
+        ids, scores, total = head.selector.top_k(head.scores, features, k)
         met = search(head, tree, features, beam_width, depth)
         right_ids, right_scores = best(met, k)
         np.testing.assert_array_equal(ids, right_ids)
@@ -39,7 +39,7 @@ def test_reference(name, max_frontier):
             np.log(np.sum(np.exp(list(found.values())))) for found in met
         ]
         np.testing.assert_allclose(total, right_total, **ROUNDING)
-        candidates = head.selector.select(head, features)
+        candidates = head.selector.select(head.scores, features)
         np.testing.assert_array_equal(candidates, best(met, 3)[0])
 
 
@@ -47,7 +47,7 @@ def test_reference(name, max_frontier):
 def test_without_biases(name):
     tree, features = TREES[name](), make_features()
     head = make_head(tree, beam_width=2, use_bias=False)
-    ids, scores, _ = head.selector.top_k(head, features, 2)
+    ids, scores, _ = head.selector.top_k(head.scores, features, 2)
     right_ids, right_scores = best(search(head, tree, features, 2), 2)
     np.testing.assert_array_equal(ids, right_ids)
     np.testing.assert_allclose(scores, right_scores, **ROUNDING)
@@ -59,7 +59,7 @@ def test_full_width_is_exact(name, max_frontier):
     tree, features = TREES[name](), make_features()
     head = make_head(tree, tree.num_classes, max_frontier)
     k = tree.num_classes
-    ids, scores, total = head.selector.top_k(head, features, k)
+    ids, scores, total = head.selector.top_k(head.scores, features, k)
     right = all_scores(head, tree, features)
     np.testing.assert_array_equal(ids, np.argsort(-right, axis=1))
     np.testing.assert_allclose(scores, -np.sort(-right, axis=1), **ROUNDING)
@@ -77,18 +77,18 @@ def test_fewer_found_than_wanted():
     # Only the first subset is worth looking at.
     head.node_bias.assign([1000.0, 0.0, -1000.0])
     head.selector.num_candidates = 3
-    ids, scores, _ = head.selector.top_k(head, make_features(), 2)
+    ids, scores, _ = head.selector.top_k(head.scores, make_features(), 2)
     assert (np.sort(ids, axis=1) == [0, 1]).all()
     head.node_bias.assign([-1000.0, 0.0, 1000.0])
     head.selector.num_candidates = 1
-    candidates = head.selector.select(head, make_features())
+    candidates = head.selector.select(head.scores, make_features())
     assert (candidates.numpy() == 5).all()
 
 
 @pytest.mark.parametrize("name", ["even", "huffman", "taxonomy"])
 def test_nothing_comes_twice(name):
     head = make_head(name, beam_width=7, num_candidates=11)
-    for row in head.selector.select(head, make_features(50)).numpy():
+    for row in head.selector.select(head.scores, make_features(50)).numpy():
         row = row[row >= 0]
         assert len(set(row)) == len(row) > 1
 
@@ -98,10 +98,10 @@ def test_nothing_comes_twice(name):
 def test_nan_features(name, max_frontier):
     tree, features = TREES[name](), make_features()
     head = make_head(tree, 2, max_frontier)
-    right = head.selector.top_k(head, features, 3)
+    right = head.selector.top_k(head.scores, features, 3)
     spoilt = features.copy()
     spoilt[[1, 4], 2] = np.nan
-    ids, scores, total = head.selector.top_k(head, spoilt, 3)
+    ids, scores, total = head.selector.top_k(head.scores, spoilt, 3)
     others = [0, 2, 3, 5]
     for got, before in zip((ids, scores, total), right, strict=True):
         np.testing.assert_array_equal(
@@ -109,7 +109,7 @@ def test_nan_features(name, max_frontier):
         )
     assert (ids.numpy()[[1, 4]] == -1).all()
     assert (scores.numpy()[[1, 4]] == -np.inf).all()
-    candidates = head.selector.select(head, spoilt).numpy()
+    candidates = head.selector.select(head.scores, spoilt).numpy()
     assert (candidates[[1, 4]] == -1).all()
     assert (candidates[others] >= 0).any(axis=1).all()
 
@@ -130,11 +130,11 @@ def test_nan_weights(where, max_frontier):
         spoilt = set(np.flatnonzero((tree.paths() == 1).any(axis=1)))
     k = tree.num_classes
     for chosen in (
-        head.selector.top_k(head, features, k)[0].numpy(),
-        head.selector.select(head, features).numpy(),
+        head.selector.top_k(head.scores, features, k)[0].numpy(),
+        head.selector.select(head.scores, features).numpy(),
     ):
         assert not spoilt & set(chosen.ravel())
-    ids, scores, total = head.selector.top_k(head, features, k)
+    ids, scores, total = head.selector.top_k(head.scores, features, k)
     right = all_scores(head, tree, features)
     right[:, list(spoilt)] = -np.inf
     left = k - len(spoilt)
@@ -152,8 +152,8 @@ def test_graphs_and_xla(name, max_frontier):
     head = make_head(name, 3, max_frontier)
 
     def run(features):
-        found = head.selector.top_k(head, features, 3)
-        return head.selector.select(head, features), *found
+        found = head.selector.top_k(head.scores, features, 3)
+        return head.selector.select(head.scores, features), *found
 
     features = make_features()
     features[2, 0] = np.nan

@@ -1,74 +1,89 @@
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from beam_heads import TREES
 
-from keras_compembed.trees.path_sums import differences_of_means
-from keras_compembed.trees.path_sums import log_shares
+from keras_compembed.trees.path_sums import read_above
+from keras_compembed.trees.path_sums import sum_above
+from keras_compembed.trees.path_sums import sum_down_to
+from keras_compembed.trees.tree_arrays import TreeArrays
+
+NAMES = [name for name in TREES if name != "one level"]
 
 
-def path_sums(tree, classes, nodes):
-    """Sums down to each class, and to each inner node."""
-    totals = np.array(nodes, "float64")
-    for node in range(tree.num_nodes):
-        # Parents have smaller numbers.
-        above = tree.node_parents[node]
-        if above >= 0:
-            totals[node] += totals[above]
-    classes = np.array(classes, "float64")
-    inner = tree.class_parents >= 0
-    classes[inner] += totals[tree.class_parents[inner]]
-    return classes, totals
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_means(name):
-    tree = TREES[name]()
+def make(name):
+    """A tree, and a matrix and a vector with numbers for its inner nodes."""
+    arrays = TreeArrays(TREES[name]())
+    arrays.build()
     rng = np.random.default_rng(0)
-    means = 3 + rng.normal(size=(tree.num_classes, 4)).astype("float32")
-    tree.set_means(means, rng.random(tree.num_classes))
-    parts = differences_of_means(tree)
-    assert all(part.dtype == "float32" for part in parts)
-    assert parts[0].shape == (tree.num_classes, 4)
-    assert parts[1].shape == (tree.num_nodes, 4)
-    classes, nodes = path_sums(tree, *parts)
-    # The mean of all, which all classes share, changes no probability.
-    np.testing.assert_allclose(classes, means - tree.root_mean, atol=1e-5)
-    np.testing.assert_allclose(
-        nodes, tree.node_means - tree.root_mean, atol=1e-5
-    )
+    shapes = (arrays.num_nodes, 3), (arrays.num_nodes,)
+    return arrays, [
+        keras.Variable(rng.normal(size=shape), dtype="float32")
+        for shape in shapes
+    ]
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_log_frequencies(name):
-    tree = TREES[name]()
-    rng = np.random.default_rng(1)
-    counts = 10 ** rng.uniform(-1, 6, tree.num_classes)
-    parts = log_shares(tree, counts)
-    assert all(part.dtype == "float32" for part in parts)
-    assert all((part <= 0).all() for part in parts)
-    classes, nodes = path_sums(tree, *parts)
-    shares = counts / counts.sum()
-    # Up to 7 logarithms of size 16, each rounded to 24 bits.
-    np.testing.assert_allclose(classes, np.log(shares), atol=1e-5)
-    paths = tree.paths()
-    for node in range(tree.num_nodes):
-        under = (paths == node).any(axis=1)
-        assert nodes[node] == pytest.approx(
-            np.log(shares[under].sum()), abs=1e-5
+def sum_up(tree, values, node):
+    total = np.zeros(values.shape[1:])
+    while node >= 0:
+        total = total + values[node]
+        node = tree.node_parents[node]
+    return total
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values(name):
+    arrays, tables = make(name)
+    tree = arrays.class_tree
+    ids = np.arange(arrays.num_classes)[::-1]
+    for table in tables:
+        values = table.numpy()
+        right = [sum_up(tree, values, tree.class_parents[k]) for k in ids]
+        got = sum_above(
+            lambda nodes, values=values: tf.gather(values, nodes),
+            arrays.ancestors(tf.constant(ids, "int32")),
         )
+        np.testing.assert_allclose(got, right, atol=1e-5)
+        ends = np.cumsum(tree.level_sizes)
+        for depth, end in enumerate(ends, 1):
+            nodes = np.arange(end - tree.level_sizes[depth - 1], end)
+            np.testing.assert_allclose(
+                sum_down_to(arrays, table, depth),
+                [sum_up(tree, values, node) for node in nodes],
+                atol=1e-5,
+            )
 
 
-def test_log_frequencies_of_classes_alone():
-    counts = np.array([1, 3, 4])
-    classes, nodes = log_shares(None, counts)
-    np.testing.assert_allclose(classes, np.log(counts / 8), rtol=1e-6)
-    assert classes.dtype == "float32" and nodes is None
-
-
-def test_counts_that_are_far_apart():
-    counts = [1e-30, 1e30, 1.0, 5.0, 2.0, 1e12, 3.0, 4.0, 1e-9]
-    classes, nodes = log_shares(TREES["one level"](), counts)
-    assert np.isfinite(classes).all() and len(nodes) == 0
-    tree = TREES["groups"]()
-    counts = np.geomspace(1e-30, 1e30, tree.num_classes)
-    assert all(np.isfinite(part).all() for part in log_shares(tree, counts))
+@pytest.mark.parametrize("name", NAMES)
+def test_sums_with_gradients(name):
+    """Each node that is above some class comes once in gradients."""
+    arrays, tables = make(name)
+    tree = arrays.class_tree
+    ids = np.array([1, 5, 1, 2, 7], "int32")
+    chosen = np.array([0, 1, 3, 4], "int32")
+    weights = np.array([1.0, 2, 3, 4], "float32")
+    with tf.GradientTape() as tape:
+        vectors, biases = read_above(
+            arrays, tables, tf.constant(ids), tf.constant(chosen), None
+        )
+        total = tf.reduce_sum(vectors * weights[:, None] + biases[:, None])
+    gradients = tape.gradient(total, [table.value for table in tables])
+    above = np.zeros((len(chosen), arrays.num_nodes))
+    for row, k in zip(above, ids[chosen], strict=True):
+        node = tree.class_parents[k]
+        while node >= 0:
+            row[node] = 1
+            node = tree.node_parents[node]
+    for got, table in zip((vectors, biases), tables, strict=True):
+        np.testing.assert_allclose(got, above @ table.numpy(), atol=1e-5)
+    rights = (
+        np.repeat(above.T @ weights[:, None], 3, axis=1),
+        3 * above.sum(axis=0),
+    )
+    for gradient, right in zip(gradients, rights, strict=True):
+        slices = gradient.indices.numpy()
+        assert len(set(slices)) == len(slices)
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(gradient), right, atol=1e-5
+        )

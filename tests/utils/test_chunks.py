@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.candidates.row_parts import chunk_sizes
-from keras_compembed.candidates.row_parts import in_parts
+from keras_compembed.utils.chunks import chunk_sizes
+from keras_compembed.utils.chunks import in_parts
 
 
 def test_chunk_sizes():

@@ -1,10 +1,9 @@
-"""The beam width that a recall takes, measured."""
+"""How much of the best classes a search finds, and the width for it."""
 
 import numpy as np
 import tensorflow as tf
 
 from keras_compembed.candidates.beam_tree import BeamTree
-from keras_compembed.candidates.selector import exact_top_k
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
@@ -58,7 +57,7 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
             "`target_recall` must be from 0 to 1. "
             f"Received: target_recall={target_recall}."
         )
-    exact = _run(lambda rows: exact_top_k(head, rows, k)[0], features)
+    exact = _run(lambda rows: head.scores.top_k(rows, k)[0], features)
     recalls = {}
     width = 1
     while True:
@@ -96,13 +95,13 @@ def beam_recall(head, features, k=1):
             number of classes.
     """
     features = _check(head, features, k)
-    exact = _run(lambda rows: exact_top_k(head, rows, k)[0], features)
+    exact = _run(lambda rows: head.scores.top_k(rows, k)[0], features)
     return _recall(head, features, k, exact)
 
 
 def _recall(head, features, k, exact):
     search = head.selector.top_k
-    found = _run(lambda rows: search(head, rows, k)[0], features)
+    found = _run(lambda rows: search(head.scores, rows, k)[0], features)
     hits = (found[:, :, None] == exact[:, None, :]).any(axis=1)
     return float(hits.mean())
 

@@ -1,4 +1,4 @@
-"""What models over classes may be compiled with."""
+"""Losses and metrics that models over classes may be compiled with."""
 
 import keras
 import numpy as np

@@ -1,12 +1,16 @@
 import cane_reference as reference
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.noises.estimate import joint_losses
-from keras_compembed.noises.estimate import separate_losses
-from keras_compembed.utils.scores import log_add_exp
-from keras_compembed.utils.scores import log_sum_exp
+from keras_compembed.candidates import ClassScores
+from keras_compembed.candidates import Selector
+from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
+from keras_compembed.candidates.candidates_vs_noises import joint_losses
+from keras_compembed.candidates.candidates_vs_noises import separate_losses
+from keras_compembed.noises import LearnedNoise
+from keras_compembed.noises import UnigramNoise
 
 FORMS = {"joint": joint_losses, "separate": separate_losses}
 ROWS, CLASSES = 8, 9
@@ -194,46 +198,154 @@ def test_no_nan_where_nothing_is_drawn(form, jit_compile):
     np.testing.assert_allclose(gradients, slopes, atol=1e-6)
 
 
-def test_log_sum_exp():
-    scores = tf.constant(
-        [
-            [0.0, np.log(3), NOTHING],
-            [NOTHING] * 3,
-            [1e30, 1e30, 0.0],
-            [-1e4, -1e4, NOTHING],
-            [0.0, np.nan, 1.0],
-        ]
+class Given(Selector):
+    """Candidates from a table by the order of examples."""
+
+    table = learned = None
+
+    def select(self, scores, features, context=None):
+        return tf.constant(self.table, "int32")
+
+    def after_step(self, scores, labels, hit):
+        self.learned = labels, hit
+
+
+MANY, WIDTH = 60, 8
+COUNTS = 1 + 600 // np.arange(1, MANY + 1)
+
+
+def make_parts(table, noise=None, **kwargs):
+    """A built `CandidatesVsNoises`, and `ClassScores` to draw from."""
+    rng = np.random.default_rng(2)
+    scores = ClassScores(
+        keras.Variable(rng.normal(size=(MANY, WIDTH)), dtype="float32"),
+        keras.Variable(rng.normal(size=MANY), dtype="float32"),
     )
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        sums = log_sum_exp(scores)
-    np.testing.assert_allclose(
-        sums, [np.log(4), NOTHING, 1e30, np.log(2) - 1e4, np.nan], rtol=1e-6
+    selector = Given()
+    selector.table = table
+    selector.attach(MANY, np.shape(table)[-1])
+    noise = noise or UnigramNoise(COUNTS, power=1)
+    noise.attach(MANY)
+    noise.build()
+    return CandidatesVsNoises(selector, noise, **kwargs), scores
+
+
+def batch(rows):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, WIDTH)).astype("float32")
+    return tf.constant(x), tf.constant(rng.integers(MANY, size=rows), "int32")
+
+
+@pytest.mark.parametrize(
+    ("estimate", "share_noises", "shared_candidates", "jit_compile"),
+    [
+        *[
+            (estimate, share, shared, False)
+            for estimate in ("joint", "separate")
+            for share in (False, True, 4)
+            for shared in (False, True)
+        ],
+        # Each kind of candidates and of noises once.
+        ("joint", False, False, True),
+        ("joint", True, True, True),
+        ("joint", 4, False, True),
+    ],
+)
+def test_algorithm_1(
+    estimate, share_noises, shared_candidates, jit_compile, monkeypatch
+):
+    """Losses and gradients against the paper in NumPy."""
+    rows, noises = 30, 3
+    rng = np.random.default_rng(0)
+    table = np.array([rng.permutation(MANY)[:20] for _ in range(rows)])
+    table = table[0] if shared_candidates else table
+    estimation, scores = make_parts(
+        table,
+        num_noises=noises,
+        share_noises=share_noises,
+        estimate=estimate,
     )
-    gradients = tape.gradient(sums, scores).numpy()
-    np.testing.assert_allclose(
-        gradients[:4],
-        [[0.25, 0.75, 0], [0, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]],
-        rtol=1e-6,
+    x, y = batch(rows)
+    drawn = {}
+    sample = estimation.noise.sample
+
+    def recording(*arguments):
+        drawn["noises"] = sample(*arguments)
+        return drawn["noises"]
+
+    monkeypatch.setattr(estimation.noise, "sample", recording)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            draw = estimation.draw(scores, x, y, tf.constant([3, 4]))
+            loss = tf.reduce_mean(draw.losses)
+        sources = [x, scores.table.value, scores.bias.value]
+        gradients = tape.gradient(loss, sources)
+        gradients = [tf.convert_to_tensor(part) for part in gradients]
+        return draw.losses, draw.hit, gradients, drawn["noises"]
+
+    if jit_compile:
+        step = tf.function(step, jit_compile=True)
+    losses, hit, gradients, drawn = step(x)
+    drawn = drawn.numpy()
+    if share_noises == 4:
+        # 30 rows are 7 blocks of 4, and one of 2.
+        assert drawn.shape == (8, noises)
+        drawn = np.repeat(drawn, 4, axis=0)[:rows]
+    assert 0 < np.mean(hit) < 1
+    q = COUNTS / COUNTS.sum()
+    if share_noises and not shared_candidates:
+        q_of_rows = q
+    else:
+        every = np.broadcast_to(table, (rows, 20))
+        q_of_rows = np.array([reference.outside(q, row) for row in every])
+    expected = reference.head(
+        x.numpy(),
+        scores.table.numpy(),
+        scores.bias.numpy(),
+        y.numpy(),
+        table,
+        drawn,
+        q_of_rows,
+        form=estimate,
     )
-
-
-def test_log_sum_exp_of_no_columns():
-    assert log_sum_exp(tf.zeros((2, 0))).numpy().tolist() == [NOTHING] * 2
-
-
-def test_log_add_exp():
-    first = tf.constant([0.0, NOTHING, 2.0, NOTHING])
-    second = tf.constant([np.log(2), 5.0, NOTHING, NOTHING], "float32")
-    with tf.GradientTape() as tape:
-        tape.watch([first, second])
-        sums = log_add_exp(first, second)
-    np.testing.assert_allclose(sums, [np.log(3), 5, 2, NOTHING], rtol=1e-6)
-    for gradient, right in zip(
-        tape.gradient(sums, [first, second]),
-        ([1 / 3, 0, 1, 0], [2 / 3, 1, 0, 0]),
-        strict=True,
+    # Weights of noises are integers of 38 bits in all.
+    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-4)
+    for name, gradient in zip(
+        ("features", "kernel", "bias"), gradients, strict=True
     ):
-        np.testing.assert_allclose(gradient, right, rtol=1e-6)
-    wide = log_add_exp(tf.constant([[0.0], [1.0]]), tf.zeros((2, 3)))
-    assert wide.shape == (2, 3)
+        np.testing.assert_allclose(
+            gradient, expected[name], rtol=1e-4, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("learn", [False, True])
+def test_a_step_teaches_the_selector_and_the_noise(learn):
+    x, y = batch(8)
+    # The labels of the first half are candidates, and scored by themselves.
+    labels = y.numpy()
+    table = np.where(np.arange(8) < 4, labels, (labels + 1) % MANY)[:, None]
+    noise = LearnedNoise(decay=1.0)
+    estimation, scores = make_parts(table, noise)
+    draw = estimation.draw(scores, x, y, tf.constant([0, 1]), learn=learn)
+    np.testing.assert_array_equal(draw.hit, np.arange(8) < 4)
+    # The only candidate is the label itself.
+    np.testing.assert_array_equal(draw.best, np.arange(8) < 4)
+    misses = np.bincount(labels[4:], minlength=MANY)
+    np.testing.assert_array_equal(noise.misses, learn * misses)
+    assert (estimation.selector.learned is not None) == learn
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"num_noises": 0}, "`num_noises` must be a positive integer"),
+        ({"share_noises": 0}, "`share_noises` must be a positive integer"),
+        ({"share_noises": 2.5}, "`share_noises` must be a positive integer"),
+        ({"estimate": "both"}, "`estimate` must be one of 'joint', 'separate'"),
+    ],
+)
+def test_bad_arguments(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        CandidatesVsNoises(Given(), UnigramNoise(COUNTS), **kwargs)

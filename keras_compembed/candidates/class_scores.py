@@ -1,0 +1,413 @@
+"""Scores of classes from the variables that hold their vectors and biases."""
+
+import tensorflow as tf
+
+from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.read_rows import read_unique_rows
+from keras_compembed.optimizers.read_rows import unique_ids
+from keras_compembed.optimizers.read_rows import without_gradients
+from keras_compembed.optimizers.unique_places import computed_once
+from keras_compembed.optimizers.unique_places import unique_places
+from keras_compembed.trees.path_sums import read_above
+from keras_compembed.trees.path_sums import sum_above
+from keras_compembed.trees.path_sums import sum_down_to
+from keras_compembed.utils.chunks import chunk_sizes
+from keras_compembed.utils.chunks import in_parts
+from keras_compembed.utils.log_sums import log_add_exp
+from keras_compembed.utils.log_sums import log_sum_exp
+from keras_compembed.utils.log_sums import without_nan
+
+
+class ClassScores:
+    """What classes are scored by: their vectors and their biases.
+
+    The score of a class is the product of features with its vector, plus its
+    bias. If there is a tree, vectors and biases are sums over the path from
+    the root to the class.
+
+    A plain object over variables that belong to someone else. A `CANESoftmax`
+    makes one of its weights, and hands it to its selector.
+
+    Example:
+
+    >>> kernel = keras.Variable(np.random.normal(size=(1000, 16)))
+    >>> scores = kc.candidates.ClassScores(kernel)
+    >>> scores.class_vectors(tf.constant([3, 5])).shape
+    TensorShape([2, 16])
+
+    Args:
+        table: Keras variable `(num_classes, width)`, or a layer with
+            `input_dim`, `output_dim` and `embed`, such as `ANTEmbedding`: the
+            parts of vectors that classes have for themselves.
+        bias: Optional Keras variable `(num_classes,)`, the same of biases.
+        tree: Optional built `TreeArrays`.
+        nodes: Optional Keras variable `(num_nodes, width)`, vectors of the
+            tree's inner nodes. Without it the tree counts for nothing.
+        node_bias: Optional Keras variable `(num_nodes,)`, biases of the
+            tree's inner nodes: there if `bias` and `nodes` are.
+
+    Attributes:
+        num_classes: Integer.
+        width: Integer, that of features.
+    """
+
+    def __init__(self, table, bias=None, tree=None, nodes=None, node_bias=None):
+        self.table = table
+        self.bias = bias
+        self.tree = tree
+        self.nodes = nodes
+        self.node_bias = node_bias
+        self._embeds = hasattr(table, "embed")
+        if self._embeds:
+            self.num_classes = table.input_dim
+            self.width = table.output_dim
+        else:
+            self.num_classes, self.width = table.shape
+
+    def class_vectors(self, ids):
+        """Vectors of classes, summed over paths, without gradients.
+
+        Args:
+            ids: Integer tensor `(ids,)`.
+
+        Returns:
+            float32 tensor `(ids, width)`.
+        """
+        vectors = self.own_vectors(ids)
+        if self.nodes is not None:
+            vectors += self._sum_above(self.nodes, ids)
+        return vectors
+
+    def class_biases(self, ids):
+        """Biases of classes, summed over paths, without gradients.
+
+        Args:
+            ids: Integer tensor `(ids,)`.
+
+        Returns:
+            float32 tensor `(ids,)`.
+        """
+        if self.bias is None:
+            return tf.zeros(tf.shape(ids))
+        biases = gather_rows(self.bias, ids)
+        if self.nodes is not None:
+            biases += self._sum_above(self.node_bias, ids)
+        return biases
+
+    def node_vectors(self, depth):
+        """Vectors of inner nodes, summed over paths, without gradients.
+
+        Args:
+            depth: Integer from 1, edges from the root to the nodes.
+
+        Returns:
+            float32 tensor `(nodes, width)`, all of that depth.
+        """
+        return sum_down_to(self.tree, self.nodes, depth)
+
+    def node_biases(self, depth):
+        """Biases of inner nodes, summed over paths, without gradients.
+
+        Args:
+            depth: Integer from 1, edges from the root to the nodes.
+
+        Returns:
+            float32 tensor `(nodes,)`, all of that depth.
+        """
+        if self.node_bias is None:
+            return tf.zeros(self.tree.level_sizes[depth - 1])
+        return sum_down_to(self.tree, self.node_bias, depth)
+
+    def own_vectors(self, ids):
+        """The parts of vectors that classes have for themselves.
+
+        Args:
+            ids: Integer tensor `(ids,)`.
+
+        Returns:
+            float32 tensor `(ids, width)`, without gradients.
+        """
+        if self._embeds:
+            with without_gradients():
+                return tf.cast(self.table.embed(ids), "float32")
+        return gather_rows(self.table, ids)
+
+    def _sum_above(self, table, ids):
+        ancestors = self.tree.ancestors(ids)
+        return sum_above(lambda nodes: gather_rows(table, nodes), ancestors)
+
+    def score_chunk(self, features, start, size):
+        """Scores of classes next to each other, without gradients for them.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            start: Integer tensor, the first class.
+            size: Integer, how many.
+
+        Returns:
+            int32 ids and tensor of scores `(rows, size)`, minus infinity for
+            those that do not exist.
+        """
+        ids = start + tf.range(size)
+        exists = ids < self.num_classes
+        ids = tf.minimum(ids, self.num_classes - 1)
+        vectors = self.class_vectors(ids)
+        scores = tf.matmul(features, vectors, transpose_b=True)
+        scores += self.class_biases(ids)
+        return ids, tf.where(exists, scores, float("-inf"))
+
+    def exact(self, features, labels):
+        """Losses and ranks of labels by the scores of all classes.
+
+        For a part of the examples, and a part of the classes, at a time, so
+        that memory grows with neither but by a few numbers an example.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            labels: int32 tensor `(rows,)`.
+
+        Returns:
+            Tensors `(rows,)`: cross-entropies, and the number of classes that
+            are scored above the label, or equal with a smaller id.
+        """
+        rows, classes = chunk_sizes(
+            features.shape[0], self.num_classes, self.width
+        )
+        return in_parts(
+            lambda features, labels: self._exact_part(
+                features, labels, classes
+            ),
+            (features, labels),
+            (tf.zeros(tf.shape(labels)), tf.zeros_like(labels)),
+            rows,
+        )
+
+    def _exact_part(self, features, labels, size):
+        """Same as `exact`, with `size` classes scored at a time."""
+        own = tf.reduce_sum(features * self.class_vectors(labels), axis=1)
+        own += self.class_biases(labels)
+
+        def add(start, total, ranks):
+            ids, scores = self.score_chunk(features, start, size)
+            # The same score, computed in another way, may be above itself.
+            other = tf.not_equal(ids, labels[:, None])
+            above = (scores > own[:, None]) | (
+                tf.equal(scores, own[:, None]) & (ids < labels[:, None])
+            )
+            ranks += tf.reduce_sum(tf.cast(above & other, "int32"), axis=1)
+            chunk = tf.reduce_logsumexp(scores, axis=1)
+            return start + size, log_add_exp(total, chunk), ranks
+
+        _, total, ranks = tf.while_loop(
+            lambda start, *_: start < self.num_classes,
+            add,
+            (
+                0,
+                tf.fill(tf.shape(labels), float("-inf")),
+                tf.zeros_like(labels),
+            ),
+            # Else ten chunks are in memory.
+            parallel_iterations=1,
+        )
+        # No comparison with NaN is true, which would make its rank the best.
+        ranks = tf.where(tf.math.is_nan(own), self.num_classes, ranks)
+        return total - own, ranks
+
+    def top_k(self, features, k):
+        """The classes of the highest scores of all.
+
+        Rows and classes are scored a part at a time, so that memory does not
+        grow with either, but for what is returned.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            k: Integer, at most `num_classes`.
+
+        Returns:
+            Tensors: `(rows, k)` int32 ids, best first, and `(rows, k)`
+            scores, where NaN leaves fewer classes -1 and minus infinity; and
+            `(rows,)`, the logarithm of the sum of exponentials of all scores.
+        """
+        known = features.shape[0]
+        size, classes = chunk_sizes(
+            known, self.num_classes, features.shape[1], k
+        )
+        rows = tf.shape(features)[0]
+        ids, scores, total = in_parts(
+            lambda features: self._top_k_part(features, k, classes),
+            (features,),
+            (tf.fill((rows, k), -1), tf.zeros((rows, k)), tf.zeros((rows,))),
+            size,
+        )
+        return (
+            tf.ensure_shape(ids, (known, k)),
+            tf.ensure_shape(scores, (known, k)),
+            tf.ensure_shape(total, (known,)),
+        )
+
+    def _top_k_part(self, features, k, size):
+        """Same as `top_k`, with `size` classes scored at a time."""
+        rows, known = tf.shape(features)[0], features.shape[0]
+
+        def better(start, scores, ids, total):
+            chunk_ids, chunk_scores = self.score_chunk(features, start, size)
+            chunk_scores = without_nan(chunk_scores)
+            best, places = tf.math.top_k(chunk_scores, min(k, size))
+            scores = tf.concat([scores, best], axis=1)
+            ids = tf.concat([ids, tf.gather(chunk_ids, places)], axis=1)
+            scores, places = tf.math.top_k(scores, k)
+            ids = tf.gather(ids, places, batch_dims=1)
+            total = log_add_exp(total, log_sum_exp(chunk_scores))
+            return start + size, scores, ids, total
+
+        _, scores, ids, total = tf.while_loop(
+            lambda start, *_: start < self.num_classes,
+            better,
+            (
+                0,
+                tf.fill((rows, k), float("-inf")),
+                tf.fill((rows, k), -1),
+                tf.fill((rows,), float("-inf")),
+            ),
+            shape_invariants=(
+                tf.TensorShape(()),
+                tf.TensorShape((known, k)),
+                tf.TensorShape((known, k)),
+                tf.TensorShape((known,)),
+            ),
+            # Else ten chunks are in memory.
+            parallel_iterations=1,
+        )
+        return tf.where(scores > float("-inf"), ids, -1), scores, total
+
+    def score_all(self, features):
+        """Scores of all classes, in memory all at once.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+
+        Returns:
+            Tensor `(rows, num_classes)`, with gradients for all classes.
+        """
+        # Products make gradients dense: a row that comes in several slices
+        # would count several times in an optimizer's second moments.
+        ids = tf.range(self.num_classes)
+        if self._embeds:
+            vectors = tf.cast(self.table.embed(ids), "float32")
+        else:
+            vectors = self.table.value * 1.0
+        biases = 0.0 if self.bias is None else self.bias.value * 1.0
+        if self.nodes is not None:
+            ancestors = self.tree.ancestors(ids)
+            nodes = self.nodes.value * 1.0
+            vectors += sum_above(lambda ids: tf.gather(nodes, ids), ancestors)
+            if self.bias is not None:
+                above = self.node_bias.value * 1.0
+                biases += sum_above(
+                    lambda ids: tf.gather(above, ids), ancestors
+                )
+        return tf.matmul(features, vectors, transpose_b=True) + biases
+
+    def score(self, features, *groups, block=None):
+        """Scores of some classes, with gradients for these alone.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            *groups: Integer tensors of ids: `(rows, number)`; `(number,)` for
+                classes that all rows share; or `(blocks, 1, number)` for
+                classes that blocks of rows share. Ids of -1 stand for no
+                class.
+            block: Integer, rows next to each other that make a block; the
+                last block may have fewer. Needed for groups of blocks.
+
+        Returns:
+            List of tensors `(rows, number)`, one for each group; the score of
+            no class is that of class 0.
+        """
+        # One look-up for all of a kind: each has a scatter in its gradient.
+        of_rows = [group for group in groups if group.shape.rank == 2]
+        others = [group for group in groups if group.shape.rank != 2]
+        number = sum(group.shape[1] for group in of_rows)
+        ids = [tf.reshape(tf.concat(of_rows, axis=1), (-1,))]
+        ids += [tf.reshape(group, (-1,)) for group in others]
+        vectors, biases, places = self._read(
+            computed_once(tf.maximum(tf.concat(ids, axis=0), 0))
+        )
+        places = tf.split(places, [tf.size(part) for part in ids])
+        own = tf.gather(vectors, places[0])
+        own = tf.linalg.matvec(
+            tf.reshape(own, (-1, number, self.width)), features
+        )
+        own += tf.reshape(tf.gather(biases, places[0]), (-1, number))
+        own = iter(tf.split(own, [group.shape[1] for group in of_rows], 1))
+        common = iter(
+            _score_shared(
+                features,
+                tf.gather(vectors, place),
+                tf.gather(biases, place),
+                block if group.shape.rank == 3 else None,
+                group.shape[-1],
+            )
+            for group, place in zip(others, places[1:], strict=True)
+        )
+        return [
+            next(own if group.shape.rank == 2 else common) for group in groups
+        ]
+
+    def _read(self, ids):
+        """Vectors and biases, and where those of each of ids are."""
+        if on_several_devices():
+            # Those of all devices, in one order.
+            different, places, room = unique_ids(ids)
+            classes, chosen = different, tf.range(tf.size(different))
+        else:
+            chosen, places = unique_places(ids, self.num_classes)
+            classes, different = ids, tf.gather(ids, chosen)
+            room = None
+        biases = tf.zeros(tf.shape(different))
+        if self.bias is not None:
+            biases = read_unique_rows(self.bias, different, room)
+        vectors = 0.0
+        if self.nodes is not None:
+            tables = [self.nodes]
+            if self.bias is not None:
+                tables.append(self.node_bias)
+            sums = read_above(self.tree, tables, classes, chosen, room)
+            vectors = sums[0]
+            biases += sum(sums[1:])
+        if not self._embeds:
+            vectors += read_unique_rows(self.table, different, room)
+            return vectors, biases, places
+        # The embedding itself looks for different ids, which XLA cannot do
+        # among different ids.
+        if self.nodes is not None:
+            vectors = tf.gather(vectors, places)
+        vectors += tf.cast(self.table.embed(ids), "float32")
+        biases = tf.gather(biases, places)
+        return vectors, biases, tf.range(tf.size(ids))
+
+
+def _score_shared(features, vectors, biases, block, number):
+    """Scores of classes that all rows, or blocks of rows, share.
+
+    Args:
+        features: float32 tensor `(rows, width)`.
+        vectors: Tensor `(blocks * number, width)`.
+        biases: Tensor `(blocks * number,)`.
+        block: Integer, rows of a block, or None for one of all rows.
+        number: Integer, classes of a block.
+
+    Returns:
+        Tensor `(rows, number)`.
+    """
+    if block is None:
+        return tf.matmul(features, vectors, transpose_b=True) + biases
+    rows, width = tf.shape(features)[0], features.shape[1]
+    features = tf.pad(features, [[0, -rows % block], [0, 0]])
+    scores = tf.matmul(
+        tf.reshape(features, (-1, block, width)),
+        tf.reshape(vectors, (-1, number, width)),
+        transpose_b=True,
+    ) + tf.reshape(biases, (-1, 1, number))
+    return tf.reshape(scores, (-1, number))[:rows]

@@ -1,0 +1,77 @@
+"""Outputs, labels and answers of any leading shape as rows, and back."""
+
+import tensorflow as tf
+
+# Up to these, floats hold all integers.
+_LARGEST_WHOLE = {
+    tf.bfloat16: 2**8,
+    tf.float16: 2**11,
+    tf.float32: 2**24,
+    tf.float64: 2**53,
+}
+
+
+def flat_features(tensor):
+    """float32 rows `(rows, width)` of an output `(..., width)`."""
+    width = tensor.shape[-1]
+    return tf.cast(tf.reshape(tensor, (-1, width)), "float32")
+
+
+def flat_labels(y_true, y_pred, name):
+    """Labels `(rows,)` of the examples of an output."""
+    labels = tf.convert_to_tensor(y_true)
+    rank, wanted = labels.shape.rank, y_pred.shape.rank - 1
+    if rank == wanted + 1:
+        fits = labels.shape[-1] == 1
+    else:
+        # Keras may not know the rank, after batches of different ranks.
+        fits = rank in (None, wanted)
+    if not fits:
+        raise ValueError(
+            f"`{name}` must be given one integer label for each example, of "
+            f"shape {tuple(y_pred.shape[:-1])}. Received: labels of shape "
+            f"{tuple(labels.shape)}. Use `argmax` for one-hot labels."
+        )
+    return tf.reshape(labels, (-1,))
+
+
+def check_dtype(dtype, num_classes, name):
+    """Refuses labels that cannot tell all classes apart.
+
+    Whole numbers as floats are what pipelines of Keras often make of labels.
+
+    Raises:
+        ValueError: if the labels are not numbers, or of a float dtype that
+            does not have all integers below `num_classes`.
+    """
+    if dtype.is_integer or dtype.is_bool:
+        return
+    if not dtype.is_floating:
+        raise ValueError(
+            f"`{name}` must be given labels that are integers. "
+            f"Received: labels of dtype {dtype.name}."
+        )
+    largest = _LARGEST_WHOLE[dtype]
+    if num_classes - 1 > largest:
+        raise ValueError(
+            f"`{name}` must be given labels of a dtype that has all classes, "
+            f"0 to {num_classes - 1}. Received: labels of dtype {dtype.name}, "
+            f"which has whole numbers up to {largest}. Use integers."
+        )
+
+
+def unflat(rows, like):
+    """Rows in the leading shape of an output.
+
+    Args:
+        rows: Tensor `(rows, ...)`.
+        like: Tensor `(..., width)`, the output.
+
+    Returns:
+        Tensor `(..., ...)`.
+    """
+    sizes = tf.concat([tf.shape(like)[:-1], tf.shape(rows)[1:]], axis=0)
+    values = tf.reshape(rows, sizes)
+    # Nothing is known of tensors of unknown rank.
+    values.set_shape(like.shape[:-1].concatenate(rows.shape[1:]))
+    return values
