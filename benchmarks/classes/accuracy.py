@@ -48,7 +48,6 @@ from benchmarks.common.benchmark import run
 from benchmarks.common.timing import StepClock
 from benchmarks.data import class_tasks
 from keras_compembed import baselines
-from keras_compembed.candidates.selector import exact_top_k
 
 # Each row is a model of its own, which TensorFlow takes for a mistake.
 tf.get_logger().setLevel("ERROR")
@@ -340,7 +339,7 @@ class Training:
             for inputs, _ in (self.task.valid, self.task.test)
         )
         labels = self.task.test[1]
-        best = answers(lambda rows: exact_top_k(head, rows, 1)[0], test)
+        best = answers(lambda rows: head.scores.top_k(rows, 1)[0], test)
         figures = {}
         for name in ("first", "calibrated"):
             if name == "calibrated":
@@ -393,8 +392,8 @@ def times_faster(head, features):
         Dict of the ratio and of both in milliseconds, for each batch size.
     """
     ids = tf.range(head.num_classes)
-    kernel = tf.constant(head.class_vectors(ids))
-    bias = tf.constant(head.class_biases(ids))
+    kernel = tf.constant(head.scores.class_vectors(ids))
+    bias = tf.constant(head.scores.class_biases(ids))
 
     def dense(rows):
         scores = tf.matmul(rows, kernel, transpose_b=True) + bias

@@ -254,7 +254,7 @@ class Training:
         )
         recall = kc.candidates.beam_recall
         if self.row.selector == "nearest":
-            head.selector.refresh(head)
+            head.selector.refresh(head.scores)
             return {"recall": round(recall(head, test), 4)}
         first = round(recall(head, test), 4)
         recalls = kc.candidates.calibrate_beam(
