@@ -42,17 +42,18 @@ class TransformStart:
     def table(self, shape, dtype=None):
         """All of T, dense."""
         if self.initializer is None:
-            values = self.values(
-                (shape[0], min(_START_NONZEROS, shape[1])), dtype
+            num_rows, num_anchors = shape
+            places = num_rows, min(_START_NONZEROS, num_anchors)
+            table = np.zeros(shape)
+            np.put_along_axis(
+                table, self._columns(places), self._values(places), axis=1
             )
-            columns = self.columns(values.shape)
-            table = np.zeros(shape, values.numpy().dtype)
-            np.put_along_axis(table, columns.numpy(), values.numpy(), axis=1)
         else:
-            table = self.initializer(shape, dtype=dtype)
-            table = np.array(
-                tf.maximum(table, 0) if self.non_negative else table
-            )
+            # Keras may build layers in a graph, where there are no numbers.
+            with tf.init_scope():
+                table = np.array(self.initializer(shape, dtype=dtype))
+            if self.non_negative:
+                table = np.maximum(table, 0)
             rows, columns = one_hot_rows(self.anchor_ids)
             table[rows] = 0
             table[rows, columns] = 1
@@ -60,6 +61,13 @@ class TransformStart:
 
     def values(self, shape, dtype=None):
         """The numbers in places of rows, `(rows, places)`."""
+        return tf.convert_to_tensor(self._values(shape), dtype=dtype)
+
+    def columns(self, shape, dtype="int32"):
+        """The columns of the places of `values`, different ones in a row."""
+        return tf.convert_to_tensor(self._columns(shape), dtype=dtype)
+
+    def _values(self, shape):
         rng = np.random.default_rng(self._drawn_seed() + 1)
         low = 0 if self.non_negative else -_START_VALUE
         values = rng.uniform(low, _START_VALUE, shape)
@@ -67,10 +75,9 @@ class TransformStart:
         rows, _ = one_hot_rows(self.anchor_ids)
         values[rows] = 0
         values[rows, 0] = 1
-        return tf.convert_to_tensor(values, dtype=dtype)
+        return values
 
-    def columns(self, shape, dtype="int32"):
-        """The columns of the places of `values`, different ones in a row."""
+    def _columns(self, shape):
         num_rows, places = shape
         num_anchors = len(self.anchor_ids)
         rng = np.random.default_rng(self._drawn_seed())
@@ -78,8 +85,7 @@ class TransformStart:
         rows, columns = one_hot_rows(self.anchor_ids)
         first[rows, 0] = columns
         stride = num_anchors // places
-        columns = (first + stride * np.arange(places)) % num_anchors
-        return tf.convert_to_tensor(columns, dtype=dtype)
+        return (first + stride * np.arange(places)) % num_anchors
 
     def _drawn_seed(self):
         # One for values and columns alike.

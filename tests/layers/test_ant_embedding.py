@@ -490,3 +490,14 @@ def test_a_clone_of_fixed_rows_must_be_given_its_weights():
             call(np.arange(3))
     again.set_weights(layer.get_weights())
     np.testing.assert_array_equal(again(np.arange(3)), layer(np.arange(3)))
+
+
+@pytest.mark.parametrize("storage", ["dense", "lazy", "sparse"])
+def test_first_layer_of_a_model_without_an_input(storage):
+    """Keras then builds it in a graph."""
+    layer = ANTEmbedding(30, 4, num_anchors=5, storage=storage)
+    model = keras.Sequential([layer, keras.layers.GlobalAveragePooling1D()])
+    model.compile("adam", "mse")
+    ids = np.arange(30).reshape(6, 5)
+    model.fit(ids, np.zeros((6, 4)), verbose=0)
+    assert layer.nnz > 0

@@ -1,4 +1,6 @@
 import numpy as np
+import pytest
+import tensorflow as tf
 
 from keras_compembed.transforms.transform_start import TransformStart
 from keras_compembed.transforms.transform_start import one_hot_rows
@@ -49,3 +51,12 @@ def test_seeds():
     np.testing.assert_array_equal(start.table((9, 6)), table)
     again = TransformStart(ANCHOR_IDS, seed=start.seed)
     np.testing.assert_array_equal(again.table((9, 6)), table)
+
+
+@pytest.mark.parametrize("initializer", [None, "zeros"])
+def test_in_a_graph(initializer):
+    """Where Keras builds layers of a model without `keras.Input`."""
+    start = TransformStart(np.array([3, -1, 0]), True, initializer, seed=0)
+    expected = start.table((5, 3), "float32")
+    table = tf.function(lambda: start.table((5, 3), "float32"))()
+    np.testing.assert_array_equal(table, expected)
