@@ -34,18 +34,18 @@ def forget_custom_gradients():
 
 @pytest.fixture(scope="module", autouse=True)
 def clean_up():
-    """Keeps collections of garbage short, and hands memory back.
+    """Hands memory back between files, and keeps collections short.
 
     Keras, TensorFlow and pytest collect garbage often. What is there before
     the first test of a file, modules above all, is left out: looking through
-    it takes half a second each time.
+    it takes half a second each time. So no garbage may be left by then, and
+    pytest lets go of what the last test of a file had only after its end.
     """
-    gc.freeze()
-    yield
     forget_custom_gradients()
     gc.collect()
     if LIBC is not None:
         LIBC.malloc_trim(0)
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -288,7 +288,7 @@ def test_anchors_on_two_devices(strategy, storage, optimizer, kwargs):
         replicas = strategy.experimental_local_results(weight.value)
         assert len(replicas) == 2
         np.testing.assert_array_equal(*replicas)
-    if "activation" not in kwargs:
+    if "mixture" not in kwargs:
         check_sparsified(strategy, two)
 
 
