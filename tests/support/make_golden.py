@@ -5,7 +5,8 @@
 Writes `tests/golden/NAME.keras`, a trained model around each layer named
 below, and `tests/golden/NAME.npz`, what it held and answered when it was made.
 Files that exist are left as they are: what an earlier version wrote is the
-point of them. `--overwrite` makes all of them again.
+point of them. `--overwrite` makes all of them again. Make them with the lowest
+Keras that the package runs on, so that all later ones load them.
 """
 
 import argparse
