@@ -21,7 +21,9 @@ class BlackOutLoss(SampledLoss):
 
     Example:
 
-    >>> layer = kc.CANESoftmax(1000, noise=UnigramNoise(counts, power=0.4))
+    >>> counts = 1000 / np.arange(1, 1001)
+    >>> noise = kc.noises.UnigramNoise(counts, power=0.4)
+    >>> layer = kc.CANESoftmax(1000, noise=noise)
     >>> model = keras.Sequential([keras.Input((8,)), layer])
     >>> model.compile("adam", loss=kc.baselines.BlackOutLoss(num_sampled=40))
 

@@ -19,7 +19,8 @@ class SampledSoftmaxLoss(SampledLoss):
 
     Example:
 
-    >>> layer = kc.CANESoftmax(1000, noise=UnigramNoise(counts))
+    >>> counts = 1000 / np.arange(1, 1001)
+    >>> layer = kc.CANESoftmax(1000, noise=kc.noises.UnigramNoise(counts))
     >>> model = keras.Sequential([keras.Input((8,)), layer])
     >>> loss = kc.baselines.SampledSoftmaxLoss(num_sampled=40)
     >>> model.compile("adam", loss=loss)

@@ -32,7 +32,8 @@ class NGram(Selector):
     >>> selector = NGram.from_text(text, num_classes=1000)
     >>> head = kc.CANESoftmax(num_classes=1000, selector=selector)
     >>> ids = keras.Input((49,), dtype="int32")
-    >>> outputs = head(encoder(ids), context=ids)
+    >>> features = keras.layers.Embedding(1000, 16)(ids)
+    >>> outputs = head(features, context=ids)
 
     Args:
         table: Integer array `(num_contexts, best)`: classes for each context,

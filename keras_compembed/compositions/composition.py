@@ -27,10 +27,10 @@ class Composition(keras.layers.Layer):
     Example:
 
     >>> @keras.saving.register_keras_serializable(package="my_package")
-    ... class MaxComposition(Composition):
+    ... class MaxComposition(kc.compositions.Composition):
     ...     def call(self, codewords):
     ...         return keras.ops.max(codewords, axis=1)
-    >>> layer = CodeEmbedding(100, 8, composition=MaxComposition())
+    >>> layer = kc.CodeEmbedding(100, 8, composition=MaxComposition())
     >>> layer(np.array([[3, 4]])).shape
     TensorShape([1, 2, 8])
 

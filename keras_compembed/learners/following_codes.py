@@ -22,7 +22,7 @@ class FollowingCodes(TaskCodes):
 
     Example:
 
-    >>> layer = CodeEmbedding(
+    >>> layer = kc.CodeEmbedding(
     ...     100, 8, num_codebooks=4,
     ...     learn_codes=FollowingCodes(recode_every=50),
     ... )

@@ -21,7 +21,7 @@ class NearestCodes(TaskCodes):
 
     Example:
 
-    >>> layer = CodeEmbedding(
+    >>> layer = kc.CodeEmbedding(
     ...     100, 8, num_codebooks=4, composition="concat",
     ...     learn_codes=NearestCodes(commitment=0.5),
     ... )

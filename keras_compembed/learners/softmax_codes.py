@@ -17,7 +17,7 @@ class SoftmaxCodes(TaskCodes):
 
     Example:
 
-    >>> layer = CodeEmbedding(
+    >>> layer = kc.CodeEmbedding(
     ...     100, 8, num_codebooks=4,
     ...     learn_codes=SoftmaxCodes(temperature=0.5),
     ... )
