@@ -37,7 +37,9 @@ class BlackOutLoss(SampledLoss):
         reduction: Same as for `keras.losses.Loss`.
 
     Call arguments:
-        Same as for `keras_compembed.CANELoss`.
+        y_true: Same as for `keras_compembed.CANELoss`.
+        y_pred: Same as for `keras_compembed.CANELoss`.
+        sample_weight: Same as for `keras_compembed.CANELoss`.
 
     Raises:
         ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`

@@ -1,4 +1,4 @@
-"""Candidates by what is known of the context."""
+"""Candidates looked up by a context, such as the word before."""
 
 import keras
 import numpy as np
@@ -16,14 +16,14 @@ from keras_compembed.utils.validation import check_positive_int
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class NGram(Selector):
-    """Looks candidates up by a context, as the word before.
+    """Looks candidates up by a context, such as the word before.
 
     What Han et al. suggest for language models (section 5). Nothing is
     scored, so that this is the fastest of all selectors.
 
     The layer is called with the context, an integer for each example:
-    `head(features, context=ids)`. Contexts that the table does not have, as
-    -1, get the candidates of `fallback`; so do all without a context.
+    `head(features, context=ids)`. Contexts that the table does not have, such
+    as -1, get the candidates of `fallback`; so do all without a context.
     Prediction scores all classes.
 
     Example:

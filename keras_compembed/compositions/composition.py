@@ -1,4 +1,4 @@
-"""How the codewords that a code names become a vector."""
+"""Base of the compositions, and sums and look-ups that they share."""
 
 import math
 
@@ -44,6 +44,9 @@ class Composition(keras.layers.Layer):
 
     Output shape:
         `(ids, output_dim)`.
+
+    Raises:
+        ValueError: if `code_dim` is not a positive integer.
     """
 
     # Whether composing takes so long that repeated ids are composed once.

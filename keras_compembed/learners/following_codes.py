@@ -34,6 +34,10 @@ class FollowingCodes(TaskCodes):
             callback says.
         teacher: Optional array, see `TaskCodes`.
         teacher_weight: Positive number, see `TaskCodes`. Defaults to `1.0`.
+
+    Raises:
+        ValueError: if `recode_every` is not a positive integer, or an
+            argument of `TaskCodes` is not what it says.
     """
 
     starts_from_codes = True

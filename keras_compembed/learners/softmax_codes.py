@@ -28,6 +28,10 @@ class SoftmaxCodes(TaskCodes):
         teacher: Optional array, see `TaskCodes`.
         teacher_weight: Positive number, see `TaskCodes`. Defaults to `1.0`.
 
+    Raises:
+        ValueError: if `temperature` is not positive, or an argument of
+            `TaskCodes` is not what it says.
+
     References:
         - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
     """

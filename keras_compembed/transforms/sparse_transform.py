@@ -1,4 +1,4 @@
-"""Rows of a matrix of mostly zeros, as arrays."""
+"""A sparse matrix as three arrays."""
 
 import dataclasses
 
