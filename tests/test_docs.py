@@ -1,5 +1,6 @@
-"""What README and docs show runs, and every public name is documented."""
+"""README, docs and examples of docstrings run; public names are documented."""
 
+import doctest
 import inspect
 import os
 import pathlib
@@ -10,6 +11,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from site_links import broken_links
 from site_links import read_pages
 
@@ -125,6 +127,31 @@ def test_public_names_have_docstrings_of_their_own():
         is_class = inspect.isclass(value)
         own = vars(value).get("__doc__") if is_class else value.__doc__
         assert own, f"{name} must have a docstring."
+
+
+def examples():
+    """Yields the example of each public name, and those of its methods."""
+    finder = doctest.DocTestFinder()
+    for name, value in public_names():
+        if inspect.ismodule(value):
+            continue
+        known = {"kc": kc, "keras": keras, "np": np, "tf": tf}
+        known[value.__name__] = value
+        for test in finder.find(value, name, globs=known):
+            if test.examples:
+                yield pytest.param(test, id=test.name)
+
+
+@pytest.mark.parametrize("example", list(examples()))
+def test_example_of_docstring_runs(example, tmp_path, monkeypatch):
+    if example.name.endswith("from_wordnet"):
+        pytest.skip("needs WordNet's files")
+    monkeypatch.chdir(tmp_path)
+    keras.utils.set_random_seed(0)
+    runner = doctest.DocTestRunner()
+    report = []
+    runner.run(example, out=report.append)
+    assert not runner.failures, "".join(report)
 
 
 def test_public_names_are_on_a_page():

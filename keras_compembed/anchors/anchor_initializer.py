@@ -14,6 +14,17 @@ class AnchorInitializer:
     start from something better than a random basis. Layers save what was
     chosen, not what it was chosen from, so that no class needs registering.
 
+    Example:
+
+    >>> class FirstIds(kc.anchors.AnchorInitializer):
+    ...     def choose(self, input_dim, num_anchors):
+    ...         return np.arange(num_anchors)
+    >>> layer = kc.ANTEmbedding(
+    ...     1000, 64, num_anchors=3, anchors_initializer=FirstIds()
+    ... )
+    >>> layer.anchor_ids
+    array([0, 1, 2])
+
     Args:
         seed: Optional integer. What is random follows from it: the same
             instance gives the same answers at every call. Defaults to one

@@ -18,7 +18,7 @@ class Dynamic(AnchorInitializer):
     >>> initializer.choose(input_dim=1000, num_anchors=3)
     array([-1, -1, -1])
     >>> vectors = initializer.vectors(num_anchors=3, output_dim=8)
-    >>> np.allclose(vectors @ vectors.T, np.eye(3), atol=1e-6)
+    >>> np.allclose(vectors @ vectors.T, 8 * np.eye(3), atol=1e-5)
     True
 
     Args:

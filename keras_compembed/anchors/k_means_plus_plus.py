@@ -1,4 +1,4 @@
-"""Anchors that span a space of objects."""
+"""Anchors that start from rows of a table, chosen by k-means++."""
 
 import keras
 import numpy as np

@@ -13,9 +13,8 @@ class Mixed(AnchorInitializer):
 
     Example:
 
-    >>> initializer = Mixed(
-    ...     [Frequency([5, 9, 0, 7]), Dynamic()], sizes=[2, 6]
-    ... )
+    >>> frequent = kc.anchors.Frequency([5, 9, 0, 7])
+    >>> initializer = Mixed([frequent, kc.anchors.Dynamic()], sizes=[2, 6])
     >>> initializer.choose(input_dim=4, num_anchors=8)
     array([ 1,  3, -1, -1, -1, -1, -1, -1])
 

@@ -10,6 +10,15 @@ from keras_compembed.utils.validation import check_positive_number
 class Orthogonality(keras.regularizers.Regularizer):
     """The sum of `|a_i . a_j|` over all i and j that differ.
 
+    Example:
+
+    >>> anchors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> float(Orthogonality(weight=0.5)(anchors))
+    2.0
+    >>> layer = kc.ANTEmbedding(
+    ...     1000, 64, anchors_regularizer=Orthogonality(1e-4)
+    ... )
+
     Args:
         weight: Number of at least 0.
 

@@ -28,8 +28,9 @@ class AdaptiveSoftmax(ProbabilityHead):
 
     Example:
 
-    >>> layer = AdaptiveSoftmax(100_000, [2000, 20_000], class_counts=counts)
-    >>> model = keras.Sequential([encoder, layer])
+    >>> counts = 1000 / np.arange(1, 1001)
+    >>> layer = AdaptiveSoftmax(1000, [20, 200], class_counts=counts)
+    >>> model = keras.Sequential([keras.Input((8,)), layer])
     >>> model.compile("adam", loss=kc.baselines.FullSoftmaxLoss())
 
     Args:

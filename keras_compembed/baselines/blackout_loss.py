@@ -21,7 +21,9 @@ class BlackOutLoss(SampledLoss):
 
     Example:
 
-    >>> layer = kc.CANESoftmax(1000, noise=UnigramNoise(counts, power=0.4))
+    >>> counts = 1000 / np.arange(1, 1001)
+    >>> noise = kc.noises.UnigramNoise(counts, power=0.4)
+    >>> layer = kc.CANESoftmax(1000, noise=noise)
     >>> model = keras.Sequential([keras.Input((8,)), layer])
     >>> model.compile("adam", loss=kc.baselines.BlackOutLoss(num_sampled=40))
 
@@ -35,7 +37,9 @@ class BlackOutLoss(SampledLoss):
         reduction: Same as for `keras.losses.Loss`.
 
     Call arguments:
-        Same as for `keras_compembed.CANELoss`.
+        y_true: Same as for `keras_compembed.CANELoss`.
+        y_pred: Same as for `keras_compembed.CANELoss`.
+        sample_weight: Same as for `keras_compembed.CANELoss`.
 
     Raises:
         ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`

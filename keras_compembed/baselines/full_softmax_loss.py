@@ -26,7 +26,9 @@ class FullSoftmaxLoss(ClassLoss):
         reduction: Same as for `keras.losses.Loss`.
 
     Call arguments:
-        Same as for `keras_compembed.CANELoss`.
+        y_true: Same as for `keras_compembed.CANELoss`.
+        y_pred: Same as for `keras_compembed.CANELoss`.
+        sample_weight: Same as for `keras_compembed.CANELoss`.
 
     Raises:
         ValueError: Same as for `keras_compembed.CANELoss`.

@@ -28,8 +28,9 @@ class HierarchicalSoftmax(ProbabilityHead):
 
     Example:
 
+    >>> counts = 1000 / np.arange(1, 1001)
     >>> tree = kc.trees.ClassTree.from_frequencies(counts)
-    >>> model = keras.Sequential([encoder, HierarchicalSoftmax(tree)])
+    >>> model = keras.Sequential([keras.Input((8,)), HierarchicalSoftmax(tree)])
     >>> model.compile("adam", loss=kc.baselines.FullSoftmaxLoss())
 
     Args:

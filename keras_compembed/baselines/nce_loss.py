@@ -17,9 +17,9 @@ class NCELoss(SampledLoss):
 
     Example:
 
-    >>> layer = kc.CANESoftmax(
-    ...     1000, noise=UnigramNoise(counts), class_counts=counts
-    ... )
+    >>> counts = 1000 / np.arange(1, 1001)
+    >>> noise = kc.noises.UnigramNoise(counts)
+    >>> layer = kc.CANESoftmax(1000, noise=noise, class_counts=counts)
     >>> model = keras.Sequential([keras.Input((8,)), layer])
     >>> model.compile("adam", loss=kc.baselines.NCELoss(num_sampled=40))
 
@@ -33,7 +33,9 @@ class NCELoss(SampledLoss):
         reduction: Same as for `keras.losses.Loss`.
 
     Call arguments:
-        Same as for `keras_compembed.CANELoss`.
+        y_true: Same as for `keras_compembed.CANELoss`.
+        y_pred: Same as for `keras_compembed.CANELoss`.
+        sample_weight: Same as for `keras_compembed.CANELoss`.
 
     Raises:
         ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`

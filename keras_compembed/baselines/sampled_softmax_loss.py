@@ -19,7 +19,8 @@ class SampledSoftmaxLoss(SampledLoss):
 
     Example:
 
-    >>> layer = kc.CANESoftmax(1000, noise=UnigramNoise(counts))
+    >>> counts = 1000 / np.arange(1, 1001)
+    >>> layer = kc.CANESoftmax(1000, noise=kc.noises.UnigramNoise(counts))
     >>> model = keras.Sequential([keras.Input((8,)), layer])
     >>> loss = kc.baselines.SampledSoftmaxLoss(num_sampled=40)
     >>> model.compile("adam", loss=loss)
@@ -34,7 +35,9 @@ class SampledSoftmaxLoss(SampledLoss):
         reduction: Same as for `keras.losses.Loss`.
 
     Call arguments:
-        Same as for `keras_compembed.CANELoss`.
+        y_true: Same as for `keras_compembed.CANELoss`.
+        y_pred: Same as for `keras_compembed.CANELoss`.
+        sample_weight: Same as for `keras_compembed.CANELoss`.
 
     Raises:
         ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`

@@ -31,9 +31,10 @@ _DEVIATIONS = 2.0
 class ApproximateNearest(Selector):
     """Looks for the classes of the highest scores in a few lists.
 
-    Lists hold classes whose vectors and biases are near each other. For an
-    example, lists are opened whose best scores may be the highest, by the
-    mean and the spread of what they hold, and all classes in them scored.
+    Lists hold classes whose vectors and biases are near each other. For each
+    example, the lists are opened whose best scores may be the highest, judged
+    by the mean and the spread of their vectors. All classes in them are
+    scored.
     There are no parameters besides those of the classes, and no tree has to
     be known.
 

@@ -37,9 +37,9 @@ class BeamTree(Selector):
         beam_width: Optional integer, inner nodes that are followed at a
             time, in prediction at least as many as classes are asked for.
             Defaults to `None`: `num_candidates` of the layer. Time grows with
-            it. In training, fewer than candidates make steps faster, and more
-            labels are missed: with some 100 shared noises, models are nearly
-            as good. For prediction,
+            it. In training, a width below `num_candidates` makes steps faster
+            and candidates miss more labels: with some 100 shared noises,
+            models are nearly as good. For prediction,
             `keras_compembed.candidates.calibrate_beam` finds what a recall
             takes. May be set later, before the model is compiled.
         max_frontier: Integer. Entries of the tree that are scored for every

@@ -1,4 +1,4 @@
-"""Candidates by what is known of the context."""
+"""Candidates looked up by a context, such as the word before."""
 
 import keras
 import numpy as np
@@ -16,14 +16,14 @@ from keras_compembed.utils.validation import check_positive_int
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class NGram(Selector):
-    """Looks candidates up by a context, as the word before.
+    """Looks candidates up by a context, such as the word before.
 
     What Han et al. suggest for language models (section 5). Nothing is
     scored, so that this is the fastest of all selectors.
 
     The layer is called with the context, an integer for each example:
-    `head(features, context=ids)`. Contexts that the table does not have, as
-    -1, get the candidates of `fallback`; so do all without a context.
+    `head(features, context=ids)`. Contexts that the table does not have, such
+    as -1, get the candidates of `fallback`; so do all without a context.
     Prediction scores all classes.
 
     Example:
@@ -32,7 +32,8 @@ class NGram(Selector):
     >>> selector = NGram.from_text(text, num_classes=1000)
     >>> head = kc.CANESoftmax(num_classes=1000, selector=selector)
     >>> ids = keras.Input((49,), dtype="int32")
-    >>> outputs = head(encoder(ids), context=ids)
+    >>> features = keras.layers.Embedding(1000, 16)(ids)
+    >>> outputs = head(features, context=ids)
 
     Args:
         table: Integer array `(num_contexts, best)`: classes for each context,

@@ -1,4 +1,4 @@
-"""How the codewords that a code names become a vector."""
+"""Compositions: how the codewords of a code become a vector."""
 
 from keras_compembed.compositions.composition import Composition
 from keras_compembed.compositions.concat_composition import ConcatComposition

@@ -1,4 +1,4 @@
-"""How the codewords that a code names become a vector."""
+"""Base of the compositions, and sums and look-ups that they share."""
 
 import math
 
@@ -27,10 +27,10 @@ class Composition(keras.layers.Layer):
     Example:
 
     >>> @keras.saving.register_keras_serializable(package="my_package")
-    ... class MaxComposition(Composition):
+    ... class MaxComposition(kc.compositions.Composition):
     ...     def call(self, codewords):
     ...         return keras.ops.max(codewords, axis=1)
-    >>> layer = CodeEmbedding(100, 8, composition=MaxComposition())
+    >>> layer = kc.CodeEmbedding(100, 8, composition=MaxComposition())
     >>> layer(np.array([[3, 4]])).shape
     TensorShape([1, 2, 8])
 
@@ -44,6 +44,9 @@ class Composition(keras.layers.Layer):
 
     Output shape:
         `(ids, output_dim)`.
+
+    Raises:
+        ValueError: if `code_dim` is not a positive integer.
     """
 
     # Whether composing takes so long that repeated ids are composed once.

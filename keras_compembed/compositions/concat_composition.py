@@ -17,6 +17,15 @@ class ConcatComposition(Composition):
     `output_dim` is no multiple of `num_codebooks`, the first codewords are
     one wider than the rest.
 
+    Example:
+
+    >>> layer = kc.CodeEmbedding(
+    ...     1000, 64, num_codebooks=16, composition=ConcatComposition()
+    ... )
+    >>> layer.build()
+    >>> layer.codebooks.shape
+    TensorShape([16, 64])
+
     Args:
         **kwargs: `name` and `dtype` of `keras.layers.Layer`.
 

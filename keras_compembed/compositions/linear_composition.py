@@ -18,6 +18,15 @@ class LinearComposition(Composition):
     Codebooks times the matrix are codebooks of a plain sum. Exported files
     hold those, or codewords and matrix where these are smaller.
 
+    Example:
+
+    >>> layer = kc.CodeEmbedding(
+    ...     1000, 64, num_codebooks=8, composition=LinearComposition(16)
+    ... )
+    >>> layer.build()
+    >>> layer.codebooks.shape
+    TensorShape([8, 16, 16])
+
     Args:
         code_dim: Optional integer. Width of codewords. Defaults to `None`:
             that of the vectors.

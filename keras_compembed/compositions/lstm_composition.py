@@ -17,6 +17,14 @@ class LSTMComposition(Composition):
     `H` where `code_dim` is `output_dim`. Not linear, so it can tell more from
     as many codewords, at some 20 times the time of a sum.
 
+    Example:
+
+    >>> layer = kc.CodeEmbedding(
+    ...     1000, 64, num_codebooks=8, composition=LSTMComposition(16)
+    ... )
+    >>> layer(np.array([[4, 20, 7]])).shape
+    TensorShape([1, 3, 64])
+
     Args:
         code_dim: Optional integer. Width of codewords and units of the LSTM.
             Defaults to `None`: that of the vectors.

@@ -20,6 +20,14 @@ class ScaledComposition(Composition):
     trained, so that it learns any table as it learns one of scale 1. These
     are `output_dim + 1` more numbers.
 
+    Example:
+
+    >>> layer = kc.CodeEmbedding(
+    ...     1000, 64, num_codebooks=8, composition=ScaledComposition("lstm")
+    ... )
+    >>> layer(np.array([[4, 20, 7]])).shape
+    TensorShape([1, 3, 64])
+
     Args:
         composition: Name of a composition, or a `Composition`.
         **kwargs: `name` and `dtype` of `keras.layers.Layer`.

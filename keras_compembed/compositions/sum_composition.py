@@ -15,6 +15,15 @@ class SumComposition(Composition):
 
     `E(id) = sum_m codebooks[m, codes[id, m]]`
 
+    Example:
+
+    >>> layer = kc.CodeEmbedding(
+    ...     1000, 64, num_codebooks=8, composition=SumComposition()
+    ... )
+    >>> layer.build()
+    >>> layer.codebooks.shape
+    TensorShape([8, 16, 64])
+
     Args:
         **kwargs: `name` and `dtype` of `keras.layers.Layer`.
 

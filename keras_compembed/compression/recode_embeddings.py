@@ -19,7 +19,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
 
     Example:
 
-    >>> layer = CodeEmbedding.from_table(
+    >>> layer = kc.CodeEmbedding.from_table(
     ...     np.random.default_rng(0).normal(size=(100, 8)),
     ...     num_codebooks=4, learn_codes="follow", verbose=0,
     ... )

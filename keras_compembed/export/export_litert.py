@@ -87,7 +87,7 @@ def export_litert(
     >>> model = keras.Sequential(
     ...     [
     ...         keras.Input((None,), dtype="int32"),
-    ...         CodeEmbedding(1000, 64),
+    ...         kc.CodeEmbedding(1000, 64),
     ...         keras.layers.GlobalAveragePooling1D(),
     ...     ]
     ... )

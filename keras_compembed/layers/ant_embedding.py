@@ -90,7 +90,7 @@ class ANTEmbedding(LookupLayer):
 
     Example:
 
-    >>> layer = ANTEmbedding(1000, 64, num_anchors=20, l1=1e-4)
+    >>> layer = ANTEmbedding(1000, 64, num_anchors=20, l1=1e-3)
     >>> model = keras.Sequential(
     ...     [
     ...         keras.Input((None,), dtype="int32"),

@@ -69,7 +69,7 @@ class ClassHead(keras.layers.Layer):
         """Losses and ranks of labels by the scores of all classes.
 
         For a part of the examples, and a part of the classes, at a time, so
-        that memory grows with neither but by a few numbers an example.
+        that memory grows by no more than a few numbers per example.
 
         Args:
             features: float32 tensor `(rows, width)`.

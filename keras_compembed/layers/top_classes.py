@@ -15,6 +15,13 @@ class TopClasses(keras.layers.Layer):
 
     It finds the layer by the mark on the tensor, as losses do.
 
+    Example:
+
+    >>> features = kc.CANESoftmax(1000)(np.zeros((2, 8), "float32"))
+    >>> answer = TopClasses(k=3)(features)
+    >>> answer["ids"].shape
+    TensorShape([2, 3])
+
     Args:
         k: Integer. Defaults to `5`.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
@@ -66,7 +73,7 @@ def top_k_model(model, k=5):
     Example:
 
     >>> inputs = keras.Input((8,))
-    >>> model = keras.Sequential([inputs, CANESoftmax(1000)])
+    >>> model = keras.Sequential([inputs, kc.CANESoftmax(1000)])
     >>> predictor = top_k_model(model, k=3)
     >>> answer = predictor.predict(np.zeros((2, 8)), verbose=0)
     >>> answer["ids"].shape, answer["probabilities"].shape

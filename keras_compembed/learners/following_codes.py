@@ -22,7 +22,7 @@ class FollowingCodes(TaskCodes):
 
     Example:
 
-    >>> layer = CodeEmbedding(
+    >>> layer = kc.CodeEmbedding(
     ...     100, 8, num_codebooks=4,
     ...     learn_codes=FollowingCodes(recode_every=50),
     ... )
@@ -34,6 +34,10 @@ class FollowingCodes(TaskCodes):
             callback says.
         teacher: Optional array, see `TaskCodes`.
         teacher_weight: Positive number, see `TaskCodes`. Defaults to `1.0`.
+
+    Raises:
+        ValueError: if `recode_every` is not a positive integer, or an
+            argument of `TaskCodes` is not what it says.
     """
 
     starts_from_codes = True

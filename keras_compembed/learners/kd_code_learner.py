@@ -54,7 +54,7 @@ class KDCodeLearner(GradientCodeLearner):
     >>> table = np.random.default_rng(0).normal(size=(1000, 64))
     >>> learner = KDCodeLearner(
     ...     num_codebooks=8, codebook_size=16, composition="concat",
-    ...     training=Training(iterations=20), seed=0, verbose=0
+    ...     training=kc.learners.Training(iterations=20), seed=0, verbose=0
     ... )
     >>> learner.train(table).codes.shape
     (1000, 8)

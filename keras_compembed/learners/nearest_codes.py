@@ -21,7 +21,7 @@ class NearestCodes(TaskCodes):
 
     Example:
 
-    >>> layer = CodeEmbedding(
+    >>> layer = kc.CodeEmbedding(
     ...     100, 8, num_codebooks=4, composition="concat",
     ...     learn_codes=NearestCodes(commitment=0.5),
     ... )
@@ -33,6 +33,10 @@ class NearestCodes(TaskCodes):
             the gradient, with other compositions. Defaults to `1.0`.
         teacher: Optional array, see `TaskCodes`.
         teacher_weight: Positive number, see `TaskCodes`. Defaults to `1.0`.
+
+    Raises:
+        ValueError: if `commitment` is below 0, `temperature` is not
+            positive, or an argument of `TaskCodes` is not what it says.
 
     References:
         - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)

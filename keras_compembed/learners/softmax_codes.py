@@ -17,7 +17,7 @@ class SoftmaxCodes(TaskCodes):
 
     Example:
 
-    >>> layer = CodeEmbedding(
+    >>> layer = kc.CodeEmbedding(
     ...     100, 8, num_codebooks=4,
     ...     learn_codes=SoftmaxCodes(temperature=0.5),
     ... )
@@ -27,6 +27,10 @@ class SoftmaxCodes(TaskCodes):
             the gradient. Defaults to `1.0`.
         teacher: Optional array, see `TaskCodes`.
         teacher_weight: Positive number, see `TaskCodes`. Defaults to `1.0`.
+
+    Raises:
+        ValueError: if `temperature` is not positive, or an argument of
+            `TaskCodes` is not what it says.
 
     References:
         - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)

@@ -17,9 +17,9 @@ class TaskCodes:
     What `CodeEmbedding` takes as `learn_codes`. Instances are templates: each
     layer makes a copy of its own, as it does of a composition.
 
-    To write one, register a subclass and give it `build`, which makes its
-    weights, `subcodes` and `learn`. `self.rows` is the `CodedRows` whose
-    codes are learned.
+    To write one, register a subclass and give it `subcodes` and `learn`, and,
+    if it has weights, `build`, which makes them by `add_weight`. `self.rows`
+    is the `CodedRows` whose codes are learned.
 
     Args:
         teacher: Optional array `(input_dim, output_dim)`. Vectors are drawn

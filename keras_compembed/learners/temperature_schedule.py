@@ -17,7 +17,7 @@ class TemperatureSchedule(keras.optimizers.schedules.LearningRateSchedule):
     >>> schedule = TemperatureSchedule(base=1.0, rate=0.01, floor=0.5)
     >>> [float(schedule(step)) for step in (0, 25, 1000)]
     [1.0, 0.800000011920929, 0.5]
-    >>> learner = KDCodeLearner(temperature=schedule)
+    >>> learner = kc.learners.KDCodeLearner(temperature=schedule)
 
     Args:
         base: Positive number, the temperature at first. Defaults to `1.0`.

@@ -20,7 +20,7 @@ class Training:
 
     Example:
 
-    >>> learner = KDCodeLearner(
+    >>> learner = kc.learners.KDCodeLearner(
     ...     num_codebooks=8, training=Training(iterations=2000)
     ... )
     >>> learner.training.batch_size

@@ -1,0 +1,1 @@
+"""Losses of layers over many classes. Their names are in `keras_compembed`."""

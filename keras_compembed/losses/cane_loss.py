@@ -20,7 +20,7 @@ class CANELoss(ClassLoss):
 
     Example:
 
-    >>> model = keras.Sequential([keras.Input((8,)), CANESoftmax(1000)])
+    >>> model = keras.Sequential([keras.Input((8,)), kc.CANESoftmax(1000)])
     >>> model.compile("adam", loss=CANELoss())
     >>> x = np.random.normal(size=(100, 8))
     >>> _ = model.fit(x, np.arange(100), verbose=0)

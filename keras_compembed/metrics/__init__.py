@@ -1,0 +1,1 @@
+"""Metrics of layers over many classes. Their names are in `keras_compembed`."""

@@ -19,6 +19,7 @@ class ClassAccuracy(ClassMetric):
 
     Example:
 
+    >>> model = keras.Sequential([keras.Input((8,)), kc.CANESoftmax(1000)])
     >>> model.compile(
     ...     "adam",
     ...     loss=kc.CANELoss(),

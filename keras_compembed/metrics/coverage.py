@@ -14,6 +14,7 @@ class Coverage(ClassMetric):
 
     Example:
 
+    >>> model = keras.Sequential([keras.Input((8,)), kc.CANESoftmax(1000)])
     >>> model.compile("adam", kc.CANELoss(), metrics=[kc.Coverage()])
 
     Args:

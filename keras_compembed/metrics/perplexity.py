@@ -15,6 +15,7 @@ class Perplexity(ClassMetric):
 
     Example:
 
+    >>> model = keras.Sequential([keras.Input((8,)), kc.CANESoftmax(1000)])
     >>> model.compile("adam", kc.CANELoss(), metrics=[kc.Perplexity()])
 
     Args:

@@ -19,6 +19,7 @@ class UnigramNoise(TableNoise):
 
     Example:
 
+    >>> labels = np.random.default_rng(0).integers(1000, size=5000)
     >>> noise = UnigramNoise(counts=np.bincount(labels, minlength=1000))
     >>> layer = kc.CANESoftmax(num_classes=1000, noise=noise)
 

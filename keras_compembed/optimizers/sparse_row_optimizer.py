@@ -58,7 +58,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
 
     >>> model = keras.Sequential(
     ...     [
-    ...         CodeEmbedding(
+    ...         kc.CodeEmbedding(
     ...             1_000_000, 64, composition="concat", learn_codes="softmax"
     ...         ),
     ...         keras.layers.GlobalAveragePooling1D(),

@@ -27,6 +27,11 @@ def plot_code_balance(
 
     Codebooks go across, subcodes down; each column sums to 100 %.
 
+    Example:
+
+    >>> codes = np.random.default_rng(0).integers(16, size=(1000, 8))
+    >>> plot_code_balance(codes, "code_balance.png", codebook_size=16)
+
     Args:
         codes: Integer array `(rows, num_codebooks)`, or a built
             `CodeEmbedding`.
@@ -74,6 +79,22 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     A filled dot is the accuracy of the LiteRT file, a ring that of the Keras
     model, a line the range of several runs. Rows whose name begins with
     "baseline" are grey.
+
+    Example:
+
+    >>> rows = [
+    ...     {
+    ...         "name": "baseline float32",
+    ...         "embedding_bytes": 16_384_000,
+    ...         "keras_accuracy": 0.62,
+    ...     },
+    ...     {
+    ...         "name": "codes 32x16",
+    ...         "embedding_bytes": 780_288,
+    ...         "keras_accuracy": 0.61,
+    ...     },
+    ... ]
+    >>> plot_accuracy_against_size(rows, "accuracy_against_size.png")
 
     Args:
         rows: List of dicts with `name`, `embedding_bytes` and at least one of

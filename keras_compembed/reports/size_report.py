@@ -92,7 +92,7 @@ def size_report(model, reference=None):
 
     Example:
 
-    >>> layer = CodeEmbedding(75102, 300, num_codebooks=32, codebook_size=16)
+    >>> layer = kc.CodeEmbedding(75102, 300, num_codebooks=32, codebook_size=16)
     >>> report = size_report(layer)
     >>> report.embedding_bytes
     1816032

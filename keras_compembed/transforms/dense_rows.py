@@ -13,6 +13,13 @@ class DenseRows(TransformRows):
     """All of T, shrunk after each step: Algorithm 1 of Liang et al.
 
     The reference for the others. A step's time grows with the size of T.
+
+    Example:
+
+    >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=50, storage=DenseRows())
+    >>> layer.build()
+    >>> layer.transform.shape
+    TensorShape([1000, 50])
     """
 
     def make_variables(self):

@@ -17,6 +17,14 @@ class FixedRows(TransformRows):
 
     What `ANTEmbedding.sparsify` turns other rows into.
 
+    Example:
+
+    >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=50)
+    >>> layer.build()
+    >>> layer.sparsify(max_nonzeros=3000)
+    >>> type(layer.storage).__name__, layer.nnz
+    ('FixedRows', 3000)
+
     Args:
         num_nonzeros: Integer.
         longest_row: Integer, the most non-zeros of any row.

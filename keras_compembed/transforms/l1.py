@@ -35,9 +35,8 @@ class L1:
 
     Example:
 
-    >>> layer = ANTEmbedding(
-    ...     1000, 64, l1=L1(1e-5, target_nonzeros=20_000)
-    ... )
+    >>> l1 = L1(1e-5, target_nonzeros=20_000)
+    >>> layer = kc.ANTEmbedding(1000, 64, l1=l1)
 
     Args:
         l1: Number of at least 0. Weight of the sum of absolute values of T

@@ -27,6 +27,13 @@ class LazyRows(TransformRows):
     finds them in whatever graph it is taken, and after however many batches.
     Where all look-ups are in the graph of the step, it knows their ids, and
     needs not look through the marks.
+
+    Example:
+
+    >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=50, storage=LazyRows())
+    >>> layer.build()
+    >>> layer.transform.shape
+    TensorShape([1000, 50])
     """
 
     def make_variables(self):

@@ -31,6 +31,15 @@ class SparseRows(LazyRows):
 
     Where several look-ups precede a step, the first that reads a row decides.
 
+    Example:
+
+    >>> layer = kc.ANTEmbedding(
+    ...     1000, 64, num_anchors=50, storage=SparseRows(max_nonzeros=8)
+    ... )
+    >>> layer.build()
+    >>> layer.transform.shape
+    TensorShape([1000, 8])
+
     Args:
         max_nonzeros: Optional integer, the room in each row. Defaults to
             `min(16, num_anchors)`.

@@ -1,4 +1,4 @@
-"""Rows of a matrix of mostly zeros, as arrays."""
+"""A sparse matrix as three arrays."""
 
 import dataclasses
 
@@ -12,6 +12,16 @@ class SparseTransform:
     Row i has its numbers in `values[offsets[i]:offsets[i + 1]]`, and the
     columns that they are in at the same places of `columns`: the layout known
     as CSR.
+
+    Example:
+
+    >>> rows = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
+    >>> transform = SparseTransform.from_parts([rows], num_columns=3)
+    >>> transform.columns, transform.values
+    (array([1, 0, 2], dtype=uint8), array([2., 1., 3.]))
+    >>> transform.keep_largest(2).dense_rows()
+    array([[0., 2., 0.],
+           [0., 0., 3.]])
 
     Attributes:
         offsets: int32 array `(rows + 1,)`, from 0 to the number of non-zeros;

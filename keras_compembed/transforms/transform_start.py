@@ -1,4 +1,4 @@
-"""Where training of a transform starts."""
+"""Initial numbers of a transform."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Numbers for the nodes and classes of a tree to start from."""
+"""Initial vectors and biases of the nodes and classes of a tree."""
 
 import numpy as np
 

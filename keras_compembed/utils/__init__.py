@@ -1,0 +1,1 @@
+"""Checks of arguments, files, names and sizes, for all other folders."""
