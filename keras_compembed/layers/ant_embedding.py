@@ -15,7 +15,6 @@ from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.optimizers.stepped_variable import SteppedVariable
 from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.free_entries import FreeEntries
-from keras_compembed.transforms.l1 import L1
 from keras_compembed.transforms.mixture import Mixture
 from keras_compembed.transforms.proximal_step import ProximalStep
 from keras_compembed.transforms.registry import get_l1
@@ -257,7 +256,7 @@ class ANTEmbedding(LookupLayer):
         table,
         num_anchors=100,
         max_nonzeros=8,
-        l1=None,
+        l1=1e-5,
         iterations=10,
         seed=None,
         verbose=1,
@@ -273,8 +272,9 @@ class ANTEmbedding(LookupLayer):
             num_anchors: Integer. Defaults to `100`.
             max_nonzeros: Integer. Non-zeros in a row of T at most. Defaults
                 to `8`.
-            l1: See the layer. Defaults to `L1(non_negative=False)`: a T with
-                negative numbers is more faithful for as many numbers.
+            l1: Number, for a T with negative numbers too, which is more
+                faithful for as many numbers, or a
+                `keras_compembed.transforms.L1`. Defaults to `1e-5`.
             iterations: Integer. Defaults to `10`.
             seed: Optional integer.
             verbose: `0` or `1`, whether to show progress.
@@ -293,7 +293,7 @@ class ANTEmbedding(LookupLayer):
               B
         """
         table = check_table(table)
-        l1 = L1(non_negative=False) if l1 is None else get_l1(l1)
+        l1 = get_l1(l1, non_negative=False)
         if kwargs.get("storage") == "sparse":
             kwargs["storage"] = SparseRows(max_nonzeros)
         layer = cls(

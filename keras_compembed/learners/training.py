@@ -1,6 +1,7 @@
 """How learners are trained by gradients: settings, and parts of the run."""
 
 import contextlib
+import copy
 import random
 
 import keras
@@ -74,12 +75,13 @@ class Training:
             learning_rate: Function of `iterations` that gives a number or a
                 `LearningRateSchedule`.
         """
-        config = self.get_config()
-        if self.iterations is None:
-            config["iterations"] = iterations
-        if self.learning_rate is None:
-            config["learning_rate"] = learning_rate(config["iterations"])
-        return self.from_config(config)
+        # Not by its config, which schedules of one's own may lack.
+        filled = copy.copy(self)
+        if filled.iterations is None:
+            filled.iterations = iterations
+        if filled.learning_rate is None:
+            filled.learning_rate = learning_rate(filled.iterations)
+        return filled
 
     def get_config(self):
         return {

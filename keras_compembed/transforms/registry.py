@@ -59,13 +59,21 @@ def choose_storage(num_rows, num_anchors):
     return "lazy" if size <= _LAZY_NUMBERS else "sparse"
 
 
-def get_l1(identifier):
-    """A new `L1`, of a number, an `L1`, or its serialized form."""
+def get_l1(identifier, non_negative=True):
+    """A new `L1`.
+
+    Args:
+        identifier: A number, an `L1`, or its serialized form.
+        non_negative: Boolean, for numbers. Defaults to `True`.
+
+    Raises:
+        ValueError: if `identifier` is anything else.
+    """
     identifier = _deserialize(identifier)
     if isinstance(identifier, L1):
-        return L1.from_config(identifier.get_config())
+        return type(identifier).from_config(identifier.get_config())
     if isinstance(identifier, numbers.Real):
-        return L1(identifier)
+        return L1(identifier, non_negative)
     raise ValueError(
         "`l1` must be a number of at least 0, or a "
         f"`keras_compembed.transforms.L1`. Received: l1={identifier!r}."

@@ -265,6 +265,18 @@ def test_from_table():
     model.fit(INPUTS, np.ones(4), verbose=0)
 
 
+def test_from_table_may_be_negative():
+    """With any number for `l1`; unless an `L1` says otherwise."""
+    table = np.random.default_rng(0).normal(size=(30, 6))
+    for l1, signed in ((None, True), (1e-3, True), (L1(1e-3), False)):
+        kwargs = {} if l1 is None else {"l1": l1}
+        layer = ANTEmbedding.from_table(
+            table, num_anchors=9, seed=0, verbose=0, **kwargs
+        )
+        assert (layer.get_transform().values < 0).any() == signed
+        assert layer.l1 == pytest.approx(1e-3 if l1 else 1e-5)
+
+
 def test_from_table_with_too_little_room():
     with pytest.raises(ValueError, match="`max_nonzeros` must be at most the"):
         ANTEmbedding.from_table(

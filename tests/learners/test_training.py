@@ -3,6 +3,7 @@
 import json
 
 import keras
+import numpy as np
 import pytest
 
 from keras_compembed.learners import GumbelCodeLearner
@@ -42,6 +43,20 @@ def test_one_object_for_two_learners():
 
 
 LEARNERS = [GumbelCodeLearner, KDCodeLearner]
+
+
+@pytest.mark.parametrize("cls", LEARNERS)
+def test_schedule_without_a_config(cls):
+    """Only who saves a learner needs one."""
+
+    class Halving(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.01 * 0.5 ** keras.ops.cast(step, "float32")
+
+    training = Training(2, 8, Halving(), validation_rows=8)
+    learner = cls(2, 4, training=training, seed=0, verbose=0)
+    assert learner.training.learning_rate is training.learning_rate
+    assert learner.train(np.eye(9)).codes.shape == (9, 2)
 
 
 @pytest.mark.parametrize("cls", LEARNERS)

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_compembed.transforms import L1
+from keras_compembed.transforms.registry import get_l1
 
 
 def test_follows_the_target():
@@ -26,6 +27,17 @@ def test_config():
     again = keras.saving.deserialize_keras_object(config)
     assert again.get_config() == l1.get_config()
     assert not again.by_coordinate and L1().by_coordinate
+
+
+def test_subclass_is_kept():
+    class Doubling(L1):
+        def follow_target(self, l1, count):
+            return 2 * l1
+
+    l1 = Doubling(0.1, target_nonzeros=7)
+    own = get_l1(l1)
+    assert own is not l1 and own.follow_target(0.5, 3) == 1.0
+    assert own.get_config() == l1.get_config()
 
 
 @pytest.mark.parametrize(
