@@ -215,6 +215,7 @@ def make_side(row, pairs, side, seed, path, args):
         if not path.exists():
             sys.exit("Run the row of tables first: its tables are needed.")
         table = np.load(path)[f"side{side}"]
+        arguments["l1"] = kc.transforms.L1(arguments["l1"])  # non-negative
         return kc.ANTEmbedding.from_table(
             table, max_nonzeros=row.nonzeros, verbose=0, **arguments
         )
