@@ -102,39 +102,11 @@ def make_scope(devices):
 
 def load_texts(args):
     if args.data == "generated":
-        return labelled_texts.split([generated()], args.seed)
+        pairs = labelled_texts.generated(500, 4, num_words=50)
+        return labelled_texts.split([pairs], args.seed)
     return labelled_texts.load(
         args.data, args.data_dir, args.seed, args.classes
     )
-
-
-def generated(texts=500, classes=4, words=50):
-    """`(label, text)` pairs; words tell the class."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(classes, size=texts)
-    ids = labels[:, None] + classes * rng.integers(words, size=(texts, 12))
-    return [
-        (f"class{label}", " ".join(f"word{word}" for word in row))
-        for label, row in zip(labels, ids, strict=True)
-    ]
-
-
-def vectorize(dataset, args):
-    """Texts to ids, outside the exported model; returns the vocabulary."""
-    vectorizer = keras.layers.TextVectorization(
-        max_tokens=args.vocabulary_size, output_sequence_length=args.length
-    )
-    vectorizer.adapt(np.array(dataset.train[0], dtype=object))
-    for part in ("train", "validation", "test"):
-        texts, labels = getattr(dataset, part)
-        ids = [
-            keras.ops.convert_to_numpy(
-                vectorizer(np.array(texts[start : start + 1024], dtype=object))
-            )
-            for start in range(0, len(texts), 1024)
-        ]
-        setattr(dataset, part, (np.concatenate(ids).astype("int32"), labels))
-    return vectorizer.get_vocabulary()
 
 
 def build_model(embedding, args, num_classes):
@@ -177,7 +149,7 @@ def main(argv=None):
 
     print(f"Reading {args.data}")
     dataset = load_texts(args)
-    words = vectorize(dataset, args)
+    words, dataset = dataset.as_ids(args.vocabulary_size, args.length)
     ids, labels = dataset.test
     print(
         f"{len(dataset.train[0])} texts to train on, {len(ids)} to test, "

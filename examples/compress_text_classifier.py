@@ -122,24 +122,6 @@ def train(model, dataset, args, epochs, learning_rate):
     )
 
 
-def vectorize(dataset, args):
-    """Texts to ids, outside the exported model; returns the vocabulary."""
-    vectorizer = keras.layers.TextVectorization(
-        max_tokens=args.vocabulary_size, output_sequence_length=args.length
-    )
-    vectorizer.adapt(np.array(dataset.train[0], dtype=object))
-    for part in ("train", "validation", "test"):
-        texts, labels = getattr(dataset, part)
-        ids = [
-            keras.ops.convert_to_numpy(
-                vectorizer(np.array(texts[start : start + 1024], dtype=object))
-            )
-            for start in range(0, len(texts), 1024)
-        ]
-        setattr(dataset, part, (np.concatenate(ids).astype("int32"), labels))
-    return vectorizer.get_vocabulary()
-
-
 def accuracy(probabilities, labels):
     return float(np.mean(np.argmax(probabilities, axis=-1) == labels))
 
@@ -326,7 +308,7 @@ def main(argv=None):
         args.data, args.data_dir, args.seed, args.classes
     )
     digest, texts = dataset.digest(), dataset.test[0]
-    vocabulary = vectorize(dataset, args)
+    vocabulary, dataset = dataset.as_ids(args.vocabulary_size, args.length)
     ids, labels = dataset.test
     print(
         f"{len(dataset.train[0])} texts to train on, {len(ids)} to test, "

@@ -103,35 +103,9 @@ def make_strategy(devices):
 
 def load_texts(args):
     if args.data == "generated":
-        return labelled_texts.split([generated()], args.seed)
+        pairs = labelled_texts.generated(1000, 20, num_words=10)
+        return labelled_texts.split([pairs], args.seed)
     return labelled_texts.load(args.data, args.data_dir, args.seed)
-
-
-def generated(texts=1000, classes=20, words=10):
-    """`(label, text)` pairs; words tell the class."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(classes, size=texts)
-    ids = labels[:, None] + classes * rng.integers(words, size=(texts, 12))
-    return [
-        (f"class{label}", " ".join(f"word{word}" for word in row))
-        for label, row in zip(labels, ids, strict=True)
-    ]
-
-
-def vectorize(dataset, args):
-    """The vocabulary; padded ids and labels of training and test texts."""
-    vectorizer = keras.layers.TextVectorization(
-        max_tokens=args.vocabulary_size, output_sequence_length=args.length
-    )
-    vectorizer.adapt(np.array(dataset.train[0], dtype=object))
-    parts = []
-    for texts, labels in (dataset.train, dataset.test):
-        ids = [
-            vectorizer(np.array(texts[start : start + 1024], dtype=object))
-            for start in range(0, len(texts), 1024)
-        ]
-        parts.append((np.concatenate(ids).astype("int32"), labels))
-    return vectorizer.get_vocabulary(), *parts
 
 
 def build_model(name, num_words, counts, args):
@@ -248,7 +222,8 @@ def main(argv=None):
 
     print(f"Reading {args.data}")
     dataset = load_texts(args)
-    words, train_data, test_data = vectorize(dataset, args)
+    words, dataset = dataset.as_ids(args.vocabulary_size, args.length)
+    train_data, test_data = dataset.train, dataset.test
     counts = np.bincount(train_data[1], minlength=len(dataset.classes))
     print(
         f"{len(train_data[0])} texts to train on, {len(test_data[0])} to "

@@ -71,22 +71,6 @@ def parse_arguments(argv=None):
     return parser.parse_args(argv)
 
 
-def vectorize(dataset, args):
-    """The vocabulary; padded ids and labels of training and test texts."""
-    vectorizer = keras.layers.TextVectorization(
-        max_tokens=args.vocabulary_size, output_sequence_length=args.length
-    )
-    vectorizer.adapt(np.array(dataset.train[0], dtype=object))
-    parts = []
-    for texts, labels in (dataset.train, dataset.test):
-        ids = [
-            vectorizer(np.array(texts[start : start + 1024], dtype=object))
-            for start in range(0, len(texts), 1024)
-        ]
-        parts.append((np.concatenate(ids).astype("int32"), labels))
-    return vectorizer.get_vocabulary(), *parts
-
-
 def count_words(ids, vocabulary):
     """How often words occur, and in how many of the texts."""
     counts = np.bincount(ids.ravel(), minlength=len(vocabulary))
@@ -167,7 +151,8 @@ def main(argv=None):
     keras.utils.set_random_seed(args.seed)
     print(f"Reading {args.data}")
     dataset = labelled_texts.load(args.data, args.data_dir, args.seed)
-    vocabulary, train, test = vectorize(dataset, args)
+    vocabulary, dataset = dataset.as_ids(args.vocabulary_size, args.length)
+    train, test = dataset.train, dataset.test
     relations = relate(train[0], vocabulary, args)
     print(f"{len(vocabulary):,} words, {len(relations):,} pairs are related")
 

@@ -50,6 +50,34 @@ class TextDataset:
         text = json.dumps(content).encode()
         return hashlib.sha256(text).hexdigest()[:12]
 
+    def as_ids(self, max_tokens, length):
+        """The vocabulary of training texts, and the parts as ids of words.
+
+        Args:
+            max_tokens: Integer, words of the vocabulary at most.
+            length: Integer, words of a text that are kept, from its
+                beginning.
+
+        Returns:
+            List of strings: padding, unknown, then words; and a `TextDataset`
+            with int32 arrays `(texts, length)` in place of texts.
+        """
+        vectorizer = keras.layers.TextVectorization(
+            max_tokens=max_tokens, output_sequence_length=length
+        )
+        vectorizer.adapt(np.array(self.train[0], dtype=object))
+
+        def convert(part):
+            texts, labels = part
+            ids = [
+                vectorizer(np.array(texts[start : start + 1024], dtype=object))
+                for start in range(0, len(texts), 1024)
+            ]
+            return np.concatenate(ids).astype("int32"), labels
+
+        parts = map(convert, (self.train, self.validation, self.test))
+        return vectorizer.get_vocabulary(), TextDataset(self.classes, *parts)
+
 
 def load(name, folder=None, seed=0, limit=None):
     """Loads a data set.
@@ -110,6 +138,24 @@ def split(parts, seed, limit=None):
     return TextDataset(
         classes, columns(train), columns(validation), columns(test)
     )
+
+
+def generated(num_texts, num_classes, num_words):
+    """`(label, text)` pairs; words tell the class.
+
+    Args:
+        num_texts: Integer.
+        num_classes: Integer.
+        num_words: Integer, words of each class.
+    """
+    rng = np.random.default_rng(0)
+    labels = rng.integers(num_classes, size=num_texts)
+    words = rng.integers(num_words, size=(num_texts, 12))
+    ids = labels[:, None] + num_classes * words
+    return [
+        (f"class{label}", " ".join(f"word{word}" for word in row))
+        for label, row in zip(labels, ids, strict=True)
+    ]
 
 
 def docstrings():

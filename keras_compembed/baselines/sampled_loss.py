@@ -57,7 +57,9 @@ class SampledLoss(ClassLoss):
                 "noise of classes from. Received: the output of the "
                 f"{type(head).__name__} {head.name!r}."
             )
-        number = self.num_sampled or head.num_candidates + head.num_noises
+        number = self.num_sampled
+        if number is None:
+            number = head.num_candidates + head.estimation.num_noises
         bits = random_bits(head.seed_generator.next(), number)
         sampled = head.noise.sample(bits)
         scores = head.scores.score(examples.features, labels[:, None], sampled)

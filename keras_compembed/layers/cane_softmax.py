@@ -195,7 +195,6 @@ class CANESoftmax(ClassHead):
         self.estimation = CandidatesVsNoises(
             self.selector, self.noise, num_noises, share_noises, estimate
         )
-        self.num_noises = num_noises
         self.scores = None
         self._lost_means = False
         self.samples = num_candidates + num_noises < num_classes
@@ -378,7 +377,7 @@ class CANESoftmax(ClassHead):
             **super().get_config(),
             "selector": keras.saving.serialize_keras_object(self.selector),
             "num_candidates": self.num_candidates,
-            "num_noises": self.num_noises,
+            "num_noises": self.estimation.num_noises,
             "noise": keras.saving.serialize_keras_object(self.noise),
             "share_noises": self.estimation.share_noises,
             "estimate": self.estimation.estimate,

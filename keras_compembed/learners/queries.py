@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from keras_compembed.compositions.concat_composition import split_columns
 from keras_compembed.learners.task_codes import exact_dtype
-from keras_compembed.learners.task_codes import sum_over_devices
+from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.read_rows import read_rows
 
 # Statistics of the last 100 batches or so.
@@ -162,8 +162,7 @@ def score_sums(scores, counts):
             tf.fill(scores.shape[1:], tf.reduce_sum(counts)),
         ]
     )
-    sums, _ = sum_over_devices(sums)
-    return sums
+    return sum_over_devices(sums)
 
 
 def normalize_scores(scores, sums):

@@ -5,6 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.packing import code_dtype
+from keras_compembed.optimizers.device_rows import share_of_device
+from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 
@@ -210,16 +212,7 @@ def mean_over_ids(values, counts):
 
     Where there are several devices, their mean is that over the ids of all.
     """
-    total, devices = sum_over_devices(tf.reduce_sum(counts))
+    total = sum_over_devices(tf.reduce_sum(counts))
     return tf.math.divide_no_nan(
-        tf.reduce_sum(counts * values) * devices, total
+        tf.reduce_sum(counts * values), share_of_device(total)
     )
-
-
-def sum_over_devices(values):
-    """The sum over devices, and their number."""
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return values, 1.0
-    total = context.all_reduce(tf.distribute.ReduceOp.SUM, values)
-    return total, float(context.num_replicas_in_sync)

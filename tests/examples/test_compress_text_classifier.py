@@ -117,7 +117,7 @@ from benchmarks.data import labelled_texts
 from examples import compress_text_classifier as demo
 args = demo.parse_arguments(["--length=64"])
 dataset = labelled_texts.load(sys.argv[2])
-words = demo.vectorize(dataset, args)
+words, dataset = dataset.as_ids(args.vocabulary_size, args.length)
 keras.utils.set_random_seed(0)
 model = demo.build_model(args, len(words), len(dataset.classes))
 demo.train(model, dataset, args, 1, 1e-3)
