@@ -1,14 +1,10 @@
 """Which tables of a model codes can replace."""
 
 import keras
-import numpy as np
 
-from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.compression.model_copy import exchangeable_layers
 from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.utils.layer_names import layer_paths
-from keras_compembed.utils.sizes import count_bytes
-from keras_compembed.utils.sizes import format_bytes
 
 _SETTINGS = (
     "num_codebooks",
@@ -80,51 +76,3 @@ def layers_that_hold(model):
         for variable in getattr(layer, "variables", ()):
             found.setdefault(id(variable), {})[id(layer)] = paths[id(layer)]
     return found
-
-
-def reason_to_skip(layer, settings, smallest, held):
-    """Why a layer cannot or need not be replaced, or None.
-
-    Args:
-        layer: An Embedding layer.
-        settings: Dict of what `layer_settings` may hold.
-        smallest: Integer, `min_bytes`.
-        held: What `layers_that_hold` gives.
-    """
-    holders = {}
-    for variable in layer.variables:
-        holders.update(held.get(id(variable), {}))
-    if holders.pop(id(layer), None) is None:
-        return "held inside another layer or a subclassed model"
-    if holders:
-        others = ", ".join(map(repr, holders.values()))
-        return f"its table is also read by {others}"
-    if layer.quantization_mode:
-        return f"already quantized to {layer.quantization_mode}"
-    cls = type(layer)
-    if (
-        cls.call is not keras.layers.Embedding.call
-        or cls.build is not keras.layers.Embedding.build
-        or mask_zero(layer) is None
-    ):
-        return f"its class {cls.__name__} does more than an Embedding"
-    before = count_bytes(layer.weights)
-    if before < smallest:
-        return f"{format_bytes(before)} is below `min_bytes`"
-    if settings["num_codebooks"] > layer.output_dim and is_same_composition(
-        settings["composition"] or "sum", "concat"
-    ):
-        return "it is narrower than `num_codebooks` parts side by side"
-    return None
-
-
-def mask_zero(layer):
-    """The `mask_zero` that masks as the layer does, or None if none does."""
-    if type(layer).compute_mask is keras.layers.Embedding.compute_mask:
-        return layer.mask_zero
-    ids = np.arange(layer.input_dim, dtype="int32")[None]
-    mask = layer.compute_mask(ids)
-    if mask is None:
-        return False
-    same = np.array_equal(keras.ops.convert_to_numpy(mask), ids != 0)
-    return True if same else None
