@@ -28,8 +28,8 @@ def is_searchable(layer):
         return True
     if isinstance(layer, keras.Sequential) or not hasattr(layer, "operations"):
         return False
-    arguments = inspect.getfullargspec(type(layer).__init__).args[1:]
-    return arguments == ["inputs", "outputs", "name"]
+    arguments = list(inspect.signature(type(layer).__init__).parameters)
+    return arguments[1:4] == ["inputs", "outputs", "name"]
 
 
 def copy_model(model, replacements, get_sample=None):

@@ -222,7 +222,7 @@ def test_places():
     for missing in ("layers",), ("layers", 9), ("layers", 1, "by_number", 8):
         assert layer_at(model, missing) is None
     exchange_layers(model, [(layer.pair.second, layer.again[0])])
-    assert type(layer.pair) is hosts.Pair
+    assert isinstance(layer.pair, hosts.Pair)
     assert layer.pair.second is layer.again[0]
 
 

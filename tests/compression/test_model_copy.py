@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.compression.model_copy import copy_model
 
 layers = keras.layers
 # `pytest.warns` gives again what Keras warns of, as if it came from here.
