@@ -13,7 +13,6 @@ from keras_compembed.export.code_lookup import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import pack_tables
-from keras_compembed.export.flatbuffer import parse_version
 from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
@@ -29,6 +28,7 @@ from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_version
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,9 @@ def export_litert(
     check_choice("quantize", quantize, (None, "float16", "int8"))
     if top_k is not None:
         model = top_k_model(model, top_k)
-    oldest = None if min_runtime is None else _check_runtime(min_runtime)
+    oldest = None
+    if min_runtime is not None:
+        oldest = check_version("min_runtime", min_runtime)
     if tolerance is None:
         tolerance = check.TOLERANCES[quantize]
     else:
@@ -192,15 +194,6 @@ def export_litert(
     if verbose:
         print(export)
     return export
-
-
-def _check_runtime(text):
-    if not isinstance(text, str) or not re.fullmatch(r"\d+(\.\d+){1,2}", text):
-        raise ValueError(
-            "`min_runtime` must be a version such as '2.17'. "
-            f"Received: min_runtime={text!r}."
-        )
-    return (*parse_version(text), 0)[:3]
 
 
 def _convert(function, model, quantize):
