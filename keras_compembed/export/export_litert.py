@@ -25,7 +25,9 @@ from keras_compembed.export.tracing import litert_form
 from keras_compembed.export.tracing import trace
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.utils.files import check_output
+from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
+from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_version
@@ -149,6 +151,7 @@ def export_litert(
             f"`path` must end in '.tflite'. Received: path={path!r}."
         )
     check_output(path, overwrite)
+    check_temporary_folder()
     if not isinstance(model, keras.Model):
         raise ValueError(
             "`model` must be a `keras.Model`. "
@@ -201,6 +204,7 @@ def _convert(function, model, quantize):
     module.function = function
     # What the function captured is saved; codes of CodeEmbedding are not.
     module.captured = list(function.variables)
+    check_temporary_folder(count_bytes(function.variables))
     with tempfile.TemporaryDirectory() as folder:
         try:
             tf.saved_model.save(module, folder, signatures=function)
