@@ -110,6 +110,9 @@ def check_temporary_folder(room=0):
             break
     else:
         folder = tempfile.gettempdir()
+        if folder in _folders:
+            # The command has one of its own.
+            folder = os.path.dirname(folder)
     _check_room(folder, room, hint)
 
 

@@ -88,7 +88,8 @@ def test_folders_that_nothing_can_be_written_to(tmp_path, monkeypatch):
     with pytest.raises(PermissionError, match=f"{place} .*denied"):
         check_output(tmp_path / "out.txt")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(PermissionError, match="for temporary files; .*TMPDIR"):
+    place = re.escape(f"folder {str(tmp_path)!r} for temporary files; ")
+    with pytest.raises(PermissionError, match=f"{place}.*TMPDIR"):
         check_temporary_folder()
     assert os.listdir(tmp_path) == []
 
@@ -103,8 +104,13 @@ def test_variable_that_names_no_folder(tmp_path, monkeypatch):
         check_temporary_folder()
 
 
-def test_temporary_folders_are_removed(tmp_path):
+def test_temporary_folders_are_removed(tmp_path, monkeypatch):
     with temporary_folder(tmp_path) as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        # It names the one that the user knows.
+        place = re.escape(f"folder {str(tmp_path)!r} for temporary files; ")
+        with pytest.raises(OSError, match=f"{place}.*are needed"):
+            check_temporary_folder(room=1 << 60)
         with open(os.path.join(folder, "file"), "w"):
             pass
         remove_temporary_folders()
