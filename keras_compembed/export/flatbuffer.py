@@ -142,6 +142,27 @@ def _min_runtime_buffer(model):
     return None
 
 
+def order_ends(model, inputs, outputs):
+    """Puts inputs and outputs in order; the converter leaves them in any.
+
+    Args:
+        model: Object from `read_model`, with one signature.
+        inputs: List of strings, the names of its inputs.
+        outputs: List of strings, those of its outputs.
+    """
+    (signature,) = model.signatureDefs
+    graph = model.subgraphs[signature.subgraphIndex]
+    for side, names in (("inputs", inputs), ("outputs", outputs)):
+        entries = sorted(
+            getattr(signature, side),
+            key=lambda entry: names.index(entry.name.decode()),
+        )
+        setattr(signature, side, entries)
+        order = [entry.tensorIndex for entry in entries]
+        places = sorted(getattr(graph, side), key=order.index)
+        setattr(graph, side, np.array(places, dtype="int32"))
+
+
 def pack_tables(model, tables):
     """Turns the int8 codes of `tables` into packed ones, in place.
 

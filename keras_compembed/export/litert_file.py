@@ -118,16 +118,15 @@ class LiteRTFile:
         }
 
     def __str__(self):
-        return "\n".join([self.heading(), *self._signatures(), *self._parts()])
+        runtime = f"runtime {self.min_runtime or 'unknown'}"
+        if self.min_runtime is not None:
+            runtime += " or newer"
+        heading = f"{self.path}: {self.file_bytes:,} bytes, {runtime}"
+        return f"{heading}\n{self.describe()}"
 
-    def heading(self):
-        """Name, bytes and runtime on one line."""
-        runtime = (
-            "runtime unknown"
-            if self.min_runtime is None
-            else f"runtime {self.min_runtime} or newer"
-        )
-        return f"{self.path}: {self.file_bytes:,} bytes, {runtime}"
+    def describe(self, max_parts=_MAX_PARTS):
+        """Inputs, outputs, ops and the largest parts as text."""
+        return "\n".join([*self._signatures(), *self._parts(max_parts)])
 
     def _signatures(self):
         for signature in self.signatures:
@@ -138,7 +137,7 @@ class LiteRTFile:
                 ("Inputs", signature.inputs),
                 ("Outputs", signature.outputs),
             ):
-                yield f"{title}{ending}:"
+                yield f"{title}{ending}:" + ("" if tensors else " none")
                 yield from _aligned(
                     [
                         (tensor.name, tensor.dtype, _describe(tensor))
@@ -146,13 +145,13 @@ class LiteRTFile:
                     ]
                 )
 
-    def _parts(self):
+    def _parts(self, max_parts):
         yield f"Ops ({sum(self.ops.values())}):"
         yield from self._op_lines()
         yield "Bytes:"
         rows = [
             (f"{size:,}", f"{size / self.file_bytes:.1%}", *words)
-            for size, *words in self._byte_rows()
+            for size, *words in self._byte_rows(max_parts)
         ]
         yield from _aligned(rows, right=2)
 
@@ -173,10 +172,10 @@ class LiteRTFile:
         )
         return [line.replace("\xa0", " ") for line in lines]
 
-    def _byte_rows(self):
+    def _byte_rows(self, max_parts):
         least = _MIN_SHARE * self.file_bytes
         large = [part for part in self.constants if part.bytes >= least]
-        shown = large[:_MAX_PARTS]
+        shown = large[:max_parts]
         smaller = self.constants[len(shown) :]
         rows = [
             (part.bytes, _short(part.name), part.dtype, str(part.shape))
