@@ -96,6 +96,8 @@ def _follow(model, graph, readers, start):
         if (index, narrowest) in seen:
             continue
         seen.add((index, narrowest))
+        if is_float and index in graph.outputs:
+            use.is_number = True
         for operator, place in readers.get(index, ()):
             name = flatbuffer.name_op(model, operator)
             if place == _LOOKUPS.get(name, (None,))[0]:

@@ -21,19 +21,11 @@ def check_inputs(file, model, signature, is_given):
         is_given: Boolean, whether the user chose the signature.
 
     Raises:
-        ValueError: if ids are float32 on the way to more rows than float32
-            tells apart.
+        ValueError: if ids are floats on the way to more rows than those tell
+            apart.
     """
-    (entries,) = (entry.inputs for entry in file.signatureDefs)
-    graph = file.subgraphs[0]
-    uses = find_ids(file, graph)
-    named = {
-        entry.name.decode(): uses[entry.tensorIndex]
-        for entry in entries
-        if entry.tensorIndex in uses
-    }
-    specs = keras.tree.flatten(signature)
-    for name, use in named.items():
+    uses = _id_uses(file)
+    for name, use in uses.items():
         if use.blurred is not None:
             dtype, rows = use.blurred
             raise ValueError(
@@ -43,16 +35,15 @@ def check_inputs(file, model, signature, is_given):
                 "with `keras.Input(shape, dtype='int32')` and give it the "
                 "weights."
             )
+    specs = keras.tree.flatten(signature)
     floats = [
         spec.name
         for spec in specs
         if spec.dtype.is_floating
-        and spec.name in named
-        and not named[spec.name].is_number
+        and spec.name in uses
+        and not uses[spec.name].is_number
     ]
     fixed = [] if is_given or _is_stateful(model) else _fixed_batches(specs)
-    if not floats and not fixed:
-        return
     problems = []
     if floats:
         problems.append(
@@ -60,14 +51,25 @@ def check_inputs(file, model, signature, is_given):
             "inputs float32 unless told otherwise."
         )
     if fixed:
-        sizes = {spec.shape[0] for spec in specs if spec.name in fixed}
         problems.append(
-            f"The file takes batches of {' and '.join(map(str, sizes))} only: "
-            f"{_list(fixed)}. Batches of one size fix that of a Sequential "
-            "model without `keras.Input`."
+            f"The file takes batches of one size only: {_list(fixed)}. "
+            "Calling a Sequential model without `keras.Input` fixes its "
+            "batch; to keep it, pass it in `input_signature`."
         )
-    remedy = _remedy(signature, floats, fixed)
-    warnings.warn(f"{' '.join(problems)} {remedy}", stacklevel=3)
+    if problems:
+        problems.append(_remedy(signature, floats, fixed))
+        warnings.warn(" ".join(problems), stacklevel=3)
+
+
+def _id_uses(file):
+    """A dict from names of inputs that are ids to `IdUse`."""
+    (signature,) = file.signatureDefs
+    uses = find_ids(file, file.subgraphs[signature.subgraphIndex])
+    return {
+        entry.name.decode(): uses[entry.tensorIndex]
+        for entry in signature.inputs
+        if entry.tensorIndex in uses
+    }
 
 
 def _is_stateful(model):
@@ -98,10 +100,10 @@ def _remedy(signature, floats, fixed):
     specs = keras.tree.flatten(signature)
     if len(specs) <= _MAX_SPECS:
         text = _text(keras.tree.map_structure(mend, signature))
-        return f"Pass `input_signature={text}`."
+        return f"To mend it, pass `input_signature={text}`."
     first = next(spec for spec in specs if spec.name in {*floats, *fixed})
     return (
-        "Pass an `input_signature` for all inputs, with "
+        "To mend it, pass an `input_signature` for all inputs, with "
         f"{_text(mend(first))} for {first.name!r}."
     )
 
