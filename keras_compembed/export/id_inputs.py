@@ -38,8 +38,8 @@ _LOOKUPS = {
     "GATHER_ND": (1, 0),
     "ONE_HOT": (0, None),
 }
-_ASK_FOR_SHAPES = {"RANK", "SHAPE"}
-_FIND_PLACES = {"ARG_MAX", "ARG_MIN", "TOPK_V2"}
+# What gives no numbers of its input, but places and sizes.
+_ASK_FOR_PLACES = {"ARG_MAX", "ARG_MIN", "RANK", "SHAPE", "TOPK_V2"}
 
 
 @dataclasses.dataclass
@@ -82,37 +82,41 @@ def find_ids(model, graph):
 def _follow(model, graph, readers, start):
     """The use of one input, or None if it chooses no rows."""
     use, is_ids = IdUse(), False
-    # Tensors, each with the narrowest float that its numbers have been.
-    todo, seen = [(start, None)], set()
+    # Tensors, each with the narrowest float that its numbers have been, and
+    # whether they are what the input holds still, not computed from ids.
+    todo, seen = [(start, None, True)], set()
     while todo:
-        index, narrowest = todo.pop()
+        index, narrowest, is_same = todo.pop()
         kind = graph.tensors[index].type
         is_float = kind in _EXACT
+        is_same = is_same and is_float
         narrowest = min(
             (each for each in (kind, narrowest) if each in _EXACT),
             key=_EXACT.get,
             default=None,
         )
-        if (index, narrowest) in seen:
+        if (index, narrowest, is_same) in seen:
             continue
-        seen.add((index, narrowest))
-        if is_float and index in graph.outputs:
+        seen.add((index, narrowest, is_same))
+        if is_same and index in graph.outputs:
             use.is_number = True
         for operator, place in readers.get(index, ()):
             name = flatbuffer.name_op(model, operator)
+            outputs = [
+                each
+                for each in _places(operator.outputs)
+                if graph.tensors[each].type != schema.TensorType.BOOL
+            ]
             if place == _LOOKUPS.get(name, (None,))[0]:
                 is_ids = True
                 rows = _count_rows(graph, operator, _LOOKUPS[name][1])
                 if narrowest is not None and rows > _EXACT[narrowest]:
                     use.blurred = flatbuffer.name_type(narrowest), rows
-            elif name in _ASK_FOR_SHAPES:
-                continue
             elif is_float and name not in _MOVES:
-                # Masks are what is not 0.
-                kinds = {graph.tensors[i].type for i in operator.outputs}
-                use.is_number |= kinds != {schema.TensorType.BOOL}
-            elif name not in _FIND_PLACES:
-                todo += [(i, narrowest) for i in _places(operator.outputs)]
+                # Masks and sizes are no numbers.
+                use.is_number |= is_same and name != "SHAPE" and bool(outputs)
+            elif name not in _ASK_FOR_PLACES:
+                todo += [(each, narrowest, is_same) for each in outputs]
     return use if is_ids else None
 
 

@@ -72,8 +72,8 @@ def test_models_built_by_fit(path, make):
 
 
 def test_remedy_keeps_structure_and_names(path):
-    words = keras.Input((3,), batch_size=2, name="words")
-    places = keras.Input((3,), batch_size=2, dtype="int64", name="places")
+    words = keras.Input((30,), batch_size=2, name="words")
+    places = keras.Input((30,), batch_size=2, dtype="int64", name="places")
     features = keras.Input((2,), batch_size=2, name="features")
     # A mask compares ids, and changes none.
     vectors = code_embedding(width=4, mask_zero=True)(words)
@@ -82,7 +82,7 @@ def test_remedy_keeps_structure_and_names(path):
         [{"words": words, "places": places}, features],
         L.Concatenate()([L.LSTM(3)(vectors), features]),
     )
-    ids = random_ids(1, 3)
+    ids = random_ids(1, 30)
     sample = [{"words": ids, "places": ids}, np.zeros((1, 2))]
     # Random inputs of floats beside ids are no ids.
     with pytest.raises(ValueError, match="If a float input holds ids, give"):
@@ -97,7 +97,7 @@ def test_remedy_keeps_structure_and_names(path):
     )
     assert "ids as floats: 'words'. " in message
     remedy = remedy_in(message)
-    assert remedy[0]["words"] == tf.TensorSpec((None, 3), "int32", "words")
+    assert remedy[0]["words"] == tf.TensorSpec((None, 30), "int32", "words")
     assert remedy[1] == tf.TensorSpec((None, 2), "float32", "features")
     export_litert(
         model, path, input_signature=remedy, verbose=0, overwrite=True
