@@ -12,10 +12,13 @@ from keras_compembed.export import check
 from keras_compembed.export.code_lookup import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
+from keras_compembed.export.flatbuffer import order_ends
 from keras_compembed.export.flatbuffer import pack_tables
 from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
+from keras_compembed.export.input_check import check_inputs
+from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.tracing import float32_form
@@ -128,7 +131,8 @@ def export_litert(
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output. Defaults to `1e-4`, with
             `quantize="float16"` to `0.01`, with `quantize="int8"` to `0.1`.
-        verbose: `0` or `1`. Whether to print what was made.
+        verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
+            ops and bytes, as by `inspect_litert`.
 
     Returns:
         A `LiteRTExport`.
@@ -180,7 +184,13 @@ def export_litert(
             function = trace(model, signature)
         check_ops(function, model)
         content = _convert(function, model, quantize)
-        content, ops, runtime = _finish(content, tables, oldest)
+        converted = read_model(content)
+        names = [spec.name for spec in keras.tree.flatten(signature)]
+        order_ends(converted, names, list(outputs[0]))
+        check_inputs(
+            converted, model, signature, is_given=input_signature is not None
+        )
+        content, ops, runtime = _finish(converted, tables, oldest)
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:
                 file.write(content)
@@ -196,6 +206,7 @@ def export_litert(
     export = LiteRTExport(path, len(content), tuple(ops), error, runtime)
     if verbose:
         print(export)
+        print(inspect_litert(path).describe(max_parts=5))
     return export
 
 
@@ -249,9 +260,8 @@ def _explain(message, function, model):
     return text
 
 
-def _finish(content, tables, oldest):
+def _finish(model, tables, oldest):
     """Packs the codes in a converted file, and reads what is in it."""
-    model = read_model(content)
     pack_tables(model, tables)
     ops = list_ops(model)
     foreign = [op for op in ops if op.startswith("CUSTOM ")]
