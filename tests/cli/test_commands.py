@@ -196,6 +196,24 @@ def test_export_of_the_best_classes(folder, capsys):
     assert "`k` must be" in fails(capsys, f"{command} 51 --overwrite")
 
 
+def test_inspect(small, capsys):
+    assert cli.main("export small.keras small.tflite".split()) == 0
+    capsys.readouterr()
+    assert cli.main("inspect small.tflite --json s.json".split()) == 0
+    out = capsys.readouterr().out
+    assert str(kc.export.inspect_litert("small.tflite")) in out
+    with open("s.json") as file:
+        found = json.load(file)
+    assert found["file_bytes"] == os.path.getsize("small.tflite")
+    assert "exists already" in fails(
+        capsys, "inspect small.tflite --json s.json"
+    )
+    assert (
+        cli.main("inspect small.tflite --json s.json --overwrite".split()) == 0
+    )
+    assert "a LiteRT file" in fails(capsys, "inspect small.keras")
+
+
 def test_report(model, small, capsys):
     pytest.importorskip("matplotlib")
     command = "report small.keras --reference model.keras"
