@@ -3,12 +3,19 @@
 import sys
 
 PROGRAM = "keras-compembed"
+# What messages of the Python API mean for the command.
+_TRANSLATIONS = {
+    "Pass `overwrite=True`": "Pass --overwrite",
+    "`input_signature` must be given": "`input_signature` must be given, so "
+    "use the Python API, export.export_litert of keras_compembed,",
+}
 
 
 def complain(problem, status):
     """Says what went wrong; returns `status`."""
     line = " ".join(str(problem).split()) or type(problem).__name__
-    line = line.replace("Pass `overwrite=True`", "Pass --overwrite")
+    for said, meant in _TRANSLATIONS.items():
+        line = line.replace(said, meant)
     _say(f"error: {line}")
     return status
 

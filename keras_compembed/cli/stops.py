@@ -58,10 +58,13 @@ class Stops:
         if number == signal.SIGINT and self._raises and not self.asked:
             self.asked = True
             raise KeyboardInterrupt
-        remove_temporary_folders()
-        line = _LINES[signal.Signals(number).name]
-        # Not `print`, which may be what was interrupted.
-        if sys.stderr.isatty():
-            os.write(2, b"\n")
-        os.write(2, f"{PROGRAM}: error: {line}\n".encode())
-        os._exit(128 + number)
+        try:
+            remove_temporary_folders()
+            line = _LINES[signal.Signals(number).name]
+            # Not `print`, which may be what was interrupted.
+            if sys.stderr.isatty():
+                os.write(2, b"\n")
+            os.write(2, f"{PROGRAM}: error: {line}\n".encode())
+        finally:
+            # Even where the terminal is gone.
+            os._exit(128 + number)

@@ -196,6 +196,24 @@ def test_export_of_the_best_classes(folder, capsys):
     assert "`k` must be" in fails(capsys, f"{command} 51 --overwrite")
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class Subclassed(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(2)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def test_export_of_a_subclassed_model(folder, capsys):
+    model = Subclassed()
+    model(np.zeros((1, 3), "float32"))
+    model.save("own.keras")
+    line = fails(capsys, "export own.keras own.tflite")
+    assert "use the Python API, export.export_litert" in line
+
+
 def test_inspect(small, capsys):
     assert cli.main("export small.keras small.tflite".split()) == 0
     capsys.readouterr()
