@@ -12,10 +12,10 @@ from keras_compembed.compression.copy_check import made_up_inputs
 from keras_compembed.compression.model_copy import copy_model
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_names
-from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 
 

@@ -12,11 +12,13 @@ from keras_compembed.export import check
 from keras_compembed.export.code_lookup import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
+from keras_compembed.export.flatbuffer import order_ends
 from keras_compembed.export.flatbuffer import pack_tables
-from keras_compembed.export.flatbuffer import parse_version
 from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
+from keras_compembed.export.input_check import check_inputs
+from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.tracing import float32_form
@@ -26,9 +28,12 @@ from keras_compembed.export.tracing import litert_form
 from keras_compembed.export.tracing import trace
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.utils.files import check_output
+from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
+from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_version
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +131,8 @@ def export_litert(
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output. Defaults to `1e-4`, with
             `quantize="float16"` to `0.01`, with `quantize="int8"` to `0.1`.
-        verbose: `0` or `1`. Whether to print what was made.
+        verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
+            ops and bytes, as by `inspect_litert`.
 
     Returns:
         A `LiteRTExport`.
@@ -149,6 +155,7 @@ def export_litert(
             f"`path` must end in '.tflite'. Received: path={path!r}."
         )
     check_output(path, overwrite)
+    check_temporary_folder()
     if not isinstance(model, keras.Model):
         raise ValueError(
             "`model` must be a `keras.Model`. "
@@ -157,7 +164,9 @@ def export_litert(
     check_choice("quantize", quantize, (None, "float16", "int8"))
     if top_k is not None:
         model = top_k_model(model, top_k)
-    oldest = None if min_runtime is None else _check_runtime(min_runtime)
+    oldest = None
+    if min_runtime is not None:
+        oldest = check_version("min_runtime", min_runtime)
     if tolerance is None:
         tolerance = check.TOLERANCES[quantize]
     else:
@@ -175,7 +184,13 @@ def export_litert(
             function = trace(model, signature)
         check_ops(function, model)
         content = _convert(function, model, quantize)
-        content, ops, runtime = _finish(content, tables, oldest)
+        converted = read_model(content)
+        names = [spec.name for spec in keras.tree.flatten(signature)]
+        order_ends(converted, names, list(outputs[0]))
+        check_inputs(
+            converted, model, signature, is_given=input_signature is not None
+        )
+        content, ops, runtime = _finish(converted, tables, oldest)
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:
                 file.write(content)
@@ -191,16 +206,8 @@ def export_litert(
     export = LiteRTExport(path, len(content), tuple(ops), error, runtime)
     if verbose:
         print(export)
+        print(inspect_litert(path).describe(max_parts=5))
     return export
-
-
-def _check_runtime(text):
-    if not isinstance(text, str) or not re.fullmatch(r"\d+(\.\d+){1,2}", text):
-        raise ValueError(
-            "`min_runtime` must be a version such as '2.17'. "
-            f"Received: min_runtime={text!r}."
-        )
-    return (*parse_version(text), 0)[:3]
 
 
 def _convert(function, model, quantize):
@@ -208,6 +215,7 @@ def _convert(function, model, quantize):
     module.function = function
     # What the function captured is saved; codes of CodeEmbedding are not.
     module.captured = list(function.variables)
+    check_temporary_folder(count_bytes(function.variables))
     with tempfile.TemporaryDirectory() as folder:
         try:
             tf.saved_model.save(module, folder, signatures=function)
@@ -252,9 +260,8 @@ def _explain(message, function, model):
     return text
 
 
-def _finish(content, tables, oldest):
+def _finish(model, tables, oldest):
     """Packs the codes in a converted file, and reads what is in it."""
-    model = read_model(content)
     pack_tables(model, tables)
     ops = list_ops(model)
     foreign = [op for op in ops if op.startswith("CUSTOM ")]
