@@ -185,6 +185,7 @@ def pack_tables(model, tables):
                 continue
             if table.bits is not None:
                 _pack_table(model, graph, index, table)
+            tensor.name = f"{table.name}/codes".encode()
             # One buffer however many tensors name the table.
             tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
             model.buffers[tensor.buffer].data = table.packed.reshape(-1)
