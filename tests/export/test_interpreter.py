@@ -106,7 +106,8 @@ def columns(tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "model.tflite"
     number = keras.Input((1,), name="number")
     flag = keras.Input((), dtype="bool", name="flag")
-    model = keras.Model([number, flag], [number * 2, flag])
+    outputs = [number * 2, keras.ops.logical_not(flag)]
+    model = keras.Model([number, flag], outputs)
     export_litert(model, path, verbose=0)
     return model, path
 
