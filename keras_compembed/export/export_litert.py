@@ -289,8 +289,8 @@ def _finish(content, tables, oldest):
         and numbers of marks, see `take_out_marks`.
     """
     model = read_model(content)
-    passages, lost = take_out_marks(model)
     pack_tables(model, tables)
+    passages, lost = take_out_marks(model)
     ops = list_ops(model)
     foreign = [op for op in ops if op.startswith("CUSTOM ")]
     if foreign:

@@ -133,17 +133,21 @@ def pack_tables(model, tables):
         RuntimeError: if a table is in the file in another form than packed,
             so that the file would be larger than promised.
     """
+    # All of them first: tensors of several subgraphs may name one buffer.
+    found = [
+        (graph, index, table)
+        for graph in model.subgraphs
+        for index, tensor in enumerate(graph.tensors)
+        if (table := _find_table(model, tensor, tables)) is not None
+    ]
     buffers = {}
-    for graph in model.subgraphs:
-        for index, tensor in enumerate(graph.tensors):
-            table = _find_table(model, tensor, tables)
-            if table is None:
-                continue
-            if table.bits is not None:
-                _pack_table(model, graph, index, table)
-            # One buffer however many tensors name the table.
-            tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
-            model.buffers[tensor.buffer].data = table.packed.reshape(-1)
+    for graph, index, table in found:
+        if table.bits is not None:
+            _pack_table(model, graph, index, table)
+        tensor = graph.tensors[index]
+        # One buffer however many tensors name the table.
+        tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
+        model.buffers[tensor.buffer].data = table.packed.reshape(-1)
     drop_unused(model)
     for table in tables:
         _refuse_unpacked(model, table)
@@ -225,17 +229,18 @@ def replace_tensor(model, graph, old, new):
     for operator in graph.operators:
         operator.inputs = replaced(operator.inputs)
     graph.outputs = replaced(graph.outputs)
-    for entry in _outputs_by_name(model, graph):
+    for entry in _named_tensors(model, graph):
         if entry.tensorIndex == old:
             entry.tensorIndex = new
 
 
-def _outputs_by_name(model, graph):
+def _named_tensors(model, graph):
+    """What names a subgraph's inputs and outputs."""
     return [
         entry
         for signature in model.signatureDefs or ()
         if model.subgraphs[signature.subgraphIndex] is graph
-        for entry in signature.outputs or ()
+        for entry in (*(signature.inputs or ()), *(signature.outputs or ()))
     ]
 
 
@@ -252,17 +257,46 @@ def _lookup_opcode(model):
 
 
 def drop_unused(model):
-    """Removes what nothing names: op codes, and bytes of buffers."""
+    """Removes what nothing reads: op codes, tensors, and bytes of buffers.
+
+    Returns:
+        List of dicts, for each subgraph from old to new places of tensors.
+    """
     operators = [op for graph in model.subgraphs for op in graph.operators]
     used = sorted({op.opcodeIndex for op in operators})
     for op in operators:
         op.opcodeIndex = used.index(op.opcodeIndex)
     model.operatorCodes = [model.operatorCodes[index] for index in used]
+    places = [_drop_unused_tensors(model, graph) for graph in model.subgraphs]
     named = {t.buffer for graph in model.subgraphs for t in graph.tensors}
     named.update(entry.buffer for entry in model.metadata or ())
     for index, buffer in enumerate(model.buffers):
         if index not in named:
             buffer.data = None
+    return places
+
+
+def _drop_unused_tensors(model, graph):
+    lists = [(graph, "inputs"), (graph, "outputs")]
+    for operator in graph.operators:
+        lists += [(operator, "inputs"), (operator, "outputs")]
+        if operator.intermediates is not None:
+            lists.append((operator, "intermediates"))
+    entries = _named_tensors(model, graph)
+    used = {
+        int(index) for owner, name in lists for index in getattr(owner, name)
+    }
+    used.update(entry.tensorIndex for entry in entries)
+    used.discard(-1)
+    places = {old: new for new, old in enumerate(sorted(used))}
+    graph.tensors = [graph.tensors[index] for index in places]
+    places[-1] = -1
+    for owner, name in lists:
+        indices = [places[int(index)] for index in getattr(owner, name)]
+        setattr(owner, name, np.array(indices, "int32"))
+    for entry in entries:
+        entry.tensorIndex = places[entry.tensorIndex]
+    return places
 
 
 def _refuse_unpacked(model, table):

@@ -41,6 +41,7 @@ class MarkedLookup:
         method: String, the layer's method: `"embed"`, from ids to rows, or
             `"logits"`, from vectors to a number for each id.
         number: Integer, that of the marks.
+        codes: Optional uint8 array, the codes that the file holds.
         calls: Integer, how often the model called it.
         has_constants: Boolean, whether with constants, which the converter
             may look up itself.
@@ -49,6 +50,7 @@ class MarkedLookup:
     layer: keras.layers.Layer
     method: str
     number: int
+    codes: np.ndarray | None = None
     calls: int = 0
     has_constants: bool = False
 
@@ -125,7 +127,15 @@ def take_out_marks(model):
                     )
                 )
         _drop_scalars(model, graph)
-    drop_unused(model)
+    places = drop_unused(model)
+    passages = [
+        dataclasses.replace(
+            each,
+            start=places[each.graph][each.start],
+            end=places[each.graph][each.end],
+        )
+        for each in passages
+    ]
     return list(dict.fromkeys(passages)), lost
 
 

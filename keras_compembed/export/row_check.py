@@ -24,8 +24,11 @@ from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.marks import cut_out
 from keras_compembed.layers.code_embedding import CodeEmbedding
 
-# Rows at a time: few enough for a small multiple of them to be held.
+# Rows at a time, and numbers held for them.
 _ROWS = 4096
+_NUMBERS = 1 << 24
+# Rows compared at least, spread over the table, where not all are.
+_SPREAD = 1024
 # Vectors that logits are compared for. One random vector would tell rows
 # apart.
 _VECTORS = 4
@@ -122,7 +125,6 @@ def _check_lookup(lookup, parts, quantize, tolerance):
     layer = lookup.layer
     threads = os.cpu_count() if layer.input_dim > _ROWS else 1
     item_shape = () if lookup.method == "embed" else (layer.output_dim,)
-    cases = _rows if lookup.method == "embed" else _logits
     worst, largest, worst_id = 0.0, 0.0, None
     with tempfile.TemporaryDirectory() as folder:
         functions = []
@@ -131,14 +133,16 @@ def _check_lookup(lookup, parts, quantize, tolerance):
             with open(path, "wb") as file:
                 file.write(write_model(part))
             functions.append(_CutFunction(part, path, item_shape, threads))
-        for function in functions:
-            for ids, got, expected in cases(layer, function):
-                finite = expected[np.isfinite(expected)]
-                largest = max(largest, np.max(np.abs(finite), initial=0.0))
-                differences = _differences(got, expected)
-                place = np.argmax(differences)
-                if differences[place] > worst:
-                    worst, worst_id = differences[place], ids[place]
+        if lookup.method == "embed":
+            cases = _rows(layer, _choose_ids(lookup, parts), functions)
+        else:
+            cases = _logits(layer, functions)
+        for ids, got, expected in cases:
+            largest = max(largest, _largest(expected))
+            differences = _differences(got, expected)
+            place = np.argmax(differences)
+            if differences[place] > worst:
+                worst, worst_id = differences[place], ids[place]
     allowed = _allowed(lookup, quantize, largest)
     if tolerance is not None:
         allowed = max(allowed, tolerance * largest)
@@ -151,31 +155,70 @@ def _check_lookup(lookup, parts, quantize, tolerance):
     return float(worst / largest) if worst else 0.0
 
 
-def _rows(layer, function):
+def _choose_ids(lookup, parts):
+    """All ids, or enough of them where rows take long to compose.
+
+    If the codes in the file are bit for bit those of Keras, rows that name
+    each codeword tell how codes are read.
+    """
+    layer = lookup.layer
+    every = np.arange(layer.input_dim, dtype="int32")
+    if lookup.codes is None or not layer.composition.composes_once:
+        return every
+    codes = np.ascontiguousarray(lookup.codes).reshape(-1)
+    for part in parts:
+        if not any(
+            buffer.data is not None and np.array_equal(buffer.data, codes)
+            for buffer in part.buffers
+        ):
+            return every
+    chosen = [every[:: max(1, len(every) // _SPREAD)]]
+    for subcodes in layer.codes.T:
+        chosen.append(np.unique(subcodes, return_index=True)[1])
+    return np.unique(np.concatenate(chosen)).astype("int32")
+
+
+def _rows(layer, ids, functions):
     """Yields ids, their rows in the file and their rows in Keras."""
-    for start in range(0, layer.input_dim, _ROWS):
-        stop = min(start + _ROWS, layer.input_dim)
-        ids = np.arange(start, stop, dtype="int32")
-        expected = keras.ops.convert_to_numpy(layer.embed(tf.constant(ids)))
-        yield ids, function(ids), expected.astype("float32")
+    numbers = 8 * layer.output_dim
+    if isinstance(layer, CodeEmbedding) and not layer.composition.is_linear:
+        # Codewords, or what they give to the gates of an LSTM.
+        numbers = 4 * layer.num_codebooks * layer.composition.code_dim
+    size = max(1, min(_ROWS, _NUMBERS // numbers))
+    for start in range(0, len(ids), size):
+        part = ids[start : start + size]
+        expected = keras.ops.convert_to_numpy(layer.embed(tf.constant(part)))
+        expected = expected.astype("float32", copy=False)
+        for function in functions:
+            yield part, function(part), expected
 
 
-def _logits(layer, function):
+def _logits(layer, functions):
     """Same, with products of each row with some vectors in place of it."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(_VECTORS, layer.output_dim)).astype("float32")
     expected = keras.ops.convert_to_numpy(layer.logits(tf.constant(vectors)))
-    ids = np.arange(layer.input_dim)
-    yield ids, function(vectors).T, expected.astype("float32").T
+    for function in functions:
+        ids = np.arange(layer.input_dim)
+        yield ids, function(vectors).T, expected.astype("float32").T
 
 
 def _differences(got, expected):
     """The largest difference of each row; infinite if a number is missing."""
-    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
     with np.errstate(invalid="ignore"):
-        differences = np.where(same, 0.0, np.abs(got - expected))
-    differences[~np.isfinite(differences)] = np.inf
+        differences = np.abs(got - expected)
+    if not np.isfinite(np.sum(differences)):
+        same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+        differences[same] = 0
+        differences[~np.isfinite(differences)] = np.inf
     return differences.max(axis=1, initial=0.0)
+
+
+def _largest(expected):
+    largest = max(expected.max(initial=0.0), -expected.min(initial=0.0))
+    if np.isfinite(largest):
+        return largest
+    return np.max(np.abs(expected[np.isfinite(expected)]), initial=0.0)
 
 
 def _allowed(lookup, quantize, largest):

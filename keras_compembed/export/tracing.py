@@ -92,8 +92,8 @@ def litert_form(model, min_runtime=None, quantize=None):
     """
     tables, lookups = [], []
 
-    def mark(layer, method, function):
-        lookups.append(MarkedLookup(layer, method, len(lookups)))
+    def mark(layer, method, function, codes=None):
+        lookups.append(MarkedLookup(layer, method, len(lookups), codes))
         return lookups[-1].marked(function)
 
     with contextlib.ExitStack() as stack:
@@ -101,7 +101,9 @@ def litert_form(model, min_runtime=None, quantize=None):
             if isinstance(layer, CodeEmbedding):
                 lookup = TracedLookup(layer, min_runtime, quantize)
                 tables.append(lookup.table)
-                swap = layer.embed_with(mark(layer, "embed", lookup))
+                codes = lookup.table.packed
+                embed = mark(layer, "embed", lookup, codes)
+                swap = layer.embed_with(embed)
             elif isinstance(layer, ANTEmbedding):
                 lookup = TracedTransform(layer, quantize)
                 logits = mark(layer, "logits", lookup.logits)
