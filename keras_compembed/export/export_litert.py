@@ -141,7 +141,8 @@ def export_litert(
         overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
         sample_inputs: Optional inputs on which the file is compared with the
             model, as the model is called with. Defaults to `None`: random ids
-            below the smallest `input_dim` in the model, in several sizes.
+            below the `input_dim` of the layers that they go to, in several
+            sizes that the model takes.
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output. Defaults to `1e-4`, with
             `quantize="float16"` to `0.01`, with `quantize="int8"` to `0.1`.
@@ -182,12 +183,12 @@ def export_litert(
     signature = get_signature(model, input_signature)
 
     with float32_form(model):
-        if sample_inputs is None:
-            samples = list(check.random_inputs(model, signature))
-        else:
-            samples = [check.fit_inputs(signature, sample_inputs)]
         with kept_state(model):
-            outputs = check.run_keras(model, samples)
+            if sample_inputs is None:
+                samples, outputs = check.run_on_random_inputs(model, signature)
+            else:
+                samples = [check.fit_inputs(signature, sample_inputs)]
+                outputs = check.run_keras(model, samples)
         with litert_form(model, oldest, quantize) as (tables, lookups):
             function = trace(model, signature)
         check_ops(function, model)
