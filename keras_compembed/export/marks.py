@@ -39,7 +39,7 @@ class MarkedLookup:
     Attributes:
         layer: The layer.
         method: String, the layer's method: `"embed"`, from ids to rows, or
-            `"logits"`, from vectors to a number for each id.
+            another, from vectors to a number for each id.
         number: Integer, that of the marks.
         codes: Optional uint8 array, the codes that the file holds.
         calls: Integer, how often the model called it.

@@ -136,7 +136,7 @@ def _check_lookup(lookup, parts, quantize, tolerance):
         if lookup.method == "embed":
             cases = _rows(layer, _choose_ids(lookup, parts), functions)
         else:
-            cases = _logits(layer, functions)
+            cases = _logits(layer, lookup.method, functions)
         for ids, got, expected in cases:
             largest = max(largest, _largest(expected))
             differences = _differences(got, expected)
@@ -193,11 +193,13 @@ def _rows(layer, ids, functions):
             yield part, function(part), expected
 
 
-def _logits(layer, functions):
+def _logits(layer, method, functions):
     """Same, with products of each row with some vectors in place of it."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(_VECTORS, layer.output_dim)).astype("float32")
-    expected = keras.ops.convert_to_numpy(layer.logits(tf.constant(vectors)))
+    expected = keras.ops.convert_to_numpy(
+        getattr(layer, method)(tf.constant(vectors))
+    )
     for function in functions:
         ids = np.arange(layer.input_dim)
         yield ids, function(vectors).T, expected.astype("float32").T

@@ -1,6 +1,7 @@
 """A Keras model as a TensorFlow function that LiteRT can hold."""
 
 import contextlib
+import functools
 import re
 
 import keras
@@ -15,6 +16,8 @@ from keras_compembed.export.transform_lookup import TracedTransform
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
+
+_HALF_DTYPES = ("float16", "bfloat16")
 
 
 def all_layers(model):
@@ -33,13 +36,16 @@ def float32_form(model):
         for layer in all_layers(model):
             policy = layer.dtype_policy
             if (
-                policy.compute_dtype in ("float16", "bfloat16")
+                policy.compute_dtype in _HALF_DTYPES
                 and policy.quantization_mode is None
             ):
                 float32 = keras.dtype_policies.DTypePolicy("float32")
                 # Not the public setter, which also edits policies that
                 # several layers share.
                 swap = _swapped(layer, "_dtype_policy", float32)
+                stack.enter_context(swap)
+            if getattr(layer, "reverse_dtype", None) in _HALF_DTYPES:
+                swap = _swapped(layer, "reverse_dtype", "float32")
                 stack.enter_context(swap)
         yield
 
@@ -101,9 +107,12 @@ def litert_form(model, min_runtime=None, quantize=None):
             if isinstance(layer, CodeEmbedding):
                 lookup = TracedLookup(layer, min_runtime, quantize)
                 tables.append(lookup.table)
-                codes = lookup.table.packed
-                embed = mark(layer, "embed", lookup, codes)
-                swap = layer.embed_with(embed)
+                embed = mark(layer, "embed", lookup, lookup.table.packed)
+                swap = layer.embed_with(
+                    embed,
+                    embed_all=functools.partial(lookup.embed_all, embed),
+                    score=mark(layer, "score", lookup.score),
+                )
             elif isinstance(layer, ANTEmbedding):
                 lookup = TracedTransform(layer, quantize)
                 logits = mark(layer, "logits", lookup.logits)
