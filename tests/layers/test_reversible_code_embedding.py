@@ -1,0 +1,174 @@
+"""`ReversibleCodeEmbedding` beside `keras.layers.ReversibleEmbedding`."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from layer_checks import check_config
+
+import keras_compembed as kc
+
+V, D = 30, 8
+IDS = np.array([[0, 29, 3], [3, 3, 0]], dtype="int32")
+HIDDEN = np.random.default_rng(1).normal(size=(2, 3, D)).astype("float32")
+# Both tables of a layer, of whole numbers: products have no rounding.
+TABLES = np.random.default_rng(2).integers(-3, 4, size=(2, V, D)) * 1.0
+
+
+def pair(tie_weights=True, **kwargs):
+    """A layer of Keras, and one of codes with the same tables.
+
+    Each codebook has the rows of some ids: the others add a zero.
+    """
+    kwargs["tie_weights"] = tie_weights
+    theirs = keras.layers.ReversibleEmbedding(V, D, **kwargs)
+    theirs.build()
+    ours = kc.ReversibleCodeEmbedding(V, D, 2, 16, **kwargs)
+    ours.build()
+    parts = [ours] if tie_weights else [ours, ours.reverse_embedding]
+    for table, part in zip(TABLES, parts, strict=False):
+        part.codebooks.assign(exact_codebooks(table))
+        part._rows.assign(EXACT_CODES)
+    theirs.set_weights([TABLES[0], TABLES[1].T][: len(parts)])
+    return theirs, ours
+
+
+EXACT_CODES = np.zeros((V, 2), "uint8")
+EXACT_CODES[np.arange(V), np.arange(V) // 15] = 1 + np.arange(V) % 15
+
+
+def exact_codebooks(table):
+    codebooks = np.zeros((2, 16, D))
+    codebooks[:, 1:] = table.reshape(2, 15, D)
+    return codebooks
+
+
+@pytest.mark.parametrize("tie_weights", [True, False])
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {},
+        {"logit_soft_cap": 5.0, "mask_zero": True},
+        {"dtype": "mixed_bfloat16", "reverse_dtype": "float32"},
+        {"dtype": "float32", "reverse_dtype": "bfloat16"},
+        {"dtype": "mixed_bfloat16"},
+    ],
+    ids=str,
+)
+def test_is_the_same_function_as_that_of_keras(tie_weights, kwargs):
+    theirs, ours = pair(tie_weights, **kwargs)
+    hidden = tf.cast(HIDDEN, ours.compute_dtype)
+    for inputs, reverse in ((IDS, False), (hidden, True)):
+        expected = theirs(inputs, reverse=reverse)
+        got = ours(inputs, reverse=reverse)
+        assert got.shape == expected.shape and got.dtype == expected.dtype
+        # Sums of 8 products of numbers up to 3 and some 2, rounded at most
+        # twice to 8 bits where the dtype has no more.
+        half = "bfloat16" in (ours.compute_dtype, ours.reverse_dtype)
+        np.testing.assert_allclose(
+            np.asarray(got, "float32"),
+            np.asarray(expected, "float32"),
+            atol=24 * 2.0**-7 if half else 1e-5,
+        )
+        mask = getattr(got, "_keras_mask", None)
+        if kwargs.get("mask_zero") and not reverse:
+            np.testing.assert_array_equal(mask, IDS != 0)
+        else:
+            assert mask is None
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        spec = keras.KerasTensor((None, *inputs.shape[1:]), dtype)
+        symbolic = ours(spec, reverse=reverse)
+        assert symbolic.shape == (None, *expected.shape[1:])
+        assert symbolic.dtype == got.dtype
+    check_config(ours)
+    for name in ("tie_weights", "logit_soft_cap", "reverse_dtype", "mask_zero"):
+        assert getattr(ours, name) == getattr(theirs, name)
+
+
+def test_masks_of_ragged_ids():
+    layer = kc.ReversibleCodeEmbedding(V, D, 2, 16, mask_zero=True)
+    plain = kc.CodeEmbedding(V, D, 2, 16)
+    ragged = tf.RaggedTensor.from_row_lengths([0, 29, 3], [1, 2])
+    assert layer(ragged).shape == plain(ragged).shape == (2, None, D)
+    logits = layer(layer(ragged), reverse=True)
+    assert logits.shape == (2, None, V)
+
+
+@pytest.mark.parametrize("tie_weights", [True, False])
+def test_from_table(tie_weights):
+    kwargs = {} if tie_weights else {"reverse_table": TABLES[1]}
+    layer = kc.ReversibleCodeEmbedding.from_table(
+        TABLES[0], 8, 8, seed=0, verbose=0, logit_soft_cap=9.0, **kwargs
+    )
+    assert layer.tie_weights == tie_weights and layer.logit_soft_cap == 9.0
+    parts = [layer] if tie_weights else [layer, layer.reverse_embedding]
+    for table, part in zip(TABLES, parts, strict=False):
+        error = np.square(part.embeddings - table).sum()
+        assert error < 0.2 * np.square(table).sum()
+    codebooks = [part.codebooks.numpy() for part in parts]
+    layer.reset_codebooks()
+    for part, old in zip(parts, codebooks, strict=True):
+        assert not np.isclose(part.codebooks, old).all()
+
+
+def test_codes_that_follow():
+    """Codes of the table that ids are looked up in follow the task."""
+    layer = kc.ReversibleCodeEmbedding.from_table(
+        TABLES[0],
+        4,
+        8,
+        reverse_table=TABLES[1],
+        learn_codes="follow",
+        seed=0,
+        verbose=0,
+    )
+    np.testing.assert_allclose(layer.latents, TABLES[0])
+    assert layer.reverse_embedding.learn_codes is None
+    layer.latents.assign(TABLES[0][::-1])
+    assert layer.recode() > V // 2
+    logits = layer(HIDDEN, reverse=True)
+    layer.freeze_codes()
+    np.testing.assert_array_equal(layer(HIDDEN, reverse=True), logits)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"tie_weights": 1}, "`tie_weights` must be True or False"),
+        ({"reverse_dtype": "int32"}, "`reverse_dtype` must be None or a float"),
+        ({"reverse_dtype": "half"}, "Received: reverse_dtype='half'"),
+        ({"logit_soft_cap": 0}, "`logit_soft_cap` must be a positive number"),
+        ({"codebook_size": 1}, "`codebook_size` must be an integer from 2"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kc.ReversibleCodeEmbedding(V, D, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"tie_weights": False}, "tie_weights=False and no `reverse_table`"),
+        (
+            {"tie_weights": True, "reverse_table": TABLES[1]},
+            "tie_weights=True and a `reverse_table`",
+        ),
+        ({"reverse_table": TABLES[1].T}, "must have the shape of `table`"),
+        ({"reverse_table": TABLES[1] * np.nan}, "`reverse_table` must be fin"),
+    ],
+)
+def test_tables_that_do_not_go_together(arguments, message):
+    learner = kc.learners.AdditiveQuantizer(4, 8, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        kc.ReversibleCodeEmbedding.from_table(
+            TABLES[0], 4, 8, learner=learner, **arguments
+        )
+    assert learner.codebooks is None
+
+
+def test_sizes_before_the_layer_is_built():
+    layer = kc.ReversibleCodeEmbedding(V, D, 2, 16, tie_weights=False)
+    report = kc.reports.size_report(layer)
+    assert report.table_bytes == 2 * 4 * V * D
+    assert report.embedding_bytes == 2 * (V + 4 * 2 * 16 * D)
