@@ -197,7 +197,9 @@ class LiteRTFile:
 def _describe(tensor):
     text = str(tensor.shape)
     if tensor.scale is not None:
-        text += f", {tensor.scale:.6g} * (value - {tensor.zero_point})"
+        sign = "+" if tensor.zero_point < 0 else "-"
+        offset = f"{sign} {abs(tensor.zero_point)}"
+        text += f", {tensor.scale:.6g} * (value {offset})"
     return text
 
 

@@ -12,7 +12,9 @@ from export_models import random_ids
 from export_models import two_signatures
 
 from keras_compembed.export.export_litert import export_litert
+from keras_compembed.export.file_input import FileInput
 from keras_compembed.export.interpreter import LiteRTModel
+from keras_compembed.export.litert_file import LiteRTTensor
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,8 @@ def columns(tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "model.tflite"
     number = keras.Input((1,), name="number")
     flag = keras.Input((), dtype="bool", name="flag")
-    model = keras.Model([number, flag], [number * 2, flag])
+    outputs = [number * 2, keras.ops.logical_not(flag)]
+    model = keras.Model([number, flag], outputs)
     export_litert(model, path, verbose=0)
     return model, path
 
@@ -147,6 +150,34 @@ def test_refuses_what_would_be_garbage(exported, ids, message):
         litert_model([ids, features])
     with pytest.raises(ValueError, match=message):
         litert_model.predict({"ids": ids, "features": features})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [
+        ("uint8", [0, 255, 3.0, True], [-1, 256, 0.5]),
+        ("int8", [-128, 127], [-129, 128, 127.5]),
+        ("int64", [2**63 - 1, -(2**63)], [np.float32(2**63), np.uint64(2**63)]),
+        ("uint64", [2**64 - 1, 0], [np.float64(2**64), -1]),
+        ("bool", [True, 0, 1.0], [2, -1, 0.5]),
+        ("float32", [True, 2**24, 0.1, np.float16(3)], [2**24 + 1, -1e300]),
+    ],
+)
+def test_numbers_are_kept(dtype, good, bad):
+    fit = FileInput(LiteRTTensor("x", dtype, (None,))).fit
+    for number in good:
+        (kept,) = fit([number])
+        assert kept.dtype == dtype
+        assert kept == np.asarray(number).astype(dtype)
+    for number in bad:
+        with pytest.raises(ValueError, match=f"numbers that {dtype} holds"):
+            fit([number])
+
+
+def test_quantized_inputs_tell_their_step():
+    tensor = LiteRTTensor("x", "int8", (None,), scale=0.5, zero_point=-3)
+    with pytest.raises(ValueError, match=r"holds, x / 0.5 \+ -3 rounded. Rec"):
+        FileInput(tensor).fit([0.25])
 
 
 def test_numbers_that_floats_do_not_hold(exported):
