@@ -149,8 +149,10 @@ def pack_tables(model, tables):
         tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
         model.buffers[tensor.buffer].data = table.packed.reshape(-1)
     drop_unused(model)
+    known = set(buffers.values())
     for table in tables:
-        _refuse_unpacked(model, table)
+        if id(table) not in buffers:
+            _refuse_unpacked(model, table, known)
 
 
 def _find_table(model, tensor, tables):
@@ -299,19 +301,20 @@ def _drop_unused_tensors(model, graph):
     return places
 
 
-def _refuse_unpacked(model, table):
+def _refuse_unpacked(model, table, known):
     """Raises if the file holds integers as many as the table has codes."""
-    packed = np.ascontiguousarray(table.packed).reshape(-1)
     buffers = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
-            if data is None or tensor.type in _FLOAT_TYPES:
-                continue
-            if np.array_equal(data, packed):
-                return
-            if tensor.shape is not None and len(data) >= max(packed.size, 64):
-                buffers[tensor.buffer] = tuple(tensor.shape)
+            if (
+                data is not None
+                and tensor.shape is not None
+                and tensor.buffer not in known
+                and tensor.type not in _FLOAT_TYPES
+                and len(data) >= max(table.packed.size, 64)
+            ):
+                buffers[tensor.buffer] = tuple(map(int, tensor.shape))
     rows = table.converted.shape[0]
     for shape in buffers.values():
         if rows in shape:
