@@ -184,6 +184,7 @@ def _pack_table(model, graph, index, table):
         if (
             op_name(model, gather) != "GATHER"
             or gather.inputs[0] != index
+            or len(graph.tensors[gather.inputs[1]].shape) != 1
             or codes in graph.outputs
             or any(op_name(model, cast) != "CAST" for cast in casts)
         ):
@@ -191,8 +192,8 @@ def _pack_table(model, graph, index, table):
                 f"The codes of {table.name!r} cannot be packed: the converter "
                 f"reads them by {op_name(model, gather)}, followed by "
                 f"{[op_name(model, cast) for cast in casts]}, not by GATHER "
-                "and CAST. Pass `min_runtime='2.17'` to store them in a way "
-                "that needs no rewriting."
+                "of a row of ids and CAST. Pass `min_runtime='2.17'` to store "
+                "them in a way that needs no rewriting."
             )
         gather.opcodeIndex = _lookup_opcode(model)
         gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
