@@ -104,7 +104,9 @@ def export_litert(
     the non-zeros, and only rows of the ids looked up are read; where shapes
     are known, so are those of the look-up, as the runtime's `CompiledModel`
     wants. The file is run and compared with the model before it gets its
-    name.
+    name, and each look-up in it with the layer that it comes from, for all
+    ids. With composition `"lstm"`, whose rows take long, codes of all ids are
+    compared, and rows that name each codeword.
 
     Example:
 
@@ -149,8 +151,10 @@ def export_litert(
             below the `input_dim` of the layers that they go to, in several
             sizes that the model takes.
         tolerance: Optional float, the largest difference from Keras allowed,
-            over the largest output. Defaults to `1e-4`, with
-            `quantize="float16"` to `0.01`, with `quantize="int8"` to `0.1`.
+            over the largest output, and of rows over the largest number of
+            their table. Defaults to `1e-4`, with `quantize="float16"` to
+            `0.01`, with `quantize="int8"` to `0.1`; of sums of codewords, to
+            what rounding each of them makes.
         verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
             ops and bytes, as by `inspect_litert`.
 
@@ -164,7 +168,8 @@ def export_litert(
             numbers, float64 and products of 8-bit numbers (the message names
             ops and layers).
         FileExistsError: if `path` exists and `overwrite` is `False`.
-        RuntimeError: if the file's outputs differ from Keras's.
+        RuntimeError: if the file's outputs differ from Keras's, or rows of a
+            layer do (the message names it).
 
     References:
         - [LiteRT](https://ai.google.dev/edge/litert)

@@ -194,8 +194,10 @@ def pack_tables(model, tables):
         tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
         model.buffers[tensor.buffer].data = table.packed.reshape(-1)
     drop_unused(model)
+    known = set(buffers.values())
     for table in tables:
-        _refuse_unpacked(model, table)
+        if id(table) not in buffers:
+            _refuse_unpacked(model, table, known)
 
 
 def _find_table(model, tensor, tables):
@@ -227,6 +229,7 @@ def _pack_table(model, graph, index, table):
         if (
             op_name(model, gather) != "GATHER"
             or gather.inputs[0] != index
+            or len(graph.tensors[gather.inputs[1]].shape) != 1
             or codes in graph.outputs
             or any(op_name(model, cast) != "CAST" for cast in casts)
         ):
@@ -234,8 +237,8 @@ def _pack_table(model, graph, index, table):
                 f"The codes of {table.name!r} cannot be packed: the converter "
                 f"reads them by {op_name(model, gather)}, followed by "
                 f"{[op_name(model, cast) for cast in casts]}, not by GATHER "
-                "and CAST. Pass `min_runtime='2.17'` to store them in a way "
-                "that needs no rewriting."
+                "of a row of ids and CAST. Pass `min_runtime='2.17'` to store "
+                "them in a way that needs no rewriting."
             )
         gather.opcodeIndex = _lookup_opcode(model)
         gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
@@ -344,19 +347,20 @@ def _drop_unused_tensors(model, graph):
     return places
 
 
-def _refuse_unpacked(model, table):
+def _refuse_unpacked(model, table, known):
     """Raises if the file holds integers as many as the table has codes."""
-    packed = np.ascontiguousarray(table.packed).reshape(-1)
     buffers = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
-            if data is None or tensor.type in _FLOAT_TYPES:
-                continue
-            if np.array_equal(data, packed):
-                return
-            if tensor.shape is not None and len(data) >= max(packed.size, 64):
-                buffers[tensor.buffer] = tuple(tensor.shape)
+            if (
+                data is not None
+                and tensor.shape is not None
+                and tensor.buffer not in known
+                and tensor.type not in _FLOAT_TYPES
+                and len(data) >= max(table.packed.size, 64)
+            ):
+                buffers[tensor.buffer] = tuple(map(int, tensor.shape))
     rows = table.converted.shape[0]
     for shape in buffers.values():
         if rows in shape:

@@ -196,3 +196,15 @@ def test_failures_within_the_converter_are_value_errors(tmp_path, monkeypatch):
         export_litert(model, tmp_path / "model.tflite", verbose=0)
     assert not os.listdir(tmp_path)
     assert np.isfinite(model(np.zeros((1, 2), "int32"))).all()
+
+
+def test_argmax(tmp_path):
+    inputs = keras.Input((4,))
+    outputs = keras.ops.argmax(inputs, axis=-1)
+    with pytest.raises(ValueError, match="`tf.argmax`"):
+        export_litert(
+            keras.Model(inputs, outputs), tmp_path / "model.tflite", verbose=0
+        )
+    layer = keras.layers.Lambda(lambda x: tf.argmax(x, axis=-1))
+    model = keras.Sequential([inputs, layer])
+    export_litert(model, tmp_path / "model.tflite", verbose=0)

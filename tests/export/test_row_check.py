@@ -14,11 +14,15 @@ from export_models import code_embedding
 from export_models import ids_input
 
 from keras_compembed.compositions import LinearComposition
+from keras_compembed.export import code_lookup
 from keras_compembed.export import row_check
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.marks import _END
 from keras_compembed.export.marks import _FIRST_OF_IDS
 from keras_compembed.export.row_check import check_rows
+from keras_compembed.layers.reversible_code_embedding import (
+    ReversibleCodeEmbedding,
+)
 
 L = keras.layers
 module = importlib.import_module(export_litert.__module__)
@@ -197,6 +201,51 @@ def test_marks_leave_no_trace(path, kind):
         assert np.array(mark, dtype).tobytes() not in content
 
 
+class ReadsTable(keras.Layer):
+    """Logits by the table of another layer."""
+
+    def __init__(self, embedding):
+        super().__init__()
+        self.embedding = embedding
+
+    def call(self, vectors):
+        table = keras.ops.convert_to_tensor(self.embedding.embeddings)
+        return keras.ops.matmul(vectors, keras.ops.transpose(table))
+
+
+def tied(kind):
+    vectors = keras.Input((None, 64))
+    if kind == "host":
+        embedding = code_embedding(8, 16, 64, name="inner")
+        embedding.build()
+        return keras.Model(vectors, ReadsTable(embedding)(vectors))
+    if kind == "tied":
+        layer = code_embedding(8, 16, 64, name="inner")
+    else:
+        layer = ReversibleCodeEmbedding(
+            ROWS, 64, 8, 16, tie_weights=False, seed=1, name="inner"
+        )
+        layer.build()
+    return keras.Model(vectors, layer(vectors, reverse=True))
+
+
+@pytest.mark.parametrize("kind", ["tied", "untied", "host"])
+def test_logits_of_other_ids_are_refused(path, monkeypatch, request, kind):
+    monkeypatch.setattr(code_lookup, "_CHUNK_ELEMENTS", 128 * 40)
+    model = tied(kind)
+    for quantize in (None, "float16", "int8"):
+        export = export_litert(
+            model, path, quantize=quantize, overwrite=True, verbose=0
+        )
+        assert export.held_layers and not export.not_held_layers
+    os.remove(path)
+    request.getfixturevalue("rolled")
+    for quantize in (None, "float16", "int8"):
+        with pytest.raises(RuntimeError, match="look-up.*at id"):
+            export_litert(model, path, quantize=quantize, verbose=0)
+        assert not os.path.exists(path)
+
+
 def test_looser_tolerance(path, rolled):
     model = MODELS["softmax"]()
     export = export_litert(model, path, tolerance=3.0, verbose=0)
@@ -253,6 +302,25 @@ def test_layers_that_the_converter_looks_up_are_named(path, capsys):
     assert export.held_layers == ("tokens",)
     assert export.not_held_layers == ("positions",)
     assert "rows of 'positions' were not compared" in capsys.readouterr().out
+
+
+class Vectorized(keras.Layer):
+    def build(self, input_shape):
+        self.embed = code_embedding(name="inner")
+        self.embed.build()
+
+    def call(self, ids):
+        return tf.vectorized_map(self.embed, ids)
+
+
+def test_look_ups_that_cannot_be_cut_out_are_named(path):
+    """The converter merges what `vectorized_map` makes of the marks."""
+    model = keras.Sequential([ids_input(7), Vectorized()])
+    with pytest.raises(RuntimeError, match="Pass `min_runtime='2.17'`"):
+        export_litert(model, path, verbose=0)
+    export = export_litert(model, path, min_runtime="2.17", verbose=0)
+    assert export.held_layers == ()
+    assert export.not_held_layers == ("inner",)
 
 
 def test_no_tables(path):

@@ -21,12 +21,12 @@ def ids_input(length=None, dtype="int32", **kwargs):
 
 def code_embedding(num_codebooks=5, codebook_size=16, width=6, **kwargs):
     kwargs.setdefault("input_dim", ROWS)
+    kwargs.setdefault("seed", 4)
     return CodeEmbedding(
         output_dim=width,
         num_codebooks=num_codebooks,
         codebook_size=codebook_size,
         codebooks_initializer=keras.initializers.RandomNormal(seed=3),
-        seed=4,
         **kwargs,
     )
 
