@@ -53,4 +53,4 @@ $(STAMP): setup.cfg setup.py pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf .venv* build
+	rm -rf $(VENV) .venv-* build
