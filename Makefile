@@ -15,7 +15,8 @@ PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 # folders of pyenv come first: its shims in PATH may lead nowhere.
 ifeq ($(origin PYTHON),file)
 OLDEST = $(shell PATH="$$(printf %s: ~/.pyenv/versions/*/bin)$$PATH"; \
-	for minor in 10 11 12 13; do command -v python3.$$minor && break; done)
+	for minor in 10 11 12 13; do command -v python3.$$minor && exit; done; \
+	command -v $(PYTHON))
 else
 OLDEST = $(PYTHON)
 endif
