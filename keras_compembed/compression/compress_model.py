@@ -8,8 +8,8 @@ from keras_compembed.compression.coded_table import CodedTable
 from keras_compembed.compression.coded_table import reason_to_skip
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.copy_check import check_copy
+from keras_compembed.compression.copy_check import made_up_inputs
 from keras_compembed.compression.model_copy import copy_model
-from keras_compembed.compression.model_copy import is_searchable
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_names
 from keras_compembed.learners.code_learner import check_code_shape
@@ -39,21 +39,25 @@ def compress_model(
     `CodeEmbedding` of the same name, mask, dtype policy and trainability,
     with codes and codebooks learned from its table. All other layers are
     made again from their class and config, and given the original's state.
-    The model given is left as it is. If it was compiled, so is the copy: with
-    the same functions and losses, with fresh metrics, and with a fresh
-    optimizer of the same configuration.
+    The copy is of the class of the model, which is left as it is. If the
+    model was compiled, so is the copy: with the same functions and losses,
+    with fresh metrics, and with a fresh optimizer of the same configuration.
 
     All of that is done and checked before any codes are learned. The copy,
     still with the rows of the original tables, is run beside the model on
     `sample_inputs`, and must give the same in every layer.
 
-    Sequential and functional models are searched, and such models nested in
-    them; a layer used several times is replaced once, in all places. What is
-    held inside other layers or inside subclassed models is not reached: make
-    a `CodeEmbedding.from_table` there yourself. A table that another layer
-    reads as well, e.g. an output layer tied to it, is left as it is, tied:
-    codes in one place and a table in the other would be larger than the one
-    table. The updates of an Embedding with LoRA are merged into its table.
+    Tables are found wherever Keras tracks them: in Sequential, functional
+    and subclassed models, in layers, and in the lists, tuples and dicts of
+    these, however deep. A layer used several times is replaced once, in all
+    places. Layers and models that make a table in their constructor must
+    have a config, as for saving; the copy is then an instance of a subclass,
+    whose config has the codes' layer as well, and `keras.saving.load_model`
+    loads its files where `keras_compembed` and the modules of the model's
+    classes are imported. A table that another layer has as its own variable
+    is left as it is, tied: codes in one place and a table in the other would
+    be larger than the one table. The updates of an Embedding with LoRA are
+    merged into its table.
     Regularizers and constraints of tables are not carried over to codebooks.
 
     Example:
@@ -71,7 +75,7 @@ def compress_model(
     'CodeEmbedding'
 
     Args:
-        model: A built Sequential or functional `keras.Model`.
+        model: A built `keras.Model`: Sequential, functional or subclassed.
         num_codebooks: Integer. Subcodes per id. Defaults to `32`.
         codebook_size: Integer from 2 to 65536. Codewords per codebook. Defaults
             to `16`.
@@ -100,7 +104,9 @@ def compress_model(
         sample_inputs: Optional inputs, arrays as the model is called with
             them: on these the copy is compared with the model. Defaults to
             `None`: random ids, words and numbers; if the model does not take
-            them, a warning says so, and nothing is compared.
+            them, a warning says so, and nothing is compared. Copies of
+            subclassed models whose layers are built by a call are built by a
+            call with them.
         verbose: `0` or `1`, whether to show progress and to say what was
             replaced and what was skipped. Sizes shown are those of the
             variables of the finished copy, without the latent vectors that
@@ -110,7 +116,7 @@ def compress_model(
         A new model.
 
     Raises:
-        TypeError: if `model` is no Sequential or functional model.
+        TypeError: if `model` is no `keras.Model`.
         ValueError: if the model is not built, a name or setting is unknown,
             a table is not finite, there is nothing to compress, a layer
             cannot be copied, or the copy is not the same function.
@@ -161,7 +167,11 @@ def compress_model(
     if verbose:
         print(*skipped, sep="\n", end="\n" if skipped else "")
     small, pairs = copy_model(
-        model, {id(table.layer): table.small for table in chosen}
+        model,
+        {id(table.layer): table.small for table in chosen},
+        lambda: (
+            made_up_inputs(model)[0] if sample_inputs is None else sample_inputs
+        ),
     )
     with contextlib.ExitStack() as stack:
         for table in chosen:
@@ -182,11 +192,9 @@ def compress_model(
 
 
 def _check_model(model):
-    if not isinstance(model, keras.Model) or not is_searchable(model):
+    if not isinstance(model, keras.Model):
         raise TypeError(
-            "`model` must be a Sequential or functional `keras.Model`. In a "
-            "subclassed model, assign `CodeEmbedding.from_table(...)` "
-            f"yourself. Received: model={model!r}."
+            f"`model` must be a `keras.Model`. Received: model={model!r}."
         )
     if not model.built:
         raise ValueError(

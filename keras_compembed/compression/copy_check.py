@@ -71,7 +71,7 @@ def made_up_inputs(model):
     Integers are ids that each embedding knows, the last of the second sample
     0, as padding is. Strings are words that the model's lookups know.
     """
-    inputs = model.input if hasattr(model, "operations") else model.inputs[0]
+    inputs = _inputs_of(model)
     signature = keras.tree.map_structure(
         lambda x: tf.TensorSpec(
             x.shape, "int32" if x.dtype == "string" else x.dtype
@@ -94,6 +94,24 @@ def made_up_inputs(model):
         keras.tree.map_structure(finish, inputs, sample)
         for sample in (first, second)
     ]
+
+
+def _inputs_of(model):
+    """The structure of the inputs of a model, with shapes and dtypes."""
+    if hasattr(model, "operations"):
+        return model.input
+    if getattr(model, "inputs", None):
+        return model.inputs[0]
+    config = model.get_build_config() or {}
+    if "input_shape" not in config:
+        raise ValueError(
+            f"The {type(model).__name__} {model.name!r} does not say what its "
+            "one argument of inputs is."
+        )
+    # Of dtypes subclassed models say nothing. Those with tables take ids.
+    return keras.tree.map_shape_structure(
+        lambda shape: tf.TensorSpec(shape, "int32"), config["input_shape"]
+    )
 
 
 def _words(model):

@@ -4,36 +4,36 @@ import collections
 import contextlib
 import inspect
 import tempfile
-import types
 import warnings
 
 import keras
 
-from keras_compembed.compression.held_objects import custom_objects
+from keras_compembed.compression.exchanged_layers import remember_exchanges
+from keras_compembed.compression.layer_places import describe_place
+from keras_compembed.compression.layer_places import exchange_layers
+from keras_compembed.compression.layer_places import layer_at
+from keras_compembed.compression.layer_places import layer_places
+from keras_compembed.compression.made_again import made_again
 from keras_compembed.utils.layer_names import layer_paths
 
 
 def is_searchable(layer):
-    """Whether a layer is a model whose layers can be exchanged one by one."""
-    # Functional models, and no others, have `operations`.
-    return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
+    """Whether a layer is a model that Keras's own config makes again.
+
+    So it is copied layer by layer. All else is made again by its own class:
+    layers, subclassed models, and functional ones whose constructor makes
+    the layers.
+    """
+    if type(layer) is keras.Sequential:
+        return True
+    if isinstance(layer, keras.Sequential) or not hasattr(layer, "operations"):
+        return False
+    arguments = inspect.getfullargspec(type(layer).__init__).args[1:]
+    return arguments == ["inputs", "outputs", "name"]
 
 
-def exchangeable_layers(model):
-    """All layers that `copy_model` can exchange, each once."""
-    found = {}
-    for layer in model.layers:
-        if is_searchable(layer):
-            found.update(
-                (id(inner), inner) for inner in exchangeable_layers(layer)
-            )
-        else:
-            found[id(layer)] = layer
-    return list(found.values())
-
-
-def copy_model(model, replacements):
-    """Copies a Sequential or functional model, weights and all.
+def copy_model(model, replacements, get_sample):
+    """Copies a model, weights and all, with some layers exchanged.
 
     Layers are made again from their class and config. Each is paired with
     the layer that it came from as it is made, whatever their names. What two
@@ -41,23 +41,28 @@ def copy_model(model, replacements):
 
     Args:
         model: A built model.
-        replacements: Dict from the `id` of a layer to the layer that takes
-            its place in the copy.
+        replacements: Dict from the `id` of a layer, however deep in the
+            model, to the layer that takes its place in the copy.
+        get_sample: Function that gives inputs of the model, for copies of
+            subclassed models that cannot be built by their config.
 
     Returns:
         A tuple of the copy, not compiled, which shares nothing with the model
-        given, and the list of pairs of exchangeable layers, `(old, new)`.
+        given, and the list of pairs of layers, `(old, new)`, those within
+        layers too.
 
     Raises:
         ValueError: if a layer cannot be made again, differs when made
             again, or shares variables in a way that its config does not
             tell.
     """
-    copier = _Copier(model, replacements)
+    copier = _Copier(model, replacements, get_sample)
     copy = copier.copy(model)
+    copier.build(model)
     copier.copy_trainability(model)
     copier.copy_state()
-    return copy, copier.pairs
+    copier.remember()
+    return copy, [*copier.inner_pairs(), *copier.pairs]
 
 
 class _Copier:
@@ -66,12 +71,15 @@ class _Copier:
     Args:
         model: A built model.
         replacements: Same as in `copy_model`.
+        get_sample: Same as in `copy_model`.
     """
 
-    def __init__(self, model, replacements):
+    def __init__(self, model, replacements, get_sample):
         self.pairs = []
         self._replacements = replacements
+        self._get_sample = get_sample
         self._made = {}
+        self._places = {}
         self._paths = {id(x): path for path, x in layer_paths(model).items()}
         self._parts = _parts_of_models(model)
         self._shared = _shared_layers(model)
@@ -89,7 +97,7 @@ class _Copier:
             new = self._replacements[id(layer)]
         else:
             new = self._make_layer(layer)
-        if isinstance(layer, keras.layers.Layer):
+        if isinstance(layer, keras.layers.Layer) and id(layer) in self._parts:
             self.pairs.append((layer, new))
         return new
 
@@ -102,51 +110,123 @@ class _Copier:
             )
         if new.dtype_policy != model.dtype_policy:
             new.dtype_policy = model.dtype_policy
-        if type(new) is not type(model):
-            warnings.warn(
-                f"The copy of the model {model.name!r} is a "
-                f"{type(new).__name__}, without the methods of its class "
-                f"{type(model).__name__}, whose constructor takes other "
-                "arguments than `inputs` and `outputs`.",
-                stacklevel=2,
-            )
         return new
 
     def _make_layer(self, layer):
         with self._naming(layer):
-            new = _made_again(layer)
+            new = made_again(layer)
         if not isinstance(layer, keras.layers.Layer):
             return new
         # Configs that Keras makes up for a class may have neither of these.
         if new.name != layer.name:
             new.name = layer.name
-        for old, same in zip(_flat(layer), _flat(new), strict=False):
+        held = self._held_by(layer)
+        if any(
+            id(old) in self._replacements and layer_at(new, places[0]) is None
+            for old, places in held
+        ):
+            with self._naming(layer):
+                self._build(layer, new)
+        self._exchange(layer, new, held)
+        for old, same in self._same_layers(layer, new):
             if same.dtype_policy != old.dtype_policy:
                 same.dtype_policy = old.dtype_policy
-        self._tie(layer, new)
         return new
 
-    def _tie(self, layer, new):
-        """Gives a new layer the copies of layers that its model shares."""
-        for name, part in list(vars(layer).items()):
-            made = vars(new).get(name)
-            if type(made) is not type(part):
+    def _held_by(self, layer):
+        """Layers in a layer, however deep, and their places in it."""
+        if id(layer) not in self._places:
+            self._places[id(layer)] = list(layer_places(layer).values())
+        return self._places[id(layer)]
+
+    def _exchange(self, layer, new, held):
+        """Gives a layer what takes the place of layers in it.
+
+        These are replacements, and the copies of what else holds as well.
+        """
+        exchanges = []
+        for old, places in held:
+            replaced = id(old) in self._replacements
+            if not replaced and id(old) not in self._shared:
                 continue
-            if not isinstance(part, keras.layers.Layer):
+            made = layer_at(new, places[0])
+            if replaced:
+                wanted = self.copy(old)
+            elif type(made) is not type(old):
                 continue
-            if id(part) not in self._shared:
-                self._tie(part, made)
-                continue
-            if id(part) in self._parts:
-                wanted = self.copy(part)
+            elif id(old) in self._parts:
+                wanted = self.copy(old)
             else:
-                wanted = self._made.setdefault(id(part), made)
-            if wanted is not made:
-                # In its place: variables are paired in the order of layers.
-                places = [id(inner) for inner in new._layers]
-                if id(made) in places:
-                    new._layers[places.index(id(made))] = wanted
-                vars(new)[name] = wanted
+                wanted = self._made.setdefault(id(old), made)
+            for place in places:
+                there = layer_at(new, place)
+                if there is None or (replaced and type(there) is not type(old)):
+                    with self._naming(layer):
+                        raise ValueError(
+                            "made again from its config, it holds no "
+                            f"{type(old).__name__} at {describe_place(place)}."
+                        )
+                exchanges.append((there, wanted))
+        exchange_layers(new, exchanges)
+
+    def _same_layers(self, layer, new):
+        """Yields pairs of a layer and all in it, but for what is replaced."""
+        yield layer, new
+        for old, places in self._held_by(layer):
+            same = layer_at(new, places[0])
+            if id(old) not in self._replacements and type(same) is type(old):
+                yield old, same
+
+    def _in_replaced(self, layer):
+        """The `id`s of variables of replaced layers in a layer and its copy."""
+        return {
+            id(variable)
+            for old, _ in self._held_by(layer)
+            if id(old) in self._replacements
+            for each in (old, self._replacements[id(old)])
+            for variable in each.variables
+        }
+
+    def build(self, model):
+        """Builds the copy of a model that no graph has built."""
+        new = self._made[id(model)]
+        if model.built and not new.built:
+            with self._naming(model):
+                self._build(model, new)
+
+    def _build(self, layer, new):
+        with warnings.catch_warnings():
+            # Of models that must be called to be built.
+            warnings.simplefilter("ignore")
+            new.build_from_config(layer.get_build_config() or {})
+        if isinstance(new, keras.Model):
+            if len(new.variables) < len(layer.variables):
+                new(self._get_sample())
+
+    def inner_pairs(self):
+        """Pairs of the layers in those of `pairs`, inner ones first."""
+        found = {}
+        for layer, new in self.pairs:
+            if id(layer) in self._replacements:
+                continue
+            for old, places in self._held_by(layer):
+                if id(old) not in found and id(old) not in self._parts:
+                    found[id(old)] = old, layer_at(new, places[0])
+        return [
+            (old, new)
+            for old, new in reversed(found.values())
+            if new is not None
+        ]
+
+    def remember(self):
+        """Makes configs tell what was exchanged, where they do not."""
+        for layer, new in self.pairs:
+            exchanged = [
+                (places, self._replacements[id(old)])
+                for old, places in self._held_by(layer)
+                if id(old) in self._replacements
+            ]
+            remember_exchanges(new, exchanged)
 
     def copy_trainability(self, layer):
         new = self._made[id(layer)]
@@ -158,8 +238,10 @@ class _Copier:
                 if not isinstance(inner, keras.layers.InputLayer):
                     self.copy_trainability(inner)
         elif id(layer) not in self._replacements:
-            for old, same in zip(_flat(layer), _flat(new), strict=False):
-                same.trainable = old.trainable
+            for old, places in self._held_by(layer):
+                same = layer_at(new, places[0])
+                if same is not None and same.trainable != old.trainable:
+                    same.trainable = old.trainable
 
     def copy_state(self):
         copied = {}
@@ -168,13 +250,13 @@ class _Copier:
                 continue
             with self._naming(layer):
                 try:
-                    _copy_own_state(layer, new)
+                    for old, same in self._same_layers(layer, new):
+                        _copy_own_state(old, same)
                 finally:
                     # Also where it failed, which this explains.
-                    _check_same_variables(layer, new)
-            for variable, same in zip(
-                layer.variables, new.variables, strict=True
-            ):
+                    variables = self._variables(layer, new)
+                    _check_same_variables(*variables)
+            for variable, same in zip(*variables, strict=True):
                 first, holder = copied.setdefault(id(variable), (same, layer))
                 if first is not same:
                     raise ValueError(
@@ -187,6 +269,14 @@ class _Copier:
                 same.assign(variable)
                 if same.trainable != variable.trainable:
                     same.trainable = variable.trainable
+
+    def _variables(self, layer, new):
+        """Variables of a layer and of its copy, but for what is replaced."""
+        left_out = self._in_replaced(layer)
+        return [
+            [x for x in each.variables if id(x) not in left_out]
+            for each in (layer, new)
+        ]
 
     @contextlib.contextmanager
     def _naming(self, layer):
@@ -208,25 +298,30 @@ class _Copier:
             ) from error
 
 
-def _flat(layer):
-    return layer._flatten_layers()
-
-
 def _parts_of_models(model):
     """The `id`s of all layers and models that `copy_model` makes by itself."""
     found = {id(model)}
-    for layer in model.layers:
-        found |= _parts_of_models(layer) if is_searchable(layer) else set()
-        found.add(id(layer))
+    if is_searchable(model):
+        found.update(*map(_parts_of_models, model.layers))
     return found
 
 
 def _shared_layers(model):
     """The `id`s of layers inside layers that something else holds as well."""
     counts = collections.Counter(_parts_of_models(model))
-    for layer in exchangeable_layers(model):
+    for layer in _layers_of_models(model):
         counts.update(id(x) for x in layer._flatten_layers(include_self=False))
     return {key for key, count in counts.items() if count > 1}
+
+
+def _layers_of_models(model):
+    """The layers that `copy_model` makes again by their own class."""
+    if not is_searchable(model):
+        return [model]
+    found = {}
+    for layer in model.layers:
+        found.update((id(inner), inner) for inner in _layers_of_models(layer))
+    return list(found.values())
 
 
 def _new_inputs(model):
@@ -243,14 +338,14 @@ def _new_inputs(model):
         if isinstance(layer, keras.layers.InputLayer)
     }
 
-    def made_again(tensor):
+    def copied(tensor):
         layer = inputs[id(tensor)]
-        copy = _made_again(layer)
+        copy = made_again(layer)
         # Keras 3.12 leaves it out of configs.
         copy.optional = layer.optional
         return copy.output
 
-    return keras.tree.map_structure(made_again, model.input)
+    return keras.tree.map_structure(copied, model.input)
 
 
 @contextlib.contextmanager
@@ -264,71 +359,28 @@ def _uncompiled(model):
         model.compiled = compiled
 
 
-def _made_again(layer):
-    """A layer or operation of the same class and config, without state."""
-    if type(layer) is keras.layers.Lambda:
-        # Not by its config, which takes functions apart.
-        return keras.layers.Lambda(
-            layer.function,
-            output_shape=layer._output_shape,
-            mask=layer.mask,
-            arguments=dict(layer.arguments),
-            name=layer.name,
-            dtype=layer.dtype_policy,
-        )
-    with (
-        warnings.catch_warnings(),
-        keras.utils.custom_object_scope(custom_objects(layer)),
-    ):
-        # Of lambdas in configs, which are put back here.
-        warnings.filterwarnings("ignore", message=".*lambda.*")
-        config = layer.get_config()
-        for name, value in vars(layer).items():
-            is_function = isinstance(value, types.FunctionType)
-            if name in config and is_function and value.__name__ == "<lambda>":
-                config[name] = value
-        if type(layer).get_config is keras.layers.Layer.get_config:
-            config = _without_unknown(config, type(layer))
-        return type(layer).from_config(config)
-
-
-def _without_unknown(config, cls):
-    """A config that Keras made up, without what the constructor lacks."""
-    parameters = inspect.signature(cls).parameters
-    if any(x.kind is x.VAR_KEYWORD for x in parameters.values()):
-        return config
-    return {
-        name: value
-        for name, value in config.items()
-        if name in parameters or name not in ("name", "trainable", "dtype")
-    }
-
-
 def _copy_own_state(layer, new):
     """Copies what a layer holds besides variables, as files keep it."""
-    for old, same in zip(_flat(layer), _flat(new), strict=False):
-        if type(old) is not type(same):
-            continue
-        if _keeps_own_variables(old):
-            store = {}
-            old.save_own_variables(store)
-            store = {
-                name: keras.ops.convert_to_numpy(value)
-                for name, value in store.items()
-            }
-            same.load_own_variables(store)
-        if isinstance(old, keras.layers.RNN) and old.stateful:
-            # Variables that Keras does not track.
-            for state, other in zip(
-                keras.tree.flatten(old.states),
-                keras.tree.flatten(same.states),
-                strict=True,
-            ):
-                other.assign(state)
-        if hasattr(old, "save_assets"):
-            with tempfile.TemporaryDirectory() as folder:
-                old.save_assets(folder)
-                same.load_assets(folder)
+    if _keeps_own_variables(layer):
+        store = {}
+        layer.save_own_variables(store)
+        store = {
+            name: keras.ops.convert_to_numpy(value)
+            for name, value in store.items()
+        }
+        new.load_own_variables(store)
+    if isinstance(layer, keras.layers.RNN) and layer.stateful:
+        # Variables that Keras does not track.
+        for state, other in zip(
+            keras.tree.flatten(layer.states),
+            keras.tree.flatten(new.states),
+            strict=True,
+        ):
+            other.assign(state)
+    if hasattr(layer, "save_assets"):
+        with tempfile.TemporaryDirectory() as folder:
+            layer.save_assets(folder)
+            new.load_assets(folder)
 
 
 def _keeps_own_variables(layer):
@@ -336,13 +388,10 @@ def _keeps_own_variables(layer):
     return load is not keras.layers.Layer.load_own_variables
 
 
-def _check_same_variables(layer, new):
+def _check_same_variables(variables, new_variables):
     got, wanted = (
-        [
-            (tuple(variable.shape), variable.dtype)
-            for variable in holder.variables
-        ]
-        for holder in (new, layer)
+        [(tuple(variable.shape), variable.dtype) for variable in each]
+        for each in (new_variables, variables)
     )
     if got != wanted:
         place = next(

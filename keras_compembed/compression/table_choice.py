@@ -2,7 +2,6 @@
 
 import keras
 
-from keras_compembed.compression.model_copy import exchangeable_layers
 from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.utils.layer_names import layer_paths
 
@@ -69,10 +68,14 @@ def _find(argument, name, paths):
 
 
 def layers_that_hold(model):
-    """Dict from the `id` of a variable to the exchangeable layers with it."""
-    paths = {id(layer): path for path, layer in layer_paths(model).items()}
+    """Dict from the `id` of a variable to the layers that have it as theirs.
+
+    A layer that holds another layer has none of its variables as its own,
+    unless it took one as an attribute.
+    """
     found = {}
-    for layer in exchangeable_layers(model):
-        for variable in getattr(layer, "variables", ()):
-            found.setdefault(id(variable), {})[id(layer)] = paths[id(layer)]
+    for path, layer in layer_paths(model).items():
+        own = layer._trainable_variables + layer._non_trainable_variables
+        for variable in own:
+            found.setdefault(id(variable), {})[id(layer)] = path
     return found

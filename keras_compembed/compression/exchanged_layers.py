@@ -1,0 +1,190 @@
+"""Saves layers whose class knows nothing of what was exchanged in them."""
+
+import functools
+
+import keras
+
+from keras_compembed.compression.layer_places import describe_place
+from keras_compembed.compression.layer_places import exchange_layers
+from keras_compembed.compression.layer_places import layer_at
+from keras_compembed.compression.made_again import made_again
+
+_KEY = "exchanged_layers"
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class ExchangedLayers:
+    """Mixed into the class of a layer that makes layers by itself.
+
+    Such a layer, say one that makes a `keras.layers.Embedding` in its
+    constructor, is made again by its config as its class makes it. With this
+    mixed in, its config also has the layers that were put in the place of
+    others, and these are put there again whenever it is made. Objects keep
+    the methods of their class, and are instances of it.
+    """
+
+    def get_config(self):
+        cls = _own_class(self)
+        try:
+            # Keras looks whether `get_config` is its default one.
+            _set_class(self, cls)
+            config = self.get_config()
+        finally:
+            _set_class(self, _with_exchanged(cls))
+        return {
+            **config,
+            _KEY: {
+                "class": {
+                    "module": cls.__module__,
+                    "class_name": cls.__name__,
+                    "registered_name": keras.saving.get_registered_name(cls),
+                },
+                "build_config": self.get_build_config(),
+                "layers": [
+                    {
+                        "places": [list(place) for place in places],
+                        "layer": keras.saving.serialize_keras_object(
+                            layer_at(self, places[0])
+                        ),
+                    }
+                    for places in vars(self)["_exchanged_places"]
+                ],
+            },
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        exchanged = config.pop(_KEY)
+        layer = keras.saving.deserialize_keras_object(
+            {**exchanged["class"], "config": config}
+        )
+        put_layers(
+            layer,
+            [
+                (
+                    [tuple(place) for place in each["places"]],
+                    keras.saving.deserialize_keras_object(each["layer"]),
+                )
+                for each in exchanged["layers"]
+            ],
+            exchanged["build_config"],
+        )
+        return layer
+
+
+def put_layers(layer, exchanges, build_config=None):
+    """Puts layers at places in a layer, whose config tells of it from now on.
+
+    Args:
+        layer: A layer or model, of which nothing was used yet.
+        exchanges: List of pairs of the places of a layer, as `layer_places`
+            gives them, and the layer to put there.
+        build_config: Optional build config of `layer`, to build it where a
+            place is empty before.
+
+    Raises:
+        ValueError: if there is no layer at a place.
+    """
+    if build_config and not layer.built:
+        if any(
+            layer_at(layer, place) is None
+            for places, _ in exchanges
+            for place in places
+        ):
+            layer.build_from_config(build_config)
+    pairs = []
+    for places, new in exchanges:
+        for place in places:
+            old = layer_at(layer, place)
+            if old is None:
+                raise ValueError(
+                    f"{type(layer).__name__} must hold a layer at "
+                    f"{describe_place(place)}, as when it was saved. "
+                    f"Received: the layer {layer.name!r}, without one."
+                )
+            pairs.append((old, new))
+    exchange_layers(layer, pairs)
+    remember_exchanges(layer, exchanges)
+
+
+def remember_exchanges(layer, exchanged):
+    """Makes configs tell which layers are at some places in a layer.
+
+    That of the layer and those of all layers on the way, each so that it can
+    be saved alone, but for those whose own config tells, as that of a
+    `keras.layers.TimeDistributed` tells of the layer in it.
+
+    Args:
+        layer: A layer or model.
+        exchanged: List of pairs of the places of a layer, as `layer_places`
+            gives them, and the layer that is there.
+    """
+    holders = {}
+    for places, new in exchanged:
+        for place in places:
+            for cut in range(len(place)):
+                holder = layer_at(layer, place[:cut])
+                if holder is not None:
+                    _, held = holders.setdefault(id(holder), (holder, {}))
+                    _, known = held.setdefault(id(new), (new, []))
+                    if place[cut:] not in known:
+                        known.append(place[cut:])
+    # From the inside out: outer configs may tell by inner ones.
+    for holder, held in reversed(holders.values()):
+        if not _config_tells(holder, held.values()):
+            _remember(holder, [places for _, places in held.values()])
+
+
+def _config_tells(layer, held):
+    """Whether a layer made again by its config holds what this one holds."""
+    if isinstance(layer, ExchangedLayers):
+        return False
+    text = repr(layer.get_config())
+    if any(type(new).__name__ not in text for new, _ in held):
+        return False
+    again = made_again(layer)
+    for new, places in held:
+        for place in places:
+            there = layer_at(again, place)
+            if type(there) is not type(new) or there.name != new.name:
+                return False
+    return True
+
+
+def _remember(layer, places):
+    now = {place for each in places for place in each}
+    before = [
+        each
+        for each in vars(layer).get("_exchanged_places", ())
+        if not now.intersection(each)
+    ]
+    # Past Keras's tracking.
+    vars(layer)["_exchanged_places"] = [*before, *places]
+    _set_class(layer, _with_exchanged(_own_class(layer)))
+
+
+def _own_class(layer):
+    cls = type(layer)
+    return cls.__bases__[1] if ExchangedLayers in cls.__bases__ else cls
+
+
+@functools.cache
+def _with_exchanged(cls):
+    made = type(cls)(
+        cls.__name__,
+        (ExchangedLayers, cls),
+        {"__module__": __name__, "__doc__": cls.__doc__},
+    )
+    register = keras.saving.register_keras_serializable(
+        package="keras_compembed", name=ExchangedLayers.__name__
+    )
+    register(made)
+    # Keras then finds the class here by the name, and writes that name for
+    # objects of the class made.
+    register(ExchangedLayers)
+    return made
+
+
+def _set_class(layer, cls):
+    object.__setattr__(layer, "__class__", cls)

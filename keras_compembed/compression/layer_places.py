@@ -1,0 +1,192 @@
+"""Layers inside layers: where they are held, and others put there."""
+
+import keras
+
+# Lists that Keras makes of what attributes hold.
+_KERAS_LISTS = frozenset(
+    (
+        "_functional",
+        "_inbound_nodes",
+        "_layers",
+        "_operations",
+        "_operations_by_depth",
+        "_outbound_nodes",
+    )
+)
+
+
+def held_layers(layer):
+    """Yields each layer that a layer holds, after the place that holds it.
+
+    A place is a tuple: the name of an attribute, then indices and keys of the
+    lists, tuples and dicts on the way. Layers in the graph of a model are at
+    `("layers", index)`. A layer held at several places comes several times.
+    """
+    for name, value in list(vars(layer).items()):
+        if name not in _KERAS_LISTS:
+            yield from _layers_in(value, (name,))
+    if _is_model_of_layers(layer):
+        yield from _layers_in(layer.layers, ("layers",))
+
+
+def layer_places(root):
+    """The places of all layers in a layer, however deep.
+
+    Args:
+        root: A layer or model.
+
+    Returns:
+        Dict from the `id` of a layer to a tuple of it and the list of its
+        places, each counted from `root`. What is in a layer that is held at
+        several places is counted from the first.
+    """
+    found = {}
+
+    def search(layer, place):
+        for step, inner in held_layers(layer):
+            known = id(inner) in found
+            found.setdefault(id(inner), (inner, []))[1].append(place + step)
+            if not known and inner is not root:
+                search(inner, place + step)
+
+    search(root, ())
+    return found
+
+
+def layer_at(root, place):
+    """The layer at a place, or None if there is none.
+
+    Args:
+        root: The layer that the place is counted from.
+        place: Same as `held_layers` yields, or such places one after another.
+    """
+    found = root
+    for step in place:
+        try:
+            if isinstance(found, keras.layers.Layer):
+                found = getattr(found, step)
+            else:
+                found = found[step]
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return None
+    return found if isinstance(found, keras.layers.Layer) else None
+
+
+def describe_place(place):
+    """A place as one would write it in Python, without the layer itself."""
+    text = ""
+    for step in place:
+        dotted = isinstance(step, str) and step.isidentifier()
+        text += f".{step}" if dotted else f"[{step!r}]"
+    return text[1:] if text.startswith(".") else text
+
+
+def exchange_layers(root, exchanges):
+    """Puts other layers at all places of some layers, however deep.
+
+    Attributes, items of collections and graphs of models then hold the new
+    layers. Graphs stay as they are, so a new layer must give outputs of the
+    shape and dtype of those of the old.
+
+    Args:
+        root: A layer or model.
+        exchanges: List of pairs of a layer inside `root` and the layer that
+            takes its place.
+    """
+    exchanges = {
+        id(old): (old, new) for old, new in exchanges if old is not new
+    }
+    if not exchanges:
+        return
+    holders = [root, *(layer for layer, _ in layer_places(root).values())]
+    moved = [_take_over_nodes(old, new) for old, new in exchanges.values()]
+    # The graphs that Sequential models make of their layers.
+    graphs = [vars(holder).get("_functional") for holder in holders]
+    for holder in [*holders, *filter(None, graphs)]:
+        if id(holder) not in exchanges:
+            _exchange_in(holder, exchanges)
+            _rename_nodes(holder, moved)
+
+
+def _is_model_of_layers(layer):
+    return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
+
+
+def _layers_in(value, place):
+    if isinstance(value, keras.layers.Layer):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _layers_in(item, (*place, key))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _layers_in(item, (*place, index))
+
+
+def _exchange_in(holder, exchanges):
+    tracker = holder._tracker
+    for old, new in exchanges.values():
+        # In its place: weights are saved and loaded in the order of layers.
+        if tracker.is_in_store("layers", old):
+            tracker.replace_tracked_value("layers", old, new)
+    locked = tracker.locked
+    tracker.unlock()
+    try:
+        for name, value in list(vars(holder).items()):
+            made = _exchanged(value, exchanges)
+            if made is not value:
+                # Not past `setattr`: TensorFlow's checkpoints follow it.
+                setattr(holder, name, made)
+    finally:
+        tracker.locked = locked
+
+
+def _exchanged(value, exchanges):
+    """A value with layers in it exchanged; the same value if none is."""
+    if isinstance(value, keras.layers.Layer):
+        return exchanges[id(value)][1] if id(value) in exchanges else value
+    if isinstance(value, dict):
+        for key, item in list(value.items()):
+            made = _exchanged(item, exchanges)
+            if made is not item:
+                value[key] = made
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            made = _exchanged(item, exchanges)
+            if made is not item:
+                value[index] = made
+    elif isinstance(value, tuple):
+        made = [_exchanged(item, exchanges) for item in value]
+        if any(a is not b for a, b in zip(made, value, strict=True)):
+            # Not `type`: TensorFlow wraps tuples.
+            cls = value.__class__
+            return cls(*made) if hasattr(value, "_fields") else cls(made)
+    return value
+
+
+def _rename_nodes(model, moved):
+    """A graph knows its nodes by the `id` of the layer and a number."""
+    nodes = vars(model).get("_nodes")
+    if not isinstance(nodes, set):
+        return
+    for old, new, first in moved:
+        for number in range(len(old._inbound_nodes)):
+            key = f"{id(old)}_ib-{number}"
+            if key in nodes:
+                nodes.remove(key)
+                nodes.add(f"{id(new)}_ib-{first + number}")
+
+
+def _take_over_nodes(old, new):
+    """Makes a new layer the one of all calls of the old in graphs."""
+    first = len(new._inbound_nodes)
+    for number, node in enumerate(old._inbound_nodes):
+        node.operation = new
+        for tensor in node.outputs:
+            if hasattr(tensor, "_keras_history"):
+                tensor._keras_history = tensor._keras_history._replace(
+                    operation=new, node_index=first + number
+                )
+    new._inbound_nodes.extend(old._inbound_nodes)
+    new._outbound_nodes.extend(old._outbound_nodes)
+    return old, new, first
