@@ -28,6 +28,9 @@ from keras_compembed import trees
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.reversible_code_embedding import (
+    ReversibleCodeEmbedding,
+)
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.losses.cane_loss import CANELoss
@@ -46,6 +49,7 @@ __all__ = [
     "CodeEmbedding",
     "Coverage",
     "Perplexity",
+    "ReversibleCodeEmbedding",
     "TopClasses",
     "__version__",
     "anchors",

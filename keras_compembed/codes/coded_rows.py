@@ -7,6 +7,9 @@ from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.codes.packing import unpack_rows
 
+# Numbers of codewords composed at once.
+_CHUNK_ELEMENTS = 1 << 22
+
 
 class CodedRows:
     """Reads and writes the codes of a table, and composes its rows.
@@ -29,6 +32,11 @@ class CodedRows:
         rows = tf.gather(self.packed_codes.value, ids)
         return unpack_rows(rows, *self._code_shape)
 
+    def all_subcodes(self):
+        """Subcodes, int32 `(rows, num_codebooks)`, of all rows."""
+        packed = tf.convert_to_tensor(self.packed_codes.value)
+        return unpack_rows(packed, *self._code_shape)
+
     def compose(self, subcodes):
         """Vectors `(ids, output_dim)` of int32 subcodes."""
         return self.composition.compose_codes(
@@ -41,6 +49,80 @@ class CodedRows:
         return self.composition.compose_picks(
             codebooks, tf.cast(picks, codebooks.dtype)
         )
+
+    def compose_all(self, subcodes):
+        """Vectors of all rows, part by part where these are many.
+
+        Args:
+            subcodes: int32 tensor `(rows, num_codebooks)`.
+
+        Returns:
+            Tensor `(rows, output_dim)`, differentiable in the codebooks and
+            in the weights of the composition. Memory beyond it is of fixed
+            size, backward too: parts are then composed again.
+        """
+        composition = self.composition
+        size = composition.num_codebooks * composition.code_dim
+        if subcodes.shape[0] * size <= _CHUNK_ELEMENTS:
+            return self.compose(subcodes)
+        parts = _split(subcodes, max(1, _CHUNK_ELEMENTS // size))
+        # As functions of tensors: a gradient of its own may read no variables.
+        weights = [
+            weight
+            for weight in composition.variables
+            if keras.backend.is_float_dtype(weight.dtype)
+        ]
+
+        def compose(subcodes, codebooks, *values):
+            scope = zip(weights, values, strict=True)
+            with keras.StatelessScope(list(scope)):
+                return composition.compose_codes(codebooks, subcodes)
+
+        @tf.custom_gradient
+        def compose_parts(*sources):
+            vectors = tf.map_fn(
+                lambda part: compose(part, *sources),
+                parts,
+                parallel_iterations=1,
+                fn_output_signature=tf.TensorSpec(
+                    (parts.shape[1], composition.output_dim), sources[0].dtype
+                ),
+            )
+
+            def gradient(upstream):
+                def add(totals, part):
+                    part, upstream = part
+                    with tf.GradientTape() as tape:
+                        tape.watch(sources)
+                        vectors = compose(part, *sources)
+                    gradients = tape.gradient(
+                        vectors,
+                        sources,
+                        upstream,
+                        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                    )
+                    return [
+                        total + tf.convert_to_tensor(gradient)
+                        for total, gradient in zip(
+                            totals, gradients, strict=True
+                        )
+                    ]
+
+                return tf.foldl(
+                    add,
+                    (parts, upstream),
+                    [tf.zeros_like(source) for source in sources],
+                    parallel_iterations=1,
+                )
+
+            return vectors, gradient
+
+        sources = [self.codebooks, *weights]
+        vectors = compose_parts(
+            *(tf.convert_to_tensor(source.value) for source in sources)
+        )
+        vectors = tf.reshape(vectors, (-1, composition.output_dim))
+        return vectors[: subcodes.shape[0]]
 
     @property
     def codes(self):
@@ -58,3 +140,10 @@ class CodedRows:
         return self.composition.decode(
             codes, keras.ops.convert_to_numpy(self.codebooks)
         )
+
+
+def _split(rows, size):
+    """Rows as parts `(parts, size, ...)`; the last ends in zeros."""
+    room = -rows.shape[0] % size
+    rows = tf.pad(rows, ((0, room), (0, 0)))
+    return tf.reshape(rows, (-1, size, rows.shape[1]))

@@ -35,7 +35,7 @@ class ExchangedLayers:
             **config,
             _KEY: {
                 "class": {
-                    "module": cls.__module__,
+                    "module": _module(cls),
                     "class_name": cls.__name__,
                     "registered_name": keras.saving.get_registered_name(cls),
                 },
@@ -43,9 +43,7 @@ class ExchangedLayers:
                 "layers": [
                     {
                         "places": [list(place) for place in places],
-                        "layer": keras.saving.serialize_keras_object(
-                            layer_at(self, places[0])
-                        ),
+                        "layer": _serialize(layer_at(self, places[0])),
                     }
                     for places in vars(self)["_exchanged_places"]
                 ],
@@ -93,6 +91,7 @@ def put_layers(layer, exchanges, build_config=None):
             for place in places
         ):
             layer.build_from_config(build_config)
+            layer.built = True
     pairs = []
     for places, new in exchanges:
         for place in places:
@@ -162,6 +161,18 @@ def _remember(layer, places):
     # Past Keras's tracking.
     vars(layer)["_exchanged_places"] = [*before, *places]
     _set_class(layer, _with_exchanged(_own_class(layer)))
+
+
+def _serialize(layer):
+    # Seen for the second time while a file is written, it gets an id, by
+    # which Keras finds the one layer that several hold.
+    keras.saving.serialize_keras_object(layer)
+    return keras.saving.serialize_keras_object(layer)
+
+
+def _module(cls):
+    # As Keras writes it.
+    return None if cls.__module__ == "__main__" else cls.__module__
 
 
 def _own_class(layer):

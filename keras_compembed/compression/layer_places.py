@@ -23,7 +23,8 @@ def held_layers(layer):
     `("layers", index)`. A layer held at several places comes several times.
     """
     for name, value in list(vars(layer).items()):
-        if name not in _KERAS_LISTS:
+        # TensorFlow's begin with "_self_".
+        if name not in _KERAS_LISTS and not name.startswith("_self_"):
             yield from _layers_in(value, (name,))
     if _is_model_of_layers(layer):
         yield from _layers_in(layer.layers, ("layers",))
@@ -73,7 +74,7 @@ def layer_at(root, place):
 
 
 def describe_place(place):
-    """A place as one would write it in Python, without the layer itself."""
+    """A place as text, e.g. `"layers[1].tables.few[0]"`."""
     text = ""
     for step in place:
         dotted = isinstance(step, str) and step.isidentifier()

@@ -28,11 +28,11 @@ def is_searchable(layer):
         return True
     if isinstance(layer, keras.Sequential) or not hasattr(layer, "operations"):
         return False
-    arguments = inspect.getfullargspec(type(layer).__init__).args[1:]
-    return arguments == ["inputs", "outputs", "name"]
+    arguments = list(inspect.signature(type(layer).__init__).parameters)
+    return arguments[1:4] == ["inputs", "outputs", "name"]
 
 
-def copy_model(model, replacements, get_sample):
+def copy_model(model, replacements, get_sample=None):
     """Copies a model, weights and all, with some layers exchanged.
 
     Layers are made again from their class and config. Each is paired with
@@ -43,8 +43,8 @@ def copy_model(model, replacements, get_sample):
         model: A built model.
         replacements: Dict from the `id` of a layer, however deep in the
             model, to the layer that takes its place in the copy.
-        get_sample: Function that gives inputs of the model, for copies of
-            subclassed models that cannot be built by their config.
+        get_sample: Optional function that gives inputs of the model, for
+            copies of subclassed models that their config does not build.
 
     Returns:
         A tuple of the copy, not compiled, which shares nothing with the model
@@ -117,9 +117,6 @@ class _Copier:
             new = made_again(layer)
         if not isinstance(layer, keras.layers.Layer):
             return new
-        # Configs that Keras makes up for a class may have neither of these.
-        if new.name != layer.name:
-            new.name = layer.name
         held = self._held_by(layer)
         if any(
             id(old) in self._replacements and layer_at(new, places[0]) is None
@@ -128,9 +125,14 @@ class _Copier:
             with self._naming(layer):
                 self._build(layer, new)
         self._exchange(layer, new, held)
+        # Configs that Keras makes up for a class may have neither of these.
         for old, same in self._same_layers(layer, new):
+            if same.name != old.name:
+                same.name = old.name
             if same.dtype_policy != old.dtype_policy:
                 same.dtype_policy = old.dtype_policy
+        if hasattr(layer, "output_names"):
+            new.output_names = list(layer.output_names)
         return new
 
     def _held_by(self, layer):
@@ -199,7 +201,9 @@ class _Copier:
             # Of models that must be called to be built.
             warnings.simplefilter("ignore")
             new.build_from_config(layer.get_build_config() or {})
-        if isinstance(new, keras.Model):
+        # As Keras does when it loads a model.
+        new.built = True
+        if self._get_sample and isinstance(new, keras.Model):
             if len(new.variables) < len(layer.variables):
                 new(self._get_sample())
 
@@ -292,9 +296,16 @@ class _Copier:
                     "where arguments are no plain values."
                 )
             path = self._paths.get(id(layer), layer.name)
+            remedy = ""
+            if getattr(layer, "inputs", None) and not is_searchable(layer):
+                remedy = (
+                    " A plain functional model can be copied, without the "
+                    "methods of the class: keras.Model(model.inputs, "
+                    "model.outputs)."
+                )
             raise ValueError(
                 f"The layer {path!r} ({type(layer).__name__}) cannot be "
-                f"copied: {reason[:500]}"
+                f"copied: {reason[:500]}{remedy}"
             ) from error
 
 

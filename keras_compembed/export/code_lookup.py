@@ -20,6 +20,8 @@ PACKED_LOOKUP_RUNTIME = {2: (2, 21, 0), 4: (2, 18, 0)}
 # Up to here a one-hot product is faster than gathered codewords, and takes
 # less memory; more so where the runtime multiplies in int8.
 _ONE_HOT_CODEBOOK_SIZES = {None: 16, "float16": 16, "int8": 32}
+# Numbers in the largest tensor that is held while all rows are composed.
+_CHUNK_ELEMENTS = 1 << 22
 # Codewords gathered at once, beyond that size: a small multiple of the output,
 # however many codebooks there are.
 _GROUP = 8
@@ -42,6 +44,9 @@ def choose_bits(codebook_size, min_runtime=None):
 
 class TracedLookup:
     """Stands in for `CodeEmbedding.embed` while a model is converted.
+
+    `embed_all` and `score` take the places of the methods of these names.
+    Rows are composed when the file runs, in chunks of a known shape.
 
     Args:
         layer: A built `CodeEmbedding`.
@@ -94,6 +99,15 @@ class TracedLookup:
             and codewords.shape[1] <= _ONE_HOT_CODEBOOK_SIZES[quantize]
         )
         self.table = CodeTable(layer.path, converted, packed, bits)
+        self._num_rows = layer.input_dim
+        # One-hot vectors, or codewords gathered: more than a row has numbers.
+        width = num_codebooks = codewords.shape[0]
+        width *= codewords.shape[1] if self._one_hot else codewords.shape[2]
+        if not self._sums:
+            width *= 4
+        elif not self._one_hot:
+            width = min(num_codebooks, _GROUP) * codewords.shape[2]
+        self._chunk = min(self._num_rows, max(1, _CHUNK_ELEMENTS // width))
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
@@ -113,6 +127,28 @@ class TracedLookup:
             total = part if total is None else total + part
         return total
 
+    def embed_all(self):
+        """Vectors `(input_dim, output_dim)` of all ids."""
+        return tf.concat(list(self._chunks()), axis=0)
+
+    def score(self, vectors):
+        """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
+        vectors = tf.cast(vectors, tf.float32)
+        logits = [
+            tf.matmul(vectors, chunk, transpose_b=True)
+            for chunk in self._chunks()
+        ]
+        return tf.concat(logits, axis=-1)
+
+    def _chunks(self):
+        """Yields the vectors of all ids, chunk by chunk."""
+        zero = _unknown_zero()
+        # Of a shape that the runtime knows before it runs.
+        offsets = tf.reshape(tf.range(zero, self._chunk + zero), [self._chunk])
+        for start in range(0, self._num_rows, self._chunk):
+            size = min(self._chunk, self._num_rows - start)
+            yield self(offsets[:size] + start)
+
     def _subcodes(self, ids):
         rows = tf.gather(self.table.converted, ids)
         num_codebooks, codebook_size, _ = self._codewords.shape
@@ -121,6 +157,19 @@ class TracedLookup:
             return _read_bits(rows, num_codebooks, bits)
         subcodes = tf.cast(rows, tf.float32)[:, :num_codebooks]
         return tf.cast(subcodes + 2.0 ** (self.table.bits - 1), tf.int32)
+
+
+def _unknown_zero():
+    """Zero, but not to the converter.
+
+    It writes down what it can compute: all rows of a table, if they are read
+    by ids that it knows.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    while hasattr(getattr(graph, "outer_graph", None), "inputs"):
+        graph = graph.outer_graph
+    number = tf.reduce_max(tf.cast(graph.inputs[0], tf.float32))
+    return tf.minimum(tf.cast(number >= 0, tf.int32), 0)
 
 
 def _read_bits(rows, num_codebooks, bits):

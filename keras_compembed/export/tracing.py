@@ -15,6 +15,8 @@ from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
 
+_HALF_DTYPES = ("float16", "bfloat16")
+
 
 def all_layers(model):
     """The model and every layer in it, once each, however deep."""
@@ -32,13 +34,16 @@ def float32_form(model):
         for layer in all_layers(model):
             policy = layer.dtype_policy
             if (
-                policy.compute_dtype in ("float16", "bfloat16")
+                policy.compute_dtype in _HALF_DTYPES
                 and policy.quantization_mode is None
             ):
                 float32 = keras.dtype_policies.DTypePolicy("float32")
                 # Not the public setter, which also edits policies that
                 # several layers share.
                 swap = _swapped(layer, "_dtype_policy", float32)
+                stack.enter_context(swap)
+            if getattr(layer, "reverse_dtype", None) in _HALF_DTYPES:
+                swap = _swapped(layer, "reverse_dtype", "float32")
                 stack.enter_context(swap)
         yield
 
@@ -94,7 +99,9 @@ def litert_form(model, min_runtime=None, quantize=None):
             if isinstance(layer, CodeEmbedding):
                 lookup = TracedLookup(layer, min_runtime, quantize)
                 tables.append(lookup.table)
-                swap = layer.embed_with(lookup)
+                swap = layer.embed_with(
+                    lookup, embed_all=lookup.embed_all, score=lookup.score
+                )
             elif isinstance(layer, ANTEmbedding):
                 lookup = TracedTransform(layer, quantize)
                 stack.enter_context(_swapped(layer, "logits", lookup.logits))

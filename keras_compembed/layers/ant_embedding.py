@@ -150,8 +150,7 @@ class ANTEmbedding(LookupLayer):
     Call arguments:
         inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
             ragged or sparse, as for `keras.layers.Embedding`; or, with
-            `reverse`, a float tensor of vectors. Masks take floats for ids
-            unless the last axis is `output_dim` long.
+            `reverse`, a float tensor of vectors.
         reverse: Boolean. Whether to multiply vectors by the transposed table,
             `(h A^T) T^T`, which gives a logit for each id. Defaults to
             `False`.
@@ -376,9 +375,10 @@ class ANTEmbedding(LookupLayer):
         if reverse:
             return self.logits(inputs)
         separates = training and self._separation.negative_weight
-        return self.look_up(
+        vectors = self.look_up(
             inputs, self._embed_and_separate if separates else self.embed
         )
+        return self._set_mask(vectors, inputs)
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
@@ -400,6 +400,7 @@ class ANTEmbedding(LookupLayer):
     def logits(self, inputs):
         """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
         inputs = tf.convert_to_tensor(inputs)
+        self._check_vectors(inputs)
         flat = tf.reshape(inputs, (-1, self.output_dim))
         flat = tf.cast(flat, self.variable_dtype)
         anchors = tf.convert_to_tensor(self.anchors.value)
@@ -413,26 +414,14 @@ class ANTEmbedding(LookupLayer):
         logits = tf.cast(logits, self.compute_dtype)
         return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
 
-    def compute_mask(self, inputs, mask=None):
-        if self._are_vectors(inputs):
-            return mask
-        return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
-
-    def _are_vectors(self, inputs):
-        """Whether these are inputs of a `reverse` call.
-
-        `keras.Input` makes ids floats unless told otherwise.
-        """
-        return keras.backend.is_float_dtype(inputs.dtype) and inputs.shape[
-            -1:
-        ] == (self.output_dim,)
-
     def compute_output_shape(self, input_shape, reverse=False):
         if reverse:
             return (*input_shape[:-1], self.input_dim)
         return (*input_shape, self.output_dim)
 
     def compute_output_spec(self, inputs, reverse=False, training=False):
+        if reverse:
+            self._check_vectors(inputs)
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape, reverse),
             dtype=self.compute_dtype,
@@ -467,7 +456,11 @@ class ANTEmbedding(LookupLayer):
 
     @property
     def embeddings(self):
-        """The whole table as a float32 array `(input_dim, output_dim)`."""
+        """The whole table as a float32 array `(input_dim, output_dim)`.
+
+        A snapshot, unlike `CodeEmbedding.embeddings`: no gradients go through
+        it. For logits tied to the table, call the layer with `reverse=True`.
+        """
         self._require_built("embeddings")
         table = np.empty((self.input_dim, self.output_dim), "float32")
         for start, stop in self.storage.chunks():

@@ -12,6 +12,7 @@ from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.registry import get_learner
@@ -50,6 +51,12 @@ class CodeEmbedding(LookupLayer):
     composition `"concat"` codewords are the keys. A training step touches the
     queries of its own ids only. `"follow"` starts from codes and lets them
     follow the task, see `FollowingCodes`. Call `freeze_codes` when done.
+
+    The table also gives logits: `layer(vectors, reverse=True)`, or
+    `vectors @ transpose(layer.embeddings)` in a layer of your own. Both train
+    codebooks and composition, while codes learn from look-ups alone.
+    `ReversibleCodeEmbedding` has the options of
+    `keras.layers.ReversibleEmbedding` besides.
 
     Example:
 
@@ -96,17 +103,24 @@ class CodeEmbedding(LookupLayer):
         inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
             ragged or sparse, as for `keras.layers.Embedding`. Eager and graph
             look-ups on CPU raise an error for other ids, -1 too, and so does
-            LiteRT; XLA and GPU clamp them or give zeros.
+            LiteRT; XLA and GPU clamp them or give zeros. With `reverse`, a
+            float tensor of vectors.
+        reverse: Boolean. Whether to multiply vectors by the transposed table,
+            which gives a logit for each id. Defaults to `False`.
         training: Boolean. Matters only while codes are learned. A layer with
             `trainable=False` learns none, as `BatchNormalization` then keeps
             its statistics.
 
     Input shape:
-        Integer tensor of any shape, usually `(batch_size, input_length)`.
+        Integer tensor of any shape, usually `(batch_size, input_length)`;
+        with `reverse`, float tensor `(..., output_dim)`.
 
     Output shape:
-        The input's shape followed by `output_dim`. Vectors are composed in
-        the variable dtype and cast to the compute dtype at the end.
+        The input's shape followed by `output_dim`; with `reverse`,
+        `(..., input_dim)`. Vectors and logits are computed in the variable
+        dtype and cast to the compute dtype at the end. A reverse call
+        composes the whole table for a while, so that it takes as much memory
+        as a reverse call of an uncompressed table.
 
     Raises:
         ValueError: if a size or number is out of range, `composition` or
@@ -189,17 +203,23 @@ class CodeEmbedding(LookupLayer):
             learn_codes.set_shape(input_dim, self.composition)
         self.learn_codes = learn_codes
         self.seed = seed
-        self.supports_masking = mask_zero
+        self.supports_masking = True
         self.autocast = False
         self._initial_codes = codes
+        self._start(codebooks)
+
+    def _start(self, codebooks):
+        """Builds the layer if it is given what weights begin with."""
+        learn_codes = self.learn_codes
         starts_from_codes = learn_codes and learn_codes.starts_from_codes
-        if codes is not None or codebooks is not None or starts_from_codes:
+        given = self._initial_codes is not None or codebooks is not None
+        if given or starts_from_codes:
             # Not in a graph, where weights cannot begin with others' values.
             self.build()
         if codebooks is not None:
             self.codebooks.assign(codebooks)
             if starts_from_codes:
-                learn_codes.restart(self.embeddings)
+                learn_codes.restart(self._rows.decode(self.codes))
         self._initial_codes = None
 
     @classmethod
@@ -329,11 +349,14 @@ class CodeEmbedding(LookupLayer):
             )
         return tf.convert_to_tensor(pack_codes(codes, self.codebook_size))
 
-    def call(self, inputs, training=False):
+    def call(self, inputs, reverse=False, training=False):
+        if reverse:
+            return self.logits(inputs)
         # As in `keras.layers.BatchNormalization`, a frozen layer keeps its
         # statistics, and so its codes, whatever `training` is.
         learns = training and self.trainable and self.learn_codes is not None
-        return self.look_up(inputs, self._learn if learns else self.embed)
+        vectors = self.look_up(inputs, self._learn if learns else self.embed)
+        return self._set_mask(vectors, inputs)
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
@@ -351,17 +374,47 @@ class CodeEmbedding(LookupLayer):
             self.add_replica_loss(loss)
         return vectors
 
-    def compute_mask(self, inputs, mask=None):
-        if not self.mask_zero:
-            return None
-        return keras.ops.not_equal(inputs, 0)
+    def logits(self, inputs, dtype=None):
+        """Products `(..., input_dim)` of vectors `(..., output_dim)`.
 
-    def compute_output_shape(self, input_shape):
+        Args:
+            inputs: Float tensor `(..., output_dim)`.
+            dtype: Optional string, the dtype to compute in and to return.
+                Defaults to `None`: computed in the variable dtype, and cast
+                to the compute dtype.
+        """
+        if isinstance(inputs, tf.RaggedTensor):
+            return inputs.with_flat_values(
+                self.logits(inputs.flat_values, dtype)
+            )
+        inputs = tf.convert_to_tensor(inputs)
+        self._check_vectors(inputs)
+        vectors = tf.cast(inputs, dtype or self.variable_dtype)
+        logits = self.score(tf.reshape(vectors, (-1, self.output_dim)))
+        logits = tf.cast(logits, dtype or self.compute_dtype)
+        return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
+
+    def score(self, vectors):
+        """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
+        table = tf.cast(self.embed_all(), vectors.dtype)
+        return tf.matmul(vectors, table, transpose_b=True)
+
+    def embed_all(self):
+        """The table `(input_dim, output_dim)`, composed for the moment."""
+        return self._rows.compose_all(
+            (self.learn_codes or self._rows).all_subcodes()
+        )
+
+    def compute_output_shape(self, input_shape, reverse=False):
+        if reverse:
+            return (*input_shape[:-1], self.input_dim)
         return (*input_shape, self.output_dim)
 
-    def compute_output_spec(self, inputs, training=False):
+    def compute_output_spec(self, inputs, reverse=False, training=False):
+        if reverse:
+            self._check_vectors(inputs)
         return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape),
+            self.compute_output_shape(inputs.shape, reverse),
             dtype=self.compute_dtype,
             ragged=getattr(inputs, "ragged", False),
         )
@@ -377,9 +430,16 @@ class CodeEmbedding(LookupLayer):
 
     @property
     def embeddings(self):
-        """The whole table as a float32 array `(input_dim, output_dim)`."""
+        """The whole table, a tensor `(input_dim, output_dim)`.
+
+        It is composed each time that it is read, part by part, and can be
+        differentiated with respect to codebooks and composition: a layer that
+        multiplies by it stays tied to this one, trains it, and is exported
+        without the table. While codes are learned, those that `freeze_codes`
+        would fix.
+        """
         self._require_built("embeddings")
-        return self._rows.decode(self.codes)
+        return self._cast_as_variable(self.embed_all())
 
     def freeze_codes(self):
         """Fixes the codes learned; what only learning needs is let go.

@@ -4,13 +4,14 @@ import contextlib
 
 import keras
 import tensorflow as tf
+from keras.src.backend import get_autocast_scope
 
 
 class LookupLayer(keras.layers.Layer):
     """Base of layers with `input_dim`, `output_dim` and `embed`."""
 
     @contextlib.contextmanager
-    def embed_with(self, embed):
+    def embed_with(self, embed, **methods):
         """Makes the layer give other vectors for a while.
 
         Exports so write the look-up in ops that a runtime has; whatever holds
@@ -19,17 +20,20 @@ class LookupLayer(keras.layers.Layer):
         Args:
             embed: Function from a rank-1 tensor of ids to vectors
                 `(ids, output_dim)`, in place of `embed`.
+            **methods: Functions in place of other methods, by their names.
         """
-        # Past Keras's tracking: the function may hold anything.
+        methods["embed"] = embed
+        # Past Keras's tracking: the functions may hold anything.
         attributes = vars(self)
-        before = attributes.get("embed")
-        attributes["embed"] = embed
+        before = {name: attributes.get(name) for name in methods}
+        attributes.update(methods)
         try:
             yield
         finally:
-            del attributes["embed"]
-            if before is not None:
-                attributes["embed"] = before
+            for name, method in before.items():
+                del attributes[name]
+                if method is not None:
+                    attributes[name] = method
 
     def look_up(self, inputs, embed):
         """Vectors of ids of any shape.
@@ -74,6 +78,50 @@ class LookupLayer(keras.layers.Layer):
             for loss in super()._get_own_losses()
             if getattr(loss, "replica_context", context) is context
         ]
+
+    def _set_mask(self, vectors, inputs):
+        """Marks what a look-up gives, where `compute_mask` cannot tell.
+
+        `keras.Input` makes ids floats unless told otherwise; only the call
+        knows that these are no vectors.
+        """
+        if self.mask_zero and self._may_be_vectors(inputs):
+            vectors._keras_mask = keras.ops.not_equal(inputs, 0)
+        return vectors
+
+    def compute_mask(self, inputs, mask=None):
+        if self._may_be_vectors(inputs):
+            return mask
+        return keras.ops.not_equal(inputs, 0) if self.mask_zero else None
+
+    def _may_be_vectors(self, inputs):
+        """Whether these may be inputs of a `reverse` call."""
+        return keras.backend.is_float_dtype(inputs.dtype) and inputs.shape[
+            -1:
+        ] == (self.output_dim,)
+
+    def _check_vectors(self, inputs):
+        """Raises if these cannot be inputs of a `reverse` call."""
+        shape = tf.TensorShape(inputs.shape)
+        wanted = tf.TensorShape((self.output_dim,))
+        is_wide = shape.rank != 0 and shape[-1:].is_compatible_with(wanted)
+        if not (is_wide and keras.backend.is_float_dtype(inputs.dtype)):
+            raise ValueError(
+                "`inputs` must be float vectors of width `output_dim`="
+                f"{self.output_dim} with `reverse=True`. Received: "
+                f"inputs of shape {shape} and dtype "
+                f"{keras.backend.standardize_dtype(inputs.dtype)}, in the "
+                f"layer {self.name!r}."
+            )
+
+    def _cast_as_variable(self, table):
+        """Casts a table as Keras casts variables where they are read.
+
+        Layers that compute in half precision read half the digits of
+        `Embedding.embeddings`; nothing public of Keras says where.
+        """
+        scope = get_autocast_scope()
+        return table if scope is None else scope.maybe_cast(table)
 
     def _require_built(self, name):
         if not self.built:

@@ -73,6 +73,9 @@ class FollowingCodes(TaskCodes):
     def subcodes(self, ids):
         return self.rows.subcodes(ids)
 
+    def all_subcodes(self):
+        return self.rows.all_subcodes()
+
     def learn(self, ids, counts):
         if self.recode_every is not None and not self.is_recoded:
             warnings.warn(

@@ -155,6 +155,25 @@ class TaskCodes:
         """Subcodes, int32 `(ids, num_codebooks)`, outside training."""
         raise NotImplementedError
 
+    def all_subcodes(self):
+        """Subcodes, int32 `(rows, num_codebooks)`, outside training."""
+        composition = self.rows.composition
+        size = composition.num_codebooks * composition.codebook_size
+        size = max(1, _CHUNK_ELEMENTS // size)
+        num_rows = self.rows.num_rows
+        if num_rows <= size:
+            return self.subcodes(tf.range(num_rows))
+        # The last part is as large as others, and repeats the last row.
+        offsets = tf.range(size)
+        parts = tf.map_fn(
+            lambda start: self.subcodes(
+                tf.minimum(start + offsets, num_rows - 1)
+            ),
+            tf.range(0, num_rows, size),
+            parallel_iterations=1,
+        )
+        return tf.reshape(parts, (-1, parts.shape[-1]))[:num_rows]
+
     def restart(self, vectors):
         """Called when the vectors of all ids have changed, not their codes.
 
@@ -165,15 +184,8 @@ class TaskCodes:
     @property
     def codes(self):
         """Codes of all ids, an unsigned array `(input_dim, num_codebooks)`."""
-        composition = self.rows.composition
-        shape = composition.num_codebooks, composition.codebook_size
-        rows = max(1, _CHUNK_ELEMENTS // (shape[0] * shape[1]))
-        num_rows = self.rows.num_rows
-        parts = [
-            self.subcodes(tf.range(start, min(start + rows, num_rows)))
-            for start in range(0, num_rows, rows)
-        ]
-        return np.concatenate(parts).astype(code_dtype(shape[1]))
+        dtype = code_dtype(self.rows.composition.codebook_size)
+        return np.asarray(self.all_subcodes()).astype(dtype)
 
     def without_teacher(self):
         """Another one of the same settings."""

@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.compression.model_copy import copy_model
 
 layers = keras.layers
 # `pytest.warns` gives again what Keras warns of, as if it came from here.
@@ -192,9 +191,9 @@ def test_tie_to_a_model_in_a_wrapper_is_kept():
     model = keras.Model([inputs, many], [tower(inputs) + other, each])
     small = compress(model, codebook_size=2, min_bytes=100)
     assert isinstance(small.get_layer("other"), kc.CodeEmbedding)
-    assert small.get_layer("each").layer is small.get_layer("tower")
-    with pytest.raises(ValueError, match="also read by 'each'"):
-        compress(model, layers=["words"])
+    tower = small.get_layer("tower")
+    assert small.get_layer("each").layer is tower
+    assert isinstance(tower.get_layer("words"), kc.CodeEmbedding)
 
 
 def test_tie_that_no_config_tells():
@@ -337,6 +336,10 @@ def test_layers_that_cannot_be_copied_are_named_first():
         compress(words_model(GrowsInConfig(4, name="more")))
 
 
-def test_class_that_the_copy_loses_is_said():
-    with pytest.warns(UserWarning, match="without the methods of its class"):
-        copy_model(OwnConstructor(60), {})
+def test_class_that_no_config_makes_again():
+    model = OwnConstructor(60)
+    message = r"'own_constructor' .* cannot be copied.*keras.Model\(model.inp"
+    with pytest.raises(ValueError, match=message):
+        compress(model, learner=NeverTrained)
+    plain = keras.Model(model.inputs, model.outputs)
+    assert isinstance(compress(plain).get_layer("words"), kc.CodeEmbedding)

@@ -5,8 +5,16 @@ import tensorflow as tf
 from layer_checks import check_layer
 
 import keras_compembed as kc
+from keras_compembed.codes import coded_rows
 from keras_compembed.codes import codeword_sums
 from keras_compembed.codes.codeword_sums import sum_codewords
+
+
+@keras.saving.register_keras_serializable(package="test_code_embedding")
+class MaxComposition(kc.compositions.Composition):
+    def call(self, codewords):
+        return keras.ops.max(codewords, axis=1)
+
 
 FOLLOWS_ANOTHER = kc.learners.FollowingCodes(teacher=np.ones((3, 30)))
 
@@ -267,6 +275,69 @@ def test_from_table_refuses_before_it_learns(arguments, message):
             np.eye(30), 2, 4, learner=learner, **arguments
         )
     assert learner.codebooks is None
+
+
+def every_kind(composition, learn_codes=None, **kwargs):
+    """A layer of 50 ids with numbers of size 1."""
+    layer = kc.CodeEmbedding(
+        50, 6, 4, 8, composition, learn_codes=learn_codes, seed=0, **kwargs
+    )
+    layer.build()
+    rng = np.random.default_rng(3)
+    for weight in layer.trainable_weights:
+        weight.assign(0.5 * rng.normal(size=weight.shape))
+    return layer
+
+
+COMPOSITIONS = {
+    "sum": "sum",
+    "concat": "concat",
+    "linear": kc.compositions.LinearComposition(3),
+    "lstm": kc.compositions.LSTMComposition(3),
+    "scaled": kc.compositions.ScaledComposition("lstm"),
+    "own": MaxComposition(),
+}
+HIDDEN = np.random.default_rng(4).normal(size=(2, 3, 6)).astype("float32")
+
+
+@pytest.mark.parametrize("part", [1 << 22, 7 * 4 * 6])
+@pytest.mark.parametrize("composition", COMPOSITIONS)
+def test_reverse_equals_the_reference(composition, part, monkeypatch):
+    """Whole and in parts, logits are products with the rows looked up."""
+    monkeypatch.setattr(coded_rows, "_CHUNK_ELEMENTS", part)
+    layer = every_kind(COMPOSITIONS[composition])
+    upstream = np.random.default_rng(5).normal(size=(2, 3, 50))
+    hidden = tf.constant(HIDDEN)
+
+    def run(logits):
+        with tf.GradientTape() as tape:
+            tape.watch(hidden)
+            found = logits()
+            loss = tf.reduce_sum(found * upstream)
+        sources = [hidden, *layer.trainable_weights]
+        return [
+            found,
+            *tape.gradient(loss, [getattr(x, "value", x) for x in sources]),
+        ]
+
+    # A row at a time, in NumPy, and gradients of look-ups.
+    table = np.stack(
+        [np.asarray(layer(np.array(number))) for number in range(50)]
+    )
+    np.testing.assert_allclose(layer.embeddings, table, atol=1e-5)
+    expected = run(
+        lambda: tf.einsum("btd,vd->btv", hidden, layer(np.arange(50)))
+    )
+    products = np.zeros((2, 3, 50))
+    for place in np.ndindex(2, 3, 50):
+        products[place] = HIDDEN[place[:2]] @ table[place[2]]
+    np.testing.assert_allclose(expected[0], products, atol=1e-5)
+    for jit_compile in (None, False, True):
+        function = lambda: run(lambda: layer(hidden, reverse=True))  # noqa: E731
+        if jit_compile is not None:
+            function = tf.function(function, jit_compile=jit_compile)
+        for got, wanted in zip(function(), expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["codes", "embeddings"])

@@ -28,7 +28,7 @@ class LayerCase:
         name: String.
         make: Function from keyword arguments of `keras.layers.Layer` to a new
             layer, with the same weights each time.
-        task: `LookUp` or `Classes`.
+        task: `LookUp`, `NextId` or `Classes`.
     """
 
     name: str
@@ -94,6 +94,25 @@ class LookUp:
         return ids, ids[:, 0] % LABELS
 
 
+class NextId:
+    """An id after a few others, by the layer that they are looked up in."""
+
+    def wrap(self, layer):
+        ids = keras.Input((5,), dtype="int32")
+        hidden = keras.layers.GlobalAveragePooling1D()(layer(ids))
+        mix = keras.layers.Dense(
+            8, kernel_initializer=keras.initializers.GlorotUniform(0)
+        )
+        return keras.Model(ids, layer(mix(hidden), reverse=True))
+
+    def loss(self, layer):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def examples(self, rows=3 * BATCH_SIZE):
+        ids, _ = LookUp().examples(rows)
+        return ids, ids[:, -1]
+
+
 class Classes:
     """Classes of features, by Zipf's law.
 
@@ -129,15 +148,15 @@ class Classes:
         return inputs, labels
 
 
-def codes(**settings):
-    """A `CodeEmbedding`, with codes unless they are learned from nothing."""
+def codes(cls=kc.CodeEmbedding, **settings):
+    """A layer of codes, with codes unless they are learned from nothing."""
 
     def make(**kwargs):
         rng = np.random.default_rng(0)
         arguments = {"num_codebooks": 4, "codebook_size": 8, **settings}
         if settings.get("learn_codes") in (None, "follow"):
             arguments["codes"] = rng.integers(8, size=(IDS, 4))
-        layer = kc.CodeEmbedding(IDS, 8, seed=0, **arguments, **kwargs)
+        layer = cls(IDS, 8, seed=0, **arguments, **kwargs)
         layer.build()
         # Numbers of size 1, so that no part of a vector can be missed.
         for weight in layer.trainable_weights:
@@ -233,6 +252,14 @@ CASES = [
         LookUp(),
     ),
     LayerCase("codes-follow", codes(learn_codes="follow"), LookUp()),
+    LayerCase("reversible", codes(kc.ReversibleCodeEmbedding), NextId()),
+    LayerCase(
+        "reversible-untied",
+        codes(
+            kc.ReversibleCodeEmbedding, tie_weights=False, logit_soft_cap=3.0
+        ),
+        NextId(),
+    ),
     LayerCase("anchors-dense", anchors("dense"), LookUp()),
     LayerCase("anchors-lazy", anchors("lazy"), LookUp()),
     LayerCase("anchors-sparse", anchors(kc.transforms.SparseRows(4)), LookUp()),
