@@ -39,10 +39,8 @@ def compile_like(copy, model):
 
 def _compile(copy, model):
     if type(model).compile is not keras.Model.compile:
-        if type(copy) is not type(model):
-            raise ValueError(
-                f"{type(model).__name__} has a `compile` of its own."
-            )
+        # Its constructor may have compiled it, in a way of its own.
+        copy.compiled = False
         copy.compile_from_config(model.get_compile_config())
         if not copy.compiled:
             raise ValueError(

@@ -148,7 +148,10 @@ class _Run:
 
     @contextlib.contextmanager
     def _recorded(self, number, layer, reads):
-        call = layer.call
+        # What Keras calls in place of `call` once a layer is quantized.
+        quantized = getattr(layer, "quantization_mode", None) is not None
+        name = "quantized_call" if quantized else "call"
+        call = getattr(layer, name)
 
         @functools.wraps(call)
         def recorded(*args, **kwargs):
@@ -162,15 +165,15 @@ class _Run:
 
         # Past Keras's tracking.
         attributes = vars(layer)
-        own = attributes.get("call")
-        attributes["call"] = recorded
+        own = attributes.get(name)
+        attributes[name] = recorded
         try:
             yield
         finally:
             if own is None:
-                del attributes["call"]
+                del attributes[name]
             else:
-                attributes["call"] = own
+                attributes[name] = own
 
 
 class _Reads(keras.StatelessScope):

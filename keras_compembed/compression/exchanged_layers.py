@@ -104,10 +104,10 @@ def put_layers(layer, exchanges, build_config=None):
                 )
             pairs.append((old, new))
     exchange_layers(layer, pairs)
-    remember_exchanges(layer, exchanges)
+    remember_exchanges(layer, exchanges, always=True)
 
 
-def remember_exchanges(layer, exchanged):
+def remember_exchanges(layer, exchanged, always=False):
     """Makes configs tell which layers are at some places in a layer.
 
     That of the layer and those of all layers on the way, each so that it can
@@ -118,6 +118,8 @@ def remember_exchanges(layer, exchanged):
         layer: A layer or model.
         exchanged: List of pairs of the places of a layer, as `layer_places`
             gives them, and the layer that is there.
+        always: Boolean. Whether to do so for `layer` even if its own config
+            tells. Defaults to `False`.
     """
     holders = {}
     for places, new in exchanged:
@@ -131,7 +133,8 @@ def remember_exchanges(layer, exchanged):
                         known.append(place[cut:])
     # From the inside out: outer configs may tell by inner ones.
     for holder, held in reversed(holders.values()):
-        if not _config_tells(holder, held.values()):
+        forced = always and holder is layer
+        if forced or not _config_tells(holder, held.values()):
             _remember(holder, [places for _, places in held.values()])
 
 

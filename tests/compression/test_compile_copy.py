@@ -202,3 +202,21 @@ def test_compile_of_a_class():
     assert type(copy) is OwnCompile
     with pytest.warns(UserWarning, match="a `compile` of its own"):
         compile_like(copy, model)
+
+
+class CompilesItself(keras.Sequential):
+    """Like a task of keras-hub."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.compile()
+
+    def compile(self, optimizer="auto", **kwargs):
+        optimizer = "adam" if optimizer == "auto" else optimizer
+        super().compile(optimizer, loss="mse", **kwargs)
+
+
+def test_what_a_constructor_compiles_is_not_taken_for_the_models_own():
+    model = CompilesItself([keras.Input((3,)), layers.Dense(2)])
+    model.compile("sgd")
+    left_not_compiled(model, "CompilesItself has a `compile` of its own")
