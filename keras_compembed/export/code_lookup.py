@@ -129,20 +129,27 @@ class TracedLookup:
 
     def embed_all(self):
         """Vectors `(input_dim, output_dim)` of all ids."""
-        return tf.concat(list(self._chunks()), axis=0)
+        return tf.concat(list(self._chunks(_input_of_graph())), axis=0)
 
     def score(self, vectors):
         """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
         vectors = tf.cast(vectors, tf.float32)
         logits = [
             tf.matmul(vectors, chunk, transpose_b=True)
-            for chunk in self._chunks()
+            for chunk in self._chunks(vectors)
         ]
         return tf.concat(logits, axis=-1)
 
-    def _chunks(self):
-        """Yields the vectors of all ids, chunk by chunk."""
-        zero = _unknown_zero()
+    def _chunks(self, inputs):
+        """Yields the vectors of all ids, chunk by chunk.
+
+        Args:
+            inputs: A tensor that the converter does not know. It writes down
+                what it can compute: all vectors, if it knows the ids.
+        """
+        # Zero, whatever the inputs are.
+        some = tf.reduce_max(tf.cast(inputs, tf.float32)) >= 0
+        zero = tf.minimum(tf.cast(some, tf.int32), 0)
         # Of a shape that the runtime knows before it runs.
         offsets = tf.reshape(tf.range(zero, self._chunk + zero), [self._chunk])
         for start in range(0, self._num_rows, self._chunk):
@@ -159,17 +166,12 @@ class TracedLookup:
         return tf.cast(subcodes + 2.0 ** (self.table.bits - 1), tf.int32)
 
 
-def _unknown_zero():
-    """Zero, but not to the converter.
-
-    It writes down what it can compute: all rows of a table, if they are read
-    by ids that it knows.
-    """
+def _input_of_graph():
+    """The first input of the function that is traced."""
     graph = tf.compat.v1.get_default_graph()
     while hasattr(getattr(graph, "outer_graph", None), "inputs"):
         graph = graph.outer_graph
-    number = tf.reduce_max(tf.cast(graph.inputs[0], tf.float32))
-    return tf.minimum(tf.cast(number >= 0, tf.int32), 0)
+    return graph.inputs[0]
 
 
 def _read_bits(rows, num_codebooks, bits):

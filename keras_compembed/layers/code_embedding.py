@@ -284,7 +284,7 @@ class CodeEmbedding(LookupLayer):
             1,
             table.shape[1],
             *shape,
-            learner.composition,
+            composition=learner.composition,
             learn_codes=learn_codes and learn_codes.without_teacher(),
             **{**kwargs, "name": "arguments"},
         )
@@ -385,7 +385,7 @@ class CodeEmbedding(LookupLayer):
         """
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(
-                self.logits(inputs.flat_values, dtype)
+                CodeEmbedding.logits(self, inputs.flat_values, dtype)
             )
         inputs = tf.convert_to_tensor(inputs)
         self._check_vectors(inputs)

@@ -240,9 +240,10 @@ def _check_dtype(dtype):
         return None
     try:
         name = keras.backend.standardize_dtype(dtype)
+        is_float = keras.backend.is_float_dtype(name)
     except ValueError:
-        name = "none"
-    if not keras.backend.is_float_dtype(name):
+        is_float = False
+    if not is_float:
         raise ValueError(
             "`reverse_dtype` must be None or a floating dtype such as "
             f"'float32'. Received: reverse_dtype={dtype!r}."

@@ -275,3 +275,10 @@ def test_subclasses_that_compute_something_else():
     rows = np.asarray(model(IDS))
     error = np.square(small(IDS) - rows).sum()
     assert error < 0.3 * np.square(rows).sum()
+
+
+def test_reversible_embedding_of_keras_hub():
+    keras_hub = pytest.importorskip("keras_hub")
+    model = language_model(keras_hub.layers.ReversibleEmbedding, mask_zero=True)
+    layer = compress(model).get_layer("words")
+    assert type(layer) is kc.ReversibleCodeEmbedding and layer.mask_zero

@@ -8,6 +8,7 @@ import keras_compembed as kc
 from keras_compembed.codes import coded_rows
 from keras_compembed.codes import codeword_sums
 from keras_compembed.codes.codeword_sums import sum_codewords
+from keras_compembed.learners import task_codes
 
 
 @keras.saving.register_keras_serializable(package="test_code_embedding")
@@ -332,12 +333,67 @@ def test_reverse_equals_the_reference(composition, part, monkeypatch):
     for place in np.ndindex(2, 3, 50):
         products[place] = HIDDEN[place[:2]] @ table[place[2]]
     np.testing.assert_allclose(expected[0], products, atol=1e-5)
-    for jit_compile in (None, False, True):
+    # Whole in a graph; in parts eagerly and by XLA.
+    for jit_compile in (False,) if part == 1 << 22 else (None, True):
         function = lambda: run(lambda: layer(hidden, reverse=True))  # noqa: E731
         if jit_compile is not None:
             function = tf.function(function, jit_compile=jit_compile)
         for got, wanted in zip(function(), expected, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+@keras.saving.register_keras_serializable(package="test_code_embedding")
+class Shared(keras.layers.Layer):
+    """Logits by the table of a layer that it holds."""
+
+    def __init__(self, embedding, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = embedding
+
+    def build(self, shape):
+        self.embedding.build()
+
+    def call(self, inputs):
+        table = keras.ops.transpose(self.embedding.embeddings)
+        return keras.ops.matmul(inputs, table)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_table_read_in_a_layer(dtype):
+    """It is tied, trains the codebooks, and is cast as a weight is."""
+    kind = every_kind("sum", dtype=dtype)
+    shared = Shared(kind, dtype=dtype)
+    hidden = tf.cast(HIDDEN, shared.compute_dtype)
+    logits = shared(hidden)
+    assert logits.dtype == shared.compute_dtype
+    np.testing.assert_allclose(
+        np.asarray(logits, "float32"),
+        np.asarray(kind(hidden, reverse=True), "float32"),
+        # Eight bits of some six products of size 1.
+        atol=1e-5 if dtype == "float32" else 6 * 2.0**-6,
+    )
+    assert kind.embeddings.dtype == "float32"
+    model = keras.Sequential(
+        [keras.Input((3, 6), dtype=hidden.dtype.name), shared]
+    )
+    model.compile("sgd", "mse")
+    before = kind.codebooks.numpy()
+    model.fit(hidden, np.ones((2, 3, 50)), verbose=0)
+    assert not np.isclose(kind.codebooks, before).all(axis=-1).any()
+
+
+@pytest.mark.parametrize("learn_codes", ["softmax", "nearest", "follow"])
+def test_reverse_while_codes_are_learned(learn_codes, monkeypatch):
+    monkeypatch.setattr(task_codes, "_CHUNK_ELEMENTS", 7 * 4 * 8)
+    layer = every_kind("concat", learn_codes=learn_codes)
+    table = layer(np.arange(50))
+    for function in (layer, tf.function(layer, jit_compile=True)):
+        logits = function(HIDDEN, reverse=True, training=True)
+        np.testing.assert_allclose(logits, HIDDEN @ table.numpy().T, atol=1e-5)
+    codes = layer.codes
+    layer.freeze_codes()
+    np.testing.assert_array_equal(layer.codes, codes)
+    np.testing.assert_allclose(layer(HIDDEN, reverse=True), logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["codes", "embeddings"])

@@ -66,10 +66,53 @@ def test_masks(kind):
         np.testing.assert_array_equal(mask, IDS != 0)
 
 
-def test_masks_of_vectors():
-    layer = anchored("dense", mask_zero=True)
+EVERY_KIND = pytest.mark.parametrize(
+    "make",
+    [coded, lambda **k: anchored("dense", **k)],
+    ids=["codes", "anchors"],
+)
+
+
+@EVERY_KIND
+def test_masks_of_vectors(make):
+    layer = make(mask_zero=True)
     mask = np.array([True, False])
     assert layer.compute_mask(np.zeros((2, 7), "float32"), mask) is mask
+    vectors = layer(np.array([[3, 0]]))
+    logits = layer(vectors, reverse=True)
+    np.testing.assert_array_equal(logits._keras_mask, [[True, False]])
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_masks_of_ids_as_many_as_columns(make, dtype):
+    """`keras.Input` makes ids floats: they look like vectors."""
+    inputs = keras.Input((7,), dtype=dtype)
+    layer = make(mask_zero=True)
+    pooled = keras.layers.GlobalAveragePooling1D()(layer(inputs))
+    ids = np.array([[5, 6, 0, 0, 0, 0, 0]])
+    got = keras.Model(inputs, pooled)(ids)
+    np.testing.assert_allclose(
+        got[0], np.mean(layer(ids[:, :2])[0], axis=0), atol=1e-6
+    )
+
+
+@EVERY_KIND
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        np.zeros((2, 6), "float32"),
+        np.zeros((2, 7), "int32"),
+        np.zeros((), "float32"),
+    ],
+)
+def test_reverse_takes_vectors(make, inputs):
+    message = "`inputs` must be float vectors of width `output_dim`=7"
+    layer = make()
+    with pytest.raises(ValueError, match=message):
+        layer(inputs, reverse=True)
+    with pytest.raises(ValueError, match=message):
+        layer(keras.KerasTensor(inputs.shape, inputs.dtype.name), reverse=True)
 
 
 @pytest.mark.parametrize("layer", [coded(), anchored("dense")])

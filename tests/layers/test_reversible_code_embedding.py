@@ -83,3 +83,92 @@ def test_is_the_same_function_as_that_of_keras(tie_weights, kwargs):
     check_config(ours)
     for name in ("tie_weights", "logit_soft_cap", "reverse_dtype", "mask_zero"):
         assert getattr(ours, name) == getattr(theirs, name)
+
+
+def test_masks_of_ragged_ids():
+    layer = kc.ReversibleCodeEmbedding(V, D, 2, 16, mask_zero=True)
+    plain = kc.CodeEmbedding(V, D, 2, 16)
+    ragged = tf.RaggedTensor.from_row_lengths([0, 29, 3], [1, 2])
+    assert layer(ragged).shape == plain(ragged).shape == (2, None, D)
+    logits = layer(layer(ragged), reverse=True)
+    assert logits.shape == (2, None, V)
+
+
+@pytest.mark.parametrize("tie_weights", [True, False])
+def test_from_table(tie_weights):
+    kwargs = {} if tie_weights else {"reverse_table": TABLES[1]}
+    layer = kc.ReversibleCodeEmbedding.from_table(
+        TABLES[0], 8, 8, seed=0, verbose=0, logit_soft_cap=9.0, **kwargs
+    )
+    assert layer.tie_weights == tie_weights and layer.logit_soft_cap == 9.0
+    parts = [layer] if tie_weights else [layer, layer.reverse_embedding]
+    for table, part in zip(TABLES, parts, strict=False):
+        error = np.square(part.embeddings - table).sum()
+        assert error < 0.2 * np.square(table).sum()
+    codebooks = [part.codebooks.numpy() for part in parts]
+    layer.reset_codebooks()
+    for part, old in zip(parts, codebooks, strict=True):
+        assert not np.isclose(part.codebooks, old).all()
+
+
+def test_codes_that_follow():
+    """Codes of the table that ids are looked up in follow the task."""
+    layer = kc.ReversibleCodeEmbedding.from_table(
+        TABLES[0],
+        4,
+        8,
+        reverse_table=TABLES[1],
+        learn_codes="follow",
+        seed=0,
+        verbose=0,
+    )
+    np.testing.assert_allclose(layer.latents, TABLES[0])
+    assert layer.reverse_embedding.learn_codes is None
+    layer.latents.assign(TABLES[0][::-1])
+    assert layer.recode() > V // 2
+    logits = layer(HIDDEN, reverse=True)
+    layer.freeze_codes()
+    np.testing.assert_array_equal(layer(HIDDEN, reverse=True), logits)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"tie_weights": 1}, "`tie_weights` must be True or False"),
+        ({"reverse_dtype": "int32"}, "`reverse_dtype` must be None or a float"),
+        ({"reverse_dtype": "half"}, "Received: reverse_dtype='half'"),
+        ({"logit_soft_cap": 0}, "`logit_soft_cap` must be a positive number"),
+        ({"codebook_size": 1}, "`codebook_size` must be an integer from 2"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        kc.ReversibleCodeEmbedding(V, D, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"tie_weights": False}, "tie_weights=False and no `reverse_table`"),
+        (
+            {"tie_weights": True, "reverse_table": TABLES[1]},
+            "tie_weights=True and a `reverse_table`",
+        ),
+        ({"reverse_table": TABLES[1].T}, "must have the shape of `table`"),
+        ({"reverse_table": TABLES[1] * np.nan}, "`reverse_table` must be fin"),
+    ],
+)
+def test_tables_that_do_not_go_together(arguments, message):
+    learner = kc.learners.AdditiveQuantizer(4, 8, verbose=0)
+    with pytest.raises(ValueError, match=message):
+        kc.ReversibleCodeEmbedding.from_table(
+            TABLES[0], 4, 8, learner=learner, **arguments
+        )
+    assert learner.codebooks is None
+
+
+def test_sizes_before_the_layer_is_built():
+    layer = kc.ReversibleCodeEmbedding(V, D, 2, 16, tie_weights=False)
+    report = kc.reports.size_report(layer)
+    assert report.table_bytes == 2 * 4 * V * D
+    assert report.embedding_bytes == 2 * (V + 4 * 2 * 16 * D)

@@ -27,6 +27,7 @@ NAMES = (
     "codes",
     "codes-softmax",
     "codes-follow",
+    "reversible-untied",
     "anchors-lazy",
     "anchors-sparse",
     "anchors-fixed",
