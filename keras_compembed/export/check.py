@@ -24,7 +24,61 @@ def random_inputs(model, signature, seed=0):
     float inputs, if there are no integer ones and the model has embeddings.
     """
     rng = np.random.default_rng(seed)
-    num_ids = min(
+    bounds = [_num_ids(model)] * len(keras.tree.flatten(signature))
+    for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
+        yield _random_input(signature, rng, batch, length, bounds)
+
+
+def run_on_random_inputs(model, signature):
+    """Random inputs that a model takes, and what `run_keras` gives for them.
+
+    Sequences get shorter until positions suffice. Ids are all that the layers
+    know which an input goes to, or else ids that every embedding knows.
+
+    Returns:
+        Tuple of a list of structures of arrays and a list of dicts.
+
+    Raises:
+        ValueError: if the model does not take any.
+    """
+    rng = np.random.default_rng(0)
+    common = [_num_ids(model)] * len(keras.tree.flatten(signature))
+    own = _num_ids_of_inputs(model, common)
+    samples, outputs = [], []
+    for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
+        candidates = (
+            _random_input(signature, rng, batch, shorter, bounds)
+            for shorter in _shorter(length)
+            for bounds in ([own, common] if own != common else [own])
+        )
+        sample, output = _run_first(model, candidates)
+        samples.append(sample)
+        outputs.append(output)
+    return samples, outputs
+
+
+def _shorter(length):
+    while length:
+        yield length
+        length //= 2
+
+
+def _run_first(model, candidates):
+    """The first sample that a model takes, and what it gives for it."""
+    first_error = None
+    for sample in candidates:
+        try:
+            (output,) = run_keras(model, [sample])
+        except ValueError as error:
+            first_error = first_error or error
+        else:
+            return sample, output
+    raise first_error
+
+
+def _num_ids(model):
+    """How many ids all embeddings of a model know, or None without any."""
+    return min(
         (
             layer.input_dim
             for layer in all_layers(model)
@@ -32,23 +86,44 @@ def random_inputs(model, signature, seed=0):
         ),
         default=None,
     )
-    flat = keras.tree.flatten(signature)
-    float_ids = num_ids and not any(spec.dtype.is_integer for spec in flat)
 
-    def fill(spec, batch, length):
+
+def _num_ids_of_inputs(model, default):
+    """How many ids the embeddings know that each input goes to directly."""
+    inputs = getattr(model, "inputs", None) or []
+    if len(inputs) != len(default):
+        return default
+    numbers = {}
+    for layer in all_layers(model):
+        if not isinstance(getattr(layer, "input_dim", None), int):
+            continue
+        for node in layer._inbound_nodes:
+            for tensor in node.input_tensors:
+                number = numbers.get(id(tensor), layer.input_dim)
+                numbers[id(tensor)] = min(number, layer.input_dim)
+    return [
+        numbers.get(id(tensor), number)
+        for tensor, number in zip(inputs, default, strict=True)
+    ]
+
+
+def _random_input(signature, rng, batch, length, bounds):
+    flat = keras.tree.flatten(signature)
+    float_ids = not any(spec.dtype.is_integer for spec in flat)
+
+    def fill(spec, num_ids):
         shape = [length if size is None else size for size in spec.shape]
         if shape and spec.shape[0] is None:
             shape[0] = batch
         if spec.dtype.is_bool:
             return rng.integers(2, size=shape).astype(bool)
-        if spec.dtype.is_integer or float_ids:
+        if spec.dtype.is_integer or (num_ids and float_ids):
             ids = rng.integers(num_ids or 2, size=shape)
             return ids.astype(spec.dtype.as_numpy_dtype)
         return rng.normal(size=shape).astype(spec.dtype.as_numpy_dtype)
 
-    for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
-        arrays = [fill(spec, batch, length) for spec in flat]
-        yield keras.tree.pack_sequence_as(signature, arrays)
+    arrays = [fill(*pair) for pair in zip(flat, bounds, strict=True)]
+    return keras.tree.pack_sequence_as(signature, arrays)
 
 
 def fit_inputs(signature, inputs):

@@ -127,25 +127,31 @@ class TracedLookup:
             total = part if total is None else total + part
         return total
 
-    def embed_all(self):
-        """Vectors `(input_dim, output_dim)` of all ids."""
-        return tf.concat(list(self._chunks(_input_of_graph())), axis=0)
+    def embed_all(self, embed=None):
+        """Vectors `(input_dim, output_dim)` of all ids.
+
+        Args:
+            embed: Optional function in place of a call.
+        """
+        chunks = self._chunks(_input_of_graph(), embed or self)
+        return tf.concat(list(chunks), axis=0)
 
     def score(self, vectors):
         """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
         vectors = tf.cast(vectors, tf.float32)
         logits = [
             tf.matmul(vectors, chunk, transpose_b=True)
-            for chunk in self._chunks(vectors)
+            for chunk in self._chunks(vectors, self)
         ]
         return tf.concat(logits, axis=-1)
 
-    def _chunks(self, inputs):
+    def _chunks(self, inputs, embed):
         """Yields the vectors of all ids, chunk by chunk.
 
         Args:
             inputs: A tensor that the converter does not know. It writes down
                 what it can compute: all vectors, if it knows the ids.
+            embed: Function from ids to vectors.
         """
         # Zero, whatever the inputs are.
         some = tf.reduce_max(tf.cast(inputs, tf.float32)) >= 0
@@ -154,7 +160,7 @@ class TracedLookup:
         offsets = tf.reshape(tf.range(zero, self._chunk + zero), [self._chunk])
         for start in range(0, self._num_rows, self._chunk):
             size = min(self._chunk, self._num_rows - start)
-            yield self(offsets[:size] + start)
+            yield embed(offsets[:size] + start)
 
     def _subcodes(self, ids):
         rows = tf.gather(self.table.converted, ids)

@@ -17,8 +17,10 @@ from keras_compembed.export.flatbuffer import parse_version
 from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
+from keras_compembed.export.marks import take_out_marks
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
+from keras_compembed.export.row_check import check_rows
 from keras_compembed.export.tracing import float32_form
 from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
@@ -43,6 +45,14 @@ class LiteRTExport:
             tried, over the largest output.
         min_runtime: String, the oldest LiteRT runtime that runs it, or None
             if the converter does not say.
+        max_row_error: Float, the largest difference from Keras of rows of
+            `CodeEmbedding` and `ANTEmbedding` layers, over the largest number
+            of their table; None if no rows were compared.
+        held_layers: Tuple of strings, names of the layers whose rows were
+            compared, those of all ids.
+        not_held_layers: Tuple of strings, names of those of which only
+            outputs of the model were compared, because the converter looked
+            ids up itself or merged the look-up with the rest.
     """
 
     path: str
@@ -50,13 +60,22 @@ class LiteRTExport:
     ops: tuple
     max_error: float
     min_runtime: str | None
+    max_row_error: float | None = None
+    held_layers: tuple = ()
+    not_held_layers: tuple = ()
 
     def __str__(self):
-        return (
+        text = (
             f"{self.path}: {self.file_bytes:,} bytes, {len(self.ops)} kinds "
             f"of built-in ops, runtime {self.min_runtime or 'unknown'} or "
             f"newer, within {self.max_error:.1e} of Keras"
         )
+        if self.held_layers:
+            text += f", all rows within {self.max_row_error:.1e}"
+        if self.not_held_layers:
+            names = ", ".join(map(repr, self.not_held_layers))
+            text += f"; rows of {names} were not compared"
+        return text
 
 
 def export_litert(
@@ -122,7 +141,8 @@ def export_litert(
         overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
         sample_inputs: Optional inputs on which the file is compared with the
             model, as the model is called with. Defaults to `None`: random ids
-            below the smallest `input_dim` in the model, in several sizes.
+            below the `input_dim` of the layers that they go to, in several
+            sizes that the model takes.
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output. Defaults to `1e-4`, with
             `quantize="float16"` to `0.01`, with `quantize="int8"` to `0.1`.
@@ -158,24 +178,25 @@ def export_litert(
     if top_k is not None:
         model = top_k_model(model, top_k)
     oldest = None if min_runtime is None else _check_runtime(min_runtime)
-    if tolerance is None:
-        tolerance = check.TOLERANCES[quantize]
-    else:
+    if tolerance is not None:
         check_positive_number("tolerance", tolerance)
     signature = get_signature(model, input_signature)
 
     with float32_form(model):
-        if sample_inputs is None:
-            samples = list(check.random_inputs(model, signature))
-        else:
-            samples = [check.fit_inputs(signature, sample_inputs)]
         with kept_state(model):
-            outputs = check.run_keras(model, samples)
-        with litert_form(model, oldest, quantize) as tables:
+            if sample_inputs is None:
+                samples, outputs = check.run_on_random_inputs(model, signature)
+            else:
+                samples = [check.fit_inputs(signature, sample_inputs)]
+                outputs = check.run_keras(model, samples)
+        with litert_form(model, oldest, quantize) as (tables, lookups):
             function = trace(model, signature)
         check_ops(function, model)
         content = _convert(function, model, quantize)
-        content, ops, runtime = _finish(content, tables, oldest)
+        content, ops, runtime, *passages = _finish(content, tables, oldest)
+        rows = check_rows(content, lookups, *passages, quantize, tolerance)
+        if tolerance is None:
+            tolerance = check.TOLERANCES[quantize]
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:
                 file.write(content)
@@ -188,7 +209,16 @@ def export_litert(
                     f"{path!r}. If the difference is acceptable, pass a "
                     "larger `tolerance`."
                 )
-    export = LiteRTExport(path, len(content), tuple(ops), error, runtime)
+    export = LiteRTExport(
+        path,
+        len(content),
+        tuple(ops),
+        error,
+        runtime,
+        rows.max_error,
+        rows.held,
+        rows.not_held,
+    )
     if verbose:
         print(export)
     return export
@@ -260,9 +290,15 @@ def _explain(message, function, model):
 
 
 def _finish(content, tables, oldest):
-    """Packs the codes in a converted file, and reads what is in it."""
+    """Packs the codes in a converted file, and reads what is in it.
+
+    Returns:
+        Tuple of the bytes, names of ops, oldest runtime or None, passages
+        and numbers of marks, see `take_out_marks`.
+    """
     model = read_model(content)
     pack_tables(model, tables)
+    passages, lost = take_out_marks(model)
     ops = list_ops(model)
     foreign = [op for op in ops if op.startswith("CUSTOM ")]
     if foreign:
@@ -281,4 +317,4 @@ def _finish(content, tables, oldest):
             f"ops need {'.'.join(map(str, runtime))}."
         )
     text = None if runtime is None else ".".join(map(str, runtime))
-    return write_model(model), ops, text
+    return write_model(model), ops, text, passages, lost

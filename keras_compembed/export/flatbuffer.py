@@ -133,20 +133,26 @@ def pack_tables(model, tables):
         RuntimeError: if a table is in the file in another form than packed,
             so that the file would be larger than promised.
     """
+    # All of them first: tensors of several subgraphs may name one buffer.
+    found = [
+        (graph, index, table)
+        for graph in model.subgraphs
+        for index, tensor in enumerate(graph.tensors)
+        if (table := _find_table(model, tensor, tables)) is not None
+    ]
     buffers = {}
-    for graph in model.subgraphs:
-        for index, tensor in enumerate(graph.tensors):
-            table = _find_table(model, tensor, tables)
-            if table is None:
-                continue
-            if table.bits is not None:
-                _pack_table(model, graph, index, table)
-            # One buffer however many tensors name the table.
-            tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
-            model.buffers[tensor.buffer].data = table.packed.reshape(-1)
-    _drop_unused(model)
+    for graph, index, table in found:
+        if table.bits is not None:
+            _pack_table(model, graph, index, table)
+        tensor = graph.tensors[index]
+        # One buffer however many tensors name the table.
+        tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
+        model.buffers[tensor.buffer].data = table.packed.reshape(-1)
+    drop_unused(model)
+    known = set(buffers.values())
     for table in tables:
-        _refuse_unpacked(model, table)
+        if id(table) not in buffers:
+            _refuse_unpacked(model, table, known)
 
 
 def _find_table(model, tensor, tables):
@@ -172,19 +178,19 @@ _TYPE_OF_DTYPE = {
 
 def _pack_table(model, graph, index, table):
     """Rewrites one int8 tensor of `graph` and the ops that read it."""
-    for gather in _readers(graph, index):
+    for gather in list_readers(graph, index):
         codes = gather.outputs[0]
-        casts = _readers(graph, codes)
+        casts = list_readers(graph, codes)
         if (
-            _op_name(model, gather) != "GATHER"
+            op_name(model, gather) != "GATHER"
             or gather.inputs[0] != index
             or codes in graph.outputs
-            or any(_op_name(model, cast) != "CAST" for cast in casts)
+            or any(op_name(model, cast) != "CAST" for cast in casts)
         ):
             raise RuntimeError(
                 f"The codes of {table.name!r} cannot be packed: the converter "
-                f"reads them by {_op_name(model, gather)}, followed by "
-                f"{[_op_name(model, cast) for cast in casts]}, not by GATHER "
+                f"reads them by {op_name(model, gather)}, followed by "
+                f"{[op_name(model, cast) for cast in casts]}, not by GATHER "
                 "and CAST. Pass `min_runtime='2.17'` to store them in a way "
                 "that needs no rewriting."
             )
@@ -195,7 +201,7 @@ def _pack_table(model, graph, index, table):
         graph.tensors[codes].type = schema.TensorType.FLOAT32
         graph.tensors[codes].quantization = None
         for cast in casts:
-            _replace_tensor(graph, cast.outputs[0], codes)
+            replace_tensor(model, graph, cast.outputs[0], codes)
             graph.operators.remove(cast)
     tensor = graph.tensors[index]
     tensor.type = _TYPES[table.bits]
@@ -205,23 +211,39 @@ def _pack_table(model, graph, index, table):
     tensor.quantization = quantization
 
 
-def _readers(graph, index):
+def list_readers(graph, index):
+    """Operators of a subgraph that read a tensor."""
     return [op for op in graph.operators if index in op.inputs]
 
 
-def _op_name(model, operator):
+def op_name(model, operator):
+    """Name of a built-in op, e.g. `"GATHER"`."""
     code = model.operatorCodes[operator.opcodeIndex].builtinCode
     return _OP_NAMES[code]
 
 
-def _replace_tensor(graph, old, new):
+def replace_tensor(model, graph, old, new):
+    """Makes whatever reads a tensor of a subgraph read another one."""
+
+    def replaced(indices):
+        return np.where(np.equal(indices, old), new, indices).astype("int32")
+
     for operator in graph.operators:
-        operator.inputs = np.where(
-            np.equal(operator.inputs, old), new, operator.inputs
-        ).astype("int32")
-    graph.outputs = np.where(
-        np.equal(graph.outputs, old), new, graph.outputs
-    ).astype("int32")
+        operator.inputs = replaced(operator.inputs)
+    graph.outputs = replaced(graph.outputs)
+    for entry in _named_tensors(model, graph):
+        if entry.tensorIndex == old:
+            entry.tensorIndex = new
+
+
+def _named_tensors(model, graph):
+    """What names a subgraph's inputs and outputs."""
+    return [
+        entry
+        for signature in model.signatureDefs or ()
+        if model.subgraphs[signature.subgraphIndex] is graph
+        for entry in (*(signature.inputs or ()), *(signature.outputs or ()))
+    ]
 
 
 def _lookup_opcode(model):
@@ -236,33 +258,63 @@ def _lookup_opcode(model):
     return len(model.operatorCodes) - 1
 
 
-def _drop_unused(model):
-    """Removes what no op names any more: op codes, and bytes of buffers."""
+def drop_unused(model):
+    """Removes what nothing reads: op codes, tensors, and bytes of buffers.
+
+    Returns:
+        List of dicts, for each subgraph from old to new places of tensors.
+    """
     operators = [op for graph in model.subgraphs for op in graph.operators]
     used = sorted({op.opcodeIndex for op in operators})
     for op in operators:
         op.opcodeIndex = used.index(op.opcodeIndex)
     model.operatorCodes = [model.operatorCodes[index] for index in used]
+    places = [_drop_unused_tensors(model, graph) for graph in model.subgraphs]
     named = {t.buffer for graph in model.subgraphs for t in graph.tensors}
     named.update(entry.buffer for entry in model.metadata or ())
     for index, buffer in enumerate(model.buffers):
         if index not in named:
             buffer.data = None
+    return places
 
 
-def _refuse_unpacked(model, table):
+def _drop_unused_tensors(model, graph):
+    lists = [(graph, "inputs"), (graph, "outputs")]
+    for operator in graph.operators:
+        lists += [(operator, "inputs"), (operator, "outputs")]
+        if operator.intermediates is not None:
+            lists.append((operator, "intermediates"))
+    entries = _named_tensors(model, graph)
+    used = {
+        int(index) for owner, name in lists for index in getattr(owner, name)
+    }
+    used.update(entry.tensorIndex for entry in entries)
+    used.discard(-1)
+    places = {old: new for new, old in enumerate(sorted(used))}
+    graph.tensors = [graph.tensors[index] for index in places]
+    places[-1] = -1
+    for owner, name in lists:
+        indices = [places[int(index)] for index in getattr(owner, name)]
+        setattr(owner, name, np.array(indices, "int32"))
+    for entry in entries:
+        entry.tensorIndex = places[entry.tensorIndex]
+    return places
+
+
+def _refuse_unpacked(model, table, known):
     """Raises if the file holds integers as many as the table has codes."""
-    packed = np.ascontiguousarray(table.packed).reshape(-1)
     buffers = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
-            if data is None or tensor.type in _FLOAT_TYPES:
-                continue
-            if np.array_equal(data, packed):
-                return
-            if tensor.shape is not None and len(data) >= max(packed.size, 64):
-                buffers[tensor.buffer] = tuple(tensor.shape)
+            if (
+                data is not None
+                and tensor.shape is not None
+                and tensor.buffer not in known
+                and tensor.type not in _FLOAT_TYPES
+                and len(data) >= max(table.packed.size, 64)
+            ):
+                buffers[tensor.buffer] = tuple(map(int, tensor.shape))
     rows = table.converted.shape[0]
     for shape in buffers.values():
         if rows in shape:

@@ -1,6 +1,7 @@
 """A Keras model as a TensorFlow function that LiteRT can hold."""
 
 import contextlib
+import functools
 import re
 
 import keras
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.export.code_lookup import TracedLookup
+from keras_compembed.export.marks import MarkedLookup
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
 from keras_compembed.export.transform_lookup import TracedTransform
@@ -91,21 +93,31 @@ def litert_form(model, min_runtime=None, quantize=None):
         quantize: Same as in `export_litert`.
 
     Yields:
-        List of `CodeTable`, one for each `CodeEmbedding`.
+        Tuple of two lists: `CodeTable`, one for each `CodeEmbedding`, and
+        `MarkedLookup`, in the order of their numbers.
     """
-    tables = []
+    tables, lookups = [], []
+
+    def mark(layer, method, function, codes=None):
+        lookups.append(MarkedLookup(layer, method, len(lookups), codes))
+        return lookups[-1].marked(function)
+
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             if isinstance(layer, CodeEmbedding):
                 lookup = TracedLookup(layer, min_runtime, quantize)
                 tables.append(lookup.table)
+                embed = mark(layer, "embed", lookup, lookup.table.packed)
                 swap = layer.embed_with(
-                    lookup, embed_all=lookup.embed_all, score=lookup.score
+                    embed,
+                    embed_all=functools.partial(lookup.embed_all, embed),
+                    score=mark(layer, "score", lookup.score),
                 )
             elif isinstance(layer, ANTEmbedding):
                 lookup = TracedTransform(layer, quantize)
-                stack.enter_context(_swapped(layer, "logits", lookup.logits))
-                swap = layer.embed_with(lookup)
+                logits = mark(layer, "logits", lookup.logits)
+                stack.enter_context(_swapped(layer, "logits", logits))
+                swap = layer.embed_with(mark(layer, "embed", lookup))
             elif isinstance(layer, CANESoftmax):
                 if not isinstance(layer.selector, BeamTree):
                     continue
@@ -124,7 +136,7 @@ def litert_form(model, min_runtime=None, quantize=None):
             else:
                 continue
             stack.enter_context(swap)
-        yield tables
+        yield tables, lookups
 
 
 def get_signature(model, input_signature=None):

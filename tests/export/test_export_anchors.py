@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from export_models import ROWS
+from export_models import anchor_embedding
 from export_models import code_embedding
 from export_models import ids_input
 from export_models import random_ids
@@ -13,8 +14,6 @@ from export_models import read_tensors
 
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.interpreter import LiteRTModel
-from keras_compembed.layers.ant_embedding import ANTEmbedding
-from keras_compembed.transforms import L1
 from keras_compembed.transforms import FixedRows
 from keras_compembed.transforms import Mixture
 
@@ -25,22 +24,6 @@ ROUNDING = dict(rtol=0, atol=1e-5)
 @pytest.fixture
 def path(tmp_path):
     return os.fspath(tmp_path / "model.tflite")
-
-
-def anchor_embedding(
-    num_anchors=20, width=6, density=0.1, input_dim=ROWS, **kwargs
-):
-    kwargs.setdefault("storage", "dense")
-    kwargs.setdefault("l1", L1(non_negative=False))
-    layer = ANTEmbedding(input_dim, width, num_anchors, seed=3, **kwargs)
-    layer.build()
-    rng = np.random.default_rng(3)
-    transform = rng.normal(size=(input_dim, num_anchors))
-    transform[rng.random(transform.shape) > density] = 0
-    transform[[0, ROWS - 1]] = 0
-    layer.anchors.assign(rng.normal(size=(num_anchors, width)))
-    layer.assign_transform(transform)
-    return layer
 
 
 def classifier(layer, length=None):

@@ -17,9 +17,11 @@ from export_models import read_tensors
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.compositions.lstm_composition import LSTMComposition
+from keras_compembed.export import check
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.interpreter import LiteRTModel
+from keras_compembed.export.tracing import get_signature
 from keras_compembed.layers.code_embedding import CodeEmbedding
 
 # Its name in the package is that of the function.
@@ -457,3 +459,38 @@ def test_ids_out_of_range_are_errors_in_the_runtime(path):
     for ids in ([[ROWS]], [[-1]]):
         with pytest.raises(RuntimeError, match="out of bounds"):
             LiteRTModel(path)(ids)
+
+
+class Positions(keras.layers.Layer):
+    """Adds vectors of its own to sequences of up to 12 vectors."""
+
+    def build(self, input_shape):
+        self.positions = self.add_weight(shape=(12, input_shape[-1]))
+
+    def call(self, vectors):
+        length = keras.ops.shape(vectors)[1]
+        if isinstance(length, int) and length > 12:
+            raise ValueError("There are 12 positions.")
+        return vectors + self.positions[:length]
+
+
+def test_random_inputs_are_as_long_as_positions(path):
+    model = keras.Sequential([ids_input(), code_embedding(), Positions()])
+    export = export_litert(model, path, verbose=0)
+    assert export.max_error < 1e-6
+    ids = random_ids(2, 12)
+    np.testing.assert_allclose(LiteRTModel(path)(ids), model(ids), **ROUNDING)
+
+
+def test_random_ids_are_those_that_inputs_go_to():
+    tokens, segments = ids_input(name="tokens"), ids_input(name="segments")
+    vectors = [code_embedding()(tokens), code_embedding(input_dim=2)(segments)]
+    model = keras.Model(
+        {"tokens": tokens, "segments": segments}, keras.layers.Add()(vectors)
+    )
+    signature = get_signature(model)
+    samples, outputs = check.run_on_random_inputs(model, signature)
+    assert len(samples) == len(outputs) == 2
+    for sample in samples:
+        assert sample["tokens"].max() > 50
+        assert sample["segments"].max() == 1

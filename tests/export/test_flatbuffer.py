@@ -26,8 +26,8 @@ def convert(function):
     return read_model(converter.convert())
 
 
-def lookup():
-    layer = code_embedding()
+def lookup(**kwargs):
+    layer = code_embedding(**kwargs)
     layer.build()
     return TracedLookup(layer)
 
@@ -132,3 +132,11 @@ def test_table_keeps_padding():
     # Five subcodes of four bits, and one of padding.
     assert table.converted.shape[1] == 6
     assert table.packed.shape[1] == 3
+
+
+def test_codes_of_another_layer_are_no_unpacked_ones():
+    """A layer that is not used, beside one with as many rows."""
+    used, unused = lookup(), lookup(seed=7)
+    model = convert(used)
+    flatbuffer.pack_tables(model, [unused.table, used.table])
+    assert "EMBEDDING_LOOKUP" in flatbuffer.list_ops(model)

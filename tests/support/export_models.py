@@ -6,7 +6,9 @@ import tensorflow as tf
 
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import schema
+from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.transforms import L1
 
 ROWS = 97
 
@@ -17,14 +19,30 @@ def ids_input(length=None, dtype="int32", **kwargs):
 
 def code_embedding(num_codebooks=5, codebook_size=16, width=6, **kwargs):
     kwargs.setdefault("input_dim", ROWS)
+    kwargs.setdefault("seed", 4)
     return CodeEmbedding(
         output_dim=width,
         num_codebooks=num_codebooks,
         codebook_size=codebook_size,
         codebooks_initializer=keras.initializers.RandomNormal(seed=3),
-        seed=4,
         **kwargs,
     )
+
+
+def anchor_embedding(
+    num_anchors=20, width=6, density=0.1, input_dim=ROWS, **kwargs
+):
+    kwargs.setdefault("storage", "dense")
+    kwargs.setdefault("l1", L1(non_negative=False))
+    layer = ANTEmbedding(input_dim, width, num_anchors, seed=3, **kwargs)
+    layer.build()
+    rng = np.random.default_rng(3)
+    transform = rng.normal(size=(input_dim, num_anchors))
+    transform[rng.random(transform.shape) > density] = 0
+    transform[[0, ROWS - 1]] = 0
+    layer.anchors.assign(rng.normal(size=(num_anchors, width)))
+    layer.assign_transform(transform)
+    return layer
 
 
 def random_ids(*shape, high=ROWS):

@@ -1,0 +1,328 @@
+"""Marks in a traced model that tell where look-ups are in the file made of it.
+
+A mark is a maximum with a number below all that occurs. The converter cannot
+know that, so it leaves marks where they are, in loops too, and merges nothing
+across them. They are taken out before the file is written.
+"""
+
+import copy
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.export.flatbuffer import drop_unused
+from keras_compembed.export.flatbuffer import list_readers
+from keras_compembed.export.flatbuffer import op_name
+from keras_compembed.export.flatbuffer import replace_tensor
+from keras_compembed.export.flatbuffer import schema
+
+# Numbers that no model is likely to compare with; floats that float16 has.
+_END = -65_344.0
+_FIRST_OF_VECTORS = -64_992.0
+_STEP = 32.0
+_FIRST_OF_IDS = -2_000_000_011
+_MOST_MARKS = 900
+_CONTROL_FLOW = {"CALL", "CALL_ONCE", "IF", "WHILE"}
+_DTYPES = {
+    schema.TensorType.INT32: np.dtype("int32"),
+    schema.TensorType.FLOAT32: np.dtype("float32"),
+    schema.TensorType.FLOAT16: np.dtype("float16"),
+}
+
+
+@dataclasses.dataclass(eq=False)
+class MarkedLookup:
+    """A function of a layer, written down between marks.
+
+    Attributes:
+        layer: The layer.
+        method: String, the layer's method: `"embed"`, from ids to rows, or
+            another, from vectors to a number for each id.
+        number: Integer, that of the marks.
+        codes: Optional uint8 array, the codes that the file holds.
+        calls: Integer, how often the model called it.
+        has_constants: Boolean, whether with constants, which the converter
+            may look up itself.
+    """
+
+    layer: keras.layers.Layer
+    method: str
+    number: int
+    codes: np.ndarray | None = None
+    calls: int = 0
+    has_constants: bool = False
+
+    def marked(self, function):
+        """The function with marks before and after it."""
+
+        def call(inputs):
+            self.calls += 1
+            if tf.get_static_value(inputs) is not None:
+                self.has_constants = True
+            if self.number >= _MOST_MARKS:
+                return function(inputs)
+            if self.method == "embed":
+                inputs = tf.cast(inputs, tf.int32)
+                start = _FIRST_OF_IDS - self.number
+            else:
+                start = _FIRST_OF_VECTORS + _STEP * self.number
+            return tf.maximum(function(tf.maximum(inputs, start)), _END)
+
+        return call
+
+
+@dataclasses.dataclass(frozen=True)
+class Passage:
+    """What of a model computes one tensor from another alone.
+
+    Attributes:
+        number: Integer, that of the marks.
+        graph: Integer, place of the subgraph.
+        start: Integer, the tensor that goes in.
+        end: Integer, the tensor that comes out.
+    """
+
+    number: int
+    graph: int
+    start: int
+    end: int
+
+
+def take_out_marks(model):
+    """Removes all marks from a model, in place.
+
+    Args:
+        model: Object from `read_model`.
+
+    Returns:
+        Tuple of a list of `Passage` and a set of numbers, those with marks
+        that no passage begins at.
+    """
+    passages, lost = [], set()
+    for place, graph in enumerate(model.subgraphs):
+        starts, ends = _find_marks(model, graph)
+        numbers = {mark.outputs[0]: number for mark, number in starts}
+        found = {}
+        for mark in ends:
+            tensor = _marked_tensor(model, graph, mark)
+            _, sources = _walk_back(model, graph, tensor, numbers)
+            if len(sources) == 1 and sources <= set(numbers):
+                (found[mark.outputs[0]],) = sources
+        lost |= {numbers[x] for x in set(numbers) - set(found.values())}
+        entries = {
+            mark.outputs[0]: _take_out_start(model, graph, mark)
+            for mark, _ in starts
+        }
+        taken_out = set()
+        for mark in ends:
+            end = _take_out_end(model, graph, mark, taken_out)
+            taken_out.add(end)
+            start = found.get(mark.outputs[0])
+            if start is not None:
+                passages.append(
+                    Passage(
+                        numbers[start], place, int(entries[start]), int(end)
+                    )
+                )
+        _drop_scalars(model, graph)
+    places = drop_unused(model)
+    passages = [
+        dataclasses.replace(
+            each,
+            start=places[each.graph][each.start],
+            end=places[each.graph][each.end],
+        )
+        for each in passages
+    ]
+    return list(dict.fromkeys(passages)), lost
+
+
+def _find_marks(model, graph):
+    """Marks at starts with their numbers, and marks at ends."""
+    starts, ends = [], []
+    for operator in graph.operators or ():
+        if op_name(model, operator) != "MAXIMUM":
+            continue
+        for index in operator.inputs:
+            value = _scalar(model, graph, index)
+            number = _number_of(value)
+            if value == _END:
+                ends.append(operator)
+            elif number is not None:
+                starts.append((operator, number))
+    return starts, ends
+
+
+def _number_of(value):
+    """The number of the marks that compare with a value, or None."""
+    if value is None:
+        return None
+    if isinstance(value, int):
+        number = _FIRST_OF_IDS - value
+    else:
+        number = (value - _FIRST_OF_VECTORS) / _STEP
+    return int(number) if number in range(_MOST_MARKS) else None
+
+
+def _scalar(model, graph, index):
+    """A constant number, int or float by its type, or None."""
+    for producer in _producers(graph, index):
+        # In float16 files.
+        if op_name(model, producer) != "DEQUANTIZE":
+            return None
+        index = producer.inputs[0]
+    tensor = graph.tensors[index]
+    data = model.buffers[tensor.buffer].data
+    dtype = _DTYPES.get(tensor.type)
+    if data is None or dtype is None or len(data) != dtype.itemsize:
+        return None
+    return np.asarray(data, "uint8").view(dtype).item()
+
+
+def _producers(graph, index):
+    return [op for op in graph.operators if index in op.outputs]
+
+
+def _marked_tensor(model, graph, mark):
+    first, second = mark.inputs
+    return second if _scalar(model, graph, first) is not None else first
+
+
+def _take_out_start(model, graph, mark):
+    """Removes a mark, and gives the tensor that it was on."""
+    tensor = _marked_tensor(model, graph, mark)
+    graph.operators.remove(mark)
+    replace_tensor(model, graph, mark.outputs[0], tensor)
+    return tensor
+
+
+def _take_out_end(model, graph, mark, taken_out):
+    """Same, but keeps the tensor that the mark gave, as outputs have names."""
+    before, after = _marked_tensor(model, graph, mark), mark.outputs[0]
+    graph.operators.remove(mark)
+    producers = _producers(graph, before)
+    if before in taken_out or not producers:
+        replace_tensor(model, graph, after, before)
+        return before
+    for producer in producers:
+        producer.outputs = np.where(
+            np.equal(producer.outputs, before), after, producer.outputs
+        ).astype("int32")
+    replace_tensor(model, graph, before, after)
+    return after
+
+
+def _drop_scalars(model, graph):
+    """Removes the float32 forms of the float16 numbers of marks."""
+    for operator in list(graph.operators or ()):
+        if op_name(model, operator) != "DEQUANTIZE":
+            continue
+        (output,) = operator.outputs
+        value = _scalar(model, graph, output)
+        is_of_mark = value == _END or _number_of(value) is not None
+        if is_of_mark and not list_readers(graph, output):
+            graph.operators.remove(operator)
+
+
+def _walk_back(model, graph, end, starts):
+    """What a tensor is computed by.
+
+    Args:
+        model: Object from `read_model`.
+        graph: A subgraph of it.
+        end: Integer, the tensor.
+        starts: Tensors not to look beyond.
+
+    Returns:
+        Tuple of a list of operators in order, and a set of the tensors that
+        they start from: those of `starts`, and others that are neither
+        computed nor constant.
+    """
+    producers = {
+        output: operator
+        for operator in graph.operators
+        for output in operator.outputs
+    }
+    needed, sources, seen, ahead = set(), set(), set(), [end]
+    while ahead:
+        index = int(ahead.pop())
+        if index < 0 or index in seen:
+            continue
+        seen.add(index)
+        if index in starts:
+            sources.add(index)
+        elif index in producers:
+            needed.add(id(producers[index]))
+            ahead.extend(producers[index].inputs)
+        elif model.buffers[graph.tensors[index].buffer].data is None:
+            sources.add(index)
+    return [op for op in graph.operators if id(op) in needed], sources
+
+
+def cut_out(model, passage):
+    """A model that does what a passage of another one does.
+
+    Args:
+        model: Object from `read_model`.
+        passage: A `Passage` of it.
+
+    Returns:
+        An object like `model`, with the input `"inputs"` and the output
+        `"outputs"`, which shares the bytes of buffers; or None if there is
+        control flow in the passage.
+    """
+    graph = model.subgraphs[passage.graph]
+    operators, sources = _walk_back(model, graph, passage.end, {passage.start})
+    kinds = {op_name(model, operator) for operator in operators}
+    if sources != {passage.start} or kinds & _CONTROL_FLOW:
+        return None
+    part = schema.ModelT()
+    part.version = model.version
+    part.operatorCodes = model.operatorCodes
+    part.buffers = [schema.BufferT()]
+    cut = schema.SubGraphT()
+    cut.tensors, cut.operators = [], []
+    tensors, buffers = {-1: -1}, {}
+
+    def add(index):
+        if index in tensors:
+            return tensors[index]
+        tensors[index] = len(cut.tensors)
+        tensor = copy.copy(graph.tensors[index])
+        buffer = model.buffers[tensor.buffer]
+        if buffer.data is None:
+            tensor.buffer = 0
+        else:
+            if tensor.buffer not in buffers:
+                buffers[tensor.buffer] = len(part.buffers)
+                part.buffers.append(buffer)
+            tensor.buffer = buffers[tensor.buffer]
+        tensor.name = f"tensor_{tensors[index]}".encode()
+        cut.tensors.append(tensor)
+        return tensors[index]
+
+    def add_all(indices):
+        return np.array([add(int(index)) for index in indices], "int32")
+
+    cut.inputs = add_all([passage.start])
+    for operator in operators:
+        operator = copy.copy(operator)
+        operator.inputs = add_all(operator.inputs)
+        operator.outputs = add_all(operator.outputs)
+        cut.operators.append(operator)
+    cut.outputs = add_all([passage.end])
+    part.subgraphs = [cut]
+    signature = schema.SignatureDefT()
+    signature.signatureKey = b"serving_default"
+    signature.inputs = [_named(b"inputs", cut.inputs[0])]
+    signature.outputs = [_named(b"outputs", cut.outputs[0])]
+    part.signatureDefs = [signature]
+    return part
+
+
+def _named(name, index):
+    entry = schema.TensorMapT()
+    entry.name, entry.tensorIndex = name, index
+    return entry

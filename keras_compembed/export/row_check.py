@@ -1,0 +1,286 @@
+"""Compares look-ups in a LiteRT file with the layers that they come from.
+
+What a model returns tells little of its tables: behind a softmax, rows of
+wrong ids hardly show. So each look-up is cut out of the file and run for all
+ids.
+"""
+
+import dataclasses
+import math
+import os
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.compositions.concat_composition import ConcatComposition
+from keras_compembed.compositions.linear_composition import LinearComposition
+from keras_compembed.export.check import TOLERANCES
+from keras_compembed.export.flatbuffer import read_model
+from keras_compembed.export.flatbuffer import schema
+from keras_compembed.export.flatbuffer import write_model
+from keras_compembed.export.interpreter import LiteRTModel
+from keras_compembed.export.marks import cut_out
+from keras_compembed.layers.code_embedding import CodeEmbedding
+
+# Rows at a time, and numbers held for them.
+_ROWS = 4096
+_NUMBERS = 1 << 24
+# Rows compared at least, spread over the table, where not all are.
+_SPREAD = 1024
+# Vectors that logits are compared for. One random vector would tell rows
+# apart.
+_VECTORS = 4
+# A float16 is off by so much of itself, an int8 by so much of the largest.
+_ROUNDING = {None: 0.0, "float16": 2.0**-11, "int8": 1 / 254}
+# Half the least step of float16, and what a sum in float32 is off by.
+_LEAST = 2.0**-25
+_FLOAT32 = 2.0**-23
+
+
+@dataclasses.dataclass(frozen=True)
+class RowCheck:
+    """What the look-ups in a file were found to give.
+
+    Attributes:
+        max_error: Float, the largest difference from Keras of a number of a
+            row, over the largest of its table; None if nothing was held.
+        held: Tuple of strings, names of the layers whose look-ups were held
+            to Keras for all ids.
+        not_held: Tuple of strings, names of those of which only outputs of
+            the model tell.
+    """
+
+    max_error: float | None
+    held: tuple
+    not_held: tuple
+
+
+def check_rows(content, lookups, passages, lost, quantize, tolerance=None):
+    """Holds all look-ups of a file to Keras.
+
+    Args:
+        content: Bytes of the file.
+        lookups: List of `MarkedLookup`.
+        passages: List of `Passage` of the file.
+        lost: Set of numbers of look-ups with places that are not known.
+        quantize: Same as in `export_litert`.
+        tolerance: Optional float, the largest difference allowed, over the
+            largest number of a table, if that is more than the arithmetic
+            allows.
+
+    Returns:
+        A `RowCheck`.
+
+    Raises:
+        RuntimeError: if a row differs.
+    """
+    model = read_model(content)
+    errors, held, not_held = [], {}, {}
+    for lookup in lookups:
+        if not lookup.calls:
+            continue
+        parts = _different_parts(model, passages, lookup.number)
+        name = lookup.layer.name
+        if not parts or lookup.number in lost or lookup.has_constants:
+            not_held[name] = None
+        if not parts:
+            continue
+        held[name] = None
+        errors.append(_check_lookup(lookup, parts, quantize, tolerance))
+    return RowCheck(
+        max(errors, default=None),
+        tuple(name for name in held if name not in not_held),
+        tuple(not_held),
+    )
+
+
+def _different_parts(model, passages, number):
+    """Models cut out for a look-up; those that are the same only once."""
+    parts = {}
+    for passage in passages:
+        if passage.number == number:
+            part = cut_out(model, passage)
+            if part is None:
+                return []
+            parts.setdefault(_key(part), part)
+    return list(parts.values())
+
+
+def _key(part):
+    """What is the same in models that do the same with the same buffers."""
+    buffers = part.buffers
+    part.buffers = [schema.BufferT() for _ in buffers]
+    for short, buffer in zip(part.buffers, buffers, strict=True):
+        if buffer.data is not None:
+            short.data = np.array([id(buffer)]).view("uint8")
+    key = bytes(write_model(part))
+    part.buffers = buffers
+    return key
+
+
+def _check_lookup(lookup, parts, quantize, tolerance):
+    """The largest difference over the largest number of the table."""
+    layer = lookup.layer
+    threads = os.cpu_count() if layer.input_dim > _ROWS else 1
+    item_shape = () if lookup.method == "embed" else (layer.output_dim,)
+    worst, largest, worst_id = 0.0, 0.0, None
+    with tempfile.TemporaryDirectory() as folder:
+        functions = []
+        for place, part in enumerate(parts):
+            path = os.path.join(folder, f"{place}.tflite")
+            with open(path, "wb") as file:
+                file.write(write_model(part))
+            functions.append(_CutFunction(part, path, item_shape, threads))
+        if lookup.method == "embed":
+            cases = _rows(layer, _choose_ids(lookup, parts), functions)
+        else:
+            cases = _logits(layer, lookup.method, functions)
+        for ids, got, expected in cases:
+            largest = max(largest, _largest(expected))
+            differences = _differences(got, expected)
+            place = np.argmax(differences)
+            if differences[place] > worst:
+                worst, worst_id = differences[place], ids[place]
+    allowed = _allowed(lookup, quantize, largest)
+    if tolerance is not None:
+        allowed = max(allowed, tolerance * largest)
+    if not worst <= allowed:
+        raise RuntimeError(
+            f"The look-up of the layer {layer.name!r} in the LiteRT file must "
+            f"give what Keras gives, within {allowed:.2g} for each id. "
+            f"Received: a difference of {worst:.2g} at id {worst_id}."
+        )
+    return float(worst / largest) if worst else 0.0
+
+
+def _choose_ids(lookup, parts):
+    """All ids, or enough of them where rows take long to compose.
+
+    If the codes in the file are bit for bit those of Keras, rows that name
+    each codeword tell how codes are read.
+    """
+    layer = lookup.layer
+    every = np.arange(layer.input_dim, dtype="int32")
+    if lookup.codes is None or not layer.composition.composes_once:
+        return every
+    codes = np.ascontiguousarray(lookup.codes).reshape(-1)
+    for part in parts:
+        if not any(
+            buffer.data is not None and np.array_equal(buffer.data, codes)
+            for buffer in part.buffers
+        ):
+            return every
+    chosen = [every[:: max(1, len(every) // _SPREAD)]]
+    for subcodes in layer.codes.T:
+        chosen.append(np.unique(subcodes, return_index=True)[1])
+    return np.unique(np.concatenate(chosen)).astype("int32")
+
+
+def _rows(layer, ids, functions):
+    """Yields ids, their rows in the file and their rows in Keras."""
+    numbers = 8 * layer.output_dim
+    if isinstance(layer, CodeEmbedding) and not layer.composition.is_linear:
+        # Codewords, or what they give to the gates of an LSTM.
+        numbers = 4 * layer.num_codebooks * layer.composition.code_dim
+    size = max(1, min(_ROWS, _NUMBERS // numbers))
+    for start in range(0, len(ids), size):
+        part = ids[start : start + size]
+        expected = keras.ops.convert_to_numpy(layer.embed(tf.constant(part)))
+        expected = expected.astype("float32", copy=False)
+        for function in functions:
+            yield part, function(part), expected
+
+
+def _logits(layer, method, functions):
+    """Same, with products of each row with some vectors in place of it."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(_VECTORS, layer.output_dim)).astype("float32")
+    expected = keras.ops.convert_to_numpy(
+        getattr(layer, method)(tf.constant(vectors))
+    )
+    for function in functions:
+        ids = np.arange(layer.input_dim)
+        yield ids, function(vectors).T, expected.astype("float32").T
+
+
+def _differences(got, expected):
+    """The largest difference of each row; infinite if a number is missing."""
+    with np.errstate(invalid="ignore"):
+        differences = np.abs(got - expected)
+    if not np.isfinite(np.sum(differences)):
+        same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+        differences[same] = 0
+        differences[~np.isfinite(differences)] = np.inf
+    return differences.max(axis=1, initial=0.0)
+
+
+def _largest(expected):
+    largest = max(expected.max(initial=0.0), -expected.min(initial=0.0))
+    if np.isfinite(largest):
+        return largest
+    return np.max(np.abs(expected[np.isfinite(expected)]), initial=0.0)
+
+
+def _allowed(lookup, quantize, largest):
+    """How far a number may be off by arithmetic alone.
+
+    A sum of codewords is off by as many roundings as there are codewords. Of
+    other ways to a row, less is known.
+    """
+    layer = lookup.layer
+    if lookup.method == "embed" and isinstance(layer, CodeEmbedding):
+        composition = layer.composition
+        plain = composition.unscaled()
+        if composition.is_linear and not isinstance(plain, LinearComposition):
+            codebooks = keras.ops.convert_to_numpy(
+                composition.fold(tf.convert_to_tensor(layer.codebooks.value))
+            )
+            terms = layer.num_codebooks + 1
+            if isinstance(plain, ConcatComposition):
+                terms = 1
+            largest = float(np.abs(codebooks).max())
+            rounding = _ROUNDING[quantize] + (terms + 1) * _FLOAT32
+            return terms * (largest * rounding + _LEAST)
+    return TOLERANCES[quantize] * largest
+
+
+class _CutFunction:
+    """A cut-out model as a function of items one after another.
+
+    Args:
+        part: The object of the model.
+        path: String, its file.
+        item_shape: Shape of an item: an id or a vector.
+        num_threads: Integer.
+    """
+
+    def __init__(self, part, path, item_shape, num_threads):
+        graph = part.subgraphs[0]
+        tensor = graph.tensors[graph.inputs[0]]
+        shape = tensor.shape
+        if tensor.shapeSignature is not None:
+            shape = tensor.shapeSignature
+        rank = len(shape) - len(item_shape)
+        self._leading = [int(size) for size in shape[:rank]]
+        self._item_shape = item_shape
+        self._model = LiteRTModel(path, num_threads)
+
+    def __call__(self, items):
+        leading = list(self._leading)
+        if -1 in leading:
+            known = math.prod(size for size in leading if size >= 0)
+            leading[leading.index(-1)] = -(-len(items) // known)
+            leading = [max(1, size) for size in leading]
+        size = math.prod(leading)
+        outputs = []
+        for start in range(0, len(items), size):
+            part = items[start : start + size]
+            missing = size - len(part)
+            if missing:
+                part = np.concatenate([part, np.repeat(part[-1:], missing, 0)])
+            shape = (*leading, *self._item_shape)
+            output = self._model(np.reshape(part, shape))
+            outputs.append(np.reshape(output, (size, -1))[: size - missing])
+        return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
