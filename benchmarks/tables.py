@@ -1,4 +1,4 @@
-"""Prints the tables of `docs/results.md` from the records.
+"""Prints the tables of pages in `docs/` from the records.
 
     python -m benchmarks tables
     python -m benchmarks tables --check
@@ -20,9 +20,12 @@ from benchmarks.common.tables import field
 from benchmarks.common.tables import figure
 from benchmarks.common.tables import markdown
 from benchmarks.common.tables import mean
+from benchmarks.common.tables import of_columns
 from keras_compembed.utils.files import replacing
 
-PAGE = FOLDER.parent / "docs" / "results.md"
+PAGES = tuple(
+    FOLDER.parent / "docs" / name for name in ("results.md", "models.md")
+)
 _PART = re.compile(
     r"(<!-- table: (?P<name>\S+) -->\n).*?(<!-- /table -->)", re.S
 )
@@ -37,29 +40,35 @@ def main(arguments=None):
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--check", action="store_true", help="write nothing")
-    parser.add_argument("--page", type=pathlib.Path, default=PAGE)
+    parser.add_argument("--pages", type=pathlib.Path, nargs="+", default=PAGES)
     args = parser.parse_args(arguments)
-    text = args.page.read_text(encoding="utf-8")
-    printed = rewrite(text)
-    if printed == text:
-        return
-    if args.check:
-        sys.exit(
-            f"{args.page.name} differs from the records. Run: "
-            "python -m benchmarks tables"
+    texts = {page: page.read_text(encoding="utf-8") for page in args.pages}
+    check_places(texts.values())
+    for page, text in texts.items():
+        printed = rewrite(text)
+        if printed == text:
+            continue
+        if args.check:
+            sys.exit(
+                f"{page.name} differs from the records. Run: "
+                "python -m benchmarks tables"
+            )
+        with replacing(page, overwrite=True) as beside:
+            pathlib.Path(beside).write_text(printed, encoding="utf-8")
+
+
+def check_places(texts):
+    """Raises unless each table has its place in one of the texts."""
+    names = [found["name"] for text in texts for found in _PART.finditer(text)]
+    if sorted(names) != sorted(TABLES):
+        raise ValueError(
+            "Pages must have one place for each of the tables "
+            f"{', '.join(sorted(TABLES))}. Received: {', '.join(sorted(names))}"
         )
-    with replacing(args.page, overwrite=True) as beside:
-        pathlib.Path(beside).write_text(printed, encoding="utf-8")
 
 
 def rewrite(text):
-    """The text with tables printed anew; each must have its place."""
-    names = [found["name"] for found in _PART.finditer(text)]
-    if sorted(names) != sorted(TABLES):
-        raise ValueError(
-            f"The page must have one place for each of the tables "
-            f"{', '.join(sorted(TABLES))}. Received: {', '.join(sorted(names))}"
-        )
+    """The text with tables printed anew."""
     return _PART.sub(
         lambda found: f"{found[1]}{TABLES[found['name']]()}\n{found[3]}", text
     )
@@ -230,6 +239,13 @@ def task_codes():
         "end to end, side by side",
     ]
     return markdown(head, lines)
+
+
+def kinds_of_models():
+    # Needs Keras, as no other table does.
+    from benchmarks.codes.models import Models
+
+    return of_columns(Models.columns, read("codes/models.json"))
 
 
 def clusters():
@@ -545,6 +561,7 @@ TABLES = {
     "codes.task": task_codes,
     "codes.clusters": clusters,
     "codes.training_step": code_steps,
+    "codes.models": kinds_of_models,
     "anchors.classification": anchor_classifiers,
     "anchors.recommendation": recommender,
     "anchors.language_model": tied_anchors,

@@ -292,6 +292,13 @@ def _explain(message, function, model):
             "the sizes in `input_signature`, e.g. "
             "tf.TensorSpec((1, 100), 'int32')."
         )
+    if "StridedSlice" in ops:
+        text += (
+            " A new axis, as in `x[:, None]`, can stand beside one axis of "
+            "unknown size only: give the other sizes in `input_signature`, "
+            "e.g. tf.TensorSpec((None, 100), 'int32'), or write "
+            "`keras.ops.expand_dims(x, 1)`."
+        )
     return text
 
 

@@ -10,9 +10,11 @@ from benchmark_files import write_sentences
 
 from benchmarks.codes import clusters
 from benchmarks.codes import language_model
+from benchmarks.codes import models
 from benchmarks.codes import task
 from benchmarks.codes import training_step
 from benchmarks.common import word_lstm
+from benchmarks.common.arguments import parse
 
 learning = load("codes.learning")
 
@@ -186,3 +188,31 @@ def test_loss_of_clusters():
     table = np.array([[0.0], [2.0], [5.0], [5.0]])
     of = np.array([0, 0, 1, 1])
     assert clusters.loss_of_clusters(table, of) == 0.5
+
+
+@pytest.mark.scripts
+def test_models(capsys):
+    rows = models.main(["--quick", "--rows", "shared|subclassed"])
+    assert [row["name"] for row in rows] == ["two_tower_shared", "subclassed"]
+    for row in rows:
+        found = figures(row)
+        assert found["before_embedding_bytes"] == 4 * 300 * 16
+        # A byte for two subcodes, and codebooks.
+        assert found["after_embedding_bytes"] == 300 * 2 + 4 * 4 * 16 * 16
+        for name in ("keras_bytes", "litert_bytes"):
+            assert found[f"after_{name}"] < found[f"before_{name}"]
+        assert found["after_reload_difference"] < 1e-5
+        assert found["after_litert_difference"] < 1e-5
+    table = capsys.readouterr().out
+    assert "| Two towers with one table | 300 x 16 | 0.02 → 0.00 |" in table
+    assert "| Subclassed `keras.Model` * |" in table
+
+
+def test_names_of_models():
+    everything = (*models.models.PLAIN, *models.models.HUB, *models.models.RS)
+    args = parse(models.Models, "codes.models", [])
+    names = {row.name for row in models.Models(args, None).rows()}
+    for make in everything:
+        row = models.Row(make.__name__, 1, 1)
+        is_there = models.is_there(models.package_of(row))
+        assert (make.__name__ in names) == is_there

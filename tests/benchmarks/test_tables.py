@@ -66,14 +66,14 @@ def test_page_is_rewritten(tmp_path, monkeypatch):
     text = "Before.\n\n<!-- table: one -->\n{}<!-- /table -->\n\nAfter.\n"
     page.write_text(text.format(""))
     with pytest.raises(SystemExit, match="page.md differs from the records"):
-        pages.main(["--check", "--page", str(page)])
+        pages.main(["--check", "--pages", str(page)])
     assert page.read_text() == text.format("")
-    pages.main(["--page", str(page)])
+    pages.main(["--pages", str(page)])
     assert page.read_text() == text.format("| 1 |\n")
-    pages.main(["--check", "--page", str(page)])
+    pages.main(["--check", "--pages", str(page)])
     page.write_text("No place.")
     with pytest.raises(ValueError, match="one place for each .* one"):
-        pages.main(["--page", str(page)])
+        pages.main(["--pages", str(page)])
 
 
 def test_pick():

@@ -44,6 +44,11 @@ class Table(keras.layers.Layer):
         return self.table.lookup(tf.cast(inputs, "int64"))
 
 
+class NewAxes(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs[:, None, :, None]
+
+
 class NoiseInEachCall(keras.layers.Layer):
     def call(self, inputs):
         return inputs + tf.random.normal(tf.shape(inputs))
@@ -182,6 +187,15 @@ def test_what_the_converter_refuses_is_named(tmp_path, capfd):
     message = r"DenseBincount in the layer 'counts' \(CategoryEncoding\)\."
     with pytest.raises(ValueError, match=message):
         export_litert(model, tmp_path / "model.tflite", verbose=0)
+
+
+def test_new_axes_need_sizes(tmp_path, capfd):
+    model, path = sequential(NewAxes(name="axes")), tmp_path / "model.tflite"
+    message = r"StridedSlice in the layer 'axes'.*`input_signature`.*expand_di"
+    with pytest.raises(ValueError, match=message):
+        export_litert(model, path, verbose=0)
+    signature = tf.TensorSpec((None, 100), "int32")
+    export_litert(model, path, input_signature=signature, verbose=0)
 
 
 def test_failures_within_the_converter_are_value_errors(tmp_path, monkeypatch):
