@@ -4,6 +4,7 @@ import functools
 
 import keras
 
+from keras_compembed.compression.layer_places import KEPT_LAYERS
 from keras_compembed.compression.layer_places import describe_place
 from keras_compembed.compression.layer_places import exchange_layers
 from keras_compembed.compression.layer_places import layer_at
@@ -161,8 +162,11 @@ def _remember(layer, places):
         for each in vars(layer).get("_exchanged_places", ())
         if not now.intersection(each)
     ]
+    places = [*before, *places]
     # Past Keras's tracking.
-    vars(layer)["_exchanged_places"] = [*before, *places]
+    vars(layer)["_exchanged_places"] = places
+    # Before 3.15, Keras leaves what is in lists in lists out of files.
+    vars(layer)[KEPT_LAYERS] = [layer_at(layer, each[0]) for each in places]
     _set_class(layer, _with_exchanged(_own_class(layer)))
 
 

@@ -2,9 +2,12 @@
 
 import keras
 
-# Lists that Keras makes of what attributes hold.
-_KERAS_LISTS = frozenset(
+# An attribute that holds what was exchanged once more, for files.
+KEPT_LAYERS = "_exchanged_layers"
+# Lists of what other attributes hold, Keras's and that.
+_LISTS = frozenset(
     (
+        KEPT_LAYERS,
         "_functional",
         "_inbound_nodes",
         "_layers",
@@ -24,7 +27,7 @@ def held_layers(layer):
     """
     for name, value in list(vars(layer).items()):
         # TensorFlow's begin with "_self_".
-        if name not in _KERAS_LISTS and not name.startswith("_self_"):
+        if name not in _LISTS and not name.startswith("_self_"):
             yield from _layers_in(value, (name,))
     if _is_model_of_layers(layer):
         yield from _layers_in(layer.layers, ("layers",))
