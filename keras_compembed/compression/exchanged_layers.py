@@ -4,8 +4,10 @@ import functools
 
 import keras
 
+from keras_compembed.compression.layer_places import SAVED_LAYERS
 from keras_compembed.compression.layer_places import describe_place
 from keras_compembed.compression.layer_places import exchange_layers
+from keras_compembed.compression.layer_places import is_nested
 from keras_compembed.compression.layer_places import layer_at
 from keras_compembed.compression.made_again import made_again
 
@@ -162,7 +164,13 @@ def _remember(layer, places):
         if not now.intersection(each)
     ]
     # Past Keras's tracking.
-    vars(layer)["_exchanged_places"] = [*before, *places]
+    places = vars(layer)["_exchanged_places"] = [*before, *places]
+    # Keras before 3.15 leaves them out of files without a word.
+    vars(layer)[SAVED_LAYERS] = [
+        layer_at(layer, place)
+        for place, *_ in places
+        if is_nested(layer, place)
+    ]
     _set_class(layer, _with_exchanged(_own_class(layer)))
 
 

@@ -2,9 +2,12 @@
 
 import keras
 
-# Lists that Keras makes of what attributes hold.
-_KERAS_LISTS = frozenset(
+# A list, by which files have layers that are held in nested collections.
+SAVED_LAYERS = "_exchanged_in_nested"
+# Lists of what attributes hold; all others are of Keras.
+_LISTS = frozenset(
     (
+        SAVED_LAYERS,
         "_functional",
         "_inbound_nodes",
         "_layers",
@@ -24,7 +27,7 @@ def held_layers(layer):
     """
     for name, value in list(vars(layer).items()):
         # TensorFlow's begin with "_self_".
-        if name not in _KERAS_LISTS and not name.startswith("_self_"):
+        if name not in _LISTS and not name.startswith("_self_"):
             yield from _layers_in(value, (name,))
     if _is_model_of_layers(layer):
         yield from _layers_in(layer.layers, ("layers",))
@@ -80,6 +83,12 @@ def describe_place(place):
         dotted = isinstance(step, str) and step.isidentifier()
         text += f".{step}" if dotted else f"[{step!r}]"
     return text[1:] if text.startswith(".") else text
+
+
+def is_nested(root, place):
+    """Whether a place is in a collection in a collection of `root` itself."""
+    on_the_way = (place[:cut] for cut in range(1, len(place)))
+    return len(place) > 2 and not any(layer_at(root, x) for x in on_the_way)
 
 
 def exchange_layers(root, exchanges):
