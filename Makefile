@@ -1,15 +1,41 @@
 PYTHON ?= python3
-VENV ?= .venv
+# Another Python gets an environment of its own, such as .venv-3.12.1.
+ifndef VENV
+ifeq ($(PYTHON),python3)
+VENV := .venv
+else
+VENV := .venv-$(shell $(PYTHON) -c "import platform as p; print(p.python_version())")
+endif
+endif
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test lint docs clean
+# What PYTHON names, else the first of 3.10, 3.11 ... that is at hand. The
+# folders of pyenv come first: its shims in PATH may lead nowhere.
+ifeq ($(origin PYTHON),file)
+OLDEST = $(shell PATH="$$(printf %s: ~/.pyenv/versions/*/bin)$$PATH"; \
+	for minor in 10 11 12 13; do command -v python3.$$minor && exit; done; \
+	command -v $(PYTHON))
+else
+OLDEST = $(PYTHON)
+endif
+
+.PHONY: demo test test-oldest lint docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.compress_text_classifier --output build/demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python $(PYTEST) $(ARGS)
+
+# With the lowest versions that setup.cfg names, installed anew.
+test-oldest:
+	$(OLDEST) -m venv --clear .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet uv
+	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest \
+		--resolution lowest-direct -e ".[all,test]"
+	.venv-oldest/bin/python $(PYTEST) $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -28,4 +54,4 @@ $(STAMP): setup.cfg setup.py pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) .venv-* build

@@ -86,7 +86,7 @@ def test_command_line_runs(folder, capsys):
         for line in block.splitlines()
         if line.startswith("keras-compembed")
     ]
-    assert len(lines) == 3
+    assert len(lines) == 4
     for line in lines:
         assert not main(shlex.split(line)[1:])
     small = keras.saving.load_model(folder / "small.keras")

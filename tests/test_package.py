@@ -1,4 +1,5 @@
 import importlib.metadata
+import importlib.util
 import subprocess
 import sys
 
@@ -35,6 +36,14 @@ def test_import_needs_no_extra():
         "import keras_compembed as kc; print(kc.CodeEmbedding.__name__)"
     )
     assert result.stdout == "CodeEmbedding\n", result.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_extras_that_are_installed_import():
+    """Lowest versions too, see `make test-oldest`."""
+    for name in EXTRAS:
+        if importlib.util.find_spec(name):
+            importlib.import_module(name)
 
 
 def test_another_backend_is_refused():

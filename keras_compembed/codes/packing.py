@@ -8,7 +8,6 @@ LiteRT packs int4, and two-bit codes the way it packs int2.
 import numpy as np
 import tensorflow as tf
 
-MAX_CODEBOOK_SIZE = 65536
 _CHUNK_ELEMENTS = 1 << 22
 
 

@@ -23,7 +23,7 @@ from keras_compembed.utils.validation import check_table
 _CHUNK_ELEMENTS = 1 << 22
 _REVERSE_OPTIONS = ("tie_weights", "reverse_dtype", "logit_soft_cap")
 # What a subclass may have without computing something else.
-_HARMLESS = {"__init__", "get_config", "from_config"}
+_HARMLESS = {"get_config", "from_config"}
 _METHOD_TYPES = (property, classmethod, staticmethod)
 
 
@@ -297,6 +297,8 @@ def _differences(layer):
         for name, value in vars(cls).items()
         if callable(value) or isinstance(value, _METHOD_TYPES)
     }
+    # Such as `__init__` and `__repr__`.
+    names = {x for x in names if x == "__call__" or not x.startswith("__")}
     names -= _HARMLESS
     if kind is keras.layers.Embedding:
         # `mask_zero` finds out what it does.

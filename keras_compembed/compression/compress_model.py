@@ -12,10 +12,10 @@ from keras_compembed.compression.copy_check import made_up_inputs
 from keras_compembed.compression.model_copy import copy_model
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_names
-from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -37,11 +37,13 @@ def compress_model(
 
     Every `keras.layers.Embedding` of at least `min_bytes` becomes a
     `CodeEmbedding` of the same name, mask, dtype policy and trainability,
-    with codes and codebooks learned from its table. All other layers are
-    made again from their class and config, and given the original's state.
-    The copy is of the class of the model, which is left as it is. If the
-    model was compiled, so is the copy: with the same functions and losses,
-    with fresh metrics, and with a fresh optimizer of the same configuration.
+    with codes and codebooks learned from its table; every
+    `keras.layers.ReversibleEmbedding` a `ReversibleCodeEmbedding`, with two
+    tables of codes where its weights are not tied. All other layers are made
+    again from their class and config, and given the original's state. The
+    model given is left as it is, and the copy is of its class. If the model
+    was compiled, so is the copy: with the same functions and losses, with
+    fresh metrics, and with a fresh optimizer of the same configuration.
 
     All of that is done and checked before any codes are learned. The copy,
     still with the rows of the original tables, is run beside the model on
@@ -52,13 +54,17 @@ def compress_model(
     these, however deep. A layer used several times is replaced once, in all
     places. Layers and models that make a table in their constructor must
     have a config, as for saving; the copy is then an instance of a subclass,
-    whose config has the codes' layer as well, and `keras.saving.load_model`
-    loads its files where `keras_compembed` and the modules of the model's
-    classes are imported. A table that another layer has as its own variable
-    is left as it is, tied: codes in one place and a table in the other would
-    be larger than the one table. The updates of an Embedding with LoRA are
-    merged into its table.
-    Regularizers and constraints of tables are not carried over to codebooks.
+    whose config has the layer of codes as well, and
+    `keras.saving.load_model` loads its files where `keras_compembed` and the
+    modules of the model's classes are imported. A table that another layer
+    has as a variable of its own is left as it is, tied.
+
+    Tables that Keras quantized become floats first, and updates of LoRA are
+    merged into them. A subclass of Embedding that only adds methods is
+    replaced by a layer without them; one that computes something else is
+    left, by name. Regularizers and constraints of tables are not carried
+    over to codebooks. Ctrl-C ends the learning of one table, with the best
+    codes so far, and goes on to the next.
 
     Example:
 

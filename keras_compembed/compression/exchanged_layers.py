@@ -4,10 +4,9 @@ import functools
 
 import keras
 
-from keras_compembed.compression.layer_places import SAVED_LAYERS
+from keras_compembed.compression.layer_places import KEPT_LAYERS
 from keras_compembed.compression.layer_places import describe_place
 from keras_compembed.compression.layer_places import exchange_layers
-from keras_compembed.compression.layer_places import is_nested
 from keras_compembed.compression.layer_places import layer_at
 from keras_compembed.compression.made_again import made_again
 
@@ -163,14 +162,11 @@ def _remember(layer, places):
         for each in vars(layer).get("_exchanged_places", ())
         if not now.intersection(each)
     ]
+    places = [*before, *places]
     # Past Keras's tracking.
-    places = vars(layer)["_exchanged_places"] = [*before, *places]
-    # Keras before 3.15 leaves them out of files without a word.
-    vars(layer)[SAVED_LAYERS] = [
-        layer_at(layer, place)
-        for place, *_ in places
-        if is_nested(layer, place)
-    ]
+    vars(layer)["_exchanged_places"] = places
+    # Before 3.15, Keras leaves what is in lists in lists out of files.
+    vars(layer)[KEPT_LAYERS] = [layer_at(layer, each[0]) for each in places]
     _set_class(layer, _with_exchanged(_own_class(layer)))
 
 

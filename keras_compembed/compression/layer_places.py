@@ -2,12 +2,12 @@
 
 import keras
 
-# A list, by which files have layers that are held in nested collections.
-SAVED_LAYERS = "_exchanged_in_nested"
-# Lists of what attributes hold; all others are of Keras.
+# An attribute that holds what was exchanged once more, for files.
+KEPT_LAYERS = "_exchanged_layers"
+# Lists of what other attributes hold, Keras's and that.
 _LISTS = frozenset(
     (
-        SAVED_LAYERS,
+        KEPT_LAYERS,
         "_functional",
         "_inbound_nodes",
         "_layers",
@@ -83,12 +83,6 @@ def describe_place(place):
         dotted = isinstance(step, str) and step.isidentifier()
         text += f".{step}" if dotted else f"[{step!r}]"
     return text[1:] if text.startswith(".") else text
-
-
-def is_nested(root, place):
-    """Whether a place is in a collection in a collection of `root` itself."""
-    on_the_way = (place[:cut] for cut in range(1, len(place)))
-    return len(place) > 2 and not any(layer_at(root, x) for x in on_the_way)
 
 
 def exchange_layers(root, exchanges):

@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.validation import check_code_shape
 
 _SETTINGS = (
     "num_codebooks",

@@ -165,10 +165,17 @@ def run_keras(model, samples):
             named = name_outputs(model, model(sample, training=False))
         except Exception as error:
             shapes = keras.tree.map_structure(lambda x: x.shape, sample)
+            kinds = {x.dtype.kind for x in keras.tree.flatten(sample)}
+            hint = ""
+            if "f" in kinds:
+                hint = (
+                    "If a float input holds ids, give it an integer dtype in "
+                    "`input_signature`. "
+                )
             raise ValueError(
                 "The model must run on the inputs that the export is checked "
                 f"on, of shape {shapes}. Pass `sample_inputs` that it takes. "
-                f"Received from the model: {error}"
+                f"{hint}Received from the model: {error}"
             ) from error
         outputs.append(
             {

@@ -12,11 +12,13 @@ from keras_compembed.export import check
 from keras_compembed.export.code_lookup import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
+from keras_compembed.export.flatbuffer import order_ends
 from keras_compembed.export.flatbuffer import pack_tables
-from keras_compembed.export.flatbuffer import parse_version
 from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
+from keras_compembed.export.input_check import check_inputs
+from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.marks import take_out_marks
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
@@ -28,9 +30,12 @@ from keras_compembed.export.tracing import litert_form
 from keras_compembed.export.tracing import trace
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.utils.files import check_output
+from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
+from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_version
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +104,9 @@ def export_litert(
     the non-zeros, and only rows of the ids looked up are read; where shapes
     are known, so are those of the look-up, as the runtime's `CompiledModel`
     wants. The file is run and compared with the model before it gets its
-    name.
+    name, and each look-up in it with the layer that it comes from, for all
+    ids. With composition `"lstm"`, whose rows take long, codes of all ids are
+    compared, and rows that name each codeword.
 
     Example:
 
@@ -144,9 +151,12 @@ def export_litert(
             below the `input_dim` of the layers that they go to, in several
             sizes that the model takes.
         tolerance: Optional float, the largest difference from Keras allowed,
-            over the largest output. Defaults to `1e-4`, with
-            `quantize="float16"` to `0.01`, with `quantize="int8"` to `0.1`.
-        verbose: `0` or `1`. Whether to print what was made.
+            over the largest output, and of rows over the largest number of
+            their table. Defaults to `1e-4`, with `quantize="float16"` to
+            `0.01`, with `quantize="int8"` to `0.1`; of sums of codewords, to
+            what rounding each of them makes.
+        verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
+            ops and bytes, as by `inspect_litert`.
 
     Returns:
         A `LiteRTExport`.
@@ -158,7 +168,8 @@ def export_litert(
             numbers, float64 and products of 8-bit numbers (the message names
             ops and layers).
         FileExistsError: if `path` exists and `overwrite` is `False`.
-        RuntimeError: if the file's outputs differ from Keras's.
+        RuntimeError: if the file's outputs differ from Keras's, or rows of a
+            layer do (the message names it).
 
     References:
         - [LiteRT](https://ai.google.dev/edge/litert)
@@ -169,6 +180,7 @@ def export_litert(
             f"`path` must end in '.tflite'. Received: path={path!r}."
         )
     check_output(path, overwrite)
+    check_temporary_folder()
     if not isinstance(model, keras.Model):
         raise ValueError(
             "`model` must be a `keras.Model`. "
@@ -177,7 +189,9 @@ def export_litert(
     check_choice("quantize", quantize, (None, "float16", "int8"))
     if top_k is not None:
         model = top_k_model(model, top_k)
-    oldest = None if min_runtime is None else _check_runtime(min_runtime)
+    oldest = None
+    if min_runtime is not None:
+        oldest = check_version("min_runtime", min_runtime)
     if tolerance is not None:
         check_positive_number("tolerance", tolerance)
     signature = get_signature(model, input_signature)
@@ -193,7 +207,13 @@ def export_litert(
             function = trace(model, signature)
         check_ops(function, model)
         content = _convert(function, model, quantize)
-        content, ops, runtime, *passages = _finish(content, tables, oldest)
+        converted = read_model(content)
+        names = [spec.name for spec in keras.tree.flatten(signature)]
+        order_ends(converted, names, list(outputs[0]))
+        content, ops, runtime, *passages = _finish(converted, tables, oldest)
+        check_inputs(
+            converted, model, signature, is_given=input_signature is not None
+        )
         rows = check_rows(content, lookups, *passages, quantize, tolerance)
         if tolerance is None:
             tolerance = check.TOLERANCES[quantize]
@@ -221,16 +241,8 @@ def export_litert(
     )
     if verbose:
         print(export)
+        print(inspect_litert(path).describe(max_parts=5))
     return export
-
-
-def _check_runtime(text):
-    if not isinstance(text, str) or not re.fullmatch(r"\d+(\.\d+){1,2}", text):
-        raise ValueError(
-            "`min_runtime` must be a version such as '2.17'. "
-            f"Received: min_runtime={text!r}."
-        )
-    return (*parse_version(text), 0)[:3]
 
 
 def _convert(function, model, quantize):
@@ -238,6 +250,7 @@ def _convert(function, model, quantize):
     module.function = function
     # What the function captured is saved; codes of CodeEmbedding are not.
     module.captured = list(function.variables)
+    check_temporary_folder(count_bytes(function.variables))
     with tempfile.TemporaryDirectory() as folder:
         try:
             tf.saved_model.save(module, folder, signatures=function)
@@ -289,14 +302,13 @@ def _explain(message, function, model):
     return text
 
 
-def _finish(content, tables, oldest):
+def _finish(model, tables, oldest):
     """Packs the codes in a converted file, and reads what is in it.
 
     Returns:
         Tuple of the bytes, names of ops, oldest runtime or None, passages
         and numbers of marks, see `take_out_marks`.
     """
-    model = read_model(content)
     pack_tables(model, tables)
     passages, lost = take_out_marks(model)
     ops = list_ops(model)

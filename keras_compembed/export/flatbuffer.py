@@ -10,7 +10,7 @@ import flatbuffers
 import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 
-_IDENTIFIER = b"TFL3"
+IDENTIFIER = b"TFL3"
 # The runtime reads tables in place and wants them aligned.
 _ALIGNMENT = 16
 _MIN_RUNTIME = b"min_runtime_version"
@@ -22,6 +22,11 @@ _TYPES = {2: 19, 4: schema.TensorType.INT4}
 _OP_NAMES = {
     code: name
     for name, code in vars(schema.BuiltinOperator).items()
+    if isinstance(code, int)
+}
+_TYPE_NAMES = {_TYPES[2]: "int2"} | {
+    code: name.lower()
+    for name, code in vars(schema.TensorType).items()
     if isinstance(code, int)
 }
 
@@ -54,7 +59,7 @@ def write_model(model):
     for buffer in model.buffers:
         buffer.__class__ = _AlignedBuffer
     builder = flatbuffers.Builder(1 << 16)
-    builder.Finish(model.Pack(builder), file_identifier=_IDENTIFIER)
+    builder.Finish(model.Pack(builder), file_identifier=IDENTIFIER)
     return builder.Output()
 
 
@@ -79,24 +84,42 @@ class _AlignedBuffer(schema.BufferT):
 
 def list_ops(model):
     """Sorted names of a model's ops; custom ones begin with `"CUSTOM "`."""
-    names = set()
-    for graph in model.subgraphs:
-        for operator in graph.operators or ():
-            code = model.operatorCodes[operator.opcodeIndex]
-            if code.builtinCode == schema.BuiltinOperator.CUSTOM:
-                names.add(f"CUSTOM {code.customCode.decode()}")
-            else:
-                names.add(_OP_NAMES[code.builtinCode])
-    return sorted(names)
+    return sorted(
+        {
+            name_op(model, operator)
+            for graph in model.subgraphs
+            for operator in graph.operators or ()
+        }
+    )
+
+
+def name_op(model, operator):
+    """Name of an op; that of a custom one begins with `"CUSTOM "`."""
+    code = model.operatorCodes[operator.opcodeIndex]
+    # Old files have a code of 8 bits only.
+    number = max(code.builtinCode, code.deprecatedBuiltinCode)
+    if number == schema.BuiltinOperator.CUSTOM:
+        return f"CUSTOM {code.customCode.decode()}"
+    return _OP_NAMES.get(number, f"BUILTIN {number}")
+
+
+def name_type(number):
+    """Name of a tensor's type, e.g. `"int8"`."""
+    return _TYPE_NAMES.get(number, f"type {number}")
 
 
 def get_min_runtime(model):
     """Oldest runtime of a model as a tuple of integers, or None if unknown."""
-    buffer = _min_runtime_buffer(model)
-    if buffer is None:
-        return None
-    text = bytes(buffer.data).rstrip(b"\0").decode()
+    text = get_min_runtime_text(model)
     return parse_version(text) if text else None
+
+
+def get_min_runtime_text(model):
+    """Oldest runtime of a model as the file says it, or None if unknown."""
+    buffer = _min_runtime_buffer(model)
+    if buffer is None or buffer.data is None:
+        return None
+    return bytes(buffer.data).rstrip(b"\0").decode() or None
 
 
 def raise_min_runtime(model, version):
@@ -117,6 +140,27 @@ def _min_runtime_buffer(model):
         if entry.name == _MIN_RUNTIME:
             return model.buffers[entry.buffer]
     return None
+
+
+def order_ends(model, inputs, outputs):
+    """Puts inputs and outputs in order; the converter leaves them in any.
+
+    Args:
+        model: Object from `read_model`, with one signature.
+        inputs: List of strings, the names of its inputs.
+        outputs: List of strings, those of its outputs.
+    """
+    (signature,) = model.signatureDefs
+    graph = model.subgraphs[signature.subgraphIndex]
+    for side, names in (("inputs", inputs), ("outputs", outputs)):
+        entries = sorted(
+            getattr(signature, side),
+            key=lambda entry: names.index(entry.name.decode()),
+        )
+        setattr(signature, side, entries)
+        order = [entry.tensorIndex for entry in entries]
+        places = sorted(getattr(graph, side), key=order.index)
+        setattr(graph, side, np.array(places, dtype="int32"))
 
 
 def pack_tables(model, tables):
@@ -145,6 +189,7 @@ def pack_tables(model, tables):
         if table.bits is not None:
             _pack_table(model, graph, index, table)
         tensor = graph.tensors[index]
+        tensor.name = f"{table.name}/codes".encode()
         # One buffer however many tensors name the table.
         tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
         model.buffers[tensor.buffer].data = table.packed.reshape(-1)
@@ -184,6 +229,7 @@ def _pack_table(model, graph, index, table):
         if (
             op_name(model, gather) != "GATHER"
             or gather.inputs[0] != index
+            or len(graph.tensors[gather.inputs[1]].shape) != 1
             or codes in graph.outputs
             or any(op_name(model, cast) != "CAST" for cast in casts)
         ):
@@ -191,8 +237,8 @@ def _pack_table(model, graph, index, table):
                 f"The codes of {table.name!r} cannot be packed: the converter "
                 f"reads them by {op_name(model, gather)}, followed by "
                 f"{[op_name(model, cast) for cast in casts]}, not by GATHER "
-                "and CAST. Pass `min_runtime='2.17'` to store them in a way "
-                "that needs no rewriting."
+                "of a row of ids and CAST. Pass `min_runtime='2.17'` to store "
+                "them in a way that needs no rewriting."
             )
         gather.opcodeIndex = _lookup_opcode(model)
         gather.inputs = np.array([gather.inputs[1], index], dtype="int32")

@@ -2,10 +2,13 @@
 
 import importlib
 import os
+import threading
 import warnings
 
 import numpy as np
 
+from keras_compembed.export.file_input import FileInput
+from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -25,6 +28,12 @@ def _interpreter(**kwargs):
 class LiteRTModel:
     """A LiteRT file as a function on arrays.
 
+    It takes an array, a list of arrays in the order of `input_names`, or a
+    dict by name, of NumPy arrays, tensors or lists of numbers. What does not
+    fit the file is refused: the runtime itself runs on arrays of any shape,
+    and answers garbage. Threads may share an object; their calls wait for each
+    other.
+
     Example:
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
@@ -35,100 +44,188 @@ class LiteRTModel:
     Args:
         path: String or path-like, the `.tflite` file.
         num_threads: Integer. Defaults to `1`.
+        signature: Optional string, which of the file's signatures to run.
+            Defaults to `None`, the only one.
 
     Attributes:
-        input_names: List of strings.
-        output_names: List of strings.
+        input_names: List of strings, in the order of the model's inputs.
+        output_names: List of strings, in the order of the model's outputs.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the runtime cannot read it.
+        ValueError: if it is no LiteRT file that the runtime can read, or
+            `signature` is none of its signatures.
     """
 
-    def __init__(self, path, num_threads=1):
-        path = os.fspath(path)
-        if not os.path.isfile(path):
-            raise FileNotFoundError(f"There is no LiteRT file at {path!r}.")
-        self._interpreter = _interpreter(
-            model_path=path, num_threads=num_threads
-        )
-        signatures = self._interpreter.get_signature_list()
-        if not signatures:
+    def __init__(self, path, num_threads=1, signature=None):
+        num_threads = check_positive_int("num_threads", num_threads)
+        file = inspect_litert(path)
+        found = {each.name: each for each in file.signatures}
+        if None in found:
             raise ValueError(
-                f"The LiteRT file must have a signature. Received: {path!r}."
+                "The LiteRT file must have a signature. "
+                f"Received: {os.fspath(path)!r}."
             )
-        name = next(iter(signatures))
-        self._run = self._interpreter.get_signature_runner(name)
-        self._inputs = self._run.get_input_details()
-        self.input_names = list(signatures[name]["inputs"])
-        self.output_names = list(signatures[name]["outputs"])
+        if signature is None and len(found) == 1:
+            (signature,) = found
+        if signature not in found:
+            raise ValueError(
+                f"`signature` must be one of {list(found)}. "
+                f"Received: signature={signature!r}."
+            )
+        interpreter = _interpreter(
+            model_path=os.fspath(path), num_threads=num_threads
+        )
+        self._runner = interpreter.get_signature_runner(signature)
+        self._lock = threading.Lock()
+        self._complaints = ""
+        self._inputs = {
+            tensor.name: FileInput(tensor) for tensor in found[signature].inputs
+        }
+        self.input_names = list(self._inputs)
+        self.output_names = [each.name for each in found[signature].outputs]
 
     def __call__(self, inputs):
         """Runs the model once, on inputs of any size that its shapes allow.
 
         Args:
-            inputs: Array if the model has one input, else dict from input
-                names to arrays. Each is cast to the input's dtype.
+            inputs: An array if the model has one input, a list of arrays in
+                the order of `input_names`, or a dict from input names to
+                arrays; what else it holds is left out, as in Keras. As in
+                Keras, a last axis of size 1 may be missing, or be there
+                besides. Numbers must be such that the input's dtype holds:
+                3.0 is an id, 3.7 is none. Fractions are rounded to float32.
 
         Returns:
             Array if the model has one output, else dict of arrays.
+
+        Raises:
+            ValueError: if the inputs do not fit the file.
+            RuntimeError: if the runtime refuses them, as it does ids outside
+                of a table.
         """
-        inputs = self._named(inputs)
-        outputs = self._run(**inputs)
-        if len(self.output_names) == 1:
-            return outputs[self.output_names[0]]
-        return {name: outputs[name] for name in self.output_names}
+        arrays = self._fit(inputs)
+        for name, array in arrays.items():
+            self._inputs[name].check_batch(array)
+        return self._answer(self._run(arrays))
 
     def predict(self, inputs, batch_size=32):
         """Runs the model over many rows, `batch_size` at a time.
 
         Args:
-            inputs: As for a call; the first axis is cut into batches.
-            batch_size: Integer. Defaults to `32`.
+            inputs: Same as for a call; the first axis is cut into batches.
+            batch_size: Integer. Where the file has a fixed batch, that is
+                taken; what the last one lacks is filled up with its last row,
+                whose answers are dropped. Defaults to `32`.
 
         Returns:
             Same as a call, for all rows.
+
+        Raises:
+            ValueError: if the inputs do not fit the file, or an output has no
+                row for each of theirs.
+            RuntimeError: same as for a call.
         """
-        inputs = self._named(inputs)
         batch_size = check_positive_int("batch_size", batch_size)
-        rows = {len(array) for array in inputs.values()}
-        if len(rows) != 1 or 0 in rows:
+        arrays = self._fit(inputs)
+        shapes = {name: array.shape for name, array in arrays.items()}
+        rows = {shape[:1] for shape in shapes.values()}
+        if len(rows) != 1 or () in rows:
             raise ValueError(
                 "`inputs` must have rows, as many in each array. "
-                f"Received: arrays of {sorted(rows)} rows."
+                f"Received: arrays of shapes {shapes}."
             )
-        (rows,) = rows
-        parts = [
-            self._run(
-                **{
-                    name: array[start : start + batch_size]
-                    for name, array in inputs.items()
-                }
+        ((rows,),) = rows
+        fixed = {each.batch for each in self._inputs.values()} - {None}
+        if len(fixed) > 1:
+            raise ValueError(
+                "The inputs of the file must have one batch to be cut. "
+                f"Received: batches of {sorted(fixed)}; call the model instead."
             )
-            for start in range(0, rows, batch_size)
-        ]
+        for size in fixed:
+            batch_size = size
+        parts = []
+        for start in range(0, rows, batch_size):
+            number = min(batch_size, rows - start)
+            batch = {
+                name: array[start : start + number]
+                for name, array in arrays.items()
+            }
+            if fixed:
+                missing = [number - 1] * (batch_size - number)
+                places = [*range(number), *missing]
+                batch = {name: array[places] for name, array in batch.items()}
+            parts.append(self._run_rows(batch, number))
         outputs = {
             name: np.concatenate([part[name] for part in parts])
             for name in self.output_names
         }
-        if len(outputs) == 1:
-            return outputs[self.output_names[0]]
-        return outputs
+        return self._answer(outputs)
 
-    def _named(self, inputs):
-        if not isinstance(inputs, dict):
-            if len(self.input_names) != 1:
+    def _run_rows(self, batch, number):
+        """The first `number` rows of what a batch gives."""
+        (size,) = {len(array) for array in batch.values()}
+        outputs = self._run(batch)
+        for name, array in outputs.items():
+            if array.shape[:1] != (size,):
                 raise ValueError(
-                    "`inputs` must be a dict with the keys "
-                    f"{self.input_names}. Received: one array."
+                    "`predict` must get a row of outputs for each row of "
+                    f"inputs. Received: {size} rows of inputs and an output "
+                    f"{name!r} of shape {array.shape}; call the model instead."
                 )
-            inputs = {self.input_names[0]: inputs}
-        if set(inputs) != set(self.input_names):
-            raise ValueError(
-                f"`inputs` must have the keys {self.input_names}. "
-                f"Received: the keys {list(inputs)}."
-            )
+        return {name: array[:number] for name, array in outputs.items()}
+
+    def _fit(self, inputs):
+        """Arrays that fit, by name."""
         return {
-            name: np.asarray(array, dtype=self._inputs[name]["dtype"])
-            for name, array in inputs.items()
+            name: self._inputs[name].fit(values)
+            for name, values in self._by_name(inputs).items()
         }
+
+    def _by_name(self, inputs):
+        names = self.input_names
+        if isinstance(inputs, dict):
+            if not set(names) <= set(inputs):
+                raise ValueError(
+                    f"`inputs` must have the keys {names}. "
+                    f"Received: the keys {list(inputs)}."
+                )
+            return {name: inputs[name] for name in names}
+        if not isinstance(inputs, (list, tuple)) or (
+            len(names) == 1 and not any(map(_is_array, inputs))
+        ):
+            inputs = [inputs]
+            received = "one array"
+        else:
+            received = f"a {type(inputs).__name__} of {len(inputs)}"
+        if len(inputs) != len(names):
+            raise ValueError(
+                "`inputs` must have an array for each of "
+                f"{names}, in a list in this order or in a dict. "
+                f"Received: {received}."
+            )
+        return dict(zip(names, inputs, strict=True))
+
+    def _run(self, arrays):
+        """Outputs by name; copies, not the runtime's memory."""
+        with self._lock:
+            try:
+                outputs = self._runner(**arrays)
+            except RuntimeError as error:
+                # The runtime puts a complaint behind all those before.
+                text = str(error)
+                complaint = text.removeprefix(self._complaints)
+                self._complaints = text
+                shapes = {name: array.shape for name, array in arrays.items()}
+                raise RuntimeError(
+                    "The runtime must accept the inputs. Received: arrays of "
+                    f"shapes {shapes}, of which it says: {complaint}"
+                ) from error
+        return {name: outputs[name] for name in self.output_names}
+
+    def _answer(self, outputs):
+        return outputs if len(outputs) != 1 else next(iter(outputs.values()))
+
+
+def _is_array(values):
+    return len(getattr(values, "shape", ())) > 0

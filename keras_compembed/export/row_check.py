@@ -150,7 +150,8 @@ def _check_lookup(lookup, parts, quantize, tolerance):
         raise RuntimeError(
             f"The look-up of the layer {layer.name!r} in the LiteRT file must "
             f"give what Keras gives, within {allowed:.2g} for each id. "
-            f"Received: a difference of {worst:.2g} at id {worst_id}."
+            f"Received: a difference of {worst:.2g} at id {worst_id}. Nothing "
+            "was written."
         )
     return float(worst / largest) if worst else 0.0
 

@@ -13,12 +13,12 @@ from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import unflatten
-from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table

@@ -9,10 +9,10 @@ import threadpoolctl
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.beam_encoding import encode_rows
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.learners.straight_through import StraightThroughEncoder
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed

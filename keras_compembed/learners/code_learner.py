@@ -5,8 +5,6 @@ import abc
 import numpy as np
 
 from keras_compembed.codes.codeword_sums import decode_codes
-from keras_compembed.codes.packing import MAX_CODEBOOK_SIZE
-from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
 
 # Squares of larger and smaller numbers, and sums of them, are out of reach of
@@ -67,16 +65,6 @@ class CodeLearner(abc.ABC):
             raise ValueError(
                 "The learner has no codebooks yet: call `train` first."
             )
-
-
-def check_code_shape(num_codebooks, codebook_size):
-    """Returns both as integers, or raises if no code has that shape."""
-    return (
-        check_positive_int("num_codebooks", num_codebooks),
-        check_positive_int(
-            "codebook_size", codebook_size, 2, MAX_CODEBOOK_SIZE
-        ),
-    )
 
 
 def check_rows(table, width=None, smallest=_SMALLEST):

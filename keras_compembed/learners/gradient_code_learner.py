@@ -12,7 +12,6 @@ from keras_compembed.codes.packing import code_dtype
 from keras_compembed.compositions.registry import check_composition
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import nearest_composed
@@ -25,6 +24,7 @@ from keras_compembed.learners.training import drawn_places
 from keras_compembed.learners.training import finish
 from keras_compembed.learners.training import seeded_defaults
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import float_chunks

@@ -4,8 +4,8 @@ import numpy as np
 
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.code_learner import check_code_shape
 from keras_compembed.learners.code_learner import check_rows
+from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 

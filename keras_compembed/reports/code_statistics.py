@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from keras_compembed.codes.packing import MAX_CODEBOOK_SIZE
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.utils.validation import MAX_CODEBOOK_SIZE
 from keras_compembed.utils.validation import check_positive_int
 
 

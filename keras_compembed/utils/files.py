@@ -1,8 +1,21 @@
 """Writing files so that a failure leaves the old one intact."""
 
 import contextlib
+import errno
 import os
+import secrets
+import shutil
 import tempfile
+
+# What a folder must take to be tried at all.
+_ROOM = 1 << 14
+_FULL = [
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG")
+    if hasattr(errno, name)
+]
+_VARIABLES = ("TMPDIR", "TEMP", "TMP")
+_folders = set()
 
 
 @contextlib.contextmanager
@@ -20,30 +33,126 @@ def replacing(path, overwrite=False):
     Raises:
         FileExistsError: if `path` exists and `overwrite` is False.
         FileNotFoundError: if the folder of `path` does not exist.
+        OSError: if nothing can be written there, or the disk is full.
     """
     path = os.fspath(path)
     check_output(path, overwrite)
     folder, name = os.path.split(os.path.abspath(path))
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as beside:
-        temporary = os.path.join(beside, name)
-        yield temporary
-        os.replace(temporary, path)
+    try:
+        with temporary_folder(folder) as beside:
+            temporary = os.path.join(beside, name)
+            yield temporary
+            os.replace(temporary, path)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise OSError(f"Cannot write {path!r}: {error.strerror}.") from error
 
 
-def check_output(path, overwrite=False):
-    """Raises if `path` cannot be written to; call it before long work."""
+def check_output(path, overwrite=False, room=0):
+    """Raises if `path` cannot be written to; call it before long work.
+
+    Args:
+        path: String or path-like, the file to make.
+        overwrite: Boolean, whether it may exist already.
+        room: Integer, the bytes that it will have at least.
+
+    Raises:
+        FileExistsError: if `path` exists and `overwrite` is False.
+        FileNotFoundError: if the folder of `path` does not exist.
+        IsADirectoryError: if `path` is a folder.
+        ValueError: if it is a device.
+        OSError: if nothing can be written there, or the disk is full.
+    """
     path = os.fspath(path)
-    folder = os.path.dirname(os.path.abspath(path))
+    folder, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(
-            f"The folder of the output must exist. Received: {path!r}."
+            "The folder of the output must exist. "
+            f"Received: {path!r}, and there is no folder {folder!r}."
         )
     if os.path.isdir(path):
         raise IsADirectoryError(
             f"The output must be a file. Received: the folder {path!r}."
         )
-    if os.path.exists(path) and not overwrite:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(
+            f"The output must be a file. Received: the device {path!r}."
+        )
+    if os.path.lexists(path) and not overwrite:
         raise FileExistsError(
             f"The output exists already: {path!r}. "
             "Pass `overwrite=True` to replace it."
         )
+    _check_room(folder, room, f"of the output {path!r}", name)
+
+
+def check_temporary_folder(room=0):
+    """Raises if temporary files cannot be written; call it before long work.
+
+    Args:
+        room: Integer, the bytes that they will take at least.
+
+    Raises:
+        OSError: if nothing can be written there, or the disk is full.
+    """
+    hint = "for temporary files; the environment variable TMPDIR names another"
+    # Python passes over a folder that does not serve without a word.
+    for variable in _VARIABLES if tempfile.tempdir is None else ():
+        folder = os.environ.get(variable)
+        if folder:
+            hint = f"for temporary files, which {variable} names"
+            if not os.path.isdir(folder):
+                raise FileNotFoundError(
+                    f"The folder {hint}, must exist. Received: "
+                    f"{variable}={folder!r}."
+                )
+            break
+    else:
+        folder = tempfile.gettempdir()
+        if folder in _folders:
+            # The command has one of its own.
+            folder = os.path.dirname(folder)
+    _check_room(folder, room, hint)
+
+
+def _check_room(folder, room, whose, name="file"):
+    """Raises unless a file can be made in a folder, and grow so large."""
+    try:
+        with (
+            temporary_folder(folder) as beside,
+            open(os.path.join(beside, name), "wb") as file,
+        ):
+            file.write(bytes(_ROOM))
+    except OSError as error:
+        raise type(error)(
+            f"Cannot write to the folder {folder!r} {whose}: {error.strerror}."
+        ) from error
+    disk = shutil.disk_usage(folder)
+    # Some network folders do not know.
+    if disk.total and disk.free < room:
+        raise OSError(
+            f"Cannot write to the folder {folder!r} {whose}: at least "
+            f"{room:,} bytes are needed, and {disk.free:,} are free."
+        )
+
+
+@contextlib.contextmanager
+def temporary_folder(parent):
+    """A folder that is there for a while; yields its path."""
+    # Its name is known before it is made: `remove_temporary_folders` may be
+    # called at any moment.
+    folder = os.path.join(parent, f".writing-{secrets.token_hex(8)}")
+    _folders.add(folder)
+    try:
+        os.mkdir(folder, 0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _folders.discard(folder)
+
+
+def remove_temporary_folders():
+    """Removes those that are there, before the process ends at once."""
+    for folder in list(_folders):
+        shutil.rmtree(folder, ignore_errors=True)

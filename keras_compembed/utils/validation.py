@@ -1,9 +1,11 @@
 """Checks of arguments, with messages in Keras's style."""
 
 import numbers
+import re
 
 import numpy as np
 
+MAX_CODEBOOK_SIZE = 65536
 _CHUNK_ELEMENTS = 1 << 22
 
 
@@ -26,6 +28,28 @@ def check_positive_int(name, value, minimum=1, maximum=None):
             f"Received: {name}={value!r} (of type {type(value).__name__})."
         )
     return int(value)
+
+
+def check_code_shape(num_codebooks, codebook_size):
+    """Returns both as integers, or raises if no code has that shape."""
+    return (
+        check_positive_int("num_codebooks", num_codebooks),
+        check_positive_int(
+            "codebook_size", codebook_size, 2, MAX_CODEBOOK_SIZE
+        ),
+    )
+
+
+def check_version(name, text):
+    """Returns `"2.17"` as `(2, 17, 0)`, or raises if it is no version."""
+    if not isinstance(text, str) or not re.fullmatch(
+        r"[0-9]+(\.[0-9]+){1,2}", text
+    ):
+        raise ValueError(
+            f"`{name}` must be a version such as '2.17'. "
+            f"Received: {name}={text!r}."
+        )
+    return (*map(int, text.split(".")), 0)[:3]
 
 
 def check_positive_number(name, value, zero=False):

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from keras_compembed.codes import packing
 from keras_compembed.codes.packing import unpack_rows
+from keras_compembed.utils.validation import MAX_CODEBOOK_SIZE
 
 
 @st.composite
 def codes_and_sizes(draw):
     codebook_size = draw(
         st.one_of(
-            st.integers(2, packing.MAX_CODEBOOK_SIZE),
+            st.integers(2, MAX_CODEBOOK_SIZE),
             st.sampled_from([2, 3, 4, 8, 16, 17, 32, 256, 257, 65536]),
         )
     )

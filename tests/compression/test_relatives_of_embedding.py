@@ -213,6 +213,9 @@ class Embedding(layers.Embedding):
         super().__init__(input_dim, output_dim, **kwargs)
         self.unit = unit
 
+    def __repr__(self):
+        return f"<Embedding in {self.unit}>"
+
     def longest(self):
         return keras.ops.max(keras.ops.norm(self.embeddings, axis=1))
 

@@ -5,6 +5,7 @@ import os
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from export_models import ROWS
 from export_models import anchor_embedding
 from export_models import code_embedding
@@ -172,13 +173,14 @@ def test_compiled_model(path):
     module = pytest.importorskip("ai_edge_litert.compiled_model")
     model = keras.Sequential(
         [
-            keras.Input((8,), batch_size=2, dtype="int32"),
+            ids_input(8),
             anchor_embedding(),
             keras.layers.GlobalAveragePooling1D(),
             keras.layers.Dense(3),
         ]
     )
-    export_litert(model, path, verbose=0)
+    signature = tf.TensorSpec((2, 8), "int32")
+    export_litert(model, path, input_signature=signature, verbose=0)
     compiled = module.CompiledModel.from_file(path)
     inputs = compiled.create_input_buffers(0)
     outputs = compiled.create_output_buffers(0)
@@ -202,12 +204,11 @@ def test_tied_outputs(path, sparsified, activation, length):
     layer = anchor_embedding(input_dim=2000, mixture=activation)
     if sparsified:
         layer.sparsify()
-    ids = keras.Input(
-        (length,), batch_size=length and 2, dtype="int32", name="ids"
-    )
+    ids = ids_input(length)
     vectors = keras.layers.Dense(6)(layer(ids))
     model = keras.Model(ids, layer(vectors, reverse=True))
-    export_litert(model, path, verbose=0)
+    signature = tf.TensorSpec((length and 2, length), "int32")
+    export_litert(model, path, input_signature=signature, verbose=0)
     ids = random_ids(2, 5, high=2000)
     logits = LiteRTModel(path)(ids)
     assert logits.shape == (2, 5, 2000)

@@ -5,6 +5,7 @@ import os
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from beam_heads import TREES
 from export_models import code_embedding
 from export_models import ids_input
@@ -206,8 +207,9 @@ def test_quantized(path, quantize):
 
 def test_compiled_model(path):
     module = pytest.importorskip("ai_edge_litert.compiled_model")
-    model = make_model(tree_head("taxonomy"), 5, batch_size=2)
-    check(model, path, 3, (2, 5))
+    model = make_model(tree_head("taxonomy"), 5)
+    signature = tf.TensorSpec((2, 5), "int32")
+    check(model, path, 3, (2, 5), input_signature=signature)
     compiled = module.CompiledModel.from_file(path)
     inputs = compiled.create_input_buffers(0)
     outputs = compiled.create_output_buffers(0)

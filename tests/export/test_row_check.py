@@ -304,6 +304,25 @@ def test_layers_that_the_converter_looks_up_are_named(path, capsys):
     assert "rows of 'positions' were not compared" in capsys.readouterr().out
 
 
+class Vectorized(keras.Layer):
+    def build(self, input_shape):
+        self.embed = code_embedding(name="inner")
+        self.embed.build()
+
+    def call(self, ids):
+        return tf.vectorized_map(self.embed, ids)
+
+
+def test_look_ups_that_cannot_be_cut_out_are_named(path):
+    """The converter merges what `vectorized_map` makes of the marks."""
+    model = keras.Sequential([ids_input(7), Vectorized()])
+    with pytest.raises(RuntimeError, match="Pass `min_runtime='2.17'`"):
+        export_litert(model, path, verbose=0)
+    export = export_litert(model, path, min_runtime="2.17", verbose=0)
+    assert export.held_layers == ()
+    assert export.not_held_layers == ("inner",)
+
+
 def test_no_tables(path):
     model = keras.Sequential([keras.Input((4,)), L.Dense(2)])
     export = export_litert(model, path, verbose=0)

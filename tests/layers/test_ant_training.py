@@ -820,13 +820,13 @@ def test_negative_pairs_in_compiled_steps():
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
+class OrthogonalityAndL2(Orthogonality):
+    def __call__(self, anchors):
+        return super().__call__(anchors) + keras.regularizers.L2(0.01)(anchors)
+
+
 def test_orthogonality_with_another_regularizer():
-    _, layer = make_model(
-        "dense",
-        anchors_regularizer=lambda anchors: (
-            Orthogonality(0.1)(anchors) + keras.regularizers.L2(0.01)(anchors)
-        ),
-    )
+    _, layer = make_model("dense", anchors_regularizer=OrthogonalityAndL2(0.1))
     anchors = layer.anchors.numpy()
     products = np.abs(anchors @ anchors.T)
     expected = 0.1 * (products.sum() - np.trace(products))

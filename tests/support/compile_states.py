@@ -186,15 +186,15 @@ class ClassCase:
         ]
 
     def build(self):
-        features = keras.Input((WIDTH,))
-        context = keras.Input((), dtype="int32")
-        hidden = keras.layers.Dense(WIDTH)(features)
+        inputs = [keras.Input((WIDTH,))]
+        hidden = keras.layers.Dense(WIDTH)(inputs[0])
         head = self.make_head()
         if self.context:
-            outputs = head(hidden, context=context)
+            inputs.append(keras.Input((), dtype="int32"))
+            outputs = head(hidden, context=inputs[1])
         else:
             outputs = head(hidden)
-        model = keras.Model([features, context], outputs)
+        model = keras.Model(inputs, outputs)
         model.compile(
             self.make_optimizer(),
             self.make_loss(),
@@ -206,7 +206,7 @@ class ClassCase:
     def fit(self, model, part):
         ids, features, labels = examples(part)
         return model.fit(
-            [features, ids[:, 0]],
+            [features, ids[:, 0]] if self.context else [features],
             labels,
             batch_size=BATCH_SIZE,
             shuffle=False,

@@ -1,5 +1,7 @@
 """Small models and look-ups of what is in a file, for the tests of export."""
 
+import tempfile
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -81,3 +83,22 @@ def convert(function, num_ids=None, dtype="int32"):
     )
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     return converter.convert()
+
+
+def two_signatures():
+    """A LiteRT file of two functions, `less` and `more`, as bytes."""
+    module = tf.Module()
+    scalar = tf.TensorSpec((), "int32")
+    module.less = tf.function(lambda x: {"out": x - 1}, [scalar])
+    module.more = tf.function(
+        lambda y, x: {"out": x + y},
+        [tf.TensorSpec((), "int32", "y"), tf.TensorSpec((), "int32", "x")],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(
+            module, folder, {"less": module.less, "more": module.more}
+        )
+        converter = tf.lite.TFLiteConverter.from_saved_model(
+            folder, ["less", "more"]
+        )
+        return converter.convert()

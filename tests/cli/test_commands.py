@@ -1,9 +1,11 @@
+import importlib
 import json
 import os
 import re
+import shutil
 import signal
-import subprocess
 import sys
+import tempfile
 import zipfile
 
 import keras
@@ -12,6 +14,9 @@ import pytest
 
 import keras_compembed as kc
 from keras_compembed import cli
+from keras_compembed.cli import compress
+from keras_compembed.cli import report
+from keras_compembed.cli.inputs import KERAS_FILES
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners import additive_quantizer
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
@@ -71,7 +76,7 @@ COMPRESS = "compress model.keras -o out.keras -m 2 -k 4 --effort 0.1 --seed 0"
 
 @pytest.mark.parametrize("composition", ["concat", "lstm"])
 def test_compositions(folder, model, composition, monkeypatch):
-    monkeypatch.setattr(cli, "_KD_ITERATIONS", 20)
+    monkeypatch.setattr(compress, "_KD_ITERATIONS", 20)
     arguments = f"{COMPRESS} --min-bytes 1000 --composition {composition}"
     assert cli.main(arguments.split()) == 0
     layer = keras.saving.load_model("out.keras").layers[0]
@@ -191,6 +196,42 @@ def test_export_of_the_best_classes(folder, capsys):
     assert "`k` must be" in fails(capsys, f"{command} 51 --overwrite")
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class Subclassed(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(2)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def test_export_of_a_subclassed_model(folder, capsys):
+    model = Subclassed()
+    model(np.zeros((1, 3), "float32"))
+    model.save("own.keras")
+    line = fails(capsys, "export own.keras own.tflite")
+    assert "use the Python API, export.export_litert" in line
+
+
+def test_inspect(small, capsys):
+    assert cli.main("export small.keras small.tflite".split()) == 0
+    capsys.readouterr()
+    assert cli.main("inspect small.tflite --json s.json".split()) == 0
+    out = capsys.readouterr().out
+    assert str(kc.export.inspect_litert("small.tflite")) in out
+    with open("s.json") as file:
+        found = json.load(file)
+    assert found["file_bytes"] == os.path.getsize("small.tflite")
+    assert "exists already" in fails(
+        capsys, "inspect small.tflite --json s.json"
+    )
+    assert (
+        cli.main("inspect small.tflite --json s.json --overwrite".split()) == 0
+    )
+    assert "a LiteRT file" in fails(capsys, "inspect small.keras")
+
+
 def test_report(model, small, capsys):
     pytest.importorskip("matplotlib")
     command = "report small.keras --reference model.keras"
@@ -236,7 +277,9 @@ def test_help_and_version(capsys):
     assert capsys.readouterr().out == f"keras-compembed {__version__}\n"
     assert cli.main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("compress", "export", "report"))
+    assert all(
+        name in out for name in ("compress", "export", "report", "inspect")
+    )
     assert cli.main(["compress", "--help"]) == 0
     assert "--max-time" in capsys.readouterr().out
 
@@ -244,7 +287,7 @@ def test_help_and_version(capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("", "compress | export | report"),
+        ("", "compress | export | report | inspect"),
         ("shrink model.keras", "invalid choice: 'shrink'"),
         ("compress model.keras", "-o/--output"),
         ("compress a.keras -o b.keras -m -3", "-m/--num-codebooks"),
@@ -263,7 +306,14 @@ def test_help_and_version(capsys):
         ("compress model.keras -o b.keras -m 0", "`num_codebooks` must be"),
         ("compress model.keras -o b.keras --layers x", "are ['tokens']"),
         ("compress model.keras -o b.keras --min-bytes 99999", "tokens: left"),
-        ("export model.keras b.tflite --min-runtime old", "`min_runtime`"),
+        ("export model.keras b.tflite --min-runtime old", "`--min-runtime`"),
+        ("export model.keras b.tflite --top-k 0", "not a positive number"),
+        ("compress model.keras -o model.keras --overwrite", "file of its own"),
+        ("report model.keras --json a --plot ./a", "file of its own"),
+        ("report .", "the folder '.'"),
+        ("report model.keras --json /dev/null --overwrite", "the device"),
+        ("report model.keras --import no.such", "No module named 'no.such'"),
+        ("report model.keras --import ../code.py", "name a module"),
         ("report model.keras --reference model.keras", "has none"),
     ],
 )
@@ -284,7 +334,7 @@ def test_foreign_files(folder, model, capsys):
     damaged[len(whole) // 2] ^= 255
     (folder / "damaged.keras").write_bytes(damaged)
     with zipfile.ZipFile("wrong.keras", "w") as file:
-        for name in cli._KERAS_FILES:
+        for name in KERAS_FILES:
             file.writestr(name, "{}")
     for name, message in {
         "cut.keras": "truncated",
@@ -326,6 +376,54 @@ def test_unknown_classes_and_functions(folder, capsys):
     assert "Lambda layer" in fails(capsys, "report lambda.keras")
 
 
+OWN_CODE = """
+import keras
+
+class OwnLayer(keras.layers.Layer):
+    def call(self, inputs):
+        return 2 * inputs
+
+@keras.saving.register_keras_serializable(package="own")
+class RegisteredLayer(OwnLayer):
+    pass
+
+def own_loss(y_true, y_pred):
+    return y_pred - y_true
+
+def relu(inputs):
+    raise AssertionError("Not the one of Keras.")
+"""
+
+
+def test_modules_of_the_model(folder, capsys, monkeypatch):
+    # As in another process, which has not imported it.
+    (folder / "own_code.py").write_text(OWN_CODE)
+    monkeypatch.syspath_prepend(folder)
+    own = importlib.import_module("own_code")
+    save(
+        "model.keras",
+        keras.layers.Embedding(600, 32, name="tokens"),
+        own.OwnLayer(),
+        own.RegisteredLayer(),
+        keras.layers.Dense(2, "relu"),
+        loss=own.own_loss,
+    )
+    keras.saving.get_custom_objects().pop("own>RegisteredLayer")
+    del sys.modules["own_code"]
+    line = fails(capsys, "report model.keras")
+    assert "Name the module that defines them by --import" in line
+    command = f"{COMPRESS} --min-bytes 1000 --import own_code"
+    assert cli.main(command.split()) == 0
+    assert "not compiled" not in capsys.readouterr().out
+    assert cli.main(["report", "out.keras", "--import", "own_code"]) == 0
+    assert re.search(r"tokens +600 x 32 +2 x 4", capsys.readouterr().out)
+    (folder / "own_code.py").write_text("import no_such_module")
+    del sys.modules["own_code"]
+    assert "no_such_module" in fails(
+        capsys, "report model.keras --import own_code"
+    )
+
+
 def test_existing_output_stays(folder, model, capsys):
     (folder / "out.keras").write_text("old")
     assert "Pass --overwrite" in fails(capsys, COMPRESS)
@@ -338,7 +436,7 @@ def test_outputs_are_checked_before_the_model_is_read(
     def fail(*args, **kwargs):
         raise AssertionError("The model was read.")
 
-    monkeypatch.setattr(cli, "_load", fail)
+    monkeypatch.setattr(keras.saving, "load_model", fail)
     (folder / "out.tflite").write_text("old")
     fails(capsys, "export model.keras out.tflite")
     fails(capsys, "report model.keras --json out.tflite")
@@ -348,26 +446,54 @@ def test_outputs_are_checked_before_the_model_is_read(
 @pytest.mark.skipif(
     not hasattr(signal, "SIGXFSZ"), reason="no limit on file sizes here"
 )
-def test_full_disk_leaves_the_old_file(folder, model, capsys):
+@pytest.mark.parametrize(
+    "limit, message",
+    [
+        (2_000, "Cannot write to the folder"),
+        # What is tried first fits, the file does not.
+        (100_000, "Cannot write 'out.keras'"),
+    ],
+)
+def test_full_disk_leaves_the_old_file(folder, limit, message, capsys):
     resource = pytest.importorskip("resource")
+    embedding = keras.layers.Embedding(600, 32)
+    save("model.keras", embedding, keras.layers.Dense(1000))
     (folder / "out.keras").write_text("old")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
     try:
         status = cli.main(f"{COMPRESS} --overwrite --min-bytes 1".split())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert status == 1
-    assert "Cannot write 'out.keras'" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert (folder / "out.keras").read_text() == "old"
     assert sorted(os.listdir()) == ["model.keras", "out.keras"]
+
+
+def test_room_for_what_is_not_compressed(folder, model, capsys, monkeypatch):
+    usage = shutil.disk_usage(folder)._replace(free=100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    # 32 x 2 numbers and 2 biases.
+    message = "at least 264 bytes are needed, and 100 are free"
+    assert message in fails(capsys, COMPRESS, status=1)
+
+
+def test_temporary_folder_that_does_not_serve(model, capsys, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", "/no/such")
+    line = fails(capsys, "report model.keras")
+    assert "TMPDIR='/no/such'" in line
+    # A file in its place.
+    monkeypatch.setenv("TMPDIR", os.path.abspath("model.keras"))
+    assert "model.keras" in fails(capsys, "report model.keras")
 
 
 def test_interrupt(model, capsys, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_load", interrupt)
+    monkeypatch.setattr(report, "load_model", interrupt)
     line = fails(capsys, "report model.keras", status=130)
     assert line == "keras-compembed: error: interrupted"
 
@@ -376,26 +502,6 @@ def test_bugs_keep_their_traceback(model, monkeypatch):
     def bug(*args, **kwargs):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "_load", bug)
+    monkeypatch.setattr(report, "load_model", bug)
     with pytest.raises(ZeroDivisionError):
         cli.main(["report", "model.keras"])
-
-
-def test_as_a_process(small):
-    """A report that works, then one that does not, whose status counts."""
-    command = "import sys; from keras_compembed.cli import main; "
-    command += "print('status', main(['report', 'small.keras'])); "
-    command += "sys.exit(main(['report', 'gone.keras']))"
-    run = subprocess.run(
-        [sys.executable, "-c", command],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert "600 x 32" in run.stdout
-    assert run.stdout.splitlines()[-1] == "status 0"
-    assert run.returncode == 2
-    assert run.stderr.splitlines()[-1] == (
-        "keras-compembed: error: No such file: 'gone.keras'."
-    )
-    assert "Traceback" not in run.stderr

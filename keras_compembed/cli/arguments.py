@@ -1,0 +1,47 @@
+"""Arguments that commands share, and what numbers may be."""
+
+import argparse
+
+
+def add_overwrite(command):
+    command.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace outputs that exist (default: refuse)",
+    )
+
+
+def add_imports(command):
+    command.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import this module first, from the current folder or what is "
+        "installed: for layers, losses and functions of your own in the "
+        "model; may be given several times",
+    )
+
+
+def whole_number(text):
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"not a whole number: {text!r}")
+    return int(text)
+
+
+def positive_whole_number(text):
+    number = whole_number(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"not a positive number: {text!r}")
+    return number
+
+
+def positive_number(text):
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"not a positive number: {text!r}")
+    return number

@@ -1,0 +1,64 @@
+"""`keras-compembed export`."""
+
+from keras_compembed.cli import arguments as common
+from keras_compembed.cli.inputs import check_different
+from keras_compembed.cli.inputs import check_imports
+from keras_compembed.cli.inputs import check_model_file
+from keras_compembed.cli.inputs import check_suffix
+from keras_compembed.cli.inputs import load_model
+from keras_compembed.cli.lines import show
+from keras_compembed.utils.files import check_output
+from keras_compembed.utils.validation import check_version
+
+WHAT_IT_DOES = "write a model as a LiteRT (TFLite) file of built-in ops"
+
+
+def add_arguments(command):
+    command.add_argument("model", help="the model, a .keras file")
+    command.add_argument("output", help="the .tflite file to write")
+    command.add_argument(
+        "--top-k",
+        type=common.positive_whole_number,
+        metavar="K",
+        help="of a model that ends in CANESoftmax: answer the K best classes "
+        "and their probabilities",
+    )
+    command.add_argument(
+        "--quantize",
+        choices=("float16", "int8"),
+        help="how to store codebooks and other weights (default: float32)",
+    )
+    command.add_argument(
+        "--min-runtime",
+        metavar="VERSION",
+        help="the oldest TFLite runtime that must run the file, e.g. 2.17 "
+        "(default: the fastest form, for new runtimes)",
+    )
+    common.add_imports(command)
+    common.add_overwrite(command)
+
+
+def check(arguments):
+    if arguments.min_runtime is not None:
+        check_version("--min-runtime", arguments.min_runtime)
+    check_imports(arguments.imports)
+    check_model_file(arguments.model)
+    check_suffix(arguments.output, ".tflite")
+    check_different(arguments.model, arguments.output)
+    check_output(arguments.output, arguments.overwrite)
+
+
+def run(arguments, stops):
+    model = load_model(arguments.model, arguments.imports)
+
+    from keras_compembed.export.export_litert import export_litert
+
+    show(f"converting {arguments.model}")
+    export_litert(
+        model,
+        arguments.output,
+        top_k=arguments.top_k,
+        quantize=arguments.quantize,
+        min_runtime=arguments.min_runtime,
+        overwrite=arguments.overwrite,
+    )

@@ -1,0 +1,36 @@
+"""What the command says on stderr, in single lines."""
+
+import sys
+
+PROGRAM = "keras-compembed"
+# What messages of the Python API mean for the command.
+_TRANSLATIONS = {
+    "Pass `overwrite=True`": "Pass --overwrite",
+    "`input_signature` must be given": "`input_signature` must be given, so "
+    "use the Python API, export.export_litert of keras_compembed,",
+}
+
+
+def complain(problem, status):
+    """Says what went wrong; returns `status`."""
+    line = " ".join(str(problem).split()) or type(problem).__name__
+    for said, meant in _TRANSLATIONS.items():
+        line = line.replace(said, meant)
+    _say(f"error: {line}")
+    return status
+
+
+def warn(message, *where, **more):
+    """Says what Python warns of; takes the place of `warnings.showwarning`."""
+    line = " ".join(str(message).split())
+    _say(f"warning: {line}")
+
+
+def _say(line):
+    print(f"{PROGRAM}: {line}", file=sys.stderr)
+
+
+def show(what):
+    """Says on a terminal what is going on, where it takes a while."""
+    if sys.stderr.isatty():
+        _say(f"{what} ...")

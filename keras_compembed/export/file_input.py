@@ -1,0 +1,130 @@
+"""An input of a LiteRT file, and arrays that fit it."""
+
+import numpy as np
+
+
+class FileInput:
+    """Turns what a user gives into an array that the runtime may get.
+
+    The runtime runs on arrays of any rank and shape, and answers garbage.
+
+    Args:
+        tensor: `LiteRTTensor`, the input.
+    """
+
+    def __init__(self, tensor):
+        self.name = tensor.name
+        self.shape = tensor.shape
+        self._tensor = tensor
+
+    @property
+    def batch(self):
+        """Size of the first axis, or None if it is open or missing."""
+        return self.shape[0] if self.shape else None
+
+    def fit(self, values):
+        """`values` as an array of the input's rank, dtype and inner sizes.
+
+        Raises:
+            ValueError: if that would change what they say.
+        """
+        array = self._with_rank(self._with_dtype(self._to_array(values)))
+        # Not the first axis, which `predict` cuts.
+        for size, wanted in zip(array.shape[1:], self.shape[1:], strict=True):
+            if wanted not in (None, size):
+                raise self._error("have", _shape(self.shape), _shape(array))
+        if 0 in array.shape:
+            raise self._error("have", "no empty axis", _shape(array))
+        return array
+
+    def check_batch(self, array):
+        """Raises if the first axis does not fit the file."""
+        if self.batch not in (None, len(array) if array.ndim else None):
+            raise self._error("have", _shape(self.shape), _shape(array))
+
+    def _error(self, verb, wanted, received):
+        return ValueError(
+            f"The input {self.name!r} must {verb} {wanted}. Received: "
+            f"{received}."
+        )
+
+    def _to_array(self, values):
+        try:
+            array = np.asarray(values)
+        except (TypeError, ValueError) as error:
+            raise self._error(
+                "be", "an array", f"{type(values).__name__} ({error})"
+            ) from error
+        if self._tensor.dtype in _NUMBERS and array.dtype.kind not in "fiub":
+            raise self._error(
+                "hold",
+                f"numbers ({self._tensor.dtype})",
+                f"{type(values).__name__} of dtype {array.dtype}",
+            )
+        return array
+
+    def _with_dtype(self, array):
+        """Casts numbers that the dtype holds."""
+        if self._tensor.dtype not in _NUMBERS or array.size == 0:
+            return array
+        dtype = np.dtype(self._tensor.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = array.astype(dtype)
+            if dtype.kind != "f":
+                kept = _are_whole_numbers(array, dtype)
+            elif array.dtype.kind == "f":
+                kept = np.isfinite(cast) | ~np.isfinite(array)
+            else:
+                # They may be ids, which rounding would change.
+                kept = cast.astype(array.dtype) == array
+        if not kept.all():
+            rule = f"numbers that {dtype} holds"
+            if self._tensor.scale is not None:
+                rule += (
+                    f", x / {self._tensor.scale:g} + "
+                    f"{self._tensor.zero_point} rounded"
+                )
+            received = f"{array[~kept].flat[0]}, of dtype {array.dtype}"
+            raise self._error("hold", rule, received)
+        return cast
+
+    def _with_rank(self, array):
+        """Adds or drops a last axis of size 1, as Keras does."""
+        rank = len(self.shape)
+        if array.ndim == rank + 1 and array.shape[-1] == 1:
+            return array[..., 0]
+        if rank and array.ndim == rank - 1 and self.shape[-1] == 1:
+            return array[..., None]
+        if array.ndim != rank:
+            raise self._error("have", _shape(self.shape), _shape(array))
+        return array
+
+
+_NUMBERS = {
+    "bool",
+    *("float16", "float32", "float64"),
+    *("int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+}
+
+
+def _are_whole_numbers(array, dtype):
+    """Whether numbers are whole and within the range of an integer dtype."""
+    lowest, highest = 0, 1
+    if dtype.kind in "iu":
+        lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
+    if array.dtype.kind == "b":
+        return np.ones(array.shape, bool)
+    if array.dtype.kind in "iu":
+        # Python integers must fit the dtype that they are compared with.
+        limits = np.iinfo(array.dtype)
+        lowest, highest = max(lowest, limits.min), min(highest, limits.max)
+        return (array >= lowest) & (array <= highest)
+    array = array.astype("float64")
+    # The largest integer may be no float, but one more is.
+    in_range = (array >= float(lowest)) & (array < float(highest + 1))
+    return in_range & (array == np.trunc(array))
+
+
+def _shape(array):
+    return f"shape {getattr(array, 'shape', array)}"

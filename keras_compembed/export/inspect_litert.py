@@ -1,0 +1,195 @@
+"""Reads what is in a LiteRT file."""
+
+import collections
+import os
+import struct
+import zipfile
+
+import numpy as np
+
+from keras_compembed.export import flatbuffer
+from keras_compembed.export.litert_file import LiteRTConstant
+from keras_compembed.export.litert_file import LiteRTFile
+from keras_compembed.export.litert_file import LiteRTSignature
+from keras_compembed.export.litert_file import LiteRTTensor
+
+
+def inspect_litert(path):
+    """Reads what is in a LiteRT (TFLite) file.
+
+    It takes any such file, with tables of any size: what they hold is not
+    read. `print` the result, or take its `to_dict()`.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    >>> export = kc.export.export_litert(model, "dense.tflite", verbose=0)
+    >>> file = inspect_litert("dense.tflite")
+    >>> file.inputs[0].shape
+    (None, 4)
+    >>> file.ops
+    {'FULLY_CONNECTED': 1}
+
+    Args:
+        path: String or path-like, the `.tflite` file.
+
+    Returns:
+        A `LiteRTFile`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is no LiteRT file, or not a whole one.
+    """
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no LiteRT file at {path!r}.")
+    _check_kind(path)
+    try:
+        # Pages of tables are not read, so that files may exceed memory.
+        return _read(path, np.memmap(path, mode="r"))
+    except _SIGNS_OF_DAMAGE as error:
+        raise ValueError(
+            "`path` must be a whole LiteRT file. Received one that is cut "
+            f"short or damaged: {path!r}."
+        ) from error
+
+
+# What reading beyond the end, or what is no object there, leads to.
+_SIGNS_OF_DAMAGE = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+
+
+def _check_kind(path):
+    with open(path, "rb") as file:
+        beginning = file.read(8)
+    if beginning[4:] == flatbuffer.IDENTIFIER:
+        return
+    received = "a file of another kind"
+    if not beginning:
+        received = "an empty file"
+    elif beginning.startswith(b"PK"):
+        received = "a zip file such as a `.keras` file"
+    raise ValueError(
+        "`path` must be a LiteRT file, which `kc.export.export_litert` makes "
+        f"of a Keras model. Received {received}: {path!r}."
+    )
+
+
+def _read(path, content):
+    model = flatbuffer.read_model(content)
+    ops = collections.Counter(
+        flatbuffer.name_op(model, operator)
+        for graph in model.subgraphs
+        for operator in graph.operators or ()
+    )
+    constants = {}
+    for graph in model.subgraphs:
+        for tensor in graph.tensors or ():
+            place, size = _place(model.buffers[tensor.buffer], content)
+            if size and place not in constants:
+                constants[place] = LiteRTConstant(
+                    _text(tensor.name),
+                    flatbuffer.name_type(tensor.type),
+                    _shape(tensor),
+                    size,
+                )
+    metadata = {}
+    for entry in model.metadata or ():
+        place, size = _place(model.buffers[entry.buffer], content)
+        if place not in constants:
+            metadata[_text(entry.name)] = size
+    if zipfile.is_zipfile(path):
+        # Labels and the like are a zip file behind the graph.
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                metadata[entry.filename] = entry.compress_size
+    return LiteRTFile(
+        path=path,
+        file_bytes=len(content),
+        min_runtime=flatbuffer.get_min_runtime_text(model),
+        signatures=tuple(_signatures(model)),
+        ops=dict(sorted(ops.items())),
+        constants=tuple(sorted(constants.values(), key=lambda c: -c.bytes)),
+        metadata=metadata,
+    )
+
+
+def _place(buffer, content):
+    """Where the bytes of a buffer begin in the file, and how many."""
+    # Files beyond 2 GB hold tables behind the graph.
+    if buffer.offset > 1:
+        if buffer.offset + buffer.size > len(content):
+            raise ValueError("a table ends behind the end of the file")
+        return buffer.offset, buffer.size
+    if buffer.data is None:
+        return None, 0
+    start = np.asarray(content).ctypes.data
+    return buffer.data.ctypes.data - start, len(buffer.data)
+
+
+def _signatures(model):
+    for signature in model.signatureDefs or ():
+        graph = model.subgraphs[signature.subgraphIndex]
+        yield LiteRTSignature(
+            _text(signature.signatureKey),
+            _named_tensors(graph, graph.inputs, signature.inputs),
+            _named_tensors(graph, graph.outputs, signature.outputs),
+        )
+    if not model.signatureDefs:
+        graph = model.subgraphs[0]
+        yield LiteRTSignature(
+            None,
+            *(
+                tuple(_tensor(graph.tensors[index]) for index in indices)
+                for indices in (graph.inputs, graph.outputs)
+            ),
+        )
+
+
+def _named_tensors(graph, indices, entries):
+    places = {index: place for place, index in enumerate(indices)}
+    ordered = sorted(
+        entries or (),
+        key=lambda entry: places.get(entry.tensorIndex, len(places)),
+    )
+    return tuple(
+        _tensor(graph.tensors[entry.tensorIndex], _text(entry.name))
+        for entry in ordered
+    )
+
+
+def _tensor(tensor, name=None):
+    quantization = tensor.quantization
+    scale = zero_point = None
+    if quantization is not None and quantization.scale is not None:
+        scale = float(quantization.scale[0])
+        zero_point = 0
+        if quantization.zeroPoint is not None:
+            zero_point = int(quantization.zeroPoint[0])
+    return LiteRTTensor(
+        _text(tensor.name) if name is None else name,
+        flatbuffer.name_type(tensor.type),
+        _shape(tensor),
+        scale,
+        zero_point,
+    )
+
+
+def _shape(tensor):
+    shape = tensor.shape
+    if tensor.shapeSignature is not None:
+        shape = tensor.shapeSignature
+    if shape is None:
+        return ()
+    return tuple(None if size < 0 else int(size) for size in shape)
+
+
+def _text(name):
+    return "" if name is None else name.decode(errors="replace")

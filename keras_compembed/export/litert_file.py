@@ -1,0 +1,219 @@
+"""What is in a LiteRT file, in numbers and as text."""
+
+import dataclasses
+import textwrap
+
+_WIDTH = 80
+# Constants that have a line of their own, and their least share of the file.
+_MAX_PARTS = 12
+_MIN_SHARE = 0.001
+_MAX_NAME = 44
+
+
+@dataclasses.dataclass(frozen=True)
+class LiteRTTensor:
+    """An input or output of a LiteRT file.
+
+    Args:
+        name: String.
+        dtype: String, e.g. `"int32"`.
+        shape: Tuple of integers, `None` for open axes.
+        scale: Optional float. Quantized values stand for
+            `scale * (value - zero_point)`.
+        zero_point: Optional integer.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple
+    scale: float | None = None
+    zero_point: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LiteRTSignature:
+    """A function in a LiteRT file.
+
+    Args:
+        name: String, or `None` in a file without signatures, whose inputs and
+            outputs are known by place.
+        inputs: Tuple of `LiteRTTensor`, in the order of the graph.
+        outputs: Tuple of `LiteRTTensor`, in the order of the graph.
+    """
+
+    name: str | None
+    inputs: tuple
+    outputs: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class LiteRTConstant:
+    """Numbers in a LiteRT file: a table, a matrix.
+
+    Args:
+        name: String, the first tensor that they are, where there are several.
+        dtype: String, e.g. `"int4"`.
+        shape: Tuple of integers.
+        bytes: Integer, as stored.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LiteRTFile:
+    """What is in a LiteRT file; see `inspect_litert`.
+
+    Args:
+        path: String.
+        file_bytes: Integer.
+        min_runtime: String, the oldest runtime that runs it, or `None` if the
+            file does not say.
+        signatures: Tuple of `LiteRTSignature`.
+        ops: Dict from names of ops to how many there are. Those that no
+            runtime has by itself begin with `"CUSTOM "`.
+        constants: Tuple of `LiteRTConstant`, the largest first. What several
+            tensors share is there once.
+        metadata: Dict from names of what is stored besides to its bytes.
+    """
+
+    path: str
+    file_bytes: int
+    min_runtime: str | None
+    signatures: tuple
+    ops: dict
+    constants: tuple
+    metadata: dict
+
+    @property
+    def inputs(self):
+        """Inputs of the first signature."""
+        return self.signatures[0].inputs
+
+    @property
+    def outputs(self):
+        """Outputs of the first signature."""
+        return self.signatures[0].outputs
+
+    @property
+    def constant_bytes(self):
+        """All constants."""
+        return sum(constant.bytes for constant in self.constants)
+
+    @property
+    def graph_bytes(self):
+        """The graph itself: all that is neither constants nor metadata."""
+        rest = self.constant_bytes + sum(self.metadata.values())
+        return self.file_bytes - rest
+
+    def to_dict(self):
+        """All figures as a dict that `json` can write."""
+        return {
+            **dataclasses.asdict(self),
+            "constant_bytes": self.constant_bytes,
+            "graph_bytes": self.graph_bytes,
+        }
+
+    def __str__(self):
+        runtime = f"runtime {self.min_runtime or 'unknown'}"
+        if self.min_runtime is not None:
+            runtime += " or newer"
+        heading = f"{self.path}: {self.file_bytes:,} bytes, {runtime}"
+        return f"{heading}\n{self.describe()}"
+
+    def describe(self, max_parts=_MAX_PARTS):
+        """Inputs, outputs, ops and the largest parts as text."""
+        return "\n".join([*self._signatures(), *self._parts(max_parts)])
+
+    def _signatures(self):
+        for signature in self.signatures:
+            ending = ""
+            if len(self.signatures) > 1:
+                ending = f" of {signature.name}"
+            for title, tensors in (
+                ("Inputs", signature.inputs),
+                ("Outputs", signature.outputs),
+            ):
+                yield f"{title}{ending}:" + ("" if tensors else " none")
+                yield from _aligned(
+                    [
+                        (tensor.name, tensor.dtype, _describe(tensor))
+                        for tensor in tensors
+                    ]
+                )
+
+    def _parts(self, max_parts):
+        yield f"Ops ({sum(self.ops.values())}):"
+        yield from self._op_lines()
+        yield "Bytes:"
+        rows = [
+            (f"{size:,}", f"{size / self.file_bytes:.1%}", *words)
+            for size, *words in self._byte_rows(max_parts)
+        ]
+        yield from _aligned(rows, right=2)
+
+    def _op_lines(self):
+        kinds = sorted(self.ops.items(), key=lambda item: (-item[1], item[0]))
+        # Spaces at which no line is broken.
+        words = [
+            name if number == 1 else f"{number}\xa0{name}"
+            for name, number in kinds
+        ]
+        lines = textwrap.wrap(
+            ", ".join(words) or "none",
+            _WIDTH,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        return [line.replace("\xa0", " ") for line in lines]
+
+    def _byte_rows(self, max_parts):
+        least = _MIN_SHARE * self.file_bytes
+        large = [part for part in self.constants if part.bytes >= least]
+        shown = large[:max_parts]
+        smaller = self.constants[len(shown) :]
+        rows = [
+            (part.bytes, _short(part.name), part.dtype, str(part.shape))
+            for part in shown
+        ]
+        for size, name in (
+            (
+                sum(part.bytes for part in smaller),
+                f"{len(smaller)} smaller constants",
+            ),
+            (self.graph_bytes, "the graph"),
+            (sum(self.metadata.values()), "metadata"),
+        ):
+            if size:
+                rows.append((size, name, "", ""))
+        return sorted(rows, key=lambda row: -row[0])
+
+
+def _describe(tensor):
+    text = str(tensor.shape)
+    if tensor.scale is not None:
+        sign = "+" if tensor.zero_point < 0 else "-"
+        offset = f"{sign} {abs(tensor.zero_point)}"
+        text += f", {tensor.scale:.6g} * (value {offset})"
+    return text
+
+
+def _short(name):
+    return name if len(name) <= _MAX_NAME else f"...{name[3 - _MAX_NAME :]}"
+
+
+def _aligned(rows, right=0):
+    """Lines of columns, the first `right` of which are aligned there."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if place < right else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(cells).rstrip()

@@ -1,0 +1,40 @@
+"""Starts the command `keras-compembed`, which checks arguments first.
+
+`import keras_compembed` imports TensorFlow, for seconds: Keras finds the
+layers of a file by what that import registers. So this module is outside of
+the package. It makes the package known by its folder, as a module that has
+not run. That is enough for `keras_compembed.cli` and the checks that it uses;
+`keras_compembed.cli.package` runs the package once arguments are right.
+"""
+
+import importlib.util
+import sys
+
+_PACKAGE = "keras_compembed"
+
+
+def main():
+    """Runs the command with the arguments of the process.
+
+    Returns:
+        The exit status, see `keras_compembed.cli.main`.
+    """
+    try:
+        if _PACKAGE not in sys.modules:
+            spec = importlib.util.find_spec(_PACKAGE)
+            sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)
+        from keras_compembed.cli.stops import Stops
+
+        stops = Stops()
+        stops.listen()
+        from keras_compembed.cli import main
+
+        return main(stops=stops)
+    except KeyboardInterrupt:
+        # Before anything listened.
+        print("keras-compembed: error: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

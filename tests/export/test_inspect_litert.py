@@ -1,0 +1,245 @@
+import json
+import math
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from export_models import ROWS
+from export_models import code_embedding
+from export_models import convert
+from export_models import ids_input
+from export_models import two_signatures
+
+from keras_compembed.export.export_litert import export_litert
+from keras_compembed.export.flatbuffer import read_model
+from keras_compembed.export.flatbuffer import schema
+from keras_compembed.export.flatbuffer import write_model
+from keras_compembed.export.inspect_litert import inspect_litert
+
+TABLE = np.arange(4.0 * ROWS, dtype="float32").reshape(ROWS, 4)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "model.tflite"
+    embed = code_embedding(8, 16, 100)
+    # Not in the order of their names.
+    right, left = ids_input(name="right"), ids_input(5, "int64", name="left")
+    outputs = {"score": embed(right), "again": embed(left)}
+    model = keras.Model([right, left], outputs)
+    return path, export_litert(model, path, verbose=0), model
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.tflite"
+
+
+def table_file():
+    """The object of a file with one look-up in `TABLE`, and its operator."""
+    model = read_model(bytearray(convert(lambda ids: tf.gather(TABLE, ids))))
+    (graph,) = model.subgraphs
+    (gather,) = graph.operators
+    return model, graph.tensors[gather.inputs[0]]
+
+
+def write(path, model):
+    path.write_bytes(write_model(model))
+    return inspect_litert(path)
+
+
+def test_exported_file(exported):
+    path, export, model = exported
+    file = inspect_litert(path)
+    assert file.file_bytes == export.file_bytes
+    assert file.min_runtime == export.min_runtime == "2.18.0"
+    assert sorted(file.ops) == list(export.ops)
+    assert file.ops["EMBEDDING_LOOKUP"] == 2
+    found = [(each.name, each.dtype, each.shape) for each in file.inputs]
+    assert found == [
+        ("right", "int32", (None, None)),
+        ("left", "int64", (None, 5)),
+    ]
+    found = [(each.name, each.dtype, each.shape) for each in file.outputs]
+    assert found == [
+        ("again", "float32", (None, 5, 100)),
+        ("score", "float32", (None, None, 100)),
+    ]
+
+
+def test_bytes_by_part(exported):
+    path, export, model = exported
+    file = inspect_litert(path)
+    # Tables that two look-ups share are there once.
+    largest, second, *rest = file.constants
+    assert (largest.dtype, largest.bytes) == ("float32", 8 * 16 * 100 * 4)
+    assert (second.dtype, second.shape) == ("int4", (ROWS, 8))
+    assert second.name == f"{model.layers[-1].name}/codes"
+    assert second.bytes == ROWS * 8 // 2
+    sizes = [part.bytes for part in file.constants]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(size < 100 for size in sizes[2:])
+    assert 0 < file.graph_bytes < 8000
+    assert export.file_bytes == (
+        file.constant_bytes + file.graph_bytes + sum(file.metadata.values())
+    )
+    assert set(file.metadata) >= {"min_runtime_version"}
+
+
+def test_text_and_json(exported):
+    path, export, _ = exported
+    file = inspect_litert(path)
+    lines = str(file).splitlines()
+    assert lines[0] == (
+        f"{path}: {export.file_bytes:,} bytes, runtime 2.18.0 or newer"
+    )
+    assert lines[1:3] == [
+        "Inputs:",
+        "  right  int32  (None, None)",
+    ]
+    assert len(lines) < 25 and max(map(len, lines[1:])) <= 100
+    assert any(line.startswith("  51,200  8") for line in lines)
+    figures = json.loads(json.dumps(file.to_dict()))
+    assert figures["constants"][1]["shape"] == [ROWS, 8]
+    assert figures["graph_bytes"] == file.graph_bytes
+
+
+def test_many_constants_fit_on_a_screen(path):
+    def add_all(ids):
+        tables = [np.full((50, 8 + i), i, "float32") for i in range(30)]
+        return [tf.gather(table, ids) for table in tables]
+
+    path.write_bytes(convert(add_all))
+    file = inspect_litert(path)
+    assert len(file.constants) == 30
+    text = str(file.describe())
+    assert len(file.outputs) == 30 and "18 smaller constants" in text
+    shown = sum(line.count(" float32 ") for line in text.splitlines())
+    assert shown == 30 + 12
+
+
+def test_several_signatures(path):
+    path.write_bytes(two_signatures())
+    file = inspect_litert(path)
+    assert [each.name for each in file.signatures] == ["less", "more"]
+    assert {each.name for each in file.signatures[1].inputs} == {"x", "y"}
+    assert file.ops == {"ADD": 1, "SUB": 1}
+    assert "Inputs of more:" in str(file)
+
+
+def test_no_signature_and_no_runtime(path):
+    model, _ = table_file()
+    model.signatureDefs = None
+    model.metadata = None
+    file = write(path, model)
+    assert [each.name for each in file.signatures] == [None]
+    (tensor,) = file.inputs
+    assert (tensor.dtype, tensor.shape) == ("int32", (None,))
+    assert file.min_runtime is None
+    assert "runtime unknown" in str(file)
+    assert file.metadata == {}
+
+
+def test_several_subgraphs(path):
+    def count(ids):
+        return tf.while_loop(
+            lambda total: tf.reduce_sum(total) < 9, lambda x: x + 1, [ids]
+        )
+
+    path.write_bytes(convert(count))
+    file = inspect_litert(path)
+    assert {"WHILE", "LESS", "ADD"} <= set(file.ops)
+
+
+def test_foreign_ops(path):
+    model, _ = table_file()
+    (code,) = model.operatorCodes
+    code.builtinCode = schema.BuiltinOperator.CUSTOM
+    code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
+    code.customCode = b"MyOp"
+    assert write(path, model).ops == {"CUSTOM MyOp": 1}
+    # Newer than this TensorFlow, and older than codes beyond 127.
+    code.builtinCode, code.deprecatedBuiltinCode = 9999, 127
+    assert write(path, model).ops == {"BUILTIN 9999": 1}
+    gather = schema.BuiltinOperator.GATHER
+    code.builtinCode, code.deprecatedBuiltinCode = 0, gather
+    assert write(path, model).ops == {"GATHER": 1}
+
+
+def test_quantized_input(path):
+    model, _ = table_file()
+    graph = model.subgraphs[0]
+    tensor = graph.tensors[graph.inputs[0]]
+    tensor.type = schema.TensorType.INT8
+    tensor.quantization = schema.QuantizationParametersT()
+    tensor.quantization.scale = np.array([0.5], "float32")
+    tensor.quantization.zeroPoint = np.array([-3], "int64")
+    file = write(path, model)
+    (tensor,) = file.inputs
+    assert (tensor.dtype, tensor.scale, tensor.zero_point) == ("int8", 0.5, -3)
+    assert "(None,), 0.5 * (value + 3)" in str(file)
+    tensor = graph.tensors[graph.inputs[0]]
+    tensor.type = 99
+    assert write(path, model).inputs[0].dtype == "type 99"
+
+
+def test_tables_behind_the_graph(path):
+    """As in files beyond 2 GB, which nobody wants to read into memory."""
+    model, table = table_file()
+    buffer = model.buffers[table.buffer]
+    buffer.data, buffer.size = None, 5 * 2**30
+    for _ in range(2):
+        content = write_model(model)
+        buffer.offset = len(content)
+    with open(path, "wb") as file:
+        file.write(content)
+        # A hole, which takes no space.
+        file.truncate(len(content) + buffer.size)
+    file = inspect_litert(path)
+    assert file.constants[0].bytes == buffer.size
+    assert file.graph_bytes < 3000
+    with open(path, "r+b") as file:
+        file.truncate(len(content) + buffer.size - 1)
+    with pytest.raises(ValueError, match="cut short"):
+        inspect_litert(path)
+
+
+def test_files_behind_the_graph(path):
+    model, _ = table_file()
+    path.write_bytes(write_model(model))
+    before = inspect_litert(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("labels.txt", "cat\ndog\n")
+    file = inspect_litert(path)
+    assert file.metadata == {**before.metadata, "labels.txt": 8}
+    assert file.constants == before.constants
+
+
+def test_what_is_no_litert_file(exported, path, tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no LiteRT file"):
+        inspect_litert(path)
+    with pytest.raises(FileNotFoundError, match="There is no LiteRT file"):
+        inspect_litert(tmp_path)
+    for content, received in (
+        (b"", "an empty file"),
+        (b"TFL", "a file of another kind"),
+        (b"not what it should be", "a file of another kind"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"Received {received}: "):
+            inspect_litert(path)
+    keras_file = tmp_path / "model.keras"
+    exported[2].save(keras_file)
+    with pytest.raises(ValueError, match="a zip file such as a `.keras`"):
+        inspect_litert(keras_file)
+
+
+def test_cut_files(exported, path):
+    for content in (exported[0].read_bytes(), two_signatures()):
+        step = math.ceil(len(content) / 200)
+        for size in (*range(8, len(content), step), len(content) - 1):
+            path.write_bytes(content[:size])
+            with pytest.raises(ValueError, match="cut short or damaged"):
+                inspect_litert(path)
