@@ -340,6 +340,7 @@ class Stack(keras.Sequential):
     def __init__(self, rows, width, **kwargs):
         super().__init__(**kwargs)
         self.rows, self.width = rows, width
+        self.add(ids_input())
         self.add(Embedding(rows, width))
         self.add(GlobalAveragePooling1D())
 
