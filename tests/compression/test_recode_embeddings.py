@@ -82,6 +82,8 @@ def test_codes_change_every_so_often(
 
 
 def test_codes_are_nearest_the_latents_for_the_codebooks():
+    # The search ends after some sweeps: now and then one could do better.
+    keras.utils.set_random_seed(0)
     model = compressed()
     layer = model.layers[0]
     model.fit(
