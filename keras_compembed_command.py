@@ -8,6 +8,7 @@ not run. That is enough for `keras_compembed.cli` and the checks that it uses;
 """
 
 import importlib.util
+import os
 import sys
 
 _PACKAGE = "keras_compembed"
@@ -19,6 +20,7 @@ def main():
     Returns:
         The exit status, see `keras_compembed.cli.main`.
     """
+    _open_missing_streams()
     try:
         if _PACKAGE not in sys.modules:
             spec = importlib.util.find_spec(_PACKAGE)
@@ -34,6 +36,17 @@ def main():
         # Before anything listened.
         print("keras-compembed: error: interrupted", file=sys.stderr)
         return 130
+
+
+def _open_missing_streams():
+    """Gives the process what it was started without, as by `2>&-`.
+
+    The first files that it opens would take these places otherwise, and get
+    its messages.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The command as a process of its own: how it starts, what it imports."""
 
+import os
+import shlex
 import subprocess
 import sys
 
@@ -99,6 +101,32 @@ def test_another_backend_is_one_line(tmp_path):
     assert result.returncode == 2
     (line,) = own_lines(result.stderr)
     assert "KERAS_BACKEND=tensorflow" in line
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such shell")
+def test_streams_that_are_closed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inputs = keras.Input((None,), dtype="int32")
+    layers = [
+        keras.layers.Embedding(600, 32, name=name)(inputs) for name in "ab"
+    ]
+    keras.Model(inputs, layers).save("model.keras")
+    command = shlex.join(COMMAND)
+    for shell, status, says in (
+        (f"{command} report model.keras <&- 2>&- | grep -c 600", 0, ""),
+        (f"{command} report model.keras | true", 0, ""),
+        (
+            f"{command} compress model.keras -o out.keras -m 2 -k 4 | true",
+            1,
+            "keras-compembed: error: stdout was closed before the work was "
+            "done",
+        ),
+    ):
+        result = run("bash", "-c", f"set -o pipefail; {shell}")
+        assert result.returncode == status, shell
+        assert own_lines(result.stderr) == says.splitlines()
+        assert "BrokenPipe" not in result.stderr
+    assert os.listdir() == ["model.keras"]
 
 
 def test_what_takes_long_is_said_on_a_terminal(capsys, monkeypatch):
