@@ -323,6 +323,18 @@ def test_look_ups_that_cannot_be_cut_out_are_named(path):
     assert export.not_held_layers == ("inner",)
 
 
+@pytest.mark.parametrize("composition", ["sum", "concat"])
+def test_rows_that_are_nan_in_keras_too(path, composition):
+    layer = code_embedding(3, 40, 6, composition=composition)
+    model = keras.Sequential([ids_input(), layer])
+    codebooks = layer.codebooks.numpy()
+    codebooks[0, 0] = np.nan
+    layer.codebooks.assign(codebooks)
+    assert export_litert(model, path, verbose=0).max_row_error < 1e-6
+    with pytest.raises(ValueError, match="codebooks.*NaN"):
+        export_litert(model, path, quantize="int8", overwrite=True, verbose=0)
+
+
 def test_no_tables(path):
     model = keras.Sequential([keras.Input((4,)), L.Dense(2)])
     export = export_litert(model, path, verbose=0)
