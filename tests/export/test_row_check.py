@@ -304,6 +304,25 @@ def test_layers_that_the_converter_looks_up_are_named(path, capsys):
     assert "rows of 'positions' were not compared" in capsys.readouterr().out
 
 
+class SumOfFirst(keras.Layer):
+    def build(self, input_shape):
+        self.embed = code_embedding(name="embed")
+        self.embed.build()
+        # Below the numbers of marks.
+        self.embed.codebooks.assign(-1e6 + 1e6 * self.embed.codebooks)
+
+    def call(self, ids):
+        first = self.embed(np.arange(5, dtype="int32"))
+        return self.embed(ids) + keras.ops.sum(first, axis=0)
+
+
+def test_marks_are_not_in_rows_that_the_converter_looks_up(path):
+    model = keras.Sequential([ids_input(), SumOfFirst()])
+    export = export_litert(model, path, verbose=0)
+    assert export.max_row_error < 1e-6
+    assert export.not_held_layers == ("embed",)
+
+
 class Vectorized(keras.Layer):
     def build(self, input_shape):
         self.embed = code_embedding(name="inner")
