@@ -21,8 +21,9 @@ def main():
         The exit status, see `keras_compembed.cli.main`.
     """
     _open_missing_streams()
+    is_known = _PACKAGE in sys.modules
     try:
-        if _PACKAGE not in sys.modules:
+        if not is_known:
             spec = importlib.util.find_spec(_PACKAGE)
             sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)
         from keras_compembed.cli.stops import Stops
@@ -36,6 +37,17 @@ def main():
         # Before anything listened.
         print("keras-compembed: error: interrupted", file=sys.stderr)
         return 130
+    finally:
+        if not is_known:
+            _forget_unless_whole()
+
+
+def _forget_unless_whole():
+    """Leaves no package that has not run to what imports it later."""
+    if not hasattr(sys.modules.get(_PACKAGE), "__version__"):
+        for name in list(sys.modules):
+            if f"{name}.".startswith(f"{_PACKAGE}."):
+                del sys.modules[name]
 
 
 def _open_missing_streams():

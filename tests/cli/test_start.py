@@ -91,6 +91,17 @@ def test_whole_package_is_there_after_the_checks(tmp_path):
     assert own_lines(result.stderr) == []
 
 
+def test_whole_package_is_there_after_bad_arguments():
+    code = (
+        "import sys; from keras_compembed_command import main;"
+        "sys.argv[1:] = ['report', 'gone.keras']; print(main());"
+        "import keras_compembed as kc; print(kc.CodeEmbedding(9, 4).name);"
+        "print(main())"
+    )
+    result = run(sys.executable, "-c", code)
+    assert result.stdout.splitlines() == ["2", "code_embedding", "2"]
+
+
 def test_another_backend_is_one_line(tmp_path):
     code = (
         "import keras; keras.backend.backend = lambda: 'jax'\n"
@@ -113,8 +124,7 @@ def test_streams_that_are_closed(tmp_path, monkeypatch):
     keras.Model(inputs, layers).save("model.keras")
     command = shlex.join(COMMAND)
     for shell, status, says in (
-        (f"{command} report model.keras <&- 2>&- | grep -c 600", 0, ""),
-        (f"{command} report model.keras | true", 0, ""),
+        (f"{command} report model.keras <&- 2>&- | true", 0, ""),
         (
             f"{command} compress model.keras -o out.keras -m 2 -k 4 | true",
             1,
