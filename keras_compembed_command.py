@@ -8,6 +8,7 @@ not run. That is enough for `keras_compembed.cli` and the checks that it uses;
 """
 
 import importlib.util
+import os
 import sys
 
 _PACKAGE = "keras_compembed"
@@ -19,8 +20,10 @@ def main():
     Returns:
         The exit status, see `keras_compembed.cli.main`.
     """
+    _open_missing_streams()
+    is_known = _PACKAGE in sys.modules
     try:
-        if _PACKAGE not in sys.modules:
+        if not is_known:
             spec = importlib.util.find_spec(_PACKAGE)
             sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)
         from keras_compembed.cli.stops import Stops
@@ -34,6 +37,28 @@ def main():
         # Before anything listened.
         print("keras-compembed: error: interrupted", file=sys.stderr)
         return 130
+    finally:
+        if not is_known:
+            _forget_unless_whole()
+
+
+def _forget_unless_whole():
+    """Leaves no package that has not run to what imports it later."""
+    if not hasattr(sys.modules.get(_PACKAGE), "__version__"):
+        for name in list(sys.modules):
+            if f"{name}.".startswith(f"{_PACKAGE}."):
+                del sys.modules[name]
+
+
+def _open_missing_streams():
+    """Gives the process what it was started without, as by `2>&-`.
+
+    The first files that it opens would take these places otherwise, and get
+    its messages.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
 
 
 if __name__ == "__main__":

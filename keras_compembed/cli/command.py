@@ -9,6 +9,7 @@ from keras_compembed.cli import inspect
 from keras_compembed.cli import report
 from keras_compembed.cli.lines import PROGRAM
 from keras_compembed.cli.lines import complain
+from keras_compembed.cli.lines import drop_output
 from keras_compembed.cli.package import load_package
 from keras_compembed.cli.stops import Stops
 from keras_compembed.utils.files import check_temporary_folder
@@ -44,6 +45,9 @@ def main(argv=None, stops=None):
         return finished.code
     except KeyboardInterrupt:
         return complain("interrupted", _INTERRUPTED)
+    except BrokenPipeError:
+        drop_output()
+        return complain("stdout was closed before the work was done", _FAILED)
     except (
         FileExistsError,
         FileNotFoundError,

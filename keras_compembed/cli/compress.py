@@ -9,6 +9,7 @@ from keras_compembed.cli.inputs import check_imports
 from keras_compembed.cli.inputs import check_model_file
 from keras_compembed.cli.inputs import check_suffix
 from keras_compembed.cli.inputs import load_model
+from keras_compembed.cli.lines import answering
 from keras_compembed.cli.lines import show
 from keras_compembed.cli.lines import warn
 from keras_compembed.utils.files import check_output
@@ -158,9 +159,10 @@ def run(arguments, stops):
             raise OSError(
                 f"Cannot write {arguments.output!r}: {error}."
             ) from error
-    print(f"\n{report}\n\nWritten: {arguments.output}")
-    if said:
-        print(said)
+    with answering():
+        print(f"\n{report}\n\nWritten: {arguments.output}")
+        if said:
+            print(said)
 
 
 def _least_bytes(model):

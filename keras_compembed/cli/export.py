@@ -6,6 +6,7 @@ from keras_compembed.cli.inputs import check_imports
 from keras_compembed.cli.inputs import check_model_file
 from keras_compembed.cli.inputs import check_suffix
 from keras_compembed.cli.inputs import load_model
+from keras_compembed.cli.lines import answering
 from keras_compembed.cli.lines import show
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.validation import check_version
@@ -54,11 +55,13 @@ def run(arguments, stops):
     from keras_compembed.export.export_litert import export_litert
 
     show(f"converting {arguments.model}")
-    export_litert(
-        model,
-        arguments.output,
-        top_k=arguments.top_k,
-        quantize=arguments.quantize,
-        min_runtime=arguments.min_runtime,
-        overwrite=arguments.overwrite,
-    )
+    # It prints once the file is there.
+    with answering():
+        export_litert(
+            model,
+            arguments.output,
+            top_k=arguments.top_k,
+            quantize=arguments.quantize,
+            min_runtime=arguments.min_runtime,
+            overwrite=arguments.overwrite,
+        )

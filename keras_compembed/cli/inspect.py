@@ -5,6 +5,7 @@ import contextlib
 from keras_compembed.cli import arguments as common
 from keras_compembed.cli.inputs import check_different
 from keras_compembed.cli.inputs import check_file
+from keras_compembed.cli.lines import answering
 from keras_compembed.cli.report import write_json
 from keras_compembed.utils.files import check_output
 
@@ -35,4 +36,5 @@ def run(arguments, stops):
     if arguments.json:
         with contextlib.ExitStack() as files:
             write_json(found, arguments.json, arguments.overwrite, files)
-    print(found)
+    with answering():
+        print(found)

@@ -1,5 +1,7 @@
-"""What the command says on stderr, in single lines."""
+"""What the command says: answers on stdout, the rest on stderr in lines."""
 
+import contextlib
+import os
 import sys
 
 PROGRAM = "keras-compembed"
@@ -9,6 +11,23 @@ _TRANSLATIONS = {
     "`input_signature` must be given": "`input_signature` must be given, so "
     "use the Python API, export.export_litert of keras_compembed,",
 }
+
+
+@contextlib.contextmanager
+def answering():
+    """For printing what was asked for: a reader, as `head`, may leave early."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+
+
+def drop_output():
+    """Lets go of what a closed stdout did not take, else Python complains."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def complain(problem, status):

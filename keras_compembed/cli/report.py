@@ -8,6 +8,7 @@ from keras_compembed.cli.inputs import check_different
 from keras_compembed.cli.inputs import check_imports
 from keras_compembed.cli.inputs import check_model_file
 from keras_compembed.cli.inputs import load_model
+from keras_compembed.cli.lines import answering
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
@@ -72,7 +73,8 @@ def run(arguments, stops):
                     replacing(arguments.plot, arguments.overwrite)
                 )
             )
-    print(report)
+    with answering():
+        print(report)
 
 
 def write_json(report, path, overwrite, files):

@@ -195,6 +195,8 @@ def export_litert(
     if tolerance is not None:
         check_positive_number("tolerance", tolerance)
     signature = get_signature(model, input_signature)
+    if quantize == "int8":
+        _check_finite(model)
 
     with float32_form(model):
         with kept_state(model):
@@ -243,6 +245,19 @@ def export_litert(
         print(export)
         print(inspect_litert(path).describe(max_parts=5))
     return export
+
+
+def _check_finite(model):
+    """Raises if a weight has no scale: the converter would end the process."""
+    for weight in model.weights:
+        if (
+            keras.backend.is_float_dtype(weight.dtype)
+            and not tf.reduce_all(tf.math.is_finite(weight.value)).numpy()
+        ):
+            raise ValueError(
+                "`quantize='int8'` needs weights that are finite. Received: "
+                f"{weight.path!r}, which holds NaN or infinite numbers."
+            )
 
 
 def _convert(function, model, quantize):

@@ -55,6 +55,8 @@ class FileInput:
             raise self._error(
                 "be", "an array", f"{type(values).__name__} ({error})"
             ) from error
+        if array.dtype.name == "bfloat16":
+            array = array.astype("float32")
         if self._tensor.dtype in _NUMBERS and array.dtype.kind not in "fiub":
             raise self._error(
                 "hold",
@@ -80,9 +82,10 @@ class FileInput:
         if not kept.all():
             rule = f"numbers that {dtype} holds"
             if self._tensor.scale is not None:
+                sign = "-" if self._tensor.zero_point < 0 else "+"
                 rule += (
-                    f", x / {self._tensor.scale:g} + "
-                    f"{self._tensor.zero_point} rounded"
+                    f", x / {self._tensor.scale:g} {sign} "
+                    f"{abs(self._tensor.zero_point)} rounded"
                 )
             received = f"{array[~kept].flat[0]}, of dtype {array.dtype}"
             raise self._error("hold", rule, received)

@@ -159,7 +159,7 @@ class LiteRTFile:
         kinds = sorted(self.ops.items(), key=lambda item: (-item[1], item[0]))
         # Spaces at which no line is broken.
         words = [
-            name if number == 1 else f"{number}\xa0{name}"
+            (name if number == 1 else f"{number} {name}").replace(" ", "\xa0")
             for name, number in kinds
         ]
         lines = textwrap.wrap(
@@ -170,7 +170,13 @@ class LiteRTFile:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        return [line.replace("\xa0", " ") for line in lines]
+        lines = [line.replace("\xa0", " ") for line in lines]
+        custom = [name for name in self.ops if name.startswith("CUSTOM ")]
+        if custom:
+            lines.append("  No runtime has CUSTOM ops: an app must add them.")
+        if any(name.startswith("CUSTOM Flex") for name in custom):
+            lines.append('  Flex ops are in the library of "Select TF ops".')
+        return lines
 
     def _byte_rows(self, max_parts):
         least = _MIN_SHARE * self.file_bytes
@@ -197,9 +203,11 @@ class LiteRTFile:
 def _describe(tensor):
     text = str(tensor.shape)
     if tensor.scale is not None:
-        sign = "+" if tensor.zero_point < 0 else "-"
-        offset = f"{sign} {abs(tensor.zero_point)}"
-        text += f", {tensor.scale:.6g} * (value {offset})"
+        value = "value"
+        if tensor.zero_point:
+            sign = "+" if tensor.zero_point < 0 else "-"
+            value = f"(value {sign} {abs(tensor.zero_point)})"
+        text += f", {tensor.scale:.6g} * {value}"
     return text
 
 

@@ -59,8 +59,10 @@ class MarkedLookup:
 
         def call(inputs):
             self.calls += 1
-            if tf.get_static_value(inputs) is not None:
+            if _is_known(inputs):
+                # Marks would be computed with the rows, and stay in them.
                 self.has_constants = True
+                return function(inputs)
             if self.number >= _MOST_MARKS:
                 return function(inputs)
             if self.method == "embed":
@@ -71,6 +73,27 @@ class MarkedLookup:
             return tf.maximum(function(tf.maximum(inputs, start)), _END)
 
         return call
+
+
+def _is_known(tensor):
+    """Whether a tensor depends on no input, so that the converter has it."""
+    seen, ahead = set(), [tensor]
+    while ahead:
+        tensor = ahead.pop()
+        if not tf.is_symbolic_tensor(tensor):
+            continue
+        graph, key = tensor.graph, (id(tensor.graph), tensor.name)
+        if key in seen:
+            continue
+        seen.add(key)
+        outside = {inside.name: outer for outer, inside in graph.captures}
+        if tensor.name in outside:
+            ahead.append(outside[tensor.name])
+        elif tensor.op.type == "Placeholder":
+            return False
+        else:
+            ahead.extend(tensor.op.inputs)
+    return True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -241,7 +241,7 @@ def _allowed(lookup, quantize, largest):
             terms = layer.num_codebooks + 1
             if isinstance(plain, ConcatComposition):
                 terms = 1
-            largest = float(np.abs(codebooks).max())
+            largest = float(_largest(codebooks))
             rounding = _ROUNDING[quantize] + (terms + 1) * _FLOAT32
             return terms * (largest * rounding + _LEAST)
     return TOLERANCES[quantize] * largest

@@ -1,5 +1,7 @@
 """The command as a process of its own: how it starts, what it imports."""
 
+import os
+import shlex
 import subprocess
 import sys
 
@@ -89,6 +91,17 @@ def test_whole_package_is_there_after_the_checks(tmp_path):
     assert own_lines(result.stderr) == []
 
 
+def test_whole_package_is_there_after_bad_arguments():
+    code = (
+        "import sys; from keras_compembed_command import main;"
+        "sys.argv[1:] = ['report', 'gone.keras']; print(main());"
+        "import keras_compembed as kc; print(kc.CodeEmbedding(9, 4).name);"
+        "print(main())"
+    )
+    result = run(sys.executable, "-c", code)
+    assert result.stdout.splitlines() == ["2", "code_embedding", "2"]
+
+
 def test_another_backend_is_one_line(tmp_path):
     code = (
         "import keras; keras.backend.backend = lambda: 'jax'\n"
@@ -99,6 +112,31 @@ def test_another_backend_is_one_line(tmp_path):
     assert result.returncode == 2
     (line,) = own_lines(result.stderr)
     assert "KERAS_BACKEND=tensorflow" in line
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such shell")
+def test_streams_that_are_closed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inputs = keras.Input((None,), dtype="int32")
+    layers = [
+        keras.layers.Embedding(600, 32, name=name)(inputs) for name in "ab"
+    ]
+    keras.Model(inputs, layers).save("model.keras")
+    command = shlex.join(COMMAND)
+    for shell, status, says in (
+        (f"{command} report model.keras <&- 2>&- | true", 0, ""),
+        (
+            f"{command} compress model.keras -o out.keras -m 2 -k 4 | true",
+            1,
+            "keras-compembed: error: stdout was closed before the work was "
+            "done",
+        ),
+    ):
+        result = run("bash", "-c", f"set -o pipefail; {shell}")
+        assert result.returncode == status, shell
+        assert own_lines(result.stderr) == says.splitlines()
+        assert "BrokenPipe" not in result.stderr
+    assert os.listdir() == ["model.keras"]
 
 
 def test_what_takes_long_is_said_on_a_terminal(capsys, monkeypatch):

@@ -159,7 +159,11 @@ def test_foreign_ops(path):
     code.builtinCode = schema.BuiltinOperator.CUSTOM
     code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
     code.customCode = b"MyOp"
-    assert write(path, model).ops == {"CUSTOM MyOp": 1}
+    file = write(path, model)
+    assert file.ops == {"CUSTOM MyOp": 1}
+    assert "an app must add them" in str(file) and "Flex" not in str(file)
+    code.customCode = b"FlexAdd"
+    assert '"Select TF ops"' in str(write(path, model))
     # Newer than this TensorFlow, and older than codes beyond 127.
     code.builtinCode, code.deprecatedBuiltinCode = 9999, 127
     assert write(path, model).ops == {"BUILTIN 9999": 1}
@@ -181,6 +185,8 @@ def test_quantized_input(path):
     assert (tensor.dtype, tensor.scale, tensor.zero_point) == ("int8", 0.5, -3)
     assert "(None,), 0.5 * (value + 3)" in str(file)
     tensor = graph.tensors[graph.inputs[0]]
+    tensor.quantization.zeroPoint = np.array([0], "int64")
+    assert "(None,), 0.5 * value\n" in str(write(path, model))
     tensor.type = 99
     assert write(path, model).inputs[0].dtype == "type 99"
 

@@ -304,6 +304,25 @@ def test_layers_that_the_converter_looks_up_are_named(path, capsys):
     assert "rows of 'positions' were not compared" in capsys.readouterr().out
 
 
+class SumOfFirst(keras.Layer):
+    def build(self, input_shape):
+        self.embed = code_embedding(name="embed")
+        self.embed.build()
+        # Below the numbers of marks.
+        self.embed.codebooks.assign(-1e6 + 1e6 * self.embed.codebooks)
+
+    def call(self, ids):
+        first = self.embed(np.arange(5, dtype="int32"))
+        return self.embed(ids) + keras.ops.sum(first, axis=0)
+
+
+def test_marks_are_not_in_rows_that_the_converter_looks_up(path):
+    model = keras.Sequential([ids_input(), SumOfFirst()])
+    export = export_litert(model, path, verbose=0)
+    assert export.max_row_error < 1e-6
+    assert export.not_held_layers == ("embed",)
+
+
 class Vectorized(keras.Layer):
     def build(self, input_shape):
         self.embed = code_embedding(name="inner")
@@ -321,6 +340,18 @@ def test_look_ups_that_cannot_be_cut_out_are_named(path):
     export = export_litert(model, path, min_runtime="2.17", verbose=0)
     assert export.held_layers == ()
     assert export.not_held_layers == ("inner",)
+
+
+@pytest.mark.parametrize("composition", ["sum", "concat"])
+def test_rows_that_are_nan_in_keras_too(path, composition):
+    layer = code_embedding(3, 40, 6, composition=composition)
+    model = keras.Sequential([ids_input(), layer])
+    codebooks = layer.codebooks.numpy()
+    codebooks[0, 0] = np.nan
+    layer.codebooks.assign(codebooks)
+    assert export_litert(model, path, verbose=0).max_row_error < 1e-6
+    with pytest.raises(ValueError, match="codebooks.*NaN"):
+        export_litert(model, path, quantize="int8", overwrite=True, verbose=0)
 
 
 def test_no_tables(path):
