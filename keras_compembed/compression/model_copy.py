@@ -230,16 +230,17 @@ class _Copier:
                 for old, places in self._held_by(layer)
                 if id(old) in self._replacements
             ]
-            remember_exchanges(
-                new,
-                [
-                    (places, self._replacements[id(old)])
-                    for old, places in replaced
-                ],
-                # Keras's own way of saving a layer that several hold loses
-                # it where the first of them is not the model.
-                always=any(id(old) in self._shared for old, _ in replaced),
-            )
+            with self._naming(layer):
+                remember_exchanges(
+                    new,
+                    [
+                        (places, self._replacements[id(old)])
+                        for old, places in replaced
+                    ],
+                    # Keras's own way of saving a layer that several hold loses
+                    # it where the first of them is not the model.
+                    always=any(id(old) in self._shared for old, _ in replaced),
+                )
 
     def copy_trainability(self, layer):
         new = self._made[id(layer)]

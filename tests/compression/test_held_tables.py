@@ -1,5 +1,6 @@
 import copy
 import os
+import pickle
 import subprocess
 import sys
 
@@ -286,6 +287,55 @@ def test_ties_between_hosts_are_kept(in_graph, tmp_path):
         assert each.get_layer("two").table is tokens
         if in_graph:
             assert each.get_layer("tokens") is tokens
+
+
+class Scores(layers.Layer):
+    """Reads a table that it is given; no config tells of it."""
+
+    def __init__(self, table, **kwargs):
+        super().__init__(**kwargs)
+        self.table = table
+
+    def call(self, inputs):
+        vectors = self.table(inputs)
+        table = keras.ops.transpose(self.table.embeddings)
+        return keras.ops.matmul(vectors, table)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class MakesAll(keras.Model):
+    """Makes layers that could not be made again alone."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+        self.scores = Scores(self.table)
+
+    def call(self, inputs):
+        return self.scores(inputs)
+
+
+def made_all():
+    model = MakesAll()
+    ids = np.arange(2 * hosts.LENGTH).reshape(2, -1)
+    model(ids)
+    return model, compress(model, sample_inputs=ids), ids
+
+
+def test_layers_that_only_the_model_can_make(tmp_path):
+    _, small, ids = made_all()
+    small.save(tmp_path / "small.keras")
+    loaded = keras.saving.load_model(tmp_path / "small.keras")
+    assert loaded.scores.table is loaded.table
+    assert isinstance(loaded.table, kc.CodeEmbedding)
+    np.testing.assert_allclose(loaded(ids), small(ids), rtol=1e-6)
+
+
+def test_pickles():
+    _, small, ids = made_all()
+    again = pickle.loads(pickle.dumps(small))
+    assert type(again) is type(small)
+    np.testing.assert_allclose(again(ids), small(ids), rtol=1e-6)
 
 
 class NeedsTable(layers.Layer):
