@@ -338,6 +338,29 @@ def test_pickles():
     np.testing.assert_allclose(again(ids), small(ids), rtol=1e-6)
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class Traced(layers.Layer):
+    """Its call is a graph that TensorFlow keeps."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+
+    @tf.function
+    def call(self, inputs):
+        return self.table(inputs)
+
+
+def test_graphs_that_are_kept_read_codes():
+    model = hosts.in_functional(Traced(name="host"))
+    ids = ids_for(model)
+    small = compress(model, sample_inputs=ids)
+    host = small.get_layer("host")
+    np.testing.assert_allclose(host(ids), host.table(ids), rtol=1e-6)
+    host.table.codebooks.assign(0 * host.table.codebooks)
+    assert not np.any(host(ids))
+
+
 class NeedsTable(layers.Layer):
     """Its constructor takes a layer, and its config does not tell of it."""
 
