@@ -2,8 +2,8 @@
 
 import keras
 
-# Lists that Keras makes of what attributes hold.
-_KERAS_LISTS = frozenset(
+# Where Keras and TensorFlow note what attributes hold.
+_NOTES = frozenset(
     (
         "_functional",
         "_inbound_nodes",
@@ -11,6 +11,9 @@ _KERAS_LISTS = frozenset(
         "_operations",
         "_operations_by_depth",
         "_outbound_nodes",
+        "_self_unconditional_checkpoint_dependencies",
+        "_self_unconditional_deferred_dependencies",
+        "_self_unconditional_dependency_names",
     )
 )
 
@@ -23,8 +26,7 @@ def held_layers(layer):
     `("layers", index)`. A layer held at several places comes several times.
     """
     for name, value in list(vars(layer).items()):
-        # TensorFlow's begin with "_self_".
-        if name not in _KERAS_LISTS and not name.startswith("_self_"):
+        if name not in _NOTES:
             yield from _layers_in(value, (name,))
     if _is_model_of_layers(layer):
         yield from _layers_in(layer.layers, ("layers",))

@@ -130,7 +130,7 @@ class _Copier:
             if same.name != old.name:
                 same.name = old.name
             if same.dtype_policy != old.dtype_policy:
-                same.dtype_policy = old.dtype_policy
+                _set_policy(same, old.dtype_policy)
         if hasattr(layer, "output_names"):
             new.output_names = list(layer.output_names)
         return new
@@ -306,17 +306,32 @@ class _Copier:
                     "where arguments are no plain values."
                 )
             path = self._paths.get(id(layer), layer.name)
-            remedy = ""
-            if getattr(layer, "inputs", None) and not is_searchable(layer):
-                remedy = (
-                    " A plain functional model can be copied, without the "
-                    "methods of the class: keras.Model(model.inputs, "
-                    "model.outputs)."
-                )
             raise ValueError(
                 f"The layer {path!r} ({type(layer).__name__}) cannot be "
-                f"copied: {reason[:500]}{remedy}"
+                f"copied: {reason[:500]}{_remedy(layer)}"
             ) from error
+
+
+def _remedy(layer):
+    """A sentence on what may work where a layer cannot be copied."""
+    if not isinstance(layer, keras.layers.Layer):
+        return ""
+    if any(
+        getattr(part, "lora_enabled", False)
+        # Of these, the updates are merged here.
+        and not isinstance(part, keras.layers.Embedding)
+        for part in layer._flatten_layers()
+    ):
+        return (
+            " Updates of LoRA are merged when a model is saved: compress what "
+            "`keras.saving.load_model` reads."
+        )
+    if getattr(layer, "inputs", None) and not is_searchable(layer):
+        return (
+            " A plain functional model can be copied, without the methods of "
+            "the class: keras.Model(model.inputs, model.outputs)."
+        )
+    return ""
 
 
 def _parts_of_models(model):
@@ -378,6 +393,15 @@ def _uncompiled(model):
         yield
     finally:
         model.compiled = compiled
+
+
+def _set_policy(layer, policy):
+    if isinstance(layer.dtype_policy, keras.dtype_policies.DTypePolicyMap):
+        # Keras puts what is set into the map, which other layers share, and
+        # takes the names of what is in maps away when it saves them.
+        layer._dtype_policy = policy
+    else:
+        layer.dtype_policy = policy
 
 
 def _copy_own_state(layer, new):

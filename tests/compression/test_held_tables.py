@@ -339,6 +339,27 @@ def test_pickles():
 
 
 @keras.saving.register_keras_serializable(package="tests")
+class SelfTaught(layers.Layer):
+    """Has an attribute named as TensorFlow names its own."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._self_table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+
+    def call(self, inputs):
+        return self._self_table(inputs)
+
+
+def test_attributes_named_as_those_of_tensorflow(tmp_path):
+    model = hosts.in_functional(SelfTaught(name="host"))
+    small = compress(model)
+    assert isinstance(small.get_layer("host")._self_table, kc.CodeEmbedding)
+    assert not tables(small)
+    small.save(tmp_path / "small.keras")
+    check_same(small, keras.saving.load_model(tmp_path / "small.keras"))
+
+
+@keras.saving.register_keras_serializable(package="tests")
 class Traced(layers.Layer):
     """Its call is a graph that TensorFlow keeps."""
 
