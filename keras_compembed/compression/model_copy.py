@@ -9,6 +9,7 @@ import warnings
 import keras
 
 from keras_compembed.compression.exchanged_layers import remember_exchanges
+from keras_compembed.compression.held_objects import held_objects
 from keras_compembed.compression.layer_places import describe_place
 from keras_compembed.compression.layer_places import exchange_layers
 from keras_compembed.compression.layer_places import layer_at
@@ -170,6 +171,8 @@ class _Copier:
                         )
                 exchanges.append((there, wanted))
         exchange_layers(new, exchanges)
+        with self._naming(layer):
+            _check_not_held(new, exchanges)
 
     def _same_layers(self, layer, new):
         """Yields pairs of a layer and all in it, but for what is replaced."""
@@ -393,6 +396,18 @@ def _uncompiled(model):
         yield
     finally:
         model.compiled = compiled
+
+
+def _check_not_held(layer, exchanges):
+    """Raises if a layer still holds one that was exchanged."""
+    gone = {id(old): old for old, new in exchanges if old is not new}
+    for item in held_objects(layer) if gone else ():
+        if id(item) in gone:
+            raise ValueError(
+                f"it also holds its {type(item).__name__} {item.name!r} where "
+                "Keras does not track it: in a function, or in an object that "
+                "is no layer. Read it as an attribute of the layer."
+            )
 
 
 def _set_policy(layer, policy):

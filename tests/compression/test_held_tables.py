@@ -359,6 +359,40 @@ def test_attributes_named_as_those_of_tensorflow(tmp_path):
     check_same(small, keras.saving.load_model(tmp_path / "small.keras"))
 
 
+class Reader:
+    """Holds a layer, and is none that Keras knows."""
+
+    def __init__(self, table):
+        self.table = table
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Untracked(layers.Layer):
+    """Holds a table where Keras tracks it, and where it does not."""
+
+    def __init__(self, how, **kwargs):
+        super().__init__(**kwargs)
+        self.how = how
+        self.table = table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+        self.other = {
+            "method": table.call,
+            "function": lambda ids: table(ids),
+            "object": Reader(table),
+        }[how]
+
+    def call(self, inputs):
+        return self.table(inputs)
+
+
+@pytest.mark.parametrize("how", ["method", "function", "object"])
+def test_tables_held_out_of_sight(how):
+    """What other methods do with them would be done with random rows."""
+    model = hosts.in_functional(Untracked(how, name="host"))
+    message = "'host' .Untracked. cannot be copied: it also holds its Embedding"
+    with pytest.raises(ValueError, match=message):
+        compress(model)
+
+
 @keras.saving.register_keras_serializable(package="tests")
 class Traced(layers.Layer):
     """Its call is a graph that TensorFlow keeps."""
