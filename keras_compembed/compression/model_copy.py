@@ -66,6 +66,10 @@ def copy_model(model, replacements, get_sample=None):
     return copy, [*copier.inner_pairs(), *copier.pairs]
 
 
+class _CannotCopyError(ValueError):
+    """Names what cannot be copied."""
+
+
 class _Copier:
     """Makes one copy of a model.
 
@@ -103,12 +107,23 @@ class _Copier:
         return new
 
     def _make_model(self, model):
-        with _uncompiled(model):
-            new = keras.models.clone_model(
-                model,
-                input_tensors=_new_inputs(model),
-                clone_function=self.copy,
-            )
+        try:
+            with _uncompiled(model):
+                new = keras.models.clone_model(
+                    model,
+                    input_tensors=_new_inputs(model),
+                    clone_function=self.copy,
+                )
+        except _CannotCopyError:
+            raise
+        except Exception as error:
+            # Whatever the user's own classes raise.
+            raise _CannotCopyError(
+                f"The model {model.name!r} cannot be copied: its layers do not "
+                "run with others in place of tables. They may call a table, "
+                "and read its `embeddings`; it has no other weights of an "
+                f"Embedding. Received: {_on_one_line(error)[:500]}"
+            ) from error
         if new.dtype_policy != model.dtype_policy:
             new.dtype_policy = model.dtype_policy
         return new
@@ -302,17 +317,21 @@ class _Copier:
             yield
         except Exception as error:
             # Whatever the user's own classes raise.
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = _on_one_line(error)
             if isinstance(error, NotImplementedError):
                 reason = (
                     "implement `get_config` in its class, and `from_config` "
                     "where arguments are no plain values."
                 )
             path = self._paths.get(id(layer), layer.name)
-            raise ValueError(
+            raise _CannotCopyError(
                 f"The layer {path!r} ({type(layer).__name__}) cannot be "
                 f"copied: {reason[:500]}{_remedy(layer)}"
             ) from error
+
+
+def _on_one_line(error):
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _remedy(layer):

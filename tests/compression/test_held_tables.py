@@ -359,6 +359,28 @@ def test_attributes_named_as_those_of_tensorflow(tmp_path):
     check_same(small, keras.saving.load_model(tmp_path / "small.keras"))
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class ReadsWeights(layers.Layer):
+    """Reads an attribute that only an Embedding has."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+
+    def build(self, input_shape):
+        self.table.build()
+
+    def call(self, inputs):
+        return keras.ops.take(self.table.embeddings.value, inputs, axis=0)
+
+
+def test_layers_that_do_not_run_with_codes():
+    model = hosts.in_functional(ReadsWeights(name="host"))
+    message = "cannot be copied: .*may call a table.*ReadsWeights"
+    with pytest.raises(ValueError, match=message):
+        compress(model)
+
+
 class Reader:
     """Holds a layer, and is none that Keras knows."""
 
