@@ -63,6 +63,7 @@ def copy_model(model, replacements, get_sample=None):
     copier.copy_trainability(model)
     copier.copy_state()
     copier.remember()
+    copier.check_exchanged(copy)
     return copy, [*copier.inner_pairs(), *copier.pairs]
 
 
@@ -258,6 +259,17 @@ class _Copier:
                     # Keras's own way of saving a layer that several hold loses
                     # it where the first of them is not the model.
                     always=any(id(old) in self._shared for old, _ in replaced),
+                )
+
+    def check_exchanged(self, copy):
+        """Raises if a layer was found where none could be put."""
+        held = {id(layer) for layer in copy._flatten_layers()}
+        for key, new in self._replacements.items():
+            if id(new) not in held:
+                raise _CannotCopyError(
+                    f"The layer {self._paths[key]!r} cannot be exchanged: no "
+                    "attribute holds it, nor a list, tuple or dict of one. "
+                    "Hold it there, or name the other layers in `layers`."
                 )
 
     def copy_trainability(self, layer):

@@ -381,6 +381,31 @@ def test_layers_that_do_not_run_with_codes():
         compress(model)
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class Forgets(layers.Layer):
+    """Keras still tracks a table that nothing else holds."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        for _ in range(2):
+            self.table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+            self.table.build()
+
+    def call(self, inputs):
+        return self.table(inputs)
+
+
+def test_tables_that_nothing_holds():
+    model = hosts.in_functional(Forgets(name="host"))
+    host = model.get_layer("host")
+    (forgotten,) = (x for x in tables(model) if x is not host.table)
+    message = f"'host/{forgotten.name}' cannot be exchanged: no attribute"
+    with pytest.raises(ValueError, match=message):
+        compress(model)
+    small = compress(model, layers=[host.table.name])
+    assert isinstance(small.get_layer("host").table, kc.CodeEmbedding)
+
+
 class Reader:
     """Holds a layer, and is none that Keras knows."""
 
