@@ -251,7 +251,7 @@ def export(model, inputs, path, length=False):
     signature = None
     if (
         length
-        or not isinstance(model, keras.Sequential)
+        or type(model) is not keras.Sequential
         and not hasattr(model, "operations")
     ):
         signature = keras.tree.map_structure(
