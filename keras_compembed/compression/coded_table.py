@@ -241,7 +241,7 @@ def reason_to_skip(layer, settings, smallest, held):
     for variable in layer.variables:
         holders.update(held.get(id(variable), {}))
     if holders.pop(id(layer), None) is None:
-        return "held inside another layer or a subclassed model"
+        return "it has no table yet, as it was never called"
     if holders:
         others = ", ".join(map(repr, holders.values()))
         return f"its table is also read by {others}"

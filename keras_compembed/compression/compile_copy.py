@@ -94,6 +94,8 @@ def _made_again(item):
         return None
     with keras.utils.custom_object_scope(custom_objects(item)):
         new = type(item).from_config(item.get_config())
+    if isinstance(item, keras.optimizers.Optimizer):
+        _exclude_from_weight_decay(new, item)
     for name, value in vars(item).items():
         if name == "built" or name.startswith("_"):
             continue
@@ -103,3 +105,18 @@ def _made_again(item):
                 f"`{name}`={value!r}; implement its `get_config`."
             )
     return new
+
+
+def _exclude_from_weight_decay(new, optimizer):
+    """Excludes what another optimizer excludes, of which no config tells."""
+    if getattr(optimizer, "_exclude_from_weight_decay", None):
+        raise ValueError(
+            "its optimizer excludes variables of the model itself from weight "
+            "decay; `var_names` would hold for the copy as well."
+        )
+    names = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
+    if names is not None:
+        new.exclude_from_weight_decay(var_names=[names.pattern])
+    for name, inner in vars(optimizer).items():
+        if isinstance(inner, keras.optimizers.Optimizer):
+            _exclude_from_weight_decay(getattr(new, name), inner)

@@ -3,6 +3,7 @@
 import contextlib
 
 import keras
+import tensorflow as tf
 
 from keras_compembed.compression.coded_table import CodedTable
 from keras_compembed.compression.coded_table import reason_to_skip
@@ -172,17 +173,20 @@ def compress_model(
         )
     if verbose:
         print(*skipped, sep="\n", end="\n" if skipped else "")
-    small, pairs = copy_model(
-        model,
-        {id(table.layer): table.small for table in chosen},
-        lambda: (
-            made_up_inputs(model)[0] if sample_inputs is None else sample_inputs
-        ),
-    )
-    with contextlib.ExitStack() as stack:
-        for table in chosen:
-            stack.enter_context(table.original_rows())
-        check_copy(model, small, pairs, sample_inputs)
+    with _no_traces():
+        small, pairs = copy_model(
+            model,
+            {id(table.layer): table.small for table in chosen},
+            lambda: (
+                made_up_inputs(model)[0]
+                if sample_inputs is None
+                else sample_inputs
+            ),
+        )
+        with contextlib.ExitStack() as stack:
+            for table in chosen:
+                stack.enter_context(table.original_rows())
+            check_copy(model, small, pairs, sample_inputs)
     if model.compiled:
         compile_like(small, model)
     for table in chosen:
@@ -195,6 +199,21 @@ def compress_model(
             f"in all, {before / after:.1f} times smaller"
         )
     return small
+
+
+@contextlib.contextmanager
+def _no_traces():
+    """Runs functions without keeping graphs of them.
+
+    A layer whose `call` is a `tf.function` would else read the original
+    tables, with which it is checked, for good.
+    """
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def _check_model(model):

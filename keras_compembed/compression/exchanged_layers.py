@@ -51,6 +51,11 @@ class ExchangedLayers:
             },
         }
 
+    def __reduce__(self):
+        _, arguments = super().__reduce__()
+        # Pickles find classes by their modules and names, and not this one.
+        return _unpickle, (_own_class(self), *arguments)
+
     @classmethod
     def from_config(cls, config):
         config = dict(config)
@@ -135,7 +140,14 @@ def remember_exchanges(layer, exchanged, always=False):
     # From the inside out: outer configs may tell by inner ones.
     for holder, held in reversed(holders.values()):
         forced = always and holder is layer
-        if forced or not _config_tells(holder, held.values()):
+        try:
+            tells = not forced and _config_tells(holder, held.values())
+        except Exception:
+            if holder is layer:
+                raise
+            # Its class has no config: what holds it makes it.
+            continue
+        if not tells:
             _remember(holder, [places for _, places in held.values()])
 
 
@@ -153,6 +165,10 @@ def _config_tells(layer, held):
             if type(there) is not type(new) or there.name != new.name:
                 return False
     return True
+
+
+def _unpickle(cls, file):
+    return cls._unpickle_model(file)
 
 
 def _remember(layer, places):

@@ -4,7 +4,7 @@ import functools
 import inspect
 import types
 
-_LIBRARIES = ("keras", "numpy", "tensorflow")
+_LIBRARIES = ("builtins", "keras", "numpy", "tensorflow")
 
 
 def held_objects(root):
@@ -12,7 +12,7 @@ def held_objects(root):
 
     Held are the items of collections, what functions of the user's own read
     from outside of them, and the attributes of whatever has a config, such
-    as layers, losses and optimizers.
+    as layers, losses and optimizers, or is of a class of the user's own.
     """
     seen, rest = set(), [root]
     while rest:
@@ -53,8 +53,10 @@ def _parts(item):
         return [item.__self__, item.__func__]
     if isinstance(item, types.FunctionType):
         return [] if _is_of_library(item) else _read_from_outside(item)
-    if hasattr(item, "get_config") and not isinstance(item, type):
-        return list(vars(item).values())
+    if isinstance(item, (type, types.ModuleType)):
+        return []
+    if hasattr(item, "get_config") or not _is_of_library(type(item)):
+        return list(getattr(item, "__dict__", {}).values())
     return []
 
 

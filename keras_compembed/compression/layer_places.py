@@ -4,8 +4,8 @@ import keras
 
 # An attribute that holds what was exchanged once more, for files.
 KEPT_LAYERS = "_exchanged_layers"
-# Lists of what other attributes hold, Keras's and that.
-_LISTS = frozenset(
+# Where that, Keras and TensorFlow note what other attributes hold.
+_NOTES = frozenset(
     (
         KEPT_LAYERS,
         "_functional",
@@ -14,6 +14,9 @@ _LISTS = frozenset(
         "_operations",
         "_operations_by_depth",
         "_outbound_nodes",
+        "_self_unconditional_checkpoint_dependencies",
+        "_self_unconditional_deferred_dependencies",
+        "_self_unconditional_dependency_names",
     )
 )
 
@@ -26,8 +29,7 @@ def held_layers(layer):
     `("layers", index)`. A layer held at several places comes several times.
     """
     for name, value in list(vars(layer).items()):
-        # TensorFlow's begin with "_self_".
-        if name not in _LISTS and not name.startswith("_self_"):
+        if name not in _NOTES:
             yield from _layers_in(value, (name,))
     if _is_model_of_layers(layer):
         yield from _layers_in(layer.layers, ("layers",))

@@ -32,7 +32,7 @@ def made_again(layer):
             is_function = isinstance(value, types.FunctionType)
             if name in config and is_function and value.__name__ == "<lambda>":
                 config[name] = value
-        if type(layer).get_config.__module__.split(".")[0] == "keras":
+        if (type(layer).get_config.__module__ or "").startswith("keras."):
             config = _without_unknown(config, type(layer))
         return type(layer).from_config(config)
 

@@ -9,6 +9,7 @@ import warnings
 import keras
 
 from keras_compembed.compression.exchanged_layers import remember_exchanges
+from keras_compembed.compression.held_objects import held_objects
 from keras_compembed.compression.layer_places import describe_place
 from keras_compembed.compression.layer_places import exchange_layers
 from keras_compembed.compression.layer_places import layer_at
@@ -62,7 +63,12 @@ def copy_model(model, replacements, get_sample=None):
     copier.copy_trainability(model)
     copier.copy_state()
     copier.remember()
+    copier.check_exchanged(copy)
     return copy, [*copier.inner_pairs(), *copier.pairs]
+
+
+class _CannotCopyError(ValueError):
+    """Names what cannot be copied."""
 
 
 class _Copier:
@@ -102,12 +108,23 @@ class _Copier:
         return new
 
     def _make_model(self, model):
-        with _uncompiled(model):
-            new = keras.models.clone_model(
-                model,
-                input_tensors=_new_inputs(model),
-                clone_function=self.copy,
-            )
+        try:
+            with _uncompiled(model):
+                new = keras.models.clone_model(
+                    model,
+                    input_tensors=_new_inputs(model),
+                    clone_function=self.copy,
+                )
+        except _CannotCopyError:
+            raise
+        except Exception as error:
+            # Whatever the user's own classes raise.
+            raise _CannotCopyError(
+                f"The model {model.name!r} cannot be copied: its layers do not "
+                "run with others in place of tables. They may call a table, "
+                "and read its `embeddings`; it has no other weights of an "
+                f"Embedding. Received: {_on_one_line(error)[:500]}"
+            ) from error
         if new.dtype_policy != model.dtype_policy:
             new.dtype_policy = model.dtype_policy
         return new
@@ -130,7 +147,7 @@ class _Copier:
             if same.name != old.name:
                 same.name = old.name
             if same.dtype_policy != old.dtype_policy:
-                same.dtype_policy = old.dtype_policy
+                _set_policy(same, old.dtype_policy)
         if hasattr(layer, "output_names"):
             new.output_names = list(layer.output_names)
         return new
@@ -170,6 +187,8 @@ class _Copier:
                         )
                 exchanges.append((there, wanted))
         exchange_layers(new, exchanges)
+        with self._naming(layer):
+            _check_not_held(new, exchanges)
 
     def _same_layers(self, layer, new):
         """Yields pairs of a layer and all in it, but for what is replaced."""
@@ -230,16 +249,28 @@ class _Copier:
                 for old, places in self._held_by(layer)
                 if id(old) in self._replacements
             ]
-            remember_exchanges(
-                new,
-                [
-                    (places, self._replacements[id(old)])
-                    for old, places in replaced
-                ],
-                # Keras's own way of saving a layer that several hold loses
-                # it where the first of them is not the model.
-                always=any(id(old) in self._shared for old, _ in replaced),
-            )
+            with self._naming(layer):
+                remember_exchanges(
+                    new,
+                    [
+                        (places, self._replacements[id(old)])
+                        for old, places in replaced
+                    ],
+                    # Keras's own way of saving a layer that several hold loses
+                    # it where the first of them is not the model.
+                    always=any(id(old) in self._shared for old, _ in replaced),
+                )
+
+    def check_exchanged(self, copy):
+        """Raises if a layer was found where none could be put."""
+        held = {id(layer) for layer in copy._flatten_layers()}
+        for key, new in self._replacements.items():
+            if id(new) not in held:
+                raise _CannotCopyError(
+                    f"The layer {self._paths[key]!r} cannot be exchanged: no "
+                    "attribute holds it, nor a list, tuple or dict of one. "
+                    "Hold it there, or name the other layers in `layers`."
+                )
 
     def copy_trainability(self, layer):
         new = self._made[id(layer)]
@@ -298,24 +329,43 @@ class _Copier:
             yield
         except Exception as error:
             # Whatever the user's own classes raise.
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = _on_one_line(error)
             if isinstance(error, NotImplementedError):
                 reason = (
                     "implement `get_config` in its class, and `from_config` "
                     "where arguments are no plain values."
                 )
             path = self._paths.get(id(layer), layer.name)
-            remedy = ""
-            if getattr(layer, "inputs", None) and not is_searchable(layer):
-                remedy = (
-                    " A plain functional model can be copied, without the "
-                    "methods of the class: keras.Model(model.inputs, "
-                    "model.outputs)."
-                )
-            raise ValueError(
+            raise _CannotCopyError(
                 f"The layer {path!r} ({type(layer).__name__}) cannot be "
-                f"copied: {reason[:500]}{remedy}"
+                f"copied: {reason[:500]}{_remedy(layer)}"
             ) from error
+
+
+def _on_one_line(error):
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _remedy(layer):
+    """A sentence on what may work where a layer cannot be copied."""
+    if not isinstance(layer, keras.layers.Layer):
+        return ""
+    if any(
+        getattr(part, "lora_enabled", False)
+        # Of these, the updates are merged here.
+        and not isinstance(part, keras.layers.Embedding)
+        for part in layer._flatten_layers()
+    ):
+        return (
+            " Updates of LoRA are merged when a model is saved: compress what "
+            "`keras.saving.load_model` reads."
+        )
+    if getattr(layer, "inputs", None) and not is_searchable(layer):
+        return (
+            " A plain functional model can be copied, without the methods of "
+            "the class: keras.Model(model.inputs, model.outputs)."
+        )
+    return ""
 
 
 def _parts_of_models(model):
@@ -377,6 +427,27 @@ def _uncompiled(model):
         yield
     finally:
         model.compiled = compiled
+
+
+def _check_not_held(layer, exchanges):
+    """Raises if a layer still holds one that was exchanged."""
+    gone = {id(old): old for old, new in exchanges if old is not new}
+    for item in held_objects(layer) if gone else ():
+        if id(item) in gone:
+            raise ValueError(
+                f"it also holds its {type(item).__name__} {item.name!r} where "
+                "Keras does not track it: in a function, or in an object that "
+                "is no layer. Read it as an attribute of the layer."
+            )
+
+
+def _set_policy(layer, policy):
+    if isinstance(layer.dtype_policy, keras.dtype_policies.DTypePolicyMap):
+        # Keras puts what is set into the map, which other layers share, and
+        # takes the names of what is in maps away when it saves them.
+        layer._dtype_policy = policy
+    else:
+        layer.dtype_policy = policy
 
 
 def _copy_own_state(layer, new):

@@ -117,10 +117,11 @@ class CodeEmbedding(LookupLayer):
 
     Output shape:
         The input's shape followed by `output_dim`; with `reverse`,
-        `(..., input_dim)`. Vectors and logits are computed in the variable
-        dtype and cast to the compute dtype at the end. A reverse call
-        composes the whole table for a while, so that it takes as much memory
-        as a reverse call of an uncompressed table.
+        `(..., input_dim)`. Both are computed in the variable dtype. At the end
+        vectors are cast to the compute dtype, and logits to the dtype of a
+        product with `embeddings`. A reverse call composes the whole table for
+        a while, so that it takes as much memory as a reverse call of an
+        uncompressed table.
 
     Raises:
         ValueError: if a size or number is out of range, `composition` or
@@ -380,8 +381,8 @@ class CodeEmbedding(LookupLayer):
         Args:
             inputs: Float tensor `(..., output_dim)`.
             dtype: Optional string, the dtype to compute in and to return.
-                Defaults to `None`: computed in the variable dtype, and cast
-                to the compute dtype.
+                Defaults to `None`: computed in the variable dtype, and of
+                the dtype of a product with `embeddings`.
         """
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(
@@ -391,7 +392,7 @@ class CodeEmbedding(LookupLayer):
         self._check_vectors(inputs)
         vectors = tf.cast(inputs, dtype or self.variable_dtype)
         logits = self.score(tf.reshape(vectors, (-1, self.output_dim)))
-        logits = tf.cast(logits, dtype or self.compute_dtype)
+        logits = tf.cast(logits, dtype or self._dtype_of_products(inputs))
         return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
 
     def score(self, vectors):
@@ -411,11 +412,13 @@ class CodeEmbedding(LookupLayer):
         return (*input_shape, self.output_dim)
 
     def compute_output_spec(self, inputs, reverse=False, training=False):
+        dtype = self.compute_dtype
         if reverse:
             self._check_vectors(inputs)
+            dtype = self._dtype_of_products(inputs)
         return keras.KerasTensor(
             self.compute_output_shape(inputs.shape, reverse),
-            dtype=self.compute_dtype,
+            dtype=dtype,
             ragged=getattr(inputs, "ragged", False),
         )
 

@@ -123,6 +123,14 @@ class LookupLayer(keras.layers.Layer):
         scope = get_autocast_scope()
         return table if scope is None else scope.maybe_cast(table)
 
+    def _dtype_of_products(self, vectors):
+        """The dtype of vectors times a table read here, as Keras has it."""
+        scope = get_autocast_scope()
+        read = scope and scope.dtype
+        return keras.backend.result_type(
+            vectors.dtype, read or self.variable_dtype
+        )
+
     def _require_built(self, name):
         if not self.built:
             raise AttributeError(

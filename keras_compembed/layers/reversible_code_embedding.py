@@ -39,7 +39,7 @@ class ReversibleCodeEmbedding(CodeEmbedding):
             ids are looked up in. Defaults to `True`.
         reverse_dtype: Optional string, the dtype in which logits are computed
             and returned. Defaults to `None`: computed in the variable dtype,
-            and cast to the compute dtype.
+            and of the dtype that Keras's products of vectors and weights have.
         logit_soft_cap: Optional positive number. Logits become
             `tanh(logits / logit_soft_cap) * logit_soft_cap`. Defaults to
             `None`: they stay as they are.

@@ -3,6 +3,7 @@
 import gc
 
 import keras
+from keras.src.utils.tracking import DotNotTrackScope
 
 
 def drop_weights(layer, weights):
@@ -76,7 +77,9 @@ def _forget(optimizer, weights):
     variables = list(optimizer._variables)
     is_variable, _ = optimizer._tracker.config["variables"]
     delattr(optimizer, "_variables")
-    optimizer._variables = variables
+    # A list that tracks what is added to it cannot be what tracking adds to.
+    with DotNotTrackScope():
+        optimizer._variables = variables
     optimizer._tracker.config["variables"] = is_variable, optimizer._variables
     optimizer._trainable_variables_indices = {
         optimizer._var_key(variable): index

@@ -220,3 +220,26 @@ def test_what_a_constructor_compiles_is_not_taken_for_the_models_own():
     model = CompilesItself([keras.Input((3,)), layers.Dense(2)])
     model.compile("sgd")
     left_not_compiled(model, "CompilesItself has a `compile` of its own")
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, SparseRowOptimizer])
+def test_weights_without_decay(wrap):
+    model = make_model()
+    optimizer = wrap(keras.optimizers.AdamW(weight_decay=0.5))
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    model.compile(optimizer, "mse")
+    optimizer = copy_compiled(model).optimizer
+    optimizer = getattr(optimizer, "inner", optimizer)
+    bias, kernel = (keras.Variable(1.0, name=x) for x in ("bias", "kernel"))
+    assert not optimizer._use_weight_decay(bias)
+    assert optimizer._use_weight_decay(kernel)
+
+
+def test_variables_without_decay():
+    model = make_model()
+    optimizer = keras.optimizers.AdamW()
+    optimizer.exclude_from_weight_decay(var_list=[model.layers[-1].bias])
+    model.compile(optimizer, "mse")
+    with pytest.warns(UserWarning, match="excludes variables of the model"):
+        copy = copy_compiled(model)
+    assert not copy.compiled

@@ -1,5 +1,6 @@
 import copy
 import os
+import pickle
 import subprocess
 import sys
 
@@ -272,6 +273,180 @@ def test_ties_between_hosts_are_kept(in_graph, tmp_path):
         assert each.get_layer("two").table is tokens
         if in_graph:
             assert each.get_layer("tokens") is tokens
+
+
+class Scores(layers.Layer):
+    """Reads a table that it is given; no config tells of it."""
+
+    def __init__(self, table, **kwargs):
+        super().__init__(**kwargs)
+        self.table = table
+
+    def call(self, inputs):
+        vectors = self.table(inputs)
+        table = keras.ops.transpose(self.table.embeddings)
+        return keras.ops.matmul(vectors, table)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class MakesAll(keras.Model):
+    """Makes layers that could not be made again alone."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+        self.scores = Scores(self.table)
+
+    def call(self, inputs):
+        return self.scores(inputs)
+
+
+def made_all():
+    model = MakesAll()
+    ids = np.arange(2 * hosts.LENGTH).reshape(2, -1)
+    model(ids)
+    return model, compress(model, sample_inputs=ids), ids
+
+
+def test_layers_that_only_the_model_can_make(tmp_path):
+    _, small, ids = made_all()
+    small.save(tmp_path / "small.keras")
+    loaded = keras.saving.load_model(tmp_path / "small.keras")
+    assert loaded.scores.table is loaded.table
+    assert isinstance(loaded.table, kc.CodeEmbedding)
+    np.testing.assert_allclose(loaded(ids), small(ids), rtol=1e-6)
+
+
+def test_pickles():
+    _, small, ids = made_all()
+    again = pickle.loads(pickle.dumps(small))
+    assert type(again) is type(small)
+    np.testing.assert_allclose(again(ids), small(ids), rtol=1e-6)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class SelfTaught(layers.Layer):
+    """Has an attribute named as TensorFlow names its own."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._self_table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+
+    def call(self, inputs):
+        return self._self_table(inputs)
+
+
+def test_attributes_named_as_those_of_tensorflow(tmp_path):
+    model = hosts.in_functional(SelfTaught(name="host"))
+    small = compress(model)
+    assert isinstance(small.get_layer("host")._self_table, kc.CodeEmbedding)
+    assert not tables(small)
+    small.save(tmp_path / "small.keras")
+    check_same(small, keras.saving.load_model(tmp_path / "small.keras"))
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class ReadsWeights(layers.Layer):
+    """Reads an attribute that only an Embedding has."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+
+    def build(self, input_shape):
+        self.table.build()
+
+    def call(self, inputs):
+        return keras.ops.take(self.table.embeddings.value, inputs, axis=0)
+
+
+def test_layers_that_do_not_run_with_codes():
+    model = hosts.in_functional(ReadsWeights(name="host"))
+    message = "cannot be copied: .*may call a table.*ReadsWeights"
+    with pytest.raises(ValueError, match=message):
+        compress(model)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Forgets(layers.Layer):
+    """Keras still tracks a table that nothing else holds."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        for _ in range(2):
+            self.table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+            self.table.build()
+
+    def call(self, inputs):
+        return self.table(inputs)
+
+
+def test_tables_that_nothing_holds():
+    model = hosts.in_functional(Forgets(name="host"))
+    host = model.get_layer("host")
+    (forgotten,) = (x for x in tables(model) if x is not host.table)
+    message = f"'host/{forgotten.name}' cannot be exchanged: no attribute"
+    with pytest.raises(ValueError, match=message):
+        compress(model)
+    small = compress(model, layers=[host.table.name])
+    assert isinstance(small.get_layer("host").table, kc.CodeEmbedding)
+
+
+class Reader:
+    """Holds a layer, and is none that Keras knows."""
+
+    def __init__(self, table):
+        self.table = table
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Untracked(layers.Layer):
+    """Holds a table where Keras tracks it, and where it does not."""
+
+    def __init__(self, how, **kwargs):
+        super().__init__(**kwargs)
+        self.how = how
+        self.table = table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+        self.other = {
+            "method": table.call,
+            "function": lambda ids: table(ids),
+            "object": Reader(table),
+        }[how]
+
+    def call(self, inputs):
+        return self.table(inputs)
+
+
+@pytest.mark.parametrize("how", ["method", "function", "object"])
+def test_tables_held_out_of_sight(how):
+    """What other methods do with them would be done with random rows."""
+    model = hosts.in_functional(Untracked(how, name="host"))
+    message = "'host' .Untracked. cannot be copied: it also holds its Embedding"
+    with pytest.raises(ValueError, match=message):
+        compress(model)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Traced(layers.Layer):
+    """Its call is a graph that TensorFlow keeps."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = layers.Embedding(hosts.ROWS, hosts.WIDTH)
+
+    @tf.function
+    def call(self, inputs):
+        return self.table(inputs)
+
+
+def test_graphs_that_are_kept_read_codes():
+    model = hosts.in_functional(Traced(name="host"))
+    ids = ids_for(model)
+    small = compress(model, sample_inputs=ids)
+    host = small.get_layer("host")
+    np.testing.assert_allclose(host(ids), host.table(ids), rtol=1e-6)
+    host.table.codebooks.assign(0 * host.table.codebooks)
+    assert not np.any(host(ids))
 
 
 class NeedsTable(layers.Layer):

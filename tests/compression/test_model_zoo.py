@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+import warnings
 
 import keras
 import numpy as np
@@ -253,7 +254,7 @@ def export(model, inputs, path, length=False):
     signature = None
     if (
         length
-        or not isinstance(model, keras.Sequential)
+        or type(model) is not keras.Sequential
         and not hasattr(model, "operations")
     ):
         signature = keras.tree.map_structure(
@@ -312,3 +313,28 @@ def test_text_goes_on_from_a_compressed_language_model():
         {"token_ids": ids, "padding_mask": np.ones_like(ids)}, training=False
     )
     assert (ids[:, 4:] == np.argmax(logits, axis=-1)[:, 3:-1]).all()
+
+
+def test_quantized_backbone(tmp_path):
+    """Keras-hub gives policies by path, in one map for all layers."""
+    pytest.importorskip("keras_hub")
+    model, inputs = models.gpt2_backbone(SIZE)
+    with warnings.catch_warnings():
+        # Of what has nothing to quantize.
+        warnings.simplefilter("ignore")
+        model.quantize("int8")
+    copy = compress(model, inputs)
+    assert keras.config.dtype_policy().name == "float32"
+    copy.save(tmp_path / "small.keras")
+    again = keras.saving.load_model(tmp_path / "small.keras")
+    check_same(run(again, inputs), run(copy, inputs))
+
+
+def test_backbone_with_lora(tmp_path):
+    pytest.importorskip("keras_hub")
+    model, inputs = models.gemma_causal_lm(SIZE)
+    model.backbone.enable_lora(2)
+    with pytest.raises(ValueError, match="LoRA are merged when .* is saved"):
+        compress(model, inputs)
+    model.save(tmp_path / "merged.keras")
+    compress(keras.saving.load_model(tmp_path / "merged.keras"), inputs)

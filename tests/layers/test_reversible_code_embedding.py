@@ -85,6 +85,35 @@ def test_is_the_same_function_as_that_of_keras(tie_weights, kwargs):
         assert getattr(ours, name) == getattr(theirs, name)
 
 
+class InLayer(keras.layers.Layer):
+    """Calls a layer within a layer."""
+
+    def __init__(self, inner, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = inner
+
+    def call(self, inputs, reverse=False):
+        return self.inner(inputs, reverse=reverse)
+
+
+@pytest.mark.parametrize("tie_weights", [True, False])
+@pytest.mark.parametrize("outer", ["float32", "mixed_float16"])
+def test_dtype_of_logits_within_a_layer(outer, tie_weights):
+    """Tables read in layers of mixed precision are not always cast."""
+    theirs, ours = pair(tie_weights, dtype="mixed_float16")
+    hidden = tf.cast(HIDDEN, "float16")
+    expected = InLayer(theirs, dtype=outer)(hidden, reverse=True)
+    layer = InLayer(ours, dtype=outer)
+    got = layer(hidden, reverse=True)
+    assert got.dtype == expected.dtype
+    assert layer(keras.KerasTensor(hidden.shape), reverse=True).dtype == (
+        expected.dtype
+    )
+    # Numbers up to 100 in half precision, or in full.
+    atol = 0.1 if got.dtype == "float16" else 1e-3
+    np.testing.assert_allclose(got, expected, atol=atol)
+
+
 def test_masks_of_ragged_ids():
     layer = kc.ReversibleCodeEmbedding(V, D, 2, 16, mask_zero=True)
     plain = kc.CodeEmbedding(V, D, 2, 16)

@@ -130,6 +130,23 @@ def test_codes_frozen_in_the_midst_of_training():
     assert layer.learn_codes is None
 
 
+def test_one_layer_after_another():
+    first, second = coded(), coded("follow")
+    inputs = keras.Input(IDS.shape[1:], dtype="int32")
+    model = keras.Model(
+        inputs, keras.layers.Add()([first(inputs), second(inputs)])
+    )
+    model.compile("adam", "mse")
+    targets = np.zeros(model(IDS).shape)
+    model.fit(IDS, targets, verbose=0)
+    for layer in (first, second):
+        layer.freeze_codes()
+        number = len(model.optimizer.variables)
+        model.fit(IDS, targets, verbose=0)
+        assert len(model.optimizer.variables) == number
+    assert number == 2 + 2 * len(model.trainable_variables)
+
+
 def test_loaded_before_freezing(tmp_path):
     trained(coded()).save(tmp_path / "learning.keras")
     model = keras.saving.load_model(tmp_path / "learning.keras")
