@@ -227,16 +227,16 @@ def _pack_table(model, graph, index, table):
         codes = gather.outputs[0]
         casts = list_readers(graph, codes)
         if (
-            op_name(model, gather) != "GATHER"
+            name_op(model, gather) != "GATHER"
             or gather.inputs[0] != index
             or len(graph.tensors[gather.inputs[1]].shape) != 1
             or codes in graph.outputs
-            or any(op_name(model, cast) != "CAST" for cast in casts)
+            or any(name_op(model, cast) != "CAST" for cast in casts)
         ):
             raise RuntimeError(
                 f"The codes of {table.name!r} cannot be packed: the converter "
-                f"reads them by {op_name(model, gather)}, followed by "
-                f"{[op_name(model, cast) for cast in casts]}, not by GATHER "
+                f"reads them by {name_op(model, gather)}, followed by "
+                f"{[name_op(model, cast) for cast in casts]}, not by GATHER "
                 "of a row of ids and CAST. Pass `min_runtime='2.17'` to store "
                 "them in a way that needs no rewriting."
             )
@@ -260,12 +260,6 @@ def _pack_table(model, graph, index, table):
 def list_readers(graph, index):
     """Operators of a subgraph that read a tensor."""
     return [op for op in graph.operators if index in op.inputs]
-
-
-def op_name(model, operator):
-    """Name of a built-in op, e.g. `"GATHER"`."""
-    code = model.operatorCodes[operator.opcodeIndex].builtinCode
-    return _OP_NAMES[code]
 
 
 def replace_tensor(model, graph, old, new):

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_compembed.export.flatbuffer import drop_unused
 from keras_compembed.export.flatbuffer import list_readers
-from keras_compembed.export.flatbuffer import op_name
+from keras_compembed.export.flatbuffer import name_op
 from keras_compembed.export.flatbuffer import replace_tensor
 from keras_compembed.export.flatbuffer import schema
 
@@ -166,7 +166,7 @@ def _find_marks(model, graph):
     """Marks at starts with their numbers, and marks at ends."""
     starts, ends = [], []
     for operator in graph.operators or ():
-        if op_name(model, operator) != "MAXIMUM":
+        if name_op(model, operator) != "MAXIMUM":
             continue
         for index in operator.inputs:
             value = _scalar(model, graph, index)
@@ -193,7 +193,7 @@ def _scalar(model, graph, index):
     """A constant number, int or float by its type, or None."""
     for producer in _producers(graph, index):
         # In float16 files.
-        if op_name(model, producer) != "DEQUANTIZE":
+        if name_op(model, producer) != "DEQUANTIZE":
             return None
         index = producer.inputs[0]
     tensor = graph.tensors[index]
@@ -240,7 +240,7 @@ def _take_out_end(model, graph, mark, taken_out):
 def _drop_scalars(model, graph):
     """Removes the float32 forms of the float16 numbers of marks."""
     for operator in list(graph.operators or ()):
-        if op_name(model, operator) != "DEQUANTIZE":
+        if name_op(model, operator) != "DEQUANTIZE":
             continue
         (output,) = operator.outputs
         value = _scalar(model, graph, output)
@@ -298,7 +298,7 @@ def cut_out(model, passage):
     """
     graph = model.subgraphs[passage.graph]
     operators, sources = _walk_back(model, graph, passage.end, {passage.start})
-    kinds = {op_name(model, operator) for operator in operators}
+    kinds = {name_op(model, operator) for operator in operators}
     if sources != {passage.start} or kinds & _CONTROL_FLOW:
         return None
     part = schema.ModelT()
