@@ -24,7 +24,7 @@ def check_copy(model, copy, pairs, sample_inputs=None):
     numbers stay as they are.
 
     Args:
-        model: A built Sequential or functional model.
+        model: A built model.
         copy: A model.
         pairs: List of pairs of layers, of the model and of the copy.
         sample_inputs: Optional inputs, as the model is called with. Defaults

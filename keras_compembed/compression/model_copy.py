@@ -18,7 +18,7 @@ from keras_compembed.compression.made_again import made_again
 from keras_compembed.utils.layer_names import layer_paths
 
 
-def is_searchable(layer):
+def _is_copied_by_layers(layer):
     """Whether a layer is a model that Keras's own config makes again.
 
     So it is copied layer by layer. All else is made again by its own class:
@@ -97,7 +97,7 @@ class _Copier:
         return self._made[id(layer)]
 
     def _make(self, layer):
-        if is_searchable(layer):
+        if _is_copied_by_layers(layer):
             return self._make_model(layer)
         if id(layer) in self._replacements:
             new = self._replacements[id(layer)]
@@ -276,7 +276,7 @@ class _Copier:
         new = self._made[id(layer)]
         # From the outside in: `trainable` of a layer sets that of its parts.
         new.trainable = layer.trainable
-        if is_searchable(layer):
+        if _is_copied_by_layers(layer):
             for inner in layer.layers:
                 # Models make inputs of their own.
                 if not isinstance(inner, keras.layers.InputLayer):
@@ -360,7 +360,7 @@ def _remedy(layer):
             " Updates of LoRA are merged when a model is saved: compress what "
             "`keras.saving.load_model` reads."
         )
-    if getattr(layer, "inputs", None) and not is_searchable(layer):
+    if getattr(layer, "inputs", None) and not _is_copied_by_layers(layer):
         return (
             " A plain functional model can be copied, without the methods of "
             "the class: keras.Model(model.inputs, model.outputs)."
@@ -371,7 +371,7 @@ def _remedy(layer):
 def _parts_of_models(model):
     """The `id`s of all layers and models that `copy_model` makes by itself."""
     found = {id(model)}
-    if is_searchable(model):
+    if _is_copied_by_layers(model):
         found.update(*map(_parts_of_models, model.layers))
     return found
 
@@ -386,7 +386,7 @@ def _shared_layers(model):
 
 def _layers_of_models(model):
     """The layers that `copy_model` makes again by their own class."""
-    if not is_searchable(model):
+    if not _is_copied_by_layers(model):
         return [model]
     found = {}
     for layer in model.layers:
