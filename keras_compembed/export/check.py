@@ -15,6 +15,20 @@ _LENGTHS = (16, 37)
 # an int8 weight by up to 1/254 of the largest of its row or table, some 1 % of
 # a typical one, and so are the activations; layers add up.
 TOLERANCES = {None: 1e-4, "float16": 1e-2, "int8": 0.1}
+# Where Keras itself computes in so few bits, and LiteRT in float32.
+_HALF_TOLERANCES = {"float16": 1e-2, "bfloat16": 0.1}
+
+
+def default_tolerance(layer, quantize):
+    """The largest difference allowed for a model, or for rows of a layer.
+
+    Args:
+        layer: A layer or model.
+        quantize: Same as in `export_litert`.
+    """
+    dtypes = {variable.dtype for variable in layer.variables}
+    half = [_HALF_TOLERANCES.get(dtype, 0) for dtype in dtypes]
+    return max([TOLERANCES[quantize], *half])
 
 
 def random_inputs(model, signature, seed=0):

@@ -153,8 +153,9 @@ def export_litert(
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output, and of rows over the largest number of
             their table. Defaults to `1e-4`, with `quantize="float16"` to
-            `0.01`, with `quantize="int8"` to `0.1`; of sums of codewords, to
-            what rounding each of them makes.
+            `0.01`, with `quantize="int8"` to `0.1`, and to `0.01` or `0.1`
+            at least where variables are float16 or bfloat16; of sums of
+            codewords, to what rounding each of them makes.
         verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
             ops and bytes, as by `inspect_litert`.
 
@@ -218,7 +219,7 @@ def export_litert(
         )
         rows = check_rows(content, lookups, *passages, quantize, tolerance)
         if tolerance is None:
-            tolerance = check.TOLERANCES[quantize]
+            tolerance = check.default_tolerance(model, quantize)
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:
                 file.write(content)

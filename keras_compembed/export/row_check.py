@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.export.check import TOLERANCES
+from keras_compembed.export.check import default_tolerance
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.flatbuffer import write_model
@@ -231,7 +232,9 @@ def _allowed(lookup, quantize, largest):
     other ways to a row, less is known.
     """
     layer = lookup.layer
-    if lookup.method == "embed" and isinstance(layer, CodeEmbedding):
+    is_sum = lookup.method == "embed" and isinstance(layer, CodeEmbedding)
+    # Not where Keras adds up in 16 bits.
+    if is_sum and default_tolerance(layer, None) == TOLERANCES[None]:
         composition = layer.composition
         plain = composition.unscaled()
         if composition.is_linear and not isinstance(plain, LinearComposition):
@@ -244,7 +247,7 @@ def _allowed(lookup, quantize, largest):
             largest = float(_largest(codebooks))
             rounding = _ROUNDING[quantize] + (terms + 1) * _FLOAT32
             return terms * (largest * rounding + _LEAST)
-    return TOLERANCES[quantize] * largest
+    return default_tolerance(layer, quantize) * largest
 
 
 class _CutFunction:

@@ -354,6 +354,25 @@ def test_rows_that_are_nan_in_keras_too(path, composition):
         export_litert(model, path, quantize="int8", overwrite=True, verbose=0)
 
 
+def half_model(dtype):
+    ids = ids_input()
+    layer = code_embedding(31, 16, 64, dtype=dtype)
+    return keras.Model(ids, L.Activation("softmax")(layer(ids)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_variables_of_16_bits(path, dtype, quantize):
+    export = export_litert(half_model(dtype), path, quantize=quantize)
+    assert export.held_layers
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_wrong_rows_beside_variables_of_16_bits(path, rolled, dtype):
+    with pytest.raises(RuntimeError, match="The look-up of the layer"):
+        export_litert(half_model(dtype), path, quantize="int8")
+
+
 def test_no_tables(path):
     model = keras.Sequential([keras.Input((4,)), L.Dense(2)])
     export = export_litert(model, path, verbose=0)
