@@ -469,3 +469,32 @@ def test_hosts_that_cannot_be_made_again_are_named():
     message = "'host' .NeedsTable. cannot be copied: .*no Embedding at table"
     with pytest.raises(ValueError, match=message):
         compress(model)
+
+
+def test_two_devices_train_as_one(saved, strategy):
+    folder, models = saved
+    path = folder / "collections.keras"
+    one = keras.saving.load_model(path)
+    with strategy.scope():
+        two = keras.saving.load_model(path)
+        compress(models["collections"][0])
+    ids = ids_for(one, rows=8)
+    targets = np.ones_like(one(ids))
+    for model in one, two:
+        model.fit(ids, targets, batch_size=8, shuffle=False, verbose=0)
+    np.testing.assert_allclose(two(ids), one(ids), atol=1e-6)
+
+
+def test_class_that_is_defined_twice(tmp_path):
+    # As where a cell of a notebook is run again.
+    for _ in range(2):
+
+        @keras.saving.register_keras_serializable(package="tests")
+        class Again(hosts.MadeInBuild):
+            pass
+
+        small = compress(hosts.in_functional(Again(name="host")))
+        small.save(tmp_path / "small.keras")
+        loaded = keras.saving.load_model(tmp_path / "small.keras")
+        assert isinstance(loaded.get_layer("host"), Again)
+        check_same(small, loaded)
