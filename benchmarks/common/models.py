@@ -248,18 +248,22 @@ def gpt2_causal_lm(size):
     return keras_hub.models.GPT2CausalLM(backbone), inputs
 
 
+def _decoder(size):
+    return {
+        "vocabulary_size": size.rows,
+        "num_layers": size.layers,
+        "num_query_heads": 2,
+        "num_key_value_heads": 1,
+        "hidden_dim": size.width,
+        "intermediate_dim": 2 * size.width,
+    }
+
+
 def llama_causal_lm(size):
     """keras-hub `LlamaCausalLM`, untied: two tables."""
     import keras_hub
 
-    backbone = keras_hub.models.LlamaBackbone(
-        vocabulary_size=size.rows,
-        num_layers=size.layers,
-        num_query_heads=2,
-        num_key_value_heads=1,
-        hidden_dim=size.width,
-        intermediate_dim=2 * size.width,
-    )
+    backbone = keras_hub.models.LlamaBackbone(**_decoder(size))
     return keras_hub.models.LlamaCausalLM(backbone), size.texts()
 
 
@@ -268,12 +272,7 @@ def gemma_causal_lm(size):
     import keras_hub
 
     backbone = keras_hub.models.GemmaBackbone(
-        vocabulary_size=size.rows,
-        num_layers=size.layers,
-        num_query_heads=2,
-        num_key_value_heads=1,
-        hidden_dim=size.width,
-        intermediate_dim=2 * size.width,
+        **_decoder(size),
         head_dim=size.width // 2,
         final_logit_soft_cap=30.0,
     )

@@ -4,6 +4,8 @@ import contextlib
 import os
 import sys
 
+from keras_compembed.utils.one_line import on_one_line
+
 PROGRAM = "keras-compembed"
 # What messages of the Python API mean for the command.
 _TRANSLATIONS = {
@@ -32,7 +34,7 @@ def drop_output():
 
 def complain(problem, status):
     """Says what went wrong; returns `status`."""
-    line = " ".join(str(problem).split()) or type(problem).__name__
+    line = on_one_line(problem)
     for said, meant in _TRANSLATIONS.items():
         line = line.replace(said, meant)
     _say(f"error: {line}")

@@ -6,6 +6,7 @@ import keras
 
 from keras_compembed.compression.held_objects import custom_objects
 from keras_compembed.compression.held_objects import held_objects
+from keras_compembed.utils.one_line import on_one_line
 
 _PLAIN = (bool, float, int, str, type(None))
 
@@ -29,7 +30,7 @@ def compile_like(copy, model):
             _compile(copy, model)
     except Exception as error:
         # Whatever the user's own classes raise.
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = on_one_line(error)
         warnings.warn(
             "The copy is not compiled, since the model's compile arguments "
             f"cannot be copied: {reason[:300]} Call `compile` on the copy.",

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from keras_compembed.export.check import random_inputs
 from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.one_line import on_one_line
+from keras_compembed.utils.swapped import swapped
 
 # Largest difference allowed, over the largest value: the same ops on the same
 # numbers, but threads may add up in another order.
@@ -60,7 +62,7 @@ def check_copy(model, copy, pairs, sample_inputs=None):
     if given:
         raise ValueError(
             "`sample_inputs` must be inputs that the model takes. Received "
-            f"from the model: {_on_one_line(problem)}"
+            f"from the model: {on_one_line(problem)[:300]}"
         ) from problem
     return _warn_not_compared(problem)
 
@@ -163,17 +165,8 @@ class _Run:
             self.calls.append((number, _arrays(outputs)))
             return outputs
 
-        # Past Keras's tracking.
-        attributes = vars(layer)
-        own = attributes.get(name)
-        attributes[name] = recorded
-        try:
+        with swapped(layer, **{name: recorded}):
             yield
-        finally:
-            if own is None:
-                del attributes[name]
-            else:
-                attributes[name] = own
 
 
 class _Reads(keras.StatelessScope):
@@ -195,7 +188,7 @@ def _check_sample(model, copy, pairs, sample, expected):
     except Exception as error:
         raise ValueError(
             "The copy does not take inputs that the model takes. Received "
-            f"from the copy: {_on_one_line(error)}"
+            f"from the copy: {on_one_line(error)[:300]}"
         ) from error
     paths = {id(layer): path for path, layer in layer_paths(model).items()}
     originals = {id(new): old for old, new in pairs}
@@ -271,14 +264,10 @@ def _arrays(outputs):
     ]
 
 
-def _on_one_line(error):
-    return " ".join(str(error).split())[:300]
-
-
 def _warn_not_compared(problem):
     warnings.warn(
         "The copy was not compared with the model, which cannot be run on "
         "random inputs. Pass `sample_inputs` that it takes. "
-        f"Received from the model: {_on_one_line(problem)}",
+        f"Received from the model: {on_one_line(problem)[:300]}",
         stacklevel=4,
     )

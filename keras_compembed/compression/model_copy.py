@@ -16,6 +16,7 @@ from keras_compembed.compression.layer_places import layer_at
 from keras_compembed.compression.layer_places import layer_places
 from keras_compembed.compression.made_again import made_again
 from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.one_line import on_one_line
 
 
 def _is_copied_by_layers(layer):
@@ -123,7 +124,7 @@ class _Copier:
                 f"The model {model.name!r} cannot be copied: its layers do not "
                 "run with others in place of tables. They may call a table, "
                 "and read its `embeddings`; it has no other weights of an "
-                f"Embedding. Received: {_on_one_line(error)[:500]}"
+                f"Embedding. Received: {on_one_line(error)[:500]}"
             ) from error
         if new.dtype_policy != model.dtype_policy:
             new.dtype_policy = model.dtype_policy
@@ -329,7 +330,7 @@ class _Copier:
             yield
         except Exception as error:
             # Whatever the user's own classes raise.
-            reason = _on_one_line(error)
+            reason = on_one_line(error)
             if isinstance(error, NotImplementedError):
                 reason = (
                     "implement `get_config` in its class, and `from_config` "
@@ -340,10 +341,6 @@ class _Copier:
                 f"The layer {path!r} ({type(layer).__name__}) cannot be "
                 f"copied: {reason[:500]}{_remedy(layer)}"
             ) from error
-
-
-def _on_one_line(error):
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _remedy(layer):

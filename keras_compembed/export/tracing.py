@@ -16,6 +16,7 @@ from keras_compembed.export.transform_lookup import TracedTransform
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.utils.swapped import swapped
 
 _HALF_DTYPES = ("float16", "bfloat16")
 
@@ -42,10 +43,10 @@ def float32_form(model):
                 float32 = keras.dtype_policies.DTypePolicy("float32")
                 # Not the public setter, which also edits policies that
                 # several layers share.
-                swap = _swapped(layer, "_dtype_policy", float32)
+                swap = swapped(layer, _dtype_policy=float32)
                 stack.enter_context(swap)
             if getattr(layer, "reverse_dtype", None) in _HALF_DTYPES:
-                swap = _swapped(layer, "reverse_dtype", "float32")
+                swap = swapped(layer, reverse_dtype="float32")
                 stack.enter_context(swap)
         yield
 
@@ -65,22 +66,6 @@ def kept_state(model):
     finally:
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
-
-
-@contextlib.contextmanager
-def _swapped(layer, name, value):
-    """Sets an attribute of a layer for a while, past Keras's tracking."""
-    state = vars(layer)
-    missing = object()
-    old = state.get(name, missing)
-    state[name] = value
-    try:
-        yield
-    finally:
-        if old is missing:
-            del state[name]
-        else:
-            state[name] = old
 
 
 @contextlib.contextmanager
@@ -116,7 +101,7 @@ def litert_form(model, min_runtime=None, quantize=None):
             elif isinstance(layer, ANTEmbedding):
                 lookup = TracedTransform(layer, quantize)
                 logits = mark(layer, "logits", lookup.logits)
-                stack.enter_context(_swapped(layer, "logits", logits))
+                stack.enter_context(swapped(layer, logits=logits))
                 swap = layer.embed_with(mark(layer, "embed", lookup))
             elif isinstance(layer, CANESoftmax):
                 if not isinstance(layer.selector, BeamTree):
@@ -124,15 +109,15 @@ def litert_form(model, min_runtime=None, quantize=None):
                 # One matrix, in place of rows to be added up in each call.
                 parts = layer.selector.frontier(layer.scores)
                 constants = [tf.constant(part.numpy()) for part in parts]
-                swap = _swapped(
-                    layer.selector, "frontier", lambda scores, c=constants: c
+                swap = swapped(
+                    layer.selector, frontier=lambda scores, c=constants: c
                 )
             elif isinstance(layer, keras.layers.RNN):
                 loop = litert_inner_loop(layer)
-                swap = _swapped(layer, "inner_loop", loop)
+                swap = swapped(layer, inner_loop=loop)
             elif isinstance(layer, keras.layers.TimeDistributed):
                 call = litert_time_distributed(layer)
-                swap = _swapped(layer, "call", call)
+                swap = swapped(layer, call=call)
             else:
                 continue
             stack.enter_context(swap)

@@ -6,6 +6,8 @@ import keras
 import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
+from keras_compembed.utils.swapped import swapped
+
 
 class LookupLayer(keras.layers.Layer):
     """Base of layers with `input_dim`, `output_dim` and `embed`."""
@@ -22,18 +24,8 @@ class LookupLayer(keras.layers.Layer):
                 `(ids, output_dim)`, in place of `embed`.
             **methods: Functions in place of other methods, by their names.
         """
-        methods["embed"] = embed
-        # Past Keras's tracking: the functions may hold anything.
-        attributes = vars(self)
-        before = {name: attributes.get(name) for name in methods}
-        attributes.update(methods)
-        try:
+        with swapped(self, embed=embed, **methods):
             yield
-        finally:
-            for name, method in before.items():
-                del attributes[name]
-                if method is not None:
-                    attributes[name] = method
 
     def look_up(self, inputs, embed):
         """Vectors of ids of any shape.

@@ -1,0 +1,28 @@
+"""Other attributes of an object for a while."""
+
+import contextlib
+
+_MISSING = object()
+
+
+@contextlib.contextmanager
+def swapped(holder, **attributes):
+    """Sets attributes for a while, past Keras's tracking.
+
+    What is set may be or hold anything; methods may be set too.
+
+    Args:
+        holder: A layer, or another object with a `__dict__`.
+        **attributes: Values by name.
+    """
+    state = vars(holder)
+    before = {name: state.get(name, _MISSING) for name in attributes}
+    state.update(attributes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is _MISSING:
+                del state[name]
+            else:
+                state[name] = value
