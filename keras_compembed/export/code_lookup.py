@@ -1,22 +1,13 @@
-"""How a `CodeEmbedding` is written down for LiteRT.
-
-Codes of 2 or 4 bits become tables of int2 or int4, which the runtime unpacks;
-others become rows of bytes, unpacked by arithmetic. Only rows looked up are
-unpacked: before the gather, the converter would fold it into the table.
-"""
+"""How a `CodeEmbedding` is written down for LiteRT."""
 
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.packing import bits_per_subcode
-from keras_compembed.codes.packing import pack_codes
-from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.linear_composition import LinearComposition
-from keras_compembed.export.flatbuffer import CodeTable
+from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.export.stored_codes import StoredCodes
 
-# Oldest runtimes whose EMBEDDING_LOOKUP reads tables of so many bits.
-PACKED_LOOKUP_RUNTIME = {2: (2, 21, 0), 4: (2, 18, 0)}
 # Up to here a one-hot product is faster than gathered codewords, and takes
 # less memory; more so where the runtime multiplies in int8.
 _ONE_HOT_CODEBOOK_SIZES = {None: 16, "float16": 16, "int8": 32}
@@ -27,21 +18,6 @@ _CHUNK_ELEMENTS = 1 << 22
 _GROUP = 8
 
 
-def choose_bits(codebook_size, min_runtime=None):
-    """Bits of the packed type that holds the codes, or None for plain bytes.
-
-    Args:
-        codebook_size: Integer from 2 to 65536.
-        min_runtime: Optional tuple of integers, the oldest runtime to serve.
-    """
-    # A pair of one-bit subcodes is one two-bit subcode.
-    bits = max(2, bits_per_subcode(codebook_size))
-    needed = PACKED_LOOKUP_RUNTIME.get(bits)
-    if needed is None or (min_runtime is not None and min_runtime < needed):
-        return None
-    return bits
-
-
 class TracedLookup:
     """Stands in for `CodeEmbedding.embed` while a model is converted.
 
@@ -50,16 +26,16 @@ class TracedLookup:
 
     Args:
         layer: A built `CodeEmbedding`.
-        min_runtime: Optional tuple of integers, the oldest runtime to serve.
-        quantize: Same as in `export_litert`.
+        options: `ExportOptions`.
 
     Attributes:
-        table: `CodeTable` to be found in the converted file.
+        codes: `StoredCodes`.
+        codewords: float32 array `(num_codebooks, codebook_size, width)`, one
+            for each subcode read.
     """
 
-    def __init__(self, layer, min_runtime=None, quantize=None):
+    def __init__(self, layer, options=DEFAULTS):
         composition = layer.composition
-        packed = pack_codes(layer.codes, layer.codebook_size)
         codebooks = tf.cast(layer.codebooks.value, tf.float32)
         folded = composition.fold(codebooks)
         if isinstance(composition, LinearComposition):
@@ -76,29 +52,14 @@ class TracedLookup:
             codewords = folded.numpy()
         else:
             codewords = composition.codewords(codebooks).numpy()
-        bits = choose_bits(layer.codebook_size, min_runtime)
-        if bits is not None and bits_per_subcode(layer.codebook_size) == 1:
-            if self._sums:
-                codewords = _pair_codebooks(codewords)
-            else:
-                bits = None
-        if bits is None:
-            converted = packed
-        else:
-            # Padding included: the runtime misreads rows of broken bytes.
-            columns = packed.shape[1] * 8 // bits
-            codes = unpack_codes(packed, columns, 2**bits).astype("int8")
-            codes -= 2 ** (bits - 1)
-            converted = codes
-            # Two's complement of a code less half its range: the top bit of
-            # each field flipped.
-            packed = packed ^ np.uint8({2: 0xAA, 4: 0x88}[bits])
-        self._codewords = codewords
+        self.codes = StoredCodes(
+            layer, options.min_runtime, may_pair=self._sums
+        )
+        self.codewords = codewords = self.codes.codebooks(codewords)
         self._one_hot = (
             self._sums
-            and codewords.shape[1] <= _ONE_HOT_CODEBOOK_SIZES[quantize]
+            and codewords.shape[1] <= _ONE_HOT_CODEBOOK_SIZES[options.quantize]
         )
-        self.table = CodeTable(layer.path, converted, packed, bits)
         self._num_rows = layer.input_dim
         # One-hot vectors, or codewords gathered: more than a row has numbers.
         width = num_codebooks = codewords.shape[0]
@@ -111,9 +72,9 @@ class TracedLookup:
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        subcodes = self._subcodes(tf.cast(ids, tf.int32))
-        num_codebooks, codebook_size, width = self._codewords.shape
-        flat = tf.constant(self._codewords.reshape(-1, width))
+        subcodes = self.codes.read(tf.cast(ids, tf.int32))
+        num_codebooks, codebook_size, width = self.codewords.shape
+        flat = tf.constant(self.codewords.reshape(-1, width))
         if self._one_hot:
             one_hot = tf.one_hot(subcodes, codebook_size)
             return tf.matmul(tf.reshape(one_hot, (-1, flat.shape[0])), flat)
@@ -162,15 +123,6 @@ class TracedLookup:
             size = min(self._chunk, self._num_rows - start)
             yield embed(offsets[:size] + start)
 
-    def _subcodes(self, ids):
-        rows = tf.gather(self.table.converted, ids)
-        num_codebooks, codebook_size, _ = self._codewords.shape
-        if self.table.bits is None:
-            bits = bits_per_subcode(codebook_size)
-            return _read_bits(rows, num_codebooks, bits)
-        subcodes = tf.cast(rows, tf.float32)[:, :num_codebooks]
-        return tf.cast(subcodes + 2.0 ** (self.table.bits - 1), tf.int32)
-
 
 def _input_of_graph():
     """The first input of the function that is traced."""
@@ -178,34 +130,3 @@ def _input_of_graph():
     while hasattr(getattr(graph, "outer_graph", None), "inputs"):
         graph = graph.outer_graph
     return graph.inputs[0]
-
-
-def _read_bits(rows, num_codebooks, bits):
-    """Subcodes of packed rows, same as `codes.packing.unpack_rows`.
-
-    By division and remainder, which LiteRT has, instead of shifts and masks,
-    some of which it lacks.
-    """
-    if bits == 8:
-        return tf.cast(rows, tf.int32)
-    first_bit = np.arange(num_codebooks, dtype="int32") * bits
-    byte, shift = first_bit // 8, first_bit % 8
-    last_byte = (first_bit[-1] + bits - 1) // 8
-    values = tf.cast(tf.gather(rows, byte, axis=1), tf.int32)
-    for step in range(1, -(-int(shift.max() + bits) // 8)):
-        # A subcode that ends at the last byte needs no byte after it: what
-        # the clipped index brings is taken away below.
-        above = tf.gather(rows, np.minimum(byte + step, last_byte), axis=1)
-        values += tf.cast(above, tf.int32) * 256**step
-    if shift.any():
-        values = tf.math.floordiv(values, 2**shift)
-    return tf.math.floormod(values, 2**bits)
-
-
-def _pair_codebooks(codebooks):
-    """Codebooks of two codewords, two by two, as codebooks of four."""
-    if len(codebooks) % 2:
-        codebooks = np.concatenate([codebooks, np.zeros_like(codebooks[:1])])
-    low, high = codebooks[0::2], codebooks[1::2]
-    pairs = high[:, :, None] + low[:, None, :]
-    return pairs.reshape(len(low), 4, -1)

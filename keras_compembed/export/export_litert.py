@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.export import check
-from keras_compembed.export.code_lookup import PACKED_LOOKUP_RUNTIME
+from keras_compembed.export.export_options import ExportOptions
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import order_ends
@@ -23,6 +23,7 @@ from keras_compembed.export.marks import take_out_marks
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.row_check import check_rows
+from keras_compembed.export.stored_codes import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.tracing import float32_form
 from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
@@ -195,6 +196,7 @@ def export_litert(
         oldest = check_version("min_runtime", min_runtime)
     if tolerance is not None:
         check_positive_number("tolerance", tolerance)
+    options = ExportOptions(quantize, oldest)
     signature = get_signature(model, input_signature)
     if quantize == "int8":
         _check_finite(model)
@@ -206,7 +208,7 @@ def export_litert(
             else:
                 samples = [check.fit_inputs(signature, sample_inputs)]
                 outputs = check.run_keras(model, samples)
-        with litert_form(model, oldest, quantize) as (tables, lookups):
+        with litert_form(model, options) as (tables, lookups):
             function = trace(model, signature)
         check_ops(function, model)
         content = _convert(function, model, quantize)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.export.code_lookup import TracedLookup
+from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.marks import MarkedLookup
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
@@ -69,13 +70,12 @@ def kept_state(model):
 
 
 @contextlib.contextmanager
-def litert_form(model, min_runtime=None, quantize=None):
+def litert_form(model, options=DEFAULTS):
     """Makes layers compute in ops that LiteRT has.
 
     Args:
         model: A `keras.Model`.
-        min_runtime: Optional tuple of integers, the oldest runtime to serve.
-        quantize: Same as in `export_litert`.
+        options: `ExportOptions`.
 
     Yields:
         Tuple of two lists: `CodeTable`, one for each `CodeEmbedding`, and
@@ -90,16 +90,16 @@ def litert_form(model, min_runtime=None, quantize=None):
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             if isinstance(layer, CodeEmbedding):
-                lookup = TracedLookup(layer, min_runtime, quantize)
-                tables.append(lookup.table)
-                embed = mark(layer, "embed", lookup, lookup.table.packed)
+                lookup = TracedLookup(layer, options)
+                tables.append(lookup.codes.table)
+                embed = mark(layer, "embed", lookup, lookup.codes.table.packed)
                 swap = layer.embed_with(
                     embed,
                     embed_all=functools.partial(lookup.embed_all, embed),
                     score=mark(layer, "score", lookup.score),
                 )
             elif isinstance(layer, ANTEmbedding):
-                lookup = TracedTransform(layer, quantize)
+                lookup = TracedTransform(layer, options.quantize)
                 logits = mark(layer, "logits", lookup.logits)
                 stack.enter_context(swapped(layer, logits=logits))
                 swap = layer.embed_with(mark(layer, "embed", lookup))

@@ -85,31 +85,31 @@ def test_unused_op_codes_are_dropped(content):
 
 def test_codes_read_another_way_are_refused():
     traced = lookup()
-    codes = traced.table.converted
+    codes = traced.codes.table.converted
     model = convert(lambda ids: tf.gather(codes, ids))
     with pytest.raises(RuntimeError, match="cannot be packed"):
-        flatbuffer.pack_tables(model, [traced.table])
+        flatbuffer.pack_tables(model, [traced.codes.table])
 
 
 def test_unpacked_codes_are_refused():
     traced = lookup()
-    codes = traced.table.converted.astype("int32")
+    codes = traced.codes.table.converted.astype("int32")
     model = convert(lambda ids: tf.gather(codes, ids))
     with pytest.raises(RuntimeError, match="not packed"):
-        flatbuffer.pack_tables(model, [traced.table])
+        flatbuffer.pack_tables(model, [traced.codes.table])
 
 
 def test_absent_codes_are_no_error():
     """Codes of a layer that the model does not use, or of ids known before."""
     model = convert(lambda ids: ids + 1)
-    flatbuffer.pack_tables(model, [lookup().table])
+    flatbuffer.pack_tables(model, [lookup().codes.table])
 
 
 def test_equal_tables_share_a_buffer():
     first, second = lookup(), lookup()
     model = convert(lambda ids: first(ids) - 2 * second(ids + 1))
-    flatbuffer.pack_tables(model, [first.table, second.table])
-    packed = first.table.packed.reshape(-1)
+    flatbuffer.pack_tables(model, [first.codes.table, second.codes.table])
+    packed = first.codes.table.packed.reshape(-1)
     copies = [
         buffer
         for buffer in model.buffers
@@ -127,7 +127,7 @@ def test_custom_ops_are_listed():
 
 
 def test_table_keeps_padding():
-    table = lookup().table
+    table = lookup().codes.table
     assert isinstance(table, CodeTable)
     # Five subcodes of four bits, and one of padding.
     assert table.converted.shape[1] == 6
@@ -138,5 +138,5 @@ def test_codes_of_another_layer_are_no_unpacked_ones():
     """A layer that is not used, beside one with as many rows."""
     used, unused = lookup(), lookup(seed=7)
     model = convert(used)
-    flatbuffer.pack_tables(model, [unused.table, used.table])
+    flatbuffer.pack_tables(model, [unused.codes.table, used.codes.table])
     assert "EMBEDDING_LOOKUP" in flatbuffer.list_ops(model)
