@@ -455,7 +455,7 @@ class ANTEmbedding(LookupLayer):
         if reverse:
             self._check_vectors(inputs)
         return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape, reverse),
+            self.compute_output_shape(inputs.shape, reverse=reverse),
             dtype=self.compute_dtype,
             ragged=getattr(inputs, "ragged", False),
         )

@@ -445,7 +445,7 @@ class CodeEmbedding(LookupLayer):
             self._check_vectors(inputs)
             dtype = self._dtype_of_products(inputs)
         return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape, reverse),
+            self.compute_output_shape(inputs.shape, reverse=reverse),
             dtype=dtype,
             ragged=getattr(inputs, "ragged", False),
         )

@@ -68,7 +68,7 @@ class Combiner:
             mask: Optional one.
         """
         shape = tf.TensorShape(inputs.shape)
-        if shape.rank is None or shape.rank > 2:
+        if shape.rank not in (1, 2):
             raise ValueError(
                 "`inputs` must be ids of rank 1, or of rank 2 to reduce the "
                 f"second axis. Received: inputs of shape {shape}."
@@ -76,11 +76,8 @@ class Combiner:
         if weights is not None:
             received = tf.TensorShape(weights.shape)
             rank = received.rank
-            if (
-                rank is None
-                or rank > max(1, shape.rank)
-                or (rank == 0) != (shape.rank == 0)
-                or not received.is_compatible_with(shape[:rank])
+            if rank not in (1, shape.rank) or not received.is_compatible_with(
+                shape[:rank]
             ):
                 raise ValueError(
                     "`weights` must have the shape of `inputs`, or one number "
@@ -99,7 +96,7 @@ class Combiner:
         """`IdGroups` of what a layer is called with.
 
         Args:
-            inputs: Integer tensor of rank 0 to 2, or what becomes one; ragged
+            inputs: Integer tensor of rank 1 or 2, or what becomes one; ragged
                 and sparse ones too.
             weights: Optional tensor of the shape of `inputs`, or of its first
                 axis.
@@ -246,9 +243,15 @@ def _dense(values, inputs, name="mask"):
             f"be otherwise. Received: {type(values).__name__} for inputs of "
             f"type {type(inputs).__name__}."
         )
-    if isinstance(values, tf.RaggedTensor):
-        return values.to_tensor()
-    return values
+    if not isinstance(values, tf.RaggedTensor):
+        return values
+    same_rows = tf.debugging.assert_equal(
+        values.row_splits,
+        inputs.row_splits,
+        f"`{name}` must have rows as long as those of `inputs`.",
+    )
+    with tf.control_dependencies([same_rows]):
+        return tf.identity(values.to_tensor())
 
 
 def _both(first, second):
@@ -259,15 +262,12 @@ def _same_shape(values, ids, name):
     """`values`, with a check where shapes are not known in advance."""
     if values.shape.is_fully_defined() and ids.shape.is_fully_defined():
         return values
-    with tf.control_dependencies(
-        [
-            tf.debugging.assert_equal(
-                tf.shape(values),
-                tf.shape(ids),
-                f"`{name}` must have the shape of `inputs`.",
-            )
-        ]
-    ):
+    same_shape = tf.debugging.assert_equal(
+        tf.shape(values),
+        tf.shape(ids),
+        f"`{name}` must have the shape of `inputs`.",
+    )
+    with tf.control_dependencies([same_shape]):
         return tf.ensure_shape(tf.identity(values), ids.shape)
 
 

@@ -281,7 +281,7 @@ CASES = [
     ),
     LayerCase(
         "codes-pooled-softmax",
-        codes(kc.CodeEmbedReduce, learn_codes="softmax", mask_zero=True),
+        codes(kc.CodeEmbedReduce, learn_codes="softmax"),
         Pooled(),
     ),
     LayerCase("reversible", codes(kc.ReversibleCodeEmbedding), NextId()),
