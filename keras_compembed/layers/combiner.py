@@ -6,6 +6,8 @@ import numbers
 
 import tensorflow as tf
 
+from keras_compembed.layers.split_rows import SplitRows
+from keras_compembed.layers.split_rows import WholeRows
 from keras_compembed.utils.validation import check_choice
 
 COMBINERS = ("mean", "sum", "sqrtn")
@@ -16,15 +18,17 @@ class IdGroups:
     """Ids whose weighted vectors are added up, group by group.
 
     Attributes:
+        rows: `WholeRows`, or `SplitRows` if a row may be several groups.
         ids: Integer tensor `(groups, length)`.
         weights: Float tensor `(groups, length)`: divided by what the combiner
             divides by, and 0 for ids that do not count.
         counts: Boolean tensor `(groups, length)`, false for ids that do not
             count, or None if all do.
-        is_empty: Boolean tensor `(groups, 1)`, the groups that get another
-            value than the sum, or None if none does.
+        is_empty: Boolean tensor `(rows, 1)`, the rows that get another value
+            than the sum, or None if none does.
     """
 
+    rows: WholeRows | SplitRows
     ids: tf.Tensor
     weights: tf.Tensor
     counts: tf.Tensor | None
@@ -112,64 +116,76 @@ class Combiner:
         self.check_shapes(inputs, weights, mask)
         if inputs.shape.rank < 2:
             return self._groups_of_one(inputs, weights, dtype)
-        ids, counts = _dense_ids(inputs)
+        rows = WholeRows()
+        if isinstance(inputs, tf.RaggedTensor):
+            rows = SplitRows(inputs)
+        ids, counts = _dense_ids(inputs, rows)
         if self._mask_zero:
             counts = _both(counts, tf.not_equal(ids, 0))
         if mask is not None:
-            counts = _both(counts, tf.cast(_dense(mask, inputs), tf.bool))
+            mask = _dense(mask, inputs, rows, ids, "mask")
+            counts = _both(counts, tf.cast(mask, tf.bool))
         if weights is not None:
-            weights = tf.cast(_dense(weights, inputs, "weights"), dtype)
-            if weights.shape.rank == 2:
-                weights = _same_shape(weights, ids, "weights")
-        if counts is not None:
-            counts = _same_shape(counts, ids, "mask")
+            weights = _dense(weights, inputs, rows, ids, "weights")
+            weights = tf.cast(weights, dtype)
         if self.combiner != "sum" and self.empty_value:
             ids, weights, counts = _not_without_columns(ids, weights, counts)
-        return self._weighted(ids, weights, counts, dtype)
+        return self._weighted(rows, ids, weights, counts, dtype)
 
     def _groups_of_one(self, inputs, weights, dtype):
         """Ids of rank 1: nothing is reduced."""
-        ids, counts = _dense_ids(inputs)
+        ids, counts = _dense_ids(inputs, None)
         ids = tf.reshape(ids, (-1, 1))
         ones = tf.ones_like(ids, dtype)
         if counts is not None:
             ones = tf.cast(tf.reshape(counts, (-1, 1)), dtype)
         if weights is not None and self.combiner == "sum":
-            weights = tf.cast(_dense(weights, inputs), dtype)
-            weights = tf.reshape(weights, (-1, 1))
-            ones *= _same_shape(weights, ids, "weights")
-        return IdGroups(ids, ones, None, None)
+            weights = _dense(weights, inputs, None, ids[:, 0], "weights")
+            ones *= tf.cast(weights[:, None], dtype)
+        return IdGroups(WholeRows(), ids, ones, None, None)
 
-    def _weighted(self, ids, weights, counts, dtype):
+    def _weighted(self, rows, ids, weights, counts, dtype):
         if weights is None and counts is None:
             length = ids.shape[1]
             if length is None:
                 length = tf.shape(ids)[1]
             value = self._part_of(tf.cast(tf.maximum(length, 1), dtype))
-            return IdGroups(ids, tf.fill(tf.shape(ids), value), None, None)
+            return IdGroups(
+                rows, ids, tf.fill(tf.shape(ids), value), None, None
+            )
+        of_rows = None
         if weights is None:
-            weights = divided_by = tf.cast(counts, dtype)
+            weights = tf.cast(counts, dtype)
         else:
-            weights, divided_by = _weights_that_count(weights, ids, counts)
+            if weights.shape.rank == 1:
+                of_rows = weights[:, None]
+                weights = tf.broadcast_to(rows.spread(of_rows), tf.shape(ids))
+            if counts is not None:
+                weights = tf.where(counts, weights, tf.zeros_like(weights))
         if self.combiner == "sum":
-            return IdGroups(ids, weights, counts, None)
-        if self.combiner == "mean":
-            divisor = tf.reduce_sum(divided_by, axis=1, keepdims=True)
-        else:
+            return IdGroups(rows, ids, weights, counts, None)
+        if self.combiner == "sqrtn":
             tf.debugging.assert_non_negative(
-                divided_by,
-                "`weights` must not be negative with combiner='sqrtn'.",
+                weights, "`weights` must not be negative with combiner='sqrtn'."
             )
-            divisor = tf.reduce_sum(
-                tf.square(divided_by), axis=1, keepdims=True
-            )
-            divisor = _safe_sqrt(divisor)
+        if of_rows is not None:
+            # As in keras-rs, the weight of a row is divided by once.
+            divisor = of_rows
+            if counts is not None:
+                number = rows.add_up(tf.cast(counts, dtype))
+                divisor = tf.where(number > 0, of_rows, tf.zeros_like(of_rows))
+        elif self.combiner == "mean":
+            divisor = rows.add_up(weights)
+        else:
+            divisor = _safe_sqrt(rows.add_up(tf.square(weights)))
         if math.isnan(self.empty_value):
             # By the weights, so that sums of rows are all there is.
-            return IdGroups(ids, weights / divisor, counts, None)
-        weights = tf.math.divide_no_nan(weights, divisor)
+            return IdGroups(
+                rows, ids, weights / rows.spread(divisor), counts, None
+            )
+        weights = tf.math.divide_no_nan(weights, rows.spread(divisor))
         is_empty = tf.equal(divisor, 0) if self.empty_value else None
-        return IdGroups(ids, weights, counts, is_empty)
+        return IdGroups(rows, ids, weights, counts, is_empty)
 
     def _part_of(self, length):
         if self.combiner == "sum":
@@ -182,7 +198,8 @@ class Combiner:
         return mask if has_logits else None
 
     def finish(self, sums, groups):
-        """Puts `empty_value` where there are no ids."""
+        """The output: sums of rows, or `empty_value` where no ids are."""
+        sums = groups.rows.join(sums)
         if groups.is_empty is None:
             return sums
         return tf.where(
@@ -207,7 +224,7 @@ def _as_tensor(values):
     return tf.convert_to_tensor(values)
 
 
-def _dense_ids(inputs):
+def _dense_ids(inputs, rows):
     """Integer ids, and which of them there are, None for all."""
     if inputs.dtype not in (tf.int32, tf.int64):
         inputs = tf.cast(inputs, tf.int32)
@@ -215,8 +232,7 @@ def _dense_ids(inputs):
         # An id that there is, so that no other row is touched.
         flat = inputs.flat_values
         some = tf.reduce_max(tf.pad(flat, [[0, 1]]))
-        ids = inputs.to_tensor(default_value=some)
-        return ids, tf.sequence_mask(inputs.row_lengths(), tf.shape(ids)[1])
+        return rows.lay_out(flat, some), rows.exists
     if isinstance(inputs, tf.SparseTensor):
         inputs = tf.sparse.reorder(inputs)
         exist = tf.SparseTensor(
@@ -230,61 +246,46 @@ def _dense_ids(inputs):
     return inputs, None
 
 
-def _dense(values, inputs, name="mask"):
-    """Weights or mask of ids as a dense tensor; what is missing is 0."""
-    if isinstance(values, tf.SparseTensor):
-        return tf.sparse.to_dense(tf.sparse.reorder(values))
-    is_ragged = isinstance(inputs, tf.RaggedTensor)
-    if isinstance(values, tf.RaggedTensor) != (
-        is_ragged and values.shape.rank == 2
+def _dense(values, inputs, rows, ids, name):
+    """Weights or mask of ids as a dense tensor.
+
+    Of the shape of `ids`, and 0 beyond the ends of ragged rows; or of rank 1,
+    as it is.
+    """
+    is_ragged = isinstance(values, tf.RaggedTensor)
+    if values.shape.rank == 2 and is_ragged != isinstance(
+        inputs, tf.RaggedTensor
     ):
         raise ValueError(
             f"`{name}` of rank 2 must be ragged if `inputs` are, and must not "
             f"be otherwise. Received: {type(values).__name__} for inputs of "
             f"type {type(inputs).__name__}."
         )
-    if not isinstance(values, tf.RaggedTensor):
-        return values
-    same_rows = tf.debugging.assert_equal(
-        values.row_splits,
-        inputs.row_splits,
-        f"`{name}` must have rows as long as those of `inputs`.",
+    if is_ragged:
+        same_rows = tf.debugging.assert_equal(
+            values.row_splits,
+            tf.cast(inputs.row_splits, values.row_splits.dtype),
+            f"`{name}` must have rows as long as those of `inputs`.",
+        )
+        with tf.control_dependencies([same_rows]):
+            return rows.lay_out(tf.identity(values.flat_values), 0)
+    if isinstance(values, tf.SparseTensor):
+        values = tf.sparse.to_dense(tf.sparse.reorder(values))
+    rank = values.shape.rank
+    shape = tf.shape(ids)[:rank]
+    if isinstance(inputs, tf.RaggedTensor):
+        shape = tf.cast(inputs.nrows(), tf.int32)[None]
+    same_shape = tf.debugging.assert_equal(
+        tf.shape(values),
+        shape,
+        f"`{name}` must have the shape of `inputs`.",
     )
-    with tf.control_dependencies([same_rows]):
-        return tf.identity(values.to_tensor())
+    with tf.control_dependencies([same_shape]):
+        return tf.ensure_shape(tf.identity(values), inputs.shape[:rank])
 
 
 def _both(first, second):
     return second if first is None else first & second
-
-
-def _same_shape(values, ids, name):
-    """`values`, with a check where shapes are not known in advance."""
-    if values.shape.is_fully_defined() and ids.shape.is_fully_defined():
-        return values
-    same_shape = tf.debugging.assert_equal(
-        tf.shape(values),
-        tf.shape(ids),
-        f"`{name}` must have the shape of `inputs`.",
-    )
-    with tf.control_dependencies([same_shape]):
-        return tf.ensure_shape(tf.identity(values), ids.shape)
-
-
-def _weights_that_count(weights, ids, counts):
-    """Weights of ids, 0 where these do not count, and what divisors add up."""
-    if weights.shape.rank == 2:
-        if counts is not None:
-            weights = tf.where(counts, weights, tf.zeros_like(weights))
-        return weights, weights
-    # As in keras-rs, the weight of a row is divided by once.
-    of_rows = weights[:, None]
-    weights = tf.broadcast_to(of_rows, tf.shape(ids))
-    if counts is not None:
-        weights = tf.where(counts, weights, tf.zeros_like(weights))
-        is_any = tf.reduce_any(counts, axis=1, keepdims=True)
-        of_rows = tf.where(is_any, of_rows, tf.zeros_like(of_rows))
-    return weights, of_rows
 
 
 def _not_without_columns(ids, weights, counts):

@@ -297,6 +297,37 @@ def test_half_precision_adds_up_exactly(make):
 
 
 @EITHER
+@EVERY_COMBINER
+def test_one_long_row(make, combiner):
+    """It makes no others as long, and is added up from parts."""
+    rng = np.random.default_rng(0)
+    lengths = np.array([3, 2000, 0, 1, 9] + [5] * 40)
+    ids = rng.integers(ROWS, size=lengths.sum(), dtype="int32")
+    weights = rng.uniform(size=ids.shape).astype("float32")
+    layer = fill(make(combiner=combiner, mask_zero=True, empty_value="nan"))
+    groups = layer._combiner.groups(
+        tf.RaggedTensor.from_row_lengths(ids, lengths), None, None, "float32"
+    )
+    assert tf.size(groups.ids) < 3 * len(ids) + len(lengths)
+    dense = tf.RaggedTensor.from_row_lengths(ids, lengths).to_tensor()
+    of_rows = weights[: len(lengths)]
+    call = tf.function(layer)
+    for given in (weights, None):
+        ragged, padded = {}, {}
+        if given is not None:
+            given = tf.RaggedTensor.from_row_lengths(given, lengths)
+            ragged, padded = {"weights": given}, {"weights": given.to_tensor()}
+        inputs = tf.RaggedTensor.from_row_lengths(ids, lengths)
+        expected = layer(dense, **padded)
+        np.testing.assert_allclose(
+            call(inputs, **ragged), expected, rtol=1e-4, atol=1e-4
+        )
+    np.testing.assert_allclose(
+        call(inputs, of_rows), layer(dense, of_rows), rtol=1e-4, atol=1e-3
+    )
+
+
+@EITHER
 def test_reverse_calls(make):
     layer = fill(make())
     vectors = np.random.default_rng(0).normal(size=(3, WIDTH)).astype("float32")
