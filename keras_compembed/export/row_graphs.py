@@ -79,7 +79,8 @@ def _whole_numbers(codewords, together):
     missing = -len(codewords) % together
     if not missing:
         return codewords
-    return np.concatenate([codewords, np.zeros_like(codewords[:missing])])
+    zeros = np.zeros((missing, *codewords.shape[1:]), codewords.dtype)
+    return np.concatenate([codewords, zeros])
 
 
 def _one_hot_rows(codebook_size, together):

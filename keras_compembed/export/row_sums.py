@@ -17,6 +17,7 @@ _MANY_IDS = 512
 _ANY_MEMORY = 2 << 20
 # Largest codebooks for which one-hot rows are worth trying, and groups.
 _LARGEST_PRODUCT = 128
+_KERAS_PRODUCT = 16
 _GROUPS = (8, 4, 2, 1)
 # How much larger than need be a faster graph may make a file.
 _SIZE_MARGINS = {None: 1.02, "size": 1.001}
@@ -102,6 +103,10 @@ class RowSums:
 
     def _candidates(self, per_byte):
         num_codebooks, codebook_size, width = self.codewords.shape
+        if not np.isfinite(self.codewords).all():
+            # As Keras does it: a product brings NaN into other rows too.
+            product = codebook_size <= _KERAS_PRODUCT
+            return [Product() if product else Gathers()]
         graphs = []
         for together in sorted({1, per_byte}):
             columns = -(-num_codebooks // together)
