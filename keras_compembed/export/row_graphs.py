@@ -25,6 +25,11 @@ class Product:
 
     together: int = 1
 
+    @property
+    def form(self):
+        """What graphs have in common that read the same numbers."""
+        return type(self), self.together
+
     def __call__(self, codewords, numbers, options=DEFAULTS):
         """Sums `(ids, width)`.
 
@@ -53,6 +58,11 @@ class Gathers:
 
     together: int = 1
     group: int = 8
+
+    @property
+    def form(self):
+        """Same as for `Product`."""
+        return type(self), self.together
 
     def __call__(self, codewords, numbers, options=DEFAULTS):
         """Same as for `Product`."""

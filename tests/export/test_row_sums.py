@@ -1,3 +1,4 @@
+import os
 import types
 
 import keras
@@ -218,6 +219,38 @@ def test_files_for_each_goal(tmp_path, goal, length):
     export = export_litert(model, path, optimize_for=goal, verbose=0)
     assert export.max_row_error < 1e-6
     assert len(export.held_layers) == 3
+
+
+def test_one_id_and_many_read_the_same_codewords(tmp_path):
+    embed = code_embedding(16, 16, 256)
+    one, many = (ids_input(length, batch_size=1) for length in (1, 512))
+    model = keras.Model([one, many], [embed(one), embed(many)])
+    path = tmp_path / "model.tflite"
+    export = export_litert(model, path, optimize_for="latency", verbose=0)
+    assert export.max_row_error < 1e-6
+    large = [
+        shape
+        for kind, shape, content in read_tensors(path)
+        if kind == "FLOAT32" and len(content) >= 16 * 16 * 256 * 4
+    ]
+    assert len(large) == 1
+
+
+def test_compiled_model(tmp_path):
+    module = pytest.importorskip("ai_edge_litert.compiled_model")
+    ids = ids_input(7, batch_size=1)
+    model = keras.Model(ids, code_embedding(9, 40)(ids))
+    path = tmp_path / "model.tflite"
+    # In groups that wait for one another.
+    export_litert(model, path, optimize_for="memory", verbose=0)
+    compiled = module.CompiledModel.from_file(os.fspath(path))
+    inputs = compiled.create_input_buffers(0)
+    outputs = compiled.create_output_buffers(0)
+    ids = random_ids(1, 7)
+    inputs[0].write(ids.reshape(-1))
+    compiled.run_by_index(0, inputs, outputs)
+    got = outputs[0].read(7 * WIDTH, np.float32).reshape(1, 7, WIDTH)
+    np.testing.assert_allclose(got, model(ids), rtol=0, atol=1e-6)
 
 
 def test_bad_words(tmp_path):
