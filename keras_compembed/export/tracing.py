@@ -99,7 +99,7 @@ def litert_form(model, options=DEFAULTS):
                     score=mark(layer, "score", lookup.score),
                 )
             elif isinstance(layer, ANTEmbedding):
-                lookup = TracedTransform(layer, options.quantize)
+                lookup = TracedTransform(layer, options)
                 logits = mark(layer, "logits", lookup.logits)
                 stack.enter_context(swapped(layer, logits=logits))
                 swap = layer.embed_with(mark(layer, "embed", lookup))
