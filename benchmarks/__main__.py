@@ -26,6 +26,7 @@ NAMES = (
     "classes.speed",
     "litert.anchors",
     "litert.lookups",
+    "litert.whole_models",
 )
 TABLES = "tables"
 
