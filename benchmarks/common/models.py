@@ -177,22 +177,31 @@ def retrieval(size, items=None):
 def encoder_decoder(size):
     """Encoder and one step of a decoder, GRUs with a table each.
 
+    Vectors are large, so that sentences differ in what they are decoded to.
+
     Returns:
         The encoder, of `"source"`, whose output is a state; the step, of
         `"token"` and `"state"`, whose outputs are `"logits"` and `"state"`;
         and inputs of the encoder.
     """
+
+    def words(name, ids):
+        table = keras.layers.Embedding(
+            size.rows,
+            size.width,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=1.0),
+            name=name,
+        )
+        return table(ids)
+
     source = ids_input("source")
-    vectors = keras.layers.Embedding(
-        size.rows, size.width, name="source_words"
-    )(source)
-    encoder = keras.Model(source, keras.layers.GRU(size.width)(vectors))
+    hidden = keras.layers.GRU(size.width)(words("source_words", source))
+    encoder = keras.Model(source, hidden)
     token = ids_input("token", 1)
     state = keras.Input((size.width,), name="state")
-    vector = keras.layers.Embedding(size.rows, size.width, name="target_words")(
-        token
+    hidden = keras.layers.GRU(size.width)(
+        words("target_words", token), initial_state=state
     )
-    hidden = keras.layers.GRU(size.width)(vector, initial_state=state)
     logits = keras.layers.Dense(size.rows, name="logits")(hidden)
     step = keras.Model(
         {"token": token, "state": state}, {"logits": logits, "state": hidden}

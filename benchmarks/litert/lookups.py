@@ -11,7 +11,10 @@ with ids drawn uniformly; the ratio is that of the medians. Memory is what a
 process takes to hold the file and run it once, see
 `benchmarks.common.peak_memory`.
 
-    python -m benchmarks litert.lookups
+With `--picture`, time is drawn against bytes.
+
+    python -m benchmarks litert.lookups \\
+        --picture docs/latency_against_bytes.png
 """
 
 import dataclasses
@@ -33,6 +36,8 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.export import flatbuffer
+from keras_compembed.utils.extras import require
+from keras_compembed.utils.files import replacing
 
 # Rows of tables; more of them are these again, at other places. No other
 # tensor has so many.
@@ -44,6 +49,10 @@ TABLES = {
     "table, int4": 4,
     "table, int2": 2,
 }
+# Of the picture: a colour for tables and for each shape of codes, and a mark
+# for each dtype.
+COLORS = ("#8c8c8c", "#0b6e99", "#e08214", "#2e7d32", "#8e44ad", "#c0392b")
+MARKS = ("o", "s", "D", "v", "P", "^", "X")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +95,10 @@ class Lookups(Benchmark):
             "rows of the tables whose codes are written in all of --quantize; "
             "others are in float32 and int8",
         ),
+        "picture": Flag(
+            None, "file to draw, of the tables of --full-dim", pathlib.Path
+        ),
+        "picture_length": Flag(128, "ids of the look-ups drawn"),
     }
     quick = {
         "output_dim": 32,
@@ -168,6 +181,15 @@ class Lookups(Benchmark):
                         [(path, {None: (1, length)})]
                     )
                 yield {"file_bytes": len(content), "lengths": found}
+
+    def finish(self, rows):
+        if self.args.picture:
+            drawn = [
+                row
+                for row in rows
+                if row["row"]["input_dim"] == self.args.full_dim
+            ]
+            draw(drawn, self.args.picture_length, self.args.picture)
 
 
 def compare(content, base, input_dim, length, seconds, rng):
@@ -309,6 +331,53 @@ def repeat_rows(model, input_dim):
             buffer.data = np.resize(rows, (input_dim, rows.shape[1])).reshape(
                 -1
             )
+
+
+def draw(rows, length, path):
+    """Draws time against bytes, for rows and for their mean."""
+    figures = require("matplotlib.figure", "plots")
+    ticker = require("matplotlib.ticker", "plots")
+    figure = figures.Figure(figsize=(9, 4.2), layout="constrained")
+    methods, kinds = {}, {}
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, pooled in zip(panels, (False, True), strict=True):
+        for row in rows:
+            if row["row"]["pooled"] != pooled:
+                continue
+            method, _, kind = row["name"].partition(", ")
+            color = methods.setdefault(method, COLORS[len(methods)])
+            mark = kinds.setdefault(kind, MARKS[len(kinds)])
+            axes.plot(
+                tables.mean(row, "file_bytes") / 1e6,
+                tables.mean(row, of_length(length, "latency_ratio")),
+                mark,
+                color=color,
+                ms=7,
+                alpha=0.85,
+                mew=0,
+            )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.axhline(1, color="black", lw=0.8, ls="--")
+        axes.grid(alpha=0.25, which="both")
+        axes.set_title(f"mean of {length} rows" if pooled else f"{length} rows")
+        axes.set_xlabel("file (MB, log scale)")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+            axis.set_minor_formatter(ticker.NullFormatter())
+    panels[0].set_ylabel("time, to the float32 table's (log scale)")
+    for label, style in [
+        *((name, {"marker": "s", "color": c}) for name, c in methods.items()),
+        *((name, {"marker": m, "color": "black"}) for name, m in kinds.items()),
+    ]:
+        panels[0].plot([], [], ls="", label=label, **style)
+    figure.legend(
+        loc="outside upper center", ncols=6, frameon=False, fontsize=8
+    )
+    with replacing(path, overwrite=True) as temporary:
+        suffix = path.suffix.removeprefix(".") or "png"
+        figure.savefig(temporary, dpi=150, format=suffix)
 
 
 main = functools.partial(run, Lookups)

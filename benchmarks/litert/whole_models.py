@@ -132,8 +132,22 @@ class WholeModels(Benchmark):
         "seconds": Flag(0.6, "of the rounds of a file"),
         "sentences": Flag(1000, "that are decoded"),
     }
-    choices = {"models": tuple(KINDS), "codes": ("32x16",)}
-    quick = {"seconds": 0.0, "sentences": 20, "codes": ("4x16",)}
+    choices = {
+        "models": tuple(KINDS),
+        "codes": ("32x16",),
+        "shapes": ("open", "static"),
+        "quantize": Flag(
+            ("float32", "float16", "int8"), "float16 of open tables only"
+        ),
+    }
+    quick = {
+        "seconds": 0.0,
+        "sentences": 20,
+        "models": ("mean", "encoder-decoder"),
+        "codes": ("4x16",),
+        "shapes": ("open",),
+        "quantize": ("float32", "int8"),
+    }
     columns = {
         "model": title,
         "file": tables.field("name"),
@@ -147,16 +161,14 @@ class WholeModels(Benchmark):
     }
 
     def rows(self):
-        rows = []
-        for model, static in itertools.product(self.args.models, (False, True)):
-            for codes in (None, *self.args.codes):
-                kinds = [None, "float16", "int8"] if codes is None else []
-                kinds = kinds or [None, "int8"]
-                if static:
-                    kinds = [None, "int8"]
-                for quantize in kinds:
-                    rows.append(row_of(model, codes, quantize, static))
-        return rows
+        args = self.args
+        return [
+            row_of(model, codes, quantize, shapes == "static")
+            for model, shapes, codes, quantize in itertools.product(
+                args.models, args.shapes, (None, *args.codes), args.quantize
+            )
+            if quantize != "float16" or (codes is None and shapes == "open")
+        ]
 
     def together(self, row):
         return row.model, row.static
@@ -373,13 +385,16 @@ class BestItems(keras.layers.Layer):
         }
 
 
-def row_of(model, codes=None, quantize=None, static=False, optimize_for=None):
-    name = "tables" if codes is None else f"codes {codes}"
-    name += f", {quantize or 'float32'}"
+def row_of(
+    model, codes=None, quantize="float32", static=False, optimize_for=None
+):
+    name = f"{f'codes {codes}' if codes else 'tables'}, {quantize}"
     if optimize_for:
         name += f', "{optimize_for}"'
     if static:
         name += ", static"
+    if quantize == "float32":
+        quantize = None
     return Row(name, model, codes, quantize, static, optimize_for)
 
 
