@@ -25,6 +25,8 @@ NAMES = (
     "classes.language_model",
     "classes.speed",
     "litert.anchors",
+    "litert.lookups",
+    "litert.whole_models",
 )
 TABLES = "tables"
 
