@@ -16,6 +16,9 @@ from keras_compembed.codes.packing import unpack_rows
 
 # Numbers in the largest of tensors that are held beyond the scores.
 _NUMBERS = 1 << 22
+# From so many rows on, two bytes are read as one number for a single vector:
+# half the additions, in tables of 65,536 sums.
+_WORD_ROWS = 1 << 16
 
 
 class CodeScores:
@@ -48,9 +51,10 @@ class CodeScores:
         tables = tf.reshape(
             tables, (num_codebooks, codebook_size, tf.shape(vectors)[0])
         )
-        if self._reads_bytes:
-            tables = join_tables(tables, self._bits, 8)
-        return tables
+        if not self._reads_bytes:
+            return tables
+        has_words = vectors.shape[0] == 1 and self._num_rows >= _WORD_ROWS
+        return join_tables(tables, self._bits, 16 if has_words else 8)
 
     def score(self, tables):
         """Scores `(vectors, rows)` by all of `tables`.
@@ -94,7 +98,7 @@ class CodeScores:
             [
                 tf.gather(table, numbers)
                 for table, numbers in zip(
-                    tf.unstack(tables), self._read(packed), strict=True
+                    tf.unstack(tables), self._read(packed, tables), strict=True
                 )
             ]
         )
@@ -107,17 +111,21 @@ class CodeScores:
         return tf.stack(
             [
                 tf.math.unsorted_segment_sum(upstream, numbers, tables.shape[1])
-                for numbers in self._read(packed)
+                for numbers in self._read(packed, tables)
             ]
         )
 
-    def _read(self, packed):
+    def _read(self, packed, tables):
         """Numbers of rows of packed codes, for each of `tables`."""
-        if self._reads_bytes:
-            numbers = tf.cast(packed, tf.int32)
-        else:
+        if not self._reads_bytes:
             numbers = unpack_rows(packed, *self._code_shape)
-        return tf.unstack(numbers, axis=1)
+            return tf.unstack(numbers, axis=1)
+        num_tables, size, _ = tables.shape
+        if size == 1 << 16:
+            packed = tf.pad(packed, ((0, 0), (0, packed.shape[1] % 2)))
+            pairs = tf.reshape(packed, (-1, num_tables, 2))
+            packed = tf.bitcast(pairs, tf.uint16)
+        return tf.unstack(tf.cast(packed, tf.int32), axis=1)
 
 
 def join_tables(tables, bits, joint_bits):

@@ -24,14 +24,18 @@ def make_parts(num_codebooks, codebook_size, rows=V):
     return codes, codebooks.astype("float32")
 
 
-@pytest.mark.parametrize("numbers", [1 << 22, 300])
+@pytest.mark.parametrize("part", ["whole", "parts", "words"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_scores_and_gradients(shape, numbers, monkeypatch):
-    monkeypatch.setattr(code_scores, "_NUMBERS", numbers)
+def test_scores_and_gradients(shape, part, monkeypatch):
+    if part != "whole":
+        monkeypatch.setattr(code_scores, "_NUMBERS", 300)
+    if part == "words":
+        monkeypatch.setattr(code_scores, "_WORD_ROWS", 1)
+    count = 1 if part == "words" else 4
     codes, codebooks = make_parts(*shape)
     rng = np.random.default_rng(1)
-    vectors = rng.normal(size=(4, D)).astype("float32")
-    upstream = rng.normal(size=(4, V)).astype("float32")
+    vectors = rng.normal(size=(count, D)).astype("float32")
+    upstream = rng.normal(size=(count, V)).astype("float32")
     scores = CodeScores(tf.constant(pack_codes(codes, shape[1])), *shape)
 
     @tf.function(reduce_retracing=True)
