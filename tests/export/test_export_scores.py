@@ -122,6 +122,14 @@ def test_quantized(quantize, tmp_path):
     assert np.abs(got["scores"] - expected["scores"]).max() < bound * scale
 
 
+def test_words_in_older_runtimes(tmp_path, monkeypatch):
+    monkeypatch.setattr(scored_codes, "_WORD_ROWS", 10)
+    path = tmp_path / "model.tflite"
+    model = two_towers(items(shape=(3, 16)), batch_size=1)
+    export, ((got, expected),) = run(model, path, (1,), 5, min_runtime="2.17")
+    np.testing.assert_array_equal(got["ids"], expected["ids"])
+
+
 def test_language_model_stores_codes_once(tmp_path, chunks):
     """Rows that are looked up are read for logits too."""
     table = items(shape=(4, 256))
