@@ -10,6 +10,7 @@ from keras_compembed.codes.code_scores import join_tables
 from keras_compembed.codes.packing import bits_per_subcode
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.concat_composition import ConcatComposition
+from keras_compembed.compositions.concat_composition import part_of_column
 from keras_compembed.export.flatbuffer import CodeTable
 
 # Ids at a time: what is held of them fits into a cache.
@@ -31,14 +32,16 @@ class ScoredCodes:
         layer: A built `CodeEmbedding`.
         codes: `StoredCodes` of the layer.
         codebooks: float32 tensor of the composition's `codebooks_shape`.
+        options: `ExportOptions`.
 
     Attributes:
         tables: List of `CodeTable`, to which calls add what they have the
             file store.
     """
 
-    def __init__(self, layer, codes, codebooks):
+    def __init__(self, layer, codes, codebooks, options):
         self._layer = layer
+        self._options = options
         self._codes = codes
         self._num_rows = layer.input_dim
         self._is_concat = isinstance(layer.composition, ConcatComposition)
@@ -76,37 +79,33 @@ class ScoredCodes:
         layer = self._layer
         shape = layer.num_codebooks, layer.codebook_size, tf.shape(vectors)[0]
         if self._is_concat:
-            sizes = np.full(shape[0], layer.output_dim // shape[0])
-            sizes[: layer.output_dim % shape[0]] += 1
-            ends = np.cumsum(sizes)
-            products = tf.concat(
-                [
-                    tf.matmul(
-                        vectors[:, end - size : end],
-                        self._codebooks[:, end - size : end],
-                        transpose_b=True,
-                    )
-                    for size, end in zip(sizes, ends, strict=True)
-                ],
-                axis=1,
-            )
+            owners = part_of_column(layer.output_dim, shape[0])
+            ends = np.cumsum(np.bincount(owners))
+            parts = np.split(self._codebooks, ends[:-1], axis=1)
+            products = [
+                self._multiply(vectors[:, end - part.shape[1] : end], part)
+                for end, part in zip(ends, parts, strict=True)
+            ]
+            products = tf.concat(products, axis=1)
         else:
             flat = self._codebooks.reshape(-1, layer.output_dim)
-            products = tf.matmul(vectors, flat, transpose_b=True)
+            products = self._multiply(vectors, flat)
         return tf.reshape(tf.transpose(products), shape)
+
+    def _multiply(self, vectors, codewords):
+        codewords = self._options.note(np.ascontiguousarray(codewords))
+        return tf.matmul(vectors, codewords, transpose_b=True)
 
     def _by_rows(self, vectors, tables):
         """By codes read as look-ups read them."""
-        num_codebooks, codebook_size = tables.shape[:2]
-        if self._codes.num_codebooks != num_codebooks:
-            # Pairs of subcodes of one bit.
-            tables = join_tables(tables, 1, 2)
-            num_codebooks, codebook_size = tables.shape[:2]
-        shape = num_codebooks * codebook_size, tf.shape(vectors)[0]
-        flat = tf.reshape(tables, shape)
-        first = np.arange(num_codebooks, dtype="int32") * codebook_size
+        together = self._codes.per_byte
+        if together > 1:
+            tables = join_tables(tables, self._bits, 8)
+        num_tables, size = tables.shape[:2]
+        flat = tf.reshape(tables, (num_tables * size, tf.shape(vectors)[0]))
+        first = np.arange(num_tables, dtype="int32") * size
         for ids in chunks_of_ids(vectors, self._num_rows, self._chunk):
-            places = self._codes.read(ids) + first
+            places = self._codes.read(ids, together) + first
             yield tf.reduce_sum(tf.gather(flat, places), axis=1)
 
     def _by_columns(self, vectors, tables):

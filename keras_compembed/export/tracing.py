@@ -114,7 +114,7 @@ def litert_form(model, options=DEFAULTS):
                     # What tracing finds to be stored.
                     lookup.scores.tables = tables
             elif isinstance(layer, ANTEmbedding):
-                lookup = TracedTransform(layer, options.quantize)
+                lookup = TracedTransform(layer, options)
                 logits = mark(layer, "logits", lookup.logits)
                 stack.enter_context(swapped(layer, logits=logits))
                 swap = layer.embed_with(
