@@ -438,7 +438,8 @@ class CodeEmbedding(LookupLayer):
             - [Petrov, Macdonald & Tonellotto, 2024](
               https://arxiv.org/abs/2408.09992), PQTopK
         """
-        queries = tf.convert_to_tensor(queries)
+        if not isinstance(queries, tf.RaggedTensor):
+            queries = tf.convert_to_tensor(queries)
         return self._top_k(
             queries,
             k,

@@ -66,7 +66,12 @@ class LookupLayer(keras.layers.Layer):
 
     def _top_k(self, queries, k, dtype, result_dtype):
         """Scores and ids `(..., k)`, computed in one dtype, of another."""
+        self._require_built("top_k")
         k = check_positive_int("k", k, maximum=self.input_dim)
+        if isinstance(queries, tf.RaggedTensor):
+            flat = queries.flat_values
+            answers = self._top_k(flat, k, dtype, result_dtype)
+            return tuple(map(queries.with_flat_values, answers))
         queries = tf.convert_to_tensor(queries)
         self._check_vectors(queries)
         vectors = tf.reshape(tf.cast(queries, dtype), (-1, self.output_dim))
