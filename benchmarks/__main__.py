@@ -26,7 +26,10 @@ NAMES = (
     "classes.language_model",
     "classes.speed",
     "litert.anchors",
+    "litert.lookups",
     "litert.row_graphs",
+    "litert.scoring",
+    "litert.whole_models",
 )
 TABLES = "tables"
 

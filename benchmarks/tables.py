@@ -413,6 +413,121 @@ def anchor_files():
     )
 
 
+def lookup_files():
+    """Tables of 100,000 rows, at all lengths."""
+    rows = [
+        row
+        for row in read("litert/lookups.json")
+        if row["row"]["input_dim"] == 100_000
+    ]
+    lengths = (1, 16, 128, 512)
+    lines = []
+    for row in rows:
+        if row["row"]["pooled"]:
+            continue
+        pooled = pick(rows, row["name"], pooled=True)
+        lines.append(
+            [
+                row["name"],
+                figure("file_bytes", "{:,.0f}")(row),
+                *(lookup_time(row, length) for length in lengths),
+                *(lookup_time(pooled, length) for length in lengths[1:]),
+                figure("lengths.512.peak_bytes", "{:,.1f}", 1e-6)(row),
+            ]
+        )
+    head = [
+        "file",
+        "bytes",
+        *(f"rows, {length}" for length in lengths),
+        *(f"mean of {length}" for length in lengths[1:]),
+        "MB at most, 512 rows",
+    ]
+    return markdown(head, lines)
+
+
+def lookup_time(row, length):
+    if row is None:
+        return "not run"
+    return figure(f"lengths.{length}.latency_ratio", "{:.2f}")(row)
+
+
+def lookup_sizes():
+    """Tables of other sizes, at one length."""
+    rows = read("litert/lookups.json")
+    sizes = sorted({row["row"]["input_dim"] for row in rows})
+    lines = []
+    for first in rows:
+        found = {
+            (size, pooled): pick(
+                rows, first["name"], input_dim=size, pooled=pooled
+            )
+            for size in sizes
+            for pooled in (False, True)
+        }
+        if first is not found[sizes[0], False] or None in found.values():
+            continue
+        line = [first["name"]]
+        for size in sizes:
+            megabytes = mean(found[size, False], "file_bytes") / 1e6
+            line.append(f"{megabytes:,.2f}")
+            line += [
+                lookup_time(found[size, pooled], 128)
+                for pooled in (False, True)
+            ]
+        lines.append(line)
+    head = ["file"]
+    for size in sizes:
+        head += [f"{size:,} rows, MB", "rows", "mean"]
+    return markdown(head, lines)
+
+
+def whole_models():
+    # Needs Keras, as its kinds of models do.
+    from benchmarks.litert.whole_models import KINDS
+
+    rows = read("litert/whole_models.json")
+    lines = []
+    for row in rows:
+        if row["row"]["static"]:
+            continue
+        static = pick(rows, f"{row['name']}, static", model=row["row"]["model"])
+        kind = KINDS[row["row"]["model"]]
+        lines.append(
+            [
+                kind.title,
+                row["name"],
+                figure("file_bytes", "{:,.0f}")(row),
+                figure("milliseconds", "{:.3f}")(row),
+                figure("latency_ratio", "{:.2f}")(row),
+                figure("latency_ratio", "{:.2f}")(static) if static else "",
+                figure("peak_bytes", "{:,.1f}", 1e-6)(row),
+            ]
+        )
+    head = [
+        "model",
+        "file",
+        "bytes",
+        "ms",
+        "to float32 tables",
+        "the same, sizes known",
+        "MB at most",
+    ]
+    return markdown(head, lines)
+
+
+def decoded_sentences():
+    rows = read("litert/whole_models.json")
+    return listed(
+        ["file", "sentences as Keras's", "words as Keras's"],
+        [(None, row) for row in rows if mean(row, "equal_words") is not None],
+        [
+            field("name"),
+            figure("equal_sentences", "{:.1f}", 100, " %"),
+            figure("equal_words", "{:.1f}", 100, " %"),
+        ],
+    )
+
+
 def class_accuracy(task):
     rows = read(f"classes/accuracy_{task}.json")
     labels = {
@@ -568,6 +683,10 @@ TABLES = {
     "anchors.storage": anchor_steps,
     "anchors.memory": anchor_memory,
     "litert.anchors": anchor_files,
+    "litert.lookups": lookup_files,
+    "litert.sizes": lookup_sizes,
+    "litert.whole_models": whole_models,
+    "litert.sentences": decoded_sentences,
     "classes.job_titles": lambda: class_accuracy("job_titles"),
     "classes.clinc150": lambda: class_accuracy("clinc150"),
     "classes.words": words_in_time,

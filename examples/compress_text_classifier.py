@@ -35,6 +35,16 @@ from keras_compembed.reports.plots import plot_accuracy_against_size
 from keras_compembed.reports.plots import plot_code_balance
 
 CODE_SHAPES = ((64, 16), (32, 16))
+# What turns the vectors of words into one: a CNN, the paper's LSTM, the mean.
+ENCODERS = {
+    "cnn": lambda: [
+        keras.layers.Dropout(0.3),
+        keras.layers.Conv1D(96, 3, activation="relu"),
+        keras.layers.GlobalMaxPooling1D(),
+    ],
+    "lstm": lambda: [keras.layers.LSTM(150)],
+    "mean": lambda: [keras.layers.GlobalAveragePooling1D()],
+}
 SAMPLE = 100  # Test texts kept with a saved model.
 
 
@@ -53,7 +63,7 @@ def parse_arguments(argv=None):
         "--data-dir", help="folder that holds imdb or 20newsgroups already"
     )
     parser.add_argument("--output", default="build/demo", help="folder")
-    parser.add_argument("--model", default="cnn", choices=("cnn", "lstm"))
+    parser.add_argument("--model", default="cnn", choices=tuple(ENCODERS))
     parser.add_argument("--vocabulary-size", type=int, default=16_000)
     parser.add_argument("--embedding-dim", type=int, default=256)
     parser.add_argument("--length", type=int, default=128, help="words read")
@@ -81,21 +91,13 @@ def parse_arguments(argv=None):
 
 
 def build_model(args, vocabulary_size, num_classes):
-    """The classifier: 256-wide embedding, then a CNN or the paper's LSTM."""
+    """The classifier: 256-wide embedding, then one of `ENCODERS`."""
     layers = keras.layers
-    if args.model == "lstm":
-        encoder = [layers.LSTM(150)]
-    else:
-        encoder = [
-            layers.Dropout(0.3),
-            layers.Conv1D(96, 3, activation="relu"),
-            layers.GlobalMaxPooling1D(),
-        ]
     return keras.Sequential(
         [
             keras.Input((args.length,), dtype="int32", name="ids"),
             layers.Embedding(vocabulary_size, args.embedding_dim, name="words"),
-            *encoder,
+            *ENCODERS[args.model](),
             layers.Dropout(0.5),
             layers.Dense(num_classes, activation="softmax"),
         ],

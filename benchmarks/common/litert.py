@@ -1,6 +1,82 @@
 """LiteRT files on one thread."""
 
-from benchmarks.common.timing import clocks
+import os
+import time
+
+import numpy as np
+
+
+class File:
+    """A file with the shapes of its inputs set once, which `run` times.
+
+    Args:
+        file: Path of the file, or its bytes.
+        shapes: Dict from names of inputs to shapes, for those that the file
+            leaves open. The name None is that of an only input.
+    """
+
+    def __init__(self, file, shapes=None):
+        from ai_edge_litert.interpreter import Interpreter
+
+        content = file if isinstance(file, bytes) else None
+        path = None if content is not None else os.fspath(file)
+        self._interpreter = Interpreter(
+            model_path=path, model_content=content, num_threads=1
+        )
+        self._inputs, self._outputs = _places(self._interpreter)
+        for name, shape in (shapes or {}).items():
+            self._interpreter.resize_tensor_input(self._place(name), shape)
+        self._interpreter.allocate_tensors()
+
+    def _place(self, name):
+        if name is None:
+            (place,) = self._inputs.values()
+            return place
+        return self._inputs[name]
+
+    def run(self, inputs):
+        """Seconds of one run; `inputs` is an array, or a dict of arrays."""
+        if not isinstance(inputs, dict):
+            inputs = {None: inputs}
+        for name, array in inputs.items():
+            self._interpreter.set_tensor(self._place(name), array)
+        start = time.perf_counter()
+        self._interpreter.invoke()
+        return time.perf_counter() - start
+
+    def run_on_zeros(self):
+        """Seconds of one run."""
+        return self.run(
+            {
+                name: np.zeros(found["shape"], found["dtype"])
+                for found in self._interpreter.get_input_details()
+                for name, place in self._inputs.items()
+                if place == found["index"]
+            }
+        )
+
+    def outputs(self):
+        """Dict of the arrays that the last run gave."""
+        return {
+            name: self._interpreter.get_tensor(place)
+            for name, place in self._outputs.items()
+        }
+
+
+def _places(interpreter):
+    """Dicts from names to places, of inputs and of outputs.
+
+    Names are those of the signature. Its runner must be gone before shapes are
+    set.
+    """
+    runner = interpreter.get_signature_runner()
+    return tuple(
+        {name: found["index"] for name, found in details.items()}
+        for details in (
+            runner.get_input_details(),
+            runner.get_output_details(),
+        )
+    )
 
 
 def load(path, shape=None):
@@ -10,18 +86,33 @@ def load(path, shape=None):
         path: Path of the file, which has one input.
         shape: Shape of the input, if the file leaves it open.
     """
-    from ai_edge_litert.interpreter import Interpreter
+    from benchmarks.common.timing import timed
 
-    interpreter = Interpreter(model_path=str(path), num_threads=1)
-    place = interpreter.get_input_details()[0]["index"]
-    if shape is not None:
-        interpreter.resize_tensor_input(place, shape)
-    interpreter.allocate_tensors()
+    file = File(path, None if shape is None else {None: shape})
+    return timed(file.run)
 
-    def run(inputs):
-        interpreter.set_tensor(place, inputs)
-        start = clocks()
-        interpreter.invoke()
-        return clocks() - start
 
-    return run
+def in_turns(run, other, inputs, seconds, least=9):
+    """Calls two functions in turns, so that other work slows both alike.
+
+    The first call of each is left out.
+
+    Args:
+        run, other: Functions of one argument that return seconds.
+        inputs: Iterator of arguments, one for both functions.
+        seconds: Float, the time after which no more rounds are begun.
+        least: Integer, rounds at least. Defaults to `9`.
+
+    Returns:
+        Medians of both, in seconds.
+    """
+    start, times = time.perf_counter(), []
+    for value in inputs:
+        if len(times) % 2:
+            times.append((run(value), other(value)))
+        else:
+            # What runs first finds colder caches.
+            times.append((other(value), run(value))[::-1])
+        if len(times) > least and time.perf_counter() - start > seconds:
+            break
+    return np.median(np.array(times[1:]), axis=0).tolist()

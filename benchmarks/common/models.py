@@ -121,6 +121,94 @@ def seq2seq(size):
     return keras.Model({"source": source, "target": target}, outputs), inputs
 
 
+def pooled_classifier(size, classes=50):
+    """Classifier of the mean of words' vectors."""
+    ids = ids_input("ids")
+    hidden = keras.layers.Embedding(size.rows, size.width, name="words")(ids)
+    hidden = keras.layers.GlobalAveragePooling1D()(hidden)
+    scores = keras.layers.Dense(classes, activation="softmax")(hidden)
+    return keras.Model(ids, scores), size.ids()
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class Places(keras.layers.Layer):
+    """Adds a trained vector for each place of a text."""
+
+    def build(self, input_shape):
+        self.vectors = self.add_weight(shape=input_shape[1:])
+
+    def call(self, inputs):
+        return inputs + self.vectors
+
+
+def attention_classifier(size, classes=50, heads=4):
+    """Transformer encoder of Keras's own layers, pooled."""
+    ids = ids_input("ids", size.length)
+    hidden = keras.layers.Embedding(size.rows, size.width, name="words")(ids)
+    hidden = Places()(hidden)
+    for _ in range(size.layers):
+        attended = keras.layers.MultiHeadAttention(heads, size.width // heads)(
+            hidden, hidden
+        )
+        hidden = keras.layers.LayerNormalization()(
+            keras.layers.Add()([hidden, attended])
+        )
+        wide = keras.layers.Dense(4 * size.width, activation="relu")(hidden)
+        hidden = keras.layers.LayerNormalization()(
+            keras.layers.Add()([hidden, keras.layers.Dense(size.width)(wide)])
+        )
+    hidden = keras.layers.GlobalAveragePooling1D()(hidden)
+    scores = keras.layers.Dense(classes, activation="softmax")(hidden)
+    return keras.Model(ids, scores), size.ids()
+
+
+def retrieval(size, items=None):
+    """Two towers: scores of all items for the words of a query."""
+    ids = ids_input("ids")
+    hidden = keras.layers.Embedding(size.rows, size.width, name="words")(ids)
+    hidden = keras.layers.GlobalAveragePooling1D()(hidden)
+    query = keras.layers.Dense(size.width, name="query_tower")(hidden)
+    table = keras.layers.ReversibleEmbedding(
+        items or size.rows, size.width, name="items"
+    )
+    return keras.Model(ids, table(query, reverse=True)), size.ids()
+
+
+def encoder_decoder(size):
+    """Encoder and one step of a decoder, GRUs with a table each.
+
+    Vectors are large, so that sentences differ in what they are decoded to.
+
+    Returns:
+        The encoder, of `"source"`, whose output is a state; the step, of
+        `"token"` and `"state"`, whose outputs are `"logits"` and `"state"`;
+        and inputs of the encoder.
+    """
+
+    def words(name, ids):
+        table = keras.layers.Embedding(
+            size.rows,
+            size.width,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=1.0),
+            name=name,
+        )
+        return table(ids)
+
+    source = ids_input("source")
+    hidden = keras.layers.GRU(size.width)(words("source_words", source))
+    encoder = keras.Model(source, hidden)
+    token = ids_input("token", 1)
+    state = keras.Input((size.width,), name="state")
+    hidden = keras.layers.GRU(size.width)(
+        words("target_words", token), initial_state=state
+    )
+    logits = keras.layers.Dense(size.rows, name="logits")(hidden)
+    step = keras.Model(
+        {"token": token, "state": state}, {"logits": logits, "state": hidden}
+    )
+    return encoder, step, size.ids()
+
+
 @keras.saving.register_keras_serializable(package="zoo")
 class TextModel(keras.Model):
     """A model in the way of subclasses: layers as attributes, and `call`."""

@@ -7,6 +7,9 @@ from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.row_sums import RowSums
+from keras_compembed.export.scored_codes import ScoredCodes
+from keras_compembed.export.scored_codes import chunks_of_ids
+from keras_compembed.export.scored_codes import top_of_chunks
 from keras_compembed.export.stored_codes import StoredCodes
 
 # Numbers in the largest tensor that is held while all rows are composed.
@@ -18,7 +21,8 @@ _CHUNK_IDS = 4096
 class TracedLookup:
     """Stands in for `CodeEmbedding.embed` while a model is converted.
 
-    `embed_all` and `score` take the places of the methods of these names.
+    `embed_all`, `score` and `top_ids` take the places of the methods of these
+    names.
     Rows are composed when the file runs, in chunks of a known shape.
 
     Args:
@@ -28,6 +32,7 @@ class TracedLookup:
     Attributes:
         codes: `StoredCodes`.
         codewords: float32 array `(num_codebooks, codebook_size, width)`.
+        scores: `ScoredCodes`, or None if the composition is not linear.
     """
 
     def __init__(self, layer, options=DEFAULTS):
@@ -51,6 +56,10 @@ class TracedLookup:
             codewords = composition.codewords(codebooks).numpy()
         self.codes = StoredCodes(layer)
         self.codewords = codewords
+        self._is_called = False
+        self.scores = None
+        if composition.is_linear:
+            self.scores = ScoredCodes(layer, self.codes, codebooks, options)
         self._num_rows = layer.input_dim
         if is_sum:
             self._sums = RowSums(codewords, options, self.codes)
@@ -63,6 +72,7 @@ class TracedLookup:
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
+        self._is_called = True
         ids = tf.cast(ids, tf.int32)
         if self._sums is not None:
             return self._sums.look_up(ids)
@@ -83,29 +93,27 @@ class TracedLookup:
 
     def score(self, vectors):
         """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
+        return tf.concat(list(self._score_chunks(vectors)), axis=-1)
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
+        return top_of_chunks(self._score_chunks(vectors), k)
+
+    def _score_chunks(self, vectors):
+        """Yields logits of vectors, for a chunk of ids at a time."""
         vectors = tf.cast(vectors, tf.float32)
-        logits = [
-            tf.matmul(vectors, chunk, transpose_b=True)
-            for chunk in self._chunks(vectors, self)
-        ]
-        return tf.concat(logits, axis=-1)
+        # Same as in `CodeEmbedding.score`; most files run for few vectors.
+        is_few = (vectors.shape[0] or 1) <= vectors.shape[1]
+        if self.scores is not None and is_few:
+            yield from self.scores.chunks(vectors, self._is_called)
+            return
+        for chunk in self._chunks(vectors, self):
+            yield tf.matmul(vectors, chunk, transpose_b=True)
 
     def _chunks(self, inputs, embed):
-        """Yields the vectors of all ids, chunk by chunk.
-
-        Args:
-            inputs: A tensor that the converter does not know. It writes down
-                what it can compute: all vectors, if it knows the ids.
-            embed: Function from ids to vectors.
-        """
-        # Zero, whatever the inputs are.
-        some = tf.reduce_max(tf.cast(inputs, tf.float32)) >= 0
-        zero = tf.minimum(tf.cast(some, tf.int32), 0)
-        # Of a shape that the runtime knows before it runs.
-        offsets = tf.reshape(tf.range(zero, self._chunk + zero), [self._chunk])
-        for start in range(0, self._num_rows, self._chunk):
-            size = min(self._chunk, self._num_rows - start)
-            yield embed(offsets[:size] + start)
+        """Yields the vectors of all ids, chunk by chunk."""
+        for ids in chunks_of_ids(inputs, self._num_rows, self._chunk):
+            yield embed(ids)
 
 
 def _input_of_graph():

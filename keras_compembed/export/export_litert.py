@@ -131,11 +131,14 @@ def export_litert(
         input_signature: Optional structure of `tf.TensorSpec`, as the model
             is called with. Needed for subclassed models. Defaults to `None`:
             the model's own inputs.
-        top_k: Optional integer, for models with an output of a layer such as
-            `CANESoftmax`: the file answers so many best classes of each
-            example, `"ids"` and `"probabilities"`, by the search of the layer,
-            with other outputs as `keras_compembed.top_k_model` names them.
-            Defaults to `None`: what the model returns, which is features.
+        top_k: Optional integer. The file answers so many best classes or ids
+            of each example, as `keras_compembed.top_k_model` names them: of
+            an output of a layer such as `CANESoftmax`, `"ids"` and
+            `"probabilities"`, by the search of the layer; of logits that a
+            `CodeEmbedding` or `ANTEmbedding` gives with `reverse=True`,
+            `"ids"` and `"scores"`, exactly. Codes are added up for a chunk of
+            ids at a time, fastest with inputs whose batch size is 1.
+            Defaults to `None`: what the model returns.
         quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`. How
             codebooks, anchors and other weights are stored; codes are never
             touched. Numbers of sparse transforms become multiples of a step

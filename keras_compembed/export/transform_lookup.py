@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.packed_offsets import PackedOffsets
+from keras_compembed.export.scored_codes import top_of_chunks
 
 # Rows made dense and multiplied by the anchors are faster than sums of gathered
 # anchors up to so many anchors, and up to so many for each number read.
@@ -117,6 +118,10 @@ class TracedTransform:
         logits = tf.reshape(logits, shape)
         logits.set_shape((*vectors.shape[:-1], self._num_rows))
         return logits
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
+        return top_of_chunks([self.logits(vectors)], k)
 
     def _numbers(self, ids):
         """The numbers of rows one after another: rows, columns, values."""

@@ -1,0 +1,127 @@
+"""The most memory that LiteRT files take to run once.
+
+A file is read into memory whole, as on a phone whose app keeps it there, so
+that the figure is the file and all that the runtime adds: its arena, weights
+that it unpacks or packs anew. The figure is the kernel's own, the largest
+resident set of a process less what it was before the file was read, and so of
+Linux only.
+
+Each file runs in a fork of a process that never imported TensorFlow, whose
+allocator would hide what is freed and taken again.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+_STATUS = pathlib.Path("/proc/self/status")
+_CLEAR = pathlib.Path("/proc/self/clear_refs")
+
+
+@contextlib.contextmanager
+def measuring():
+    """Gives a function of files, a list of `(path, shapes)`.
+
+    `shapes` is a dict from the names of a file's inputs to their shapes; the
+    name None is that of an only input. The files are loaded and run one after
+    another in one process, in which all of them stay. The function returns
+    bytes, or None where the system does not count them.
+    """
+    command = [sys.executable, "-m", "benchmarks.common.peak_memory"]
+    root = pathlib.Path(__file__).parents[2]
+    with subprocess.Popen(
+        command,
+        cwd=root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+
+        def measure(files):
+            request = [
+                (os.path.abspath(path), list(shapes.items()))
+                for path, shapes in files
+            ]
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline() or '"no answer"')
+            if isinstance(answer, str):
+                raise RuntimeError(f"Memory was not measured: {answer}")
+            return answer["bytes"]
+
+        yield measure
+        process.stdin.close()
+
+
+def main():
+    # Loaded before any process is forked off.
+    from benchmarks.common import litert  # noqa: F401
+
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            _answer(json.loads(line))
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+def _answer(files):
+    try:
+        answer = {"bytes": _run(files)}
+    except Exception as error:
+        answer = f"{type(error).__name__}: {error}"
+    print(json.dumps(answer), flush=True)
+
+
+def _run(files):
+    from benchmarks.common import litert
+
+    if not _STATUS.exists():
+        return None
+    # Code that runs is read from disk: not for the file's account.
+    for path, shapes in files:
+        litert.File(path, dict(shapes)).run_on_zeros()
+    ctypes.CDLL(None).malloc_trim(0)
+    kept = []
+    with counting() as count:
+        for path, shapes in files:
+            content = pathlib.Path(path).read_bytes()
+            file = litert.File(content, dict(shapes))
+            file.run_on_zeros()
+            kept.append((content, file))
+    return count()
+
+
+@contextlib.contextmanager
+def counting():
+    """Gives a function of the most bytes that this process took within.
+
+    It returns None where the system does not count them.
+    """
+    before = peak = 0
+    if _STATUS.exists():
+        # The largest resident set is counted from here on.
+        _CLEAR.write_text("5")
+        before = _kilobytes("VmRSS")
+
+    def count():
+        return 1024 * (peak - before) if _STATUS.exists() else None
+
+    yield count
+    if _STATUS.exists():
+        peak = _kilobytes("VmHWM")
+
+
+def _kilobytes(name):
+    (number,) = re.findall(rf"{name}:\s+(\d+) kB", _STATUS.read_text())
+    return int(number)
+
+
+if __name__ == "__main__":
+    main()

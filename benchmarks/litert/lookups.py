@@ -1,0 +1,383 @@
+"""What do look-ups cost in LiteRT: tables, rounded tables, and codes?
+
+Writes files of a single look-up, of rows as they are and of their mean, and
+prints bytes, time and memory for texts of several lengths. Files of tables are
+a GATHER, and for 4 and 2 bits, for which the converter has no op, an
+EMBEDDING_LOOKUP, whose rows are multiplied with scales of their own. Files of
+codes are those of `export_litert`; codes and tables are random.
+
+Each file takes turns with the float32 table's in one process, on one thread,
+with ids drawn uniformly; the ratio is that of the medians. Memory is what a
+process takes to hold the file and run it once, see
+`benchmarks.common.peak_memory`.
+
+With `--picture`, time is drawn against bytes.
+
+    python -m benchmarks litert.lookups \\
+        --picture docs/latency_against_bytes.png
+"""
+
+import dataclasses
+import functools
+import itertools
+import pathlib
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_compembed as kc
+from benchmarks.common import litert
+from benchmarks.common import peak_memory
+from benchmarks.common import tables
+from benchmarks.common.arguments import Flag
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from keras_compembed.codes.packing import pack_codes
+from keras_compembed.export import flatbuffer
+from keras_compembed.utils.extras import require
+from keras_compembed.utils.files import replacing
+
+# Rows of tables; more of them are these again, at other places. No other
+# tensor has so many.
+DIFFERENT_ROWS = 4099
+TABLES = {
+    "table, float32": None,
+    "table, float16": "float16",
+    "table, int8": "int8",
+    "table, int4": 4,
+    "table, int2": 2,
+}
+# Of the picture: a colour for tables and for each shape of codes, and a mark
+# for each dtype.
+COLORS = ("#8c8c8c", "#0b6e99", "#e08214", "#2e7d32", "#8e44ad", "#c0392b")
+MARKS = ("o", "s", "D", "v", "P", "^", "X")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table: a file.
+
+    Args:
+        name: String.
+        input_dim: Integer, rows of the table.
+        pooled: Boolean, whether the file answers the mean of the rows.
+        codes: String such as `"32x16"`, or None for a table.
+        composition: String, of `CodeEmbedding`.
+        quantize: String, of `export_litert`.
+    """
+
+    name: str
+    input_dim: int
+    pooled: bool
+    codes: str | None = None
+    composition: str = "sum"
+    quantize: str | None = None
+
+
+def of_length(length, key):
+    return f"lengths.{length}.{key}"
+
+
+class Lookups(Benchmark):
+    settings = {
+        "output_dim": 256,
+        "lengths": Flag((1, 16, 128, 512), "ids at once"),
+        "seconds": Flag(0.15, "of the rounds of a file at a length"),
+    }
+    choices = {
+        "input_dims": (16_000, 100_000, 1_000_000),
+        "codes": ("16x16", "32x16", "8x256", "32x16 concat"),
+        "quantize": ("float32", "float16", "int8"),
+        "full_dim": Flag(
+            100_000,
+            "rows of the tables whose codes are written in all of --quantize; "
+            "others are in float32 and int8",
+        ),
+        "picture": Flag(
+            None, "file to draw, of the tables of --full-dim", pathlib.Path
+        ),
+        "picture_length": Flag(128, "ids of the look-ups drawn"),
+    }
+    quick = {
+        "output_dim": 32,
+        "lengths": (1, 8),
+        "seconds": 0.0,
+        "input_dims": (2000,),
+        "codes": ("8x16",),
+        "quantize": ("float32", "int8"),
+    }
+
+    @property
+    def columns(self):
+        found = {
+            "rows": tables.field("row.input_dim", "{:,}"),
+            "mean": lambda row: "mean" if row["row"]["pooled"] else "",
+            "file": tables.field("name"),
+            "bytes": tables.figure("file_bytes", "{:,.0f}"),
+        }
+        for length in self.args.lengths:
+            ratio = of_length(length, "latency_ratio")
+            found[f"{length} ids"] = tables.figure(ratio, "{:.2f}")
+        for length in self.args.lengths:
+            peak = of_length(length, "peak_bytes")
+            found[f"MB, {length}"] = tables.figure(peak, "{:,.1f}", 1e-6)
+        return found
+
+    def rows(self):
+        rows = []
+        for input_dim, pooled in itertools.product(
+            self.args.input_dims, (False, True)
+        ):
+            rows += [Row(name, input_dim, pooled) for name in TABLES]
+            kinds = self.args.quantize
+            if input_dim != self.args.full_dim:
+                kinds = [kind for kind in kinds if kind in ("float32", "int8")]
+            for codes, quantize in itertools.product(self.args.codes, kinds):
+                shape, _, composition = codes.partition(" ")
+                row = Row(
+                    f"codes {codes}, {quantize}",
+                    input_dim,
+                    pooled,
+                    shape,
+                    composition or "sum",
+                    None if quantize == "float32" else quantize,
+                )
+                rows.append(row)
+        return rows
+
+    def together(self, row):
+        return row.input_dim, row.pooled
+
+    def measure_together(self, rows, seed):
+        args, rng = self.args, np.random.default_rng(seed)
+        first = Row("table, float32", rows[0].input_dim, rows[0].pooled)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            peak_memory.measuring() as measure_memory,
+        ):
+            folder = pathlib.Path(folder)
+            base = folder / "table.tflite"
+            write(first, base, args.output_dim, seed)
+            base_content = base.read_bytes()
+            for row in rows:
+                path, content = base, base_content
+                if row != first:
+                    path = folder / "other.tflite"
+                    write(row, path, args.output_dim, seed)
+                    content = path.read_bytes()
+                found = {}
+                for length in args.lengths:
+                    found[length] = compare(
+                        content,
+                        base_content,
+                        row.input_dim,
+                        length,
+                        args.seconds,
+                        rng,
+                    )
+                    found[length]["peak_bytes"] = measure_memory(
+                        [(path, {None: (1, length)})]
+                    )
+                yield {"file_bytes": len(content), "lengths": found}
+
+    def finish(self, rows):
+        if self.args.picture:
+            drawn = [
+                row
+                for row in rows
+                if row["row"]["input_dim"] == self.args.full_dim
+            ]
+            draw(drawn, self.args.picture_length, self.args.picture)
+
+
+def compare(content, base, input_dim, length, seconds, rng):
+    """Microseconds of a file, and their ratio to another's.
+
+    Files are in memory: one that is mapped would be read as its rows are
+    asked for first, which is slow, and once only.
+    """
+    file, other = (
+        litert.File(each, {None: (1, length)}) for each in (content, base)
+    )
+
+    def draw():
+        while True:
+            ids = rng.integers(input_dim, size=(1, length))
+            yield ids.astype("int32")
+
+    taken, of_other = litert.in_turns(file.run, other.run, draw(), seconds)
+    return {
+        "microseconds": round(taken * 1e6, 1),
+        "latency_ratio": round(taken / of_other, 3),
+    }
+
+
+def write(row, path, width, seed):
+    """Writes the file of a row, and returns its path."""
+    if row.codes is None:
+        write_table(row, path, width, seed)
+    else:
+        write_codes(row, path, width, seed)
+    keras.backend.clear_session()
+    return path
+
+
+def write_codes(row, path, width, seed):
+    num_codebooks, codebook_size = map(int, row.codes.split("x"))
+    ids = keras.Input((None,), batch_size=1, dtype="int32")
+    layer = kc.CodeEmbedding(
+        row.input_dim,
+        width,
+        num_codebooks,
+        codebook_size,
+        composition=row.composition,
+        seed=seed,
+    )
+    rows = layer(ids)
+    rng = np.random.default_rng(seed)
+    layer.codebooks.assign(rng.normal(size=layer.codebooks.shape))
+    if row.pooled:
+        rows = keras.layers.GlobalAveragePooling1D()(rows)
+    kc.export.export_litert(
+        keras.Model(ids, rows),
+        path,
+        quantize=row.quantize,
+        overwrite=True,
+        verbose=0,
+    )
+
+
+class TableLookup(keras.layers.Layer):
+    """A table whose look-up is one GATHER, of int8 codes for few bits."""
+
+    def __init__(self, values, scales=None):
+        super().__init__()
+        self.values, self.scales = values, scales
+
+    def build(self, input_shape):
+        if self.scales is None:
+            self.table = self.add_weight(shape=self.values.shape)
+            self.table.assign(self.values)
+
+    def call(self, ids):
+        if self.scales is None:
+            return tf.gather(self.table.value, ids)
+        flat = tf.reshape(ids, [-1])
+        rows = tf.cast(tf.gather(self.values, flat), tf.float32)
+        rows *= tf.gather(self.scales, flat)
+        # The batch is one.
+        return tf.expand_dims(rows, 0)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.values.shape[-1])
+
+
+def write_table(row, path, width, seed):
+    """Writes a table.
+
+    A small one is converted, and its rows are repeated in the file: the
+    converter would hold several copies of a large one.
+    """
+    kind = TABLES[row.name]
+    bits = kind if isinstance(kind, int) else None
+    values, scales = values_of(bits, width, seed)
+    ids = keras.Input((None,), batch_size=1, dtype="int32")
+    rows = TableLookup(values, scales)(ids)
+    if row.pooled:
+        rows = keras.layers.GlobalAveragePooling1D()(rows)
+    kc.export.export_litert(
+        keras.Model(ids, rows),
+        path,
+        quantize=None if bits else kind,
+        overwrite=True,
+        verbose=0,
+    )
+    model = flatbuffer.read_model(path.read_bytes())
+    if bits:
+        # Two's complement, a field of each byte.
+        fields = (values & (2**bits - 1)).astype("uint8")
+        packed = pack_codes(fields, 2**bits)
+        table = flatbuffer.CodeTable("table", values, packed, bits)
+        flatbuffer.pack_tables(model, [table])
+    repeat_rows(model, row.input_dim)
+    path.write_bytes(flatbuffer.write_model(model))
+
+
+def values_of(bits, width, seed):
+    """Rows that differ, and None; of few bits, integers and their scales."""
+    rows = np.random.default_rng(seed).normal(size=(DIFFERENT_ROWS, width))
+    if not bits:
+        return rows.astype("float32"), None
+    largest = 2 ** (bits - 1) - 1
+    scales = np.abs(rows).max(axis=1, keepdims=True) / largest
+    return np.rint(rows / scales).astype("int8"), scales.astype("float32")
+
+
+def repeat_rows(model, input_dim):
+    """Makes tables of `DIFFERENT_ROWS` rows tables of `input_dim` of them."""
+    grown = {}
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            if len(tensor.shape) != 2 or tensor.shape[0] != DIFFERENT_ROWS:
+                continue
+            tensor.shape = np.array([input_dim, tensor.shape[1]], "int32")
+            grown[tensor.buffer] = model.buffers[tensor.buffer]
+    for buffer in grown.values():
+        if buffer.data is not None:
+            rows = np.asarray(buffer.data, "uint8")
+            rows = rows.reshape(DIFFERENT_ROWS, -1)
+            buffer.data = np.resize(rows, (input_dim, rows.shape[1])).reshape(
+                -1
+            )
+
+
+def draw(rows, length, path):
+    """Draws time against bytes, for rows and for their mean."""
+    figures = require("matplotlib.figure", "plots")
+    ticker = require("matplotlib.ticker", "plots")
+    figure = figures.Figure(figsize=(9, 4.2), layout="constrained")
+    methods, kinds = {}, {}
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, pooled in zip(panels, (False, True), strict=True):
+        for row in rows:
+            if row["row"]["pooled"] != pooled:
+                continue
+            method, _, kind = row["name"].partition(", ")
+            color = methods.setdefault(method, COLORS[len(methods)])
+            mark = kinds.setdefault(kind, MARKS[len(kinds)])
+            axes.plot(
+                tables.mean(row, "file_bytes") / 1e6,
+                tables.mean(row, of_length(length, "latency_ratio")),
+                mark,
+                color=color,
+                ms=7,
+                alpha=0.85,
+                mew=0,
+            )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.axhline(1, color="black", lw=0.8, ls="--")
+        axes.grid(alpha=0.25, which="both")
+        axes.set_title(f"mean of {length} rows" if pooled else f"{length} rows")
+        axes.set_xlabel("file (MB, log scale)")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+            axis.set_minor_formatter(ticker.NullFormatter())
+    panels[0].set_ylabel("time, to the float32 table's (log scale)")
+    for label, style in [
+        *((name, {"marker": "s", "color": c}) for name, c in methods.items()),
+        *((name, {"marker": m, "color": "black"}) for name, m in kinds.items()),
+    ]:
+        panels[0].plot([], [], ls="", label=label, **style)
+    figure.legend(
+        loc="outside upper center", ncols=6, frameon=False, fontsize=8
+    )
+    with replacing(path, overwrite=True) as temporary:
+        suffix = path.suffix.removeprefix(".") or "png"
+        figure.savefig(temporary, dpi=150, format=suffix)
+
+
+main = functools.partial(run, Lookups)

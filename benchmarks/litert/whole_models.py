@@ -1,0 +1,401 @@
+"""What do whole models cost in LiteRT, with tables and with codes?
+
+Writes LiteRT files of models as people make them, with their tables as they
+are and with codes, and prints bytes, time and memory. Weights and codes are
+random. Each file takes turns with that of float32 tables in one process, on
+one thread, a text at a time; the ratio is that of the medians. Axes are open as
+in the models' inputs, or all of them are known ("static"). Memory is what a
+process takes to hold the file and run it once, see
+`benchmarks.common.peak_memory`.
+
+The encoder-decoder is two files, of which the second runs once for each word,
+greedily; its words are compared with Keras's.
+
+    python -m benchmarks litert.whole_models
+"""
+
+import dataclasses
+import functools
+import itertools
+import pathlib
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_compembed as kc
+from benchmarks.common import litert
+from benchmarks.common import models
+from benchmarks.common import peak_memory
+from benchmarks.common import tables
+from benchmarks.common.arguments import Flag
+from benchmarks.common.arguments import code_shape
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from examples import compress_text_classifier as demo
+
+TOP = 10
+# Classes of the demo's texts.
+_DEMO_CLASSES = 279
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A model, or several that are used together.
+
+    Args:
+        title: String.
+        build: Function of a `Size` that returns a list of models.
+        size: `Size`.
+        best: Boolean. Whether the file answers the best of its scores.
+    """
+
+    title: str
+    build: object
+    size: models.Size
+    best: bool = False
+
+
+def demo_model(name):
+    """Builds the model of `examples.compress_text_classifier`."""
+
+    def build(size):
+        args = demo.parse_arguments(["--model", name])
+        args.length, args.embedding_dim = size.length, size.width
+        return [demo.build_model(args, size.rows, _DEMO_CLASSES)]
+
+    return build
+
+
+def parts(build):
+    """Builds the models that a function of `models` returns before inputs."""
+    return lambda size: list(build(size)[:-1])
+
+
+_DEMO = models.Size(16_000, 256, 128)
+KINDS = {
+    "mean": Kind(
+        "mean of words",
+        parts(models.pooled_classifier),
+        models.Size(30_000, 200, 48),
+    ),
+    "demo mean": Kind("the demo, mean", demo_model("mean"), _DEMO),
+    "demo cnn": Kind("the demo, CNN", demo_model("cnn"), _DEMO),
+    "demo lstm": Kind("the demo, LSTM", demo_model("lstm"), _DEMO),
+    "transformer": Kind(
+        "transformer, 2 layers",
+        parts(models.attention_classifier),
+        models.Size(30_000, 128, 128),
+    ),
+    "retrieval": Kind(
+        f"two towers, top {TOP}",
+        parts(models.retrieval),
+        models.Size(30_000, 64, 16),
+        best=True,
+    ),
+    "encoder-decoder": Kind(
+        "encoder-decoder, GRU",
+        parts(models.encoder_decoder),
+        models.Size(8000, 128, 12),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table: a model's file, or its files.
+
+    Args:
+        name: String.
+        model: String, of `KINDS`.
+        codes: String such as `"32x16"`, or None for tables.
+        quantize: String, of `export_litert`.
+        static: Boolean, whether all sizes are known.
+        optimize_for: String, of `export_litert`.
+    """
+
+    name: str
+    model: str
+    codes: str | None = None
+    quantize: str | None = None
+    static: bool = False
+    optimize_for: str | None = None
+
+
+def title(row):
+    return KINDS[row["row"]["model"]].title
+
+
+class WholeModels(Benchmark):
+    settings = {
+        "seconds": Flag(0.6, "of the rounds of a file"),
+        "sentences": Flag(1000, "that are decoded"),
+    }
+    choices = {
+        "models": tuple(KINDS),
+        "codes": ("32x16",),
+        "shapes": ("open", "static"),
+        "quantize": Flag(
+            ("float32", "float16", "int8"), "float16 of open tables only"
+        ),
+    }
+    quick = {
+        "seconds": 0.0,
+        "sentences": 20,
+        "models": ("mean", "encoder-decoder"),
+        "codes": ("4x16",),
+        "shapes": ("open",),
+        "quantize": ("float32", "int8"),
+    }
+    columns = {
+        "model": title,
+        "file": tables.field("name"),
+        "bytes": tables.figure("file_bytes", "{:,.0f}"),
+        "ms": tables.figure("milliseconds", "{:.3f}"),
+        "to float32 tables": tables.figure("latency_ratio", "{:.2f}"),
+        "MB": tables.figure("peak_bytes", "{:,.1f}", 1e-6),
+        "sentences as Keras's": tables.figure(
+            "equal_sentences", "{:.1f}", 100, " %"
+        ),
+    }
+
+    def rows(self):
+        args = self.args
+        return [
+            row_of(model, codes, quantize, shapes == "static")
+            for model, shapes, codes, quantize in itertools.product(
+                args.models, args.shapes, (None, *args.codes), args.quantize
+            )
+            if quantize != "float16" or (codes is None and shapes == "open")
+        ]
+
+    def together(self, row):
+        return row.model, row.static
+
+    def measure_together(self, rows, seed):
+        kind, length = KINDS[rows[0].model], KINDS[rows[0].model].size.length
+        size = kind.size
+        if self.args.quick:
+            length = min(length, 16)
+            size = dataclasses.replace(size, rows=500, width=32, length=length)
+        keras.utils.set_random_seed(seed)
+        made = {None: kind.build(size)}
+        shapes = [shapes_of(part, length) for part in made[None]]
+        rng = np.random.default_rng(seed)
+        first = row_of(rows[0].model, static=rows[0].static)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            peak_memory.measuring() as measure_memory,
+        ):
+
+            def write(row):
+                if row.codes not in made:
+                    made[row.codes] = with_codes(made[None], row.codes, seed)
+                name = "table" if row == first else "other"
+                return [
+                    export(part, row, shape, f"{folder}/{name}_{place}.tflite")
+                    for place, (part, shape) in enumerate(
+                        zip(made[row.codes], shapes, strict=True)
+                    )
+                ]
+
+            base = write(first)
+            player = GreedyFiles if len(base) > 1 else SingleFile
+            other = player(base, shapes)
+            for row in rows:
+                paths = base if row == first else write(row)
+                files = player(paths, shapes)
+                taken, of_other = litert.in_turns(
+                    files.run,
+                    other.run,
+                    draw(rng, size.rows, (1, length)),
+                    self.args.seconds,
+                )
+                figures = {
+                    "file_bytes": sum(
+                        pathlib.Path(path).stat().st_size for path in paths
+                    ),
+                    "milliseconds": round(taken * 1e3, 4),
+                    "latency_ratio": round(taken / of_other, 3),
+                    "peak_bytes": measure_memory(
+                        list(zip(paths, shapes, strict=True))
+                    ),
+                }
+                if len(paths) > 1 and not row.static:
+                    # The same for all files.
+                    sentences = next(
+                        draw(
+                            np.random.default_rng(seed),
+                            size.rows,
+                            (self.args.sentences, length),
+                        )
+                    )
+                    figures |= compare_sentences(
+                        paths, made[row.codes], sentences
+                    )
+                yield figures
+        keras.backend.clear_session()
+
+
+class SingleFile:
+    """A model that is one file, as what is timed."""
+
+    def __init__(self, paths, shapes):
+        (self._file,) = _open(paths, shapes)
+
+    def run(self, ids):
+        """Seconds of one run."""
+        return self._file.run(ids)
+
+
+class GreedyFiles:
+    """An encoder and a step of its decoder, as what is timed."""
+
+    def __init__(self, paths, shapes):
+        self._encoder, self._step = _open(paths, shapes)
+
+    def run(self, source):
+        """Seconds of a sentence, of as many words as `source`."""
+        seconds = [self._encoder.run(source)]
+
+        def encode(source):
+            (state,) = self._encoder.outputs().values()
+            return state
+
+        def step(inputs):
+            seconds.append(self._step.run(inputs))
+            return self._step.outputs()
+
+        decode(encode, step, source)
+        return sum(seconds)
+
+
+def _open(paths, shapes):
+    return [
+        litert.File(pathlib.Path(path).read_bytes(), shape)
+        for path, shape in zip(paths, shapes, strict=True)
+    ]
+
+
+def draw(rng, rows, shape):
+    while True:
+        yield rng.integers(rows, size=shape).astype("int32")
+
+
+def decode(encode, step, source):
+    """Words of sentences, greedily, as many as those of the source.
+
+    Args:
+        encode: Function of the source that returns the state.
+        step: Function of a dict of `"token"` and `"state"` that returns a dict
+            of `"logits"` and `"state"`.
+        source: int32 array `(sentences, words)`. The first token is 0.
+    """
+    state = encode(source)
+    token, tokens = np.zeros((len(source), 1), "int32"), []
+    for _ in range(source.shape[1]):
+        found = step({"token": token, "state": state})
+        token, state = np.argmax(found["logits"], axis=-1), found["state"]
+        token = token.astype("int32")[:, None]
+        tokens.append(token)
+    return np.concatenate(tokens, axis=1)
+
+
+def compare_sentences(paths, parts, source):
+    """Shares of sentences and of words that files decode as Keras does."""
+    of_files = decode(*map(kc.export.LiteRTModel, paths), source)
+    of_keras = decode(*(part.predict_on_batch for part in parts), source)
+    equal = of_files == of_keras
+    return {
+        "equal_sentences": float(equal.all(axis=1).mean()),
+        "equal_words": float(equal.mean()),
+        "different_sentences": len(np.unique(of_keras, axis=0)),
+    }
+
+
+def with_codes(parts, codes, seed):
+    """Copies of models with random codes."""
+    num_codebooks, codebook_size = code_shape(codes)
+    return [
+        kc.compression.compress_model(
+            part,
+            num_codebooks,
+            codebook_size,
+            learner=kc.learners.RandomCodeLearner,
+            min_bytes=0,
+            seed=seed,
+            verbose=0,
+        )
+        for part in parts
+    ]
+
+
+def shapes_of(part, length):
+    """Dict of the shapes of a model's inputs for one text."""
+    shapes = {
+        tensor.name: (
+            1,
+            *(length if n is None else n for n in tensor.shape[1:]),
+        )
+        for tensor in part.inputs
+    }
+    if len(shapes) == 1:
+        return {None: next(iter(shapes.values()))}
+    return shapes
+
+
+def export(model, row, shapes, path):
+    """Writes a file, and returns its path."""
+    options = {"quantize": row.quantize}
+    inputs = model.input if len(model.inputs) > 1 else model.inputs[0]
+    if row.optimize_for is not None:
+        options["optimize_for"] = row.optimize_for
+    if KINDS[row.model].best:
+        # Of random weights, 8 bits put others first.
+        options["tolerance"] = 1e9 if row.quantize else None
+        model = keras.Model(inputs, BestItems(TOP)(model.outputs[0]))
+    if row.static:
+        options["input_signature"] = keras.tree.map_structure(
+            lambda tensor: tf.TensorSpec(
+                shapes.get(tensor.name, shapes.get(None)), tensor.dtype
+            ),
+            inputs,
+        )
+    kc.export.export_litert(model, path, overwrite=True, verbose=0, **options)
+    return path
+
+
+class BestItems(keras.layers.Layer):
+    """The best of all scores."""
+
+    def __init__(self, k):
+        super().__init__()
+        self.k = k
+
+    def call(self, inputs):
+        scores, ids = tf.math.top_k(inputs, self.k)
+        return {"ids": ids, "scores": scores}
+
+    def compute_output_spec(self, inputs):
+        shape = (*inputs.shape[:-1], self.k)
+        return {
+            "ids": keras.KerasTensor(shape, dtype="int32"),
+            "scores": keras.KerasTensor(shape, dtype="float32"),
+        }
+
+
+def row_of(
+    model, codes=None, quantize="float32", static=False, optimize_for=None
+):
+    name = f"{f'codes {codes}' if codes else 'tables'}, {quantize}"
+    if optimize_for:
+        name += f', "{optimize_for}"'
+    if static:
+        name += ", static"
+    if quantize == "float32":
+        quantize = None
+    return Row(name, model, codes, quantize, static, optimize_for)
+
+
+main = functools.partial(run, WholeModels)
