@@ -10,9 +10,10 @@ from keras_compembed.export.flatbuffer import list_readers
 from keras_compembed.export.flatbuffer import name_op
 from keras_compembed.export.flatbuffer import replace_tensor
 
-# Versions of DEQUANTIZE that read these types, and the oldest runtimes.
 _BITS = 4
+# Version of DEQUANTIZE that reads such tables, and a runtime that has it.
 _DEQUANTIZE_VERSION = 6
+UNPACK_RUNTIME = (2, 18, 0)
 
 
 class OneHotBytes:
@@ -31,6 +32,9 @@ class OneHotBytes:
         table: int8 array `(257, subcodes * codebook_size)`.
     """
 
+    # Bytes in a file, at most.
+    NBYTES = 257 * 2 * 16 * _BITS // 8
+
     def __init__(self, bits, codebook_size, flipped=0):
         number = 8 // bits
         stored = np.arange(256, dtype="uint8")[:, None] ^ np.uint8(flipped)
@@ -44,11 +48,6 @@ class OneHotBytes:
     def zeros(self):
         """The byte that stands for nothing."""
         return 256
-
-    @property
-    def nbytes(self):
-        """Bytes in a file."""
-        return -(-self.table.size * _BITS // 8)
 
     def __call__(self, stored):
         """One-hot vectors `(..., subcodes * codebook_size)` of int32 bytes."""
@@ -76,7 +75,7 @@ def unpack_once(model, tables):
         for table in tables
         if _is_table(model, tensor, table)
     ]
-    for graph, index, table in found:
+    for graph, index, _ in found:
         _unpack_once(model, graph, index)
     for graph, index, table in found:
         tensor = graph.tensors[index]
