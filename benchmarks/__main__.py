@@ -25,6 +25,7 @@ NAMES = (
     "classes.language_model",
     "classes.speed",
     "litert.anchors",
+    "litert.row_graphs",
 )
 TABLES = "tables"
 
