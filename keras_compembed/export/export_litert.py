@@ -123,10 +123,12 @@ def export_litert(
     transforms of `ANTEmbedding` layers, trained or sparsified, the file holds
     the non-zeros, and only rows of the ids looked up are read; where shapes
     are known, so are those of the look-up, as the runtime's `CompiledModel`
-    wants. The file is run and compared with the model before it gets its
-    name, and each look-up in it with the layer that it comes from, for all
-    ids. With composition `"lstm"`, whose rows take long, codes of all ids are
-    compared, and rows that name each codeword.
+    wants. Sums and averages of vectors over time are made of codes, and layers
+    that are linear become part of codebooks: see `fold`. The file is run and
+    compared with the model before it gets its name, and each look-up in it with
+    the layer that it comes from, for all ids. With composition `"lstm"`, whose
+    rows take long, codes of all ids are compared, and rows that name each
+    codeword.
 
     Example:
 
@@ -167,11 +169,13 @@ def export_litert(
             holds while it runs. Where the number of ids is open, the choice
             is made for 64 at once. Defaults to `None`: the fastest ops with
             which the file is at most 2 % larger than need be.
-        fold: Boolean. Whether `keras.layers.Dense` and `keras.layers.Conv1D`
-            layers behind look-ups become part of codebooks and anchors, where
-            that makes the file faster and not more than 2 % larger. Defaults
-            to `True`. Sums and averages of vectors over time are made of codes
-            either way.
+        fold: Boolean. Whether `keras.layers.Dense` layers behind look-ups, or
+            behind sums or averages of their vectors over time, and
+            `keras.layers.Conv1D` layers behind look-ups become part of
+            codebooks and anchors, where that makes the file faster and not
+            more than 2 % larger (or as `optimize_for` says). `False` leaves
+            their kernels in the file; sums and averages are made of codes
+            either way. Defaults to `True`.
         min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
             that must run the file: a file that needs a newer one is an error.
             Defaults to `None`.

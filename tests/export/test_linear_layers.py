@@ -359,7 +359,7 @@ def test_a_table_pooled_and_read_as_rows_is_there_once(path):
     model = keras.Model([ids, others], [pooled, table(others)])
     export = export_litert(model, path, verbose=0)
     assert export.pooled_layers == export.held_layers == ("table",)
-    assert export.file_bytes < 240_000
+    assert export.file_bytes < 250_000
     types = {kind for kind, shape, _ in read_tensors(path) if 20_000 in shape}
     assert types == {"UINT8"}
     assert (257, 32) in {shape for _, shape, _ in read_tensors(path)}
