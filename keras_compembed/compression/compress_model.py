@@ -6,11 +6,15 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.compression.coded_table import CodedTable
-from keras_compembed.compression.coded_table import reason_to_skip
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.copy_check import check_copy
 from keras_compembed.compression.copy_check import made_up_inputs
 from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.compression.only_readers import find_poolings
+from keras_compembed.compression.pooling_choice import get_pooling
+from keras_compembed.compression.pooling_choice import keep_shared_poolings
+from keras_compembed.compression.pooling_place import pooled_before
+from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_names
 from keras_compembed.reports.size_report import size_report
@@ -140,10 +144,12 @@ def compress_model(
         "codebook_size": codebook_size,
         "composition": composition,
         "learner": learner,
+        "pooled": None,
         "sample_weight": None,
         "seed": seed,
     }
     held = layers_that_hold(model)
+    poolings = find_poolings(model)
     chosen, skipped = [], []
     for name, layer in names.items():
         settings = {**defaults, **own_settings.get(id(layer), {})}
@@ -153,7 +159,14 @@ def compress_model(
             smallest = min_bytes if layers is None else 0
             reason = reason_to_skip(layer, settings, smallest, held)
         if not reason:
-            table = CodedTable(name, layer, settings, recode_every, verbose)
+            table = CodedTable(
+                name,
+                layer,
+                settings,
+                recode_every,
+                verbose,
+                get_pooling(name, layer, settings, poolings),
+            )
             if table.bytes_after >= table.bytes_before:
                 reason = "codes and codebooks would be no smaller than it is"
         if not reason:
@@ -165,6 +178,7 @@ def compress_model(
             )
         else:
             skipped.append(f"{name}: left as it is, {reason}")
+    keep_shared_poolings(chosen, poolings)
     if not chosen:
         raise ValueError(
             f"Nothing to compress in the model {model.name!r}: "
@@ -176,7 +190,7 @@ def compress_model(
     with _no_traces():
         small, pairs = copy_model(
             model,
-            {id(table.layer): table.small for table in chosen},
+            _replacements(chosen),
             lambda: (
                 made_up_inputs(model)[0]
                 if sample_inputs is None
@@ -186,7 +200,14 @@ def compress_model(
         with contextlib.ExitStack() as stack:
             for table in chosen:
                 stack.enter_context(table.original_rows())
-            check_copy(model, small, pairs, sample_inputs)
+            # Of what is pooled, the layers of the copy give something else.
+            pooled = {id(x.layer) for x in chosen if x.pooling is not None}
+            check_copy(
+                model,
+                small,
+                [pair for pair in pairs if id(pair[0]) not in pooled],
+                sample_inputs,
+            )
     if model.compiled:
         compile_like(small, model)
     for table in chosen:
@@ -199,6 +220,18 @@ def compress_model(
             f"in all, {before / after:.1f} times smaller"
         )
     return small
+
+
+def _replacements(chosen):
+    """What takes the place of tables, and of poolings that they do."""
+    replacements = {id(table.layer): table.small for table in chosen}
+    for table in chosen:
+        if table.pooling is not None:
+            operation = table.pooling.operation
+            replacements.setdefault(
+                id(operation), pooled_before(operation, table.layer.output_dim)
+            )
+    return replacements
 
 
 @contextlib.contextmanager
