@@ -1,12 +1,14 @@
 """Base of the layers that turn ids into vectors."""
 
 import contextlib
+import functools
 
 import keras
 import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
 from keras_compembed.utils.swapped import swapped
+from keras_compembed.utils.weighted_sums import weighted_sums
 
 
 class LookupLayer(keras.layers.Layer):
@@ -21,11 +23,30 @@ class LookupLayer(keras.layers.Layer):
 
         Args:
             embed: Function from a rank-1 tensor of ids to vectors
-                `(ids, output_dim)`, in place of `embed`.
+                `(ids, output_dim)`, in place of `embed`. `sum_rows` then adds
+                up what it gives.
             **methods: Functions in place of other methods, by their names.
         """
-        with swapped(self, embed=embed, **methods):
+        sum_rows = functools.partial(LookupLayer.sum_rows, self)
+        with swapped(self, **{"embed": embed, "sum_rows": sum_rows, **methods}):
             yield
+
+    def sum_rows(self, ids, weights):
+        """Weighted sums of vectors, group by group.
+
+        Args:
+            ids: Integer tensor `(groups, length)`.
+            weights: Float tensor `(groups, length)`.
+
+        Returns:
+            Tensor `(groups, output_dim)`.
+        """
+        return weighted_sums(self.embed(tf.reshape(ids, (-1,))), weights)
+
+    @property
+    def _dtype_of_sums(self):
+        """Of sums of vectors, which half precision does not hold."""
+        return keras.backend.result_type(self.variable_dtype, "float32")
 
     def look_up(self, inputs, embed):
         """Vectors of ids of any shape.
