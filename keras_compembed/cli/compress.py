@@ -56,9 +56,9 @@ def add_arguments(command):
     command.add_argument(
         "--optimize-for",
         choices=("latency",),
-        help="latency: fewer, larger codebooks with as many bits per row, which "
-        "phones look up faster, where the result stays small (default: M and K "
-        "as given)",
+        help="latency: fewer, larger codebooks with as many bits per row, "
+        "which phones look up faster, where the result stays small (default: "
+        "M and K as given)",
     )
     command.add_argument(
         "--layers",
