@@ -141,6 +141,11 @@ def _pooling(node, rows, ids, layer):
     if type(operation) is keras.layers.GlobalAveragePooling1D:
         if operation.data_format != "channels_last":
             return None
+        # Rows of half precision may be pooled in float32.
+        if operation.compute_dtype != layer.compute_dtype:
+            return None
+        if operation.activity_regularizer is not None:
+            return None
         if mask is not None and not _is_not_zero(mask, ids):
             return None
         if mask is None and getattr(rows, "_keras_mask", None) is not None:

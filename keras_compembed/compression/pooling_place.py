@@ -44,11 +44,10 @@ def pooled_before(operation, width):
     """
     if not isinstance(operation, keras.layers.Layer):
         return PooledBefore(operation.keepdims, name=operation.name)
-    options = {
-        "activity_regularizer": operation.activity_regularizer,
-        "dtype": operation.dtype_policy,
-        "name": operation.name,
-    }
     if operation.keepdims:
-        return keras.layers.Reshape((1, width), **options)
-    return keras.layers.Identity(**options)
+        layer = keras.layers.Reshape((1, width), name=operation.name)
+    else:
+        layer = keras.layers.Identity(name=operation.name)
+    # Not as an argument, of which the config of an `Identity` cannot tell.
+    layer.dtype_policy = operation.dtype_policy
+    return layer
