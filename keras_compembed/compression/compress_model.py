@@ -217,10 +217,14 @@ def compress_model(
         )
     if verbose:
         print(*skipped, sep="\n", end="\n" if skipped else "")
+    poolings = _poolings_before(chosen)
     with _no_traces():
         small, pairs = copy_model(
             model,
-            _replacements(chosen),
+            {
+                **{id(table.layer): table.small for table in chosen},
+                **{id(old): new for old, new in poolings},
+            },
             lambda: (
                 made_up_inputs(model)[0]
                 if sample_inputs is None
@@ -230,13 +234,17 @@ def compress_model(
         with contextlib.ExitStack() as stack:
             for table in chosen:
                 stack.enter_context(table.original_rows())
-            # Of what is pooled, the layers of the copy give something else.
-            pooled = {id(x.layer) for x in chosen if x.pooling is not None}
+            # Tables that are pooled give other things in the copy, and are
+            # compared by what takes the place of the pooling.
+            left_out = {id(old) for old, _ in poolings}
+            left_out.update(id(x.layer) for x in chosen if x.pooling)
+            pairs = [pair for pair in pairs if id(pair[0]) not in left_out]
             check_copy(
                 model,
                 small,
-                [pair for pair in pairs if id(pair[0]) not in pooled],
+                [*pairs, *poolings],
                 sample_inputs,
+                resumed=[old for old, _ in poolings],
             )
     if model.compiled:
         compile_like(small, model)
@@ -271,16 +279,15 @@ def _fast_shape(name, layer, settings, verbose):
     }
 
 
-def _replacements(chosen):
-    """What takes the place of tables, and of poolings that they do."""
-    replacements = {id(table.layer): table.small for table in chosen}
-    for table in chosen:
+def _poolings_before(tables):
+    """Pairs of a pooling and what takes its place, each once."""
+    found = {}
+    for table in tables:
         if table.pooling is not None:
             operation = table.pooling.operation
-            replacements.setdefault(
-                id(operation), pooled_before(operation, table.layer.output_dim)
-            )
-    return replacements
+            place = pooled_before(operation, table.layer.output_dim)
+            found.setdefault(id(operation), (operation, place))
+    return list(found.values())
 
 
 @contextlib.contextmanager

@@ -35,10 +35,10 @@ def reason_to_skip(layer, settings, smallest, held):
     if own or mask_zero(layer) is None:
         cls = type(layer).__name__
         return (
-            f"its class {cls} does more than an Embedding, by "
+            f"its class {cls} does more than an {_kind(layer).__name__}, by "
             f"{listed(own or ['compute_mask'])}: write the same in a subclass "
-            "of `CodeEmbedding`, and put its `from_table` of the table in the "
-            "layer's place"
+            "of `CodeEmbedding` or `CodeEmbedReduce`, and put its `from_table` "
+            "of the table in the layer's place"
         )
     before = count_bytes(layer.weights)
     if before < smallest:
