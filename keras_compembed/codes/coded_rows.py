@@ -10,7 +10,7 @@ from keras_compembed.codes.packing import unpack_rows
 
 # Up to so many codewords a codebook for each row, rows are added up faster by
 # counts of all codewords than one by one.
-_COUNTED_SIZE = 8
+_COUNTED_SIZE = 16
 # Rows of a group of unknown length.
 _USUAL_LENGTH = 32
 # Numbers of codewords composed at once.

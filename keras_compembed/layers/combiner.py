@@ -150,39 +150,29 @@ class Combiner:
                 length = tf.shape(ids)[1]
             value = self._part_of(tf.cast(tf.maximum(length, 1), dtype))
             return IdGroups(ids, tf.fill(tf.shape(ids), value), None, None)
-        if self.combiner == "sqrtn" and weights is not None:
-            tf.debugging.assert_non_negative(
-                weights, "`weights` must not be negative with combiner='sqrtn'."
-            )
         if weights is None:
-            weights = tf.cast(counts, dtype)
-            size = weights
+            weights = divided_by = tf.cast(counts, dtype)
         else:
-            # As in keras-rs, what is of a whole row is divided by once.
-            size = weights[:, None] if weights.shape.rank == 1 else weights
-            weights = tf.broadcast_to(size, tf.shape(ids))
-            if counts is not None:
-                weights = tf.where(counts, weights, tf.zeros_like(weights))
-                exist = counts
-                if size.shape[1] == 1 != ids.shape[1]:
-                    exist = tf.reduce_any(counts, axis=1, keepdims=True)
-                size = tf.where(exist, size, tf.zeros_like(size))
+            weights, divided_by = _weights_that_count(weights, ids, counts)
         if self.combiner == "sum":
             return IdGroups(ids, weights, counts, None)
         if self.combiner == "mean":
-            divisor = tf.reduce_sum(size, axis=1, keepdims=True)
+            divisor = tf.reduce_sum(divided_by, axis=1, keepdims=True)
         else:
-            divisor = tf.reduce_sum(tf.square(size), axis=1, keepdims=True)
+            tf.debugging.assert_non_negative(
+                divided_by,
+                "`weights` must not be negative with combiner='sqrtn'.",
+            )
+            divisor = tf.reduce_sum(
+                tf.square(divided_by), axis=1, keepdims=True
+            )
             divisor = _safe_sqrt(divisor)
-        is_empty = tf.equal(divisor, 0)
         if math.isnan(self.empty_value):
             # By the weights, so that sums of rows are all there is.
             return IdGroups(ids, weights / divisor, counts, None)
-        weights = weights / tf.where(is_empty, tf.ones_like(divisor), divisor)
-        weights = tf.where(is_empty, tf.zeros_like(weights), weights)
-        return IdGroups(
-            ids, weights, counts, is_empty if self.empty_value else None
-        )
+        weights = tf.math.divide_no_nan(weights, divisor)
+        is_empty = tf.equal(divisor, 0) if self.empty_value else None
+        return IdGroups(ids, weights, counts, is_empty)
 
     def _part_of(self, length):
         if self.combiner == "sum":
@@ -279,6 +269,22 @@ def _same_shape(values, ids, name):
         ]
     ):
         return tf.ensure_shape(tf.identity(values), ids.shape)
+
+
+def _weights_that_count(weights, ids, counts):
+    """Weights of ids, 0 where these do not count, and what divisors add up."""
+    if weights.shape.rank == 2:
+        if counts is not None:
+            weights = tf.where(counts, weights, tf.zeros_like(weights))
+        return weights, weights
+    # As in keras-rs, the weight of a row is divided by once.
+    of_rows = weights[:, None]
+    weights = tf.broadcast_to(of_rows, tf.shape(ids))
+    if counts is not None:
+        weights = tf.where(counts, weights, tf.zeros_like(weights))
+        is_any = tf.reduce_any(counts, axis=1, keepdims=True)
+        of_rows = tf.where(is_any, of_rows, tf.zeros_like(of_rows))
+    return weights, of_rows
 
 
 def _not_without_columns(ids, weights, counts):

@@ -16,4 +16,5 @@ def weighted_sums(rows, weights):
     width = rows.shape[-1]
     shape = tf.concat([tf.shape(weights), [width]], axis=0)
     rows = tf.reshape(tf.cast(rows, weights.dtype), shape)
-    return tf.reduce_sum(rows * weights[:, :, None], axis=1)
+    # LiteRT has no `weights[:, :, None]` of two unknown axes.
+    return tf.reduce_sum(rows * tf.expand_dims(weights, 2), axis=1)

@@ -18,7 +18,7 @@ from layer_checks import check_ragged_training
 import keras_compembed as kc
 from keras_compembed import baselines
 
-LOOK_UPS = [case for case in CASES if isinstance(case.task, LookUp)]
+LOOK_UPS = [case for case in CASES if type(case.task) is LookUp]
 EXPORTED = [
     case
     for case in CASES
