@@ -21,28 +21,13 @@ def add_arguments(command):
         "--top-k",
         type=common.positive_whole_number,
         metavar="K",
-        help="answer the K best only: classes and their probabilities of a "
-        "model that ends in CANESoftmax, ids and their scores of one that ends "
-        "in a reverse call of its embedding",
+        help="of a model that ends in CANESoftmax: answer the K best classes "
+        "and their probabilities",
     )
     command.add_argument(
         "--quantize",
-        choices=("float16", "int8", "int8_codebooks"),
-        help="how to store codebooks and other weights; int8_codebooks leaves "
-        "the other weights in float32 (default: float32)",
-    )
-    command.add_argument(
-        "--optimize-for",
-        choices=("latency", "size", "memory"),
-        help="which to favour where a look-up can be written in several ways: "
-        "the fastest, the smallest file, or the least memory while it runs "
-        "(default: the fastest of those within 2 percent of the smallest file)",
-    )
-    command.add_argument(
-        "--no-fold",
-        action="store_true",
-        help="keep codebooks and the layer behind a look-up or pooling apart, "
-        "also where one product with both is smaller or faster",
+        choices=("float16", "int8"),
+        help="how to store codebooks and other weights (default: float32)",
     )
     command.add_argument(
         "--min-runtime",
@@ -77,8 +62,6 @@ def run(arguments, stops):
             arguments.output,
             top_k=arguments.top_k,
             quantize=arguments.quantize,
-            optimize_for=arguments.optimize_for,
-            fold=not arguments.no_fold,
             min_runtime=arguments.min_runtime,
             overwrite=arguments.overwrite,
         )

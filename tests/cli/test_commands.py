@@ -104,6 +104,17 @@ def test_compress(folder, model, capsys):
     assert sorted(os.listdir()) == ["model.keras", "out.keras"]
 
 
+def test_compress_for_latency(folder, capsys):
+    embedding = keras.layers.Embedding(20_000, 16, name="tokens")
+    save("model.keras", embedding, keras.layers.LSTM(2))
+    arguments = "compress model.keras -o out.keras -m 4 -k 4 --effort 0.01"
+    assert cli.main(f"{arguments} --optimize-for latency".split()) == 0
+    said = capsys.readouterr().out
+    assert "tokens: 1 x 256 codes in place of 4 x 4, for latency" in said
+    layer = keras.saving.load_model("out.keras").layers[0]
+    assert layer.codebooks.shape == (1, 256, 16)
+
+
 def test_compress_with_a_loss_that_the_file_does_not_hold(folder, capsys):
     embedding = keras.layers.Embedding(600, 32)
     save("model.keras", embedding, loss=unknown_loss)
@@ -295,6 +306,10 @@ def test_help_and_version(capsys):
         ("compress a.keras -o b.keras --effort 0", "not a positive number"),
         ("compress a.keras -o b.keras --max-time nan", "not a positive number"),
         ("export a.keras b.tflite --quantize int3", "invalid choice: 'int3'"),
+        (
+            "compress a.keras -o b.keras --optimize-for size",
+            "invalid choice: 'size'",
+        ),
         ("compress gone.keras -o b.keras", "No such file: 'gone.keras'"),
         ("export gone.keras b.tflite", "No such file: 'gone.keras'"),
         ("report gone.keras", "No such file: 'gone.keras'"),
