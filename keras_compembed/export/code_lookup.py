@@ -6,16 +6,11 @@ import tensorflow as tf
 from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.export.row_sums import RowSums
 from keras_compembed.export.stored_codes import StoredCodes
 
-# Up to here a one-hot product is faster than gathered codewords, and takes
-# less memory; more so where the runtime multiplies in int8.
-_ONE_HOT_CODEBOOK_SIZES = {None: 16, "float16": 16, "int8": 32}
 # Numbers in the largest tensor that is held while all rows are composed.
 _CHUNK_ELEMENTS = 1 << 22
-# Codewords gathered at once, beyond that size: a small multiple of the output,
-# however many codebooks there are.
-_GROUP = 8
 
 
 class TracedLookup:
@@ -44,49 +39,35 @@ class TracedLookup:
             saved += codebooks.shape.num_elements()
             if folded.shape.num_elements() > saved:
                 folded = None
-        self._sums = folded is not None and not isinstance(
+        is_sum = folded is not None and not isinstance(
             composition, ConcatComposition
         )
         self._composition = composition
-        if self._sums:
+        if is_sum:
             codewords = folded.numpy()
         else:
             codewords = composition.codewords(codebooks).numpy()
-        self.codes = StoredCodes(
-            layer, options.min_runtime, may_pair=self._sums
-        )
+        self.codes = StoredCodes(layer, options.min_runtime, may_pair=is_sum)
         self.codewords = codewords = self.codes.codebooks(codewords)
-        self._one_hot = (
-            self._sums
-            and codewords.shape[1] <= _ONE_HOT_CODEBOOK_SIZES[options.quantize]
-        )
         self._num_rows = layer.input_dim
-        # One-hot vectors, or codewords gathered: more than a row has numbers.
-        width = num_codebooks = codewords.shape[0]
-        width *= codewords.shape[1] if self._one_hot else codewords.shape[2]
-        if not self._sums:
-            width *= 4
-        elif not self._one_hot:
-            width = min(num_codebooks, _GROUP) * codewords.shape[2]
-        self._chunk = min(self._num_rows, max(1, _CHUNK_ELEMENTS // width))
+        if is_sum:
+            self._sums = RowSums(codewords, options)
+            row_elements = self._sums.row_elements
+        else:
+            self._sums = None
+            row_elements = 4 * codewords.shape[0] * codewords.shape[2]
+        chunk = max(1, _CHUNK_ELEMENTS // row_elements)
+        self._chunk = min(self._num_rows, chunk)
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
         subcodes = self.codes.read(tf.cast(ids, tf.int32))
+        if self._sums is not None:
+            return self._sums(subcodes)
         num_codebooks, codebook_size, width = self.codewords.shape
         flat = tf.constant(self.codewords.reshape(-1, width))
-        if self._one_hot:
-            one_hot = tf.one_hot(subcodes, codebook_size)
-            return tf.matmul(tf.reshape(one_hot, (-1, flat.shape[0])), flat)
         places = subcodes + np.arange(num_codebooks) * codebook_size
-        if not self._sums:
-            return self._composition(tf.gather(flat, places))
-        total = None
-        for start in range(0, num_codebooks, _GROUP):
-            part = tf.gather(flat, places[:, start : start + _GROUP])
-            part = tf.reduce_sum(part, axis=1)
-            total = part if total is None else total + part
-        return total
+        return self._composition(tf.gather(flat, places))
 
     def embed_all(self, embed=None):
         """Vectors `(input_dim, output_dim)` of all ids.

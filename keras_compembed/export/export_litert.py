@@ -20,6 +20,8 @@ from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.input_check import check_inputs
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.marks import take_out_marks
+from keras_compembed.export.one_hot_bytes import UNPACK_RUNTIME
+from keras_compembed.export.one_hot_bytes import unpack_once
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.row_check import check_rows
@@ -34,6 +36,7 @@ from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_version
@@ -58,7 +61,12 @@ class LiteRTExport:
             compared, those of all ids.
         not_held_layers: Tuple of strings, names of those of which only
             outputs of the model were compared, because the converter looked
-            ids up itself or merged the look-up with the rest.
+            ids up itself or merged the look-up with the rest, or because
+            weights or a mask went into sums of rows.
+        pooled_layers: Tuple of strings, names of the look-up layers whose
+            vectors are added up or averaged without being composed.
+        folded_layers: Tuple of strings, names of the `Dense` and `Conv1D`
+            layers whose kernels became part of codebooks or anchors.
     """
 
     path: str
@@ -69,6 +77,8 @@ class LiteRTExport:
     max_row_error: float | None = None
     held_layers: tuple = ()
     not_held_layers: tuple = ()
+    pooled_layers: tuple = ()
+    folded_layers: tuple = ()
 
     def __str__(self):
         text = (
@@ -81,6 +91,12 @@ class LiteRTExport:
         if self.not_held_layers:
             names = ", ".join(map(repr, self.not_held_layers))
             text += f"; rows of {names} were not compared"
+        if self.pooled_layers:
+            names = ", ".join(map(repr, self.pooled_layers))
+            text += f"; rows of {names} are added up as codes"
+        if self.folded_layers:
+            names = ", ".join(map(repr, self.folded_layers))
+            text += f"; {names} folded into tables"
         return text
 
 
@@ -91,6 +107,7 @@ def export_litert(
     input_signature=None,
     top_k=None,
     quantize=None,
+    fold=True,
     min_runtime=None,
     overwrite=False,
     sample_inputs=None,
@@ -139,6 +156,11 @@ def export_litert(
             other weights are stored; codes are never touched. Numbers of
             sparse transforms become multiples of a step for each anchor, in
             16 or 8 bits. Defaults to `None`, float32.
+        fold: Boolean. Whether `keras.layers.Dense` and `keras.layers.Conv1D`
+            layers behind look-ups become part of codebooks and anchors, where
+            that makes the file faster and not more than 2 % larger. Defaults
+            to `True`. Sums and averages of vectors over time are made of codes
+            either way.
         min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
             that must run the file. Codebook sizes 9 to 16 are read fastest by
             2.18 and newer (TensorFlow 2.18, ai-edge-litert 1.0), sizes 2 to 4
@@ -196,7 +218,7 @@ def export_litert(
         oldest = check_version("min_runtime", min_runtime)
     if tolerance is not None:
         check_positive_number("tolerance", tolerance)
-    options = ExportOptions(quantize, oldest)
+    options = ExportOptions(quantize, oldest, fold=check_boolean("fold", fold))
     signature = get_signature(model, input_signature)
     if quantize == "int8":
         _check_finite(model)
@@ -208,14 +230,16 @@ def export_litert(
             else:
                 samples = [check.fit_inputs(signature, sample_inputs)]
                 outputs = check.run_keras(model, samples)
-        with litert_form(model, options) as (tables, lookups):
-            function = trace(model, signature)
+        with litert_form(model, options) as (tables, lookups, linear):
+            function = trace(model, signature, linear)
         check_ops(function, model)
         content = _convert(function, model, quantize)
         converted = read_model(content)
         names = [spec.name for spec in keras.tree.flatten(signature)]
         order_ends(converted, names, list(outputs[0]))
-        content, ops, runtime, *passages = _finish(converted, tables, oldest)
+        content, ops, runtime, *passages = _finish(
+            converted, tables, linear.constants, oldest
+        )
         check_inputs(
             converted, model, signature, is_given=input_signature is not None
         )
@@ -243,6 +267,8 @@ def export_litert(
         rows.max_error,
         rows.held,
         rows.not_held,
+        linear.pooled_layers,
+        linear.folded_layers,
     )
     if verbose:
         print(export)
@@ -320,14 +346,17 @@ def _explain(message, function, model):
     return text
 
 
-def _finish(model, tables, oldest):
+def _finish(model, tables, constants, oldest):
     """Packs the codes in a converted file, and reads what is in it.
 
     Returns:
         Tuple of the bytes, names of ops, oldest runtime or None, passages
         and numbers of marks, see `take_out_marks`.
     """
-    pack_tables(model, tables)
+    tables = pack_tables(model, tables)
+    needed = [PACKED_LOOKUP_RUNTIME[x.bits] for x in tables if x.bits]
+    if unpack_once(model, constants):
+        needed.append(UNPACK_RUNTIME)
     passages, lost = take_out_marks(model)
     ops = list_ops(model)
     foreign = [op for op in ops if op.startswith("CUSTOM ")]
@@ -336,9 +365,8 @@ def _finish(model, tables, oldest):
             "LiteRT must have a built-in op for everything in the model. "
             f"Received a file with: {', '.join(foreign)}."
         )
-    for table in tables:
-        if table.bits is not None:
-            raise_min_runtime(model, PACKED_LOOKUP_RUNTIME[table.bits])
+    for version in needed:
+        raise_min_runtime(model, version)
     runtime = get_min_runtime(model)
     if oldest is not None and runtime is not None and runtime > oldest:
         raise ValueError(

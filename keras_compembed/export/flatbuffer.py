@@ -171,7 +171,11 @@ def pack_tables(model, tables):
 
     Args:
         model: Object from `read_model`.
-        tables: List of `CodeTable`.
+        tables: List of `CodeTable`. Those of the same packed bytes share
+            them in the file.
+
+    Returns:
+        List of the tables that the file holds.
 
     Raises:
         RuntimeError: if a table is in the file in another form than packed,
@@ -191,13 +195,15 @@ def pack_tables(model, tables):
         tensor = graph.tensors[index]
         tensor.name = f"{table.name}/codes".encode()
         # One buffer however many tensors name the table.
-        tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
+        tensor.buffer = buffers.setdefault(id(table.packed), tensor.buffer)
         model.buffers[tensor.buffer].data = table.packed.reshape(-1)
     drop_unused(model)
     known = set(buffers.values())
     for table in tables:
-        if id(table) not in buffers:
+        if id(table.packed) not in buffers:
             _refuse_unpacked(model, table, known)
+    held = {id(table) for _, _, table in found}
+    return [table for table in tables if id(table) in held]
 
 
 def _find_table(model, tensor, tables):

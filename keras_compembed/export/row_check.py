@@ -35,6 +35,8 @@ _SPREAD = 1024
 _VECTORS = 4
 # A float16 is off by so much of itself, an int8 by so much of the largest.
 _ROUNDING = {None: 0.0, "float16": 2.0**-11, "int8": 1 / 254}
+# Ids in a text of open length.
+_TEXT = 64
 # Half the least step of float16, and what a sum in float32 is off by.
 _LEAST = 2.0**-25
 _FLOAT32 = 2.0**-23
@@ -84,6 +86,8 @@ def check_rows(content, lookups, passages, lost, quantize, tolerance=None):
             continue
         parts = _different_parts(model, passages, lookup.number)
         name = lookup.layer.name
+        if lookup.has_other_inputs:
+            parts = []
         if not parts or lookup.number in lost or lookup.has_constants:
             not_held[name] = None
         if not parts:
@@ -125,7 +129,8 @@ def _check_lookup(lookup, parts, quantize, tolerance):
     """The largest difference over the largest number of the table."""
     layer = lookup.layer
     threads = os.cpu_count() if layer.input_dim > _ROWS else 1
-    item_shape = () if lookup.method == "embed" else (layer.output_dim,)
+    is_of_ids = lookup.method in ("embed", "texts")
+    item_shape = () if is_of_ids else (layer.output_dim,)
     worst, largest, worst_id = 0.0, 0.0, None
     with tempfile.TemporaryDirectory() as folder:
         functions = []
@@ -136,6 +141,8 @@ def _check_lookup(lookup, parts, quantize, tolerance):
             functions.append(_CutFunction(part, path, item_shape, threads))
         if lookup.method == "embed":
             cases = _rows(layer, _choose_ids(lookup, parts), functions)
+        elif lookup.method == "texts":
+            cases = _texts(lookup, functions)
         else:
             cases = _logits(layer, lookup.method, functions)
         for ids, got, expected in cases:
@@ -193,6 +200,64 @@ def _rows(layer, ids, functions):
         expected = expected.astype("float32", copy=False)
         for function in functions:
             yield part, function(part), expected
+
+
+def _texts(lookup, functions):
+    """Same, with what is made of texts that hold all ids in place of rows."""
+    texts = lookup.texts
+    every = np.arange(lookup.layer.input_dim, dtype="int32")
+    for function in functions:
+        if texts.window == 0:
+            lay_out, number = (lambda ids: ids), _ROWS
+        else:
+            lay_out, number = _layout(texts, *function.leading)
+        # As many numbers as the vectors of these ids take.
+        most = max(1, _NUMBERS // (8 * lookup.layer.output_dim))
+        number = number if texts.window != 0 else min(number, most)
+        for start in range(0, len(every), number):
+            array = lay_out(every[start : start + number])
+            expected = texts.reference(tf.constant(array))
+            expected = keras.ops.convert_to_numpy(expected)
+            got = function(array) if texts.window == 0 else function.run(array)
+            yield (
+                array.reshape(len(array), -1)[:, 0],
+                got.reshape(len(array), -1),
+                expected.reshape(len(array), -1),
+            )
+
+
+def _layout(texts, batch, length):
+    """How texts hold ids.
+
+    Args:
+        texts: `Texts`.
+        batch: Integer, the texts that the file takes, or -1 for any number.
+        length: Same, the ids of a text.
+
+    Returns:
+        Tuple of a function from ids to an array of texts, and the number of
+        ids that it may be given.
+    """
+    number = 1
+    if texts.window is not None:
+        if length < 0:
+            length = _TEXT * texts.step + texts.window - 1
+        number = max(1, (length - texts.window + 1) // texts.step)
+    length = max(1, length)
+
+    def lay_out(ids):
+        missing = -len(ids) % number
+        if batch > 0:
+            missing = batch * number - len(ids)
+        ids = np.pad(ids, (0, missing), "edge").reshape(-1, number)
+        if texts.window is None:
+            return np.repeat(ids, length, axis=1)
+        # Each id begins a window.
+        ids = np.repeat(ids, texts.step, axis=1)[:, :length]
+        return np.pad(ids, ((0, 0), (0, length - ids.shape[1])), "edge")
+
+    rows = batch if batch > 0 else max(1, _ROWS // length)
+    return lay_out, rows * number
 
 
 def _logits(layer, method, functions):
@@ -267,9 +332,13 @@ class _CutFunction:
         if tensor.shapeSignature is not None:
             shape = tensor.shapeSignature
         rank = len(shape) - len(item_shape)
-        self._leading = [int(size) for size in shape[:rank]]
+        self.leading = self._leading = [int(size) for size in shape[:rank]]
         self._item_shape = item_shape
         self._model = LiteRTModel(path, num_threads)
+
+    def run(self, array):
+        """What the model gives for an array of its own rank."""
+        return self._model(array)
 
     def __call__(self, items):
         leading = list(self._leading)

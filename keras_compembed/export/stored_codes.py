@@ -15,6 +15,8 @@ from keras_compembed.export.flatbuffer import CodeTable
 
 # Oldest runtimes whose EMBEDDING_LOOKUP reads tables of so many bits.
 PACKED_LOOKUP_RUNTIME = {2: (2, 21, 0), 4: (2, 18, 0)}
+# Bits of a byte of such tables that are stored inverted.
+FLIPPED_BITS = {2: 0xAA, 4: 0x88}
 
 
 def choose_bits(codebook_size, min_runtime=None):
@@ -43,6 +45,8 @@ class StoredCodes:
 
     Attributes:
         table: `CodeTable` to be found in the converted file.
+        byte_table: Same, of the same bytes read as they are, or None where
+            `table` is.
         num_codebooks: Integer, the subcodes read of an id.
         codebook_size: Integer, the values that one may have.
     """
@@ -68,8 +72,11 @@ class StoredCodes:
             converted -= 2 ** (bits - 1)
             # Two's complement of a code less half its range: the top bit of
             # each field flipped.
-            packed = packed ^ np.uint8({2: 0xAA, 4: 0x88}[bits])
+            packed = packed ^ np.uint8(FLIPPED_BITS[bits])
         self.table = CodeTable(layer.path, converted, packed, bits)
+        self.byte_table = None
+        if bits is not None:
+            self.byte_table = CodeTable(layer.path, packed, packed, None)
 
     def codebooks(self, codewords):
         """Codewords whose sum is the same, one for each subcode read.
@@ -79,6 +86,10 @@ class StoredCodes:
                 layer's codebooks.
         """
         return _pair_codebooks(codewords) if self._pairs else codewords
+
+    def read_bytes(self, ids):
+        """Bytes of `byte_table`, int32 `(..., bytes)`, of a tensor of ids."""
+        return tf.cast(tf.gather(self.byte_table.converted, ids), tf.int32)
 
     def read(self, ids):
         """Subcodes, int32 `(ids, num_codebooks)`, of a rank-1 tensor of ids."""
