@@ -21,13 +21,20 @@ def add_arguments(command):
         "--top-k",
         type=common.positive_whole_number,
         metavar="K",
-        help="of a model that ends in CANESoftmax: answer the K best classes "
-        "and their probabilities",
+        help="answer the K best only: classes and their probabilities of a "
+        "model that ends in CANESoftmax, ids and their scores of one that ends "
+        "in a reverse call of its embedding",
     )
     command.add_argument(
         "--quantize",
         choices=("float16", "int8"),
         help="how to store codebooks and other weights (default: float32)",
+    )
+    command.add_argument(
+        "--no-fold",
+        action="store_true",
+        help="keep codebooks and the layer behind a look-up or pooling apart, "
+        "also where one product with both is smaller or faster",
     )
     command.add_argument(
         "--min-runtime",
@@ -62,6 +69,7 @@ def run(arguments, stops):
             arguments.output,
             top_k=arguments.top_k,
             quantize=arguments.quantize,
+            fold=not arguments.no_fold,
             min_runtime=arguments.min_runtime,
             overwrite=arguments.overwrite,
         )

@@ -195,6 +195,18 @@ def test_export(small, capsys):
     assert cli.main(f"{half} --overwrite".split()) == 0
 
 
+def test_export_keeps_layers_apart(folder, model, capsys):
+    assert cli.main(f"{COMPRESS} --min-bytes 1000".split()) == 0
+    sizes = []
+    for name, more in (("folded", ""), ("apart", " --no-fold")):
+        command = f"export out.keras {name}.tflite{more}"
+        capsys.readouterr()
+        assert cli.main(command.split()) == 0
+        assert ("folded into" in capsys.readouterr().out) is not bool(more)
+        sizes.append(os.path.getsize(f"{name}.tflite"))
+    assert sizes[0] < sizes[1]
+
+
 def test_export_of_the_best_classes(folder, capsys):
     model = keras.Sequential([keras.Input((4,)), kc.CANESoftmax(50)])
     model.save("classes.keras")
