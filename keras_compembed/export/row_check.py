@@ -207,18 +207,21 @@ def _texts(lookup, functions):
     texts = lookup.texts
     every = np.arange(lookup.layer.input_dim, dtype="int32")
     for function in functions:
-        if texts.window == 0:
-            lay_out, number = (lambda ids: ids), _ROWS
-        else:
-            lay_out, number = _layout(texts, *function.leading)
         # As many numbers as the vectors of these ids take.
-        most = max(1, _NUMBERS // (8 * lookup.layer.output_dim))
-        number = number if texts.window != 0 else min(number, most)
+        number = max(1, _NUMBERS // (8 * lookup.layer.output_dim))
+        number = min(number, _ROWS)
+        if texts.window != 0:
+            length, per_text = _text_shape(texts, function.leading[1])
+            number = max(1, number // length) * per_text
         for start in range(0, len(every), number):
-            array = lay_out(every[start : start + number])
+            ids = every[start : start + number]
+            if texts.window == 0:
+                array, got = ids, function(ids)
+            else:
+                array = _lay_out(ids, texts, length, per_text)
+                got = function.run(array)
             expected = texts.reference(tf.constant(array))
             expected = keras.ops.convert_to_numpy(expected)
-            got = function(array) if texts.window == 0 else function.run(array)
             yield (
                 array.reshape(len(array), -1)[:, 0],
                 got.reshape(len(array), -1),
@@ -226,38 +229,29 @@ def _texts(lookup, functions):
             )
 
 
-def _layout(texts, batch, length):
-    """How texts hold ids.
+def _text_shape(texts, length):
+    """The length of texts, and how many ids one is for.
 
     Args:
         texts: `Texts`.
-        batch: Integer, the texts that the file takes, or -1 for any number.
-        length: Same, the ids of a text.
-
-    Returns:
-        Tuple of a function from ids to an array of texts, and the number of
-        ids that it may be given.
+        length: Integer, the ids that a text has in the file, or -1.
     """
-    number = 1
-    if texts.window is not None:
-        if length < 0:
-            length = _TEXT * texts.step + texts.window - 1
-        number = max(1, (length - texts.window + 1) // texts.step)
-    length = max(1, length)
+    if texts.window is None:
+        return max(1, length), 1
+    if length < 0:
+        length = _TEXT * texts.step + texts.window - 1
+    return length, max(1, (length - texts.window + 1) // texts.step)
 
-    def lay_out(ids):
-        missing = -len(ids) % number
-        if batch > 0:
-            missing = batch * number - len(ids)
-        ids = np.pad(ids, (0, missing), "edge").reshape(-1, number)
-        if texts.window is None:
-            return np.repeat(ids, length, axis=1)
-        # Each id begins a window.
-        ids = np.repeat(ids, texts.step, axis=1)[:, :length]
-        return np.pad(ids, ((0, 0), (0, length - ids.shape[1])), "edge")
 
-    rows = batch if batch > 0 else max(1, _ROWS // length)
-    return lay_out, rows * number
+def _lay_out(ids, texts, length, per_text):
+    """An array of texts that hold all of some ids."""
+    ids = np.pad(ids, (0, -len(ids) % per_text), "edge")
+    ids = ids.reshape(-1, per_text)
+    if texts.window is None:
+        return np.repeat(ids, length, axis=1)
+    # Each id begins a window.
+    ids = np.repeat(ids, texts.step, axis=1)[:, :length]
+    return np.pad(ids, ((0, 0), (0, length - ids.shape[1])), "edge")
 
 
 def _logits(layer, method, functions):
@@ -337,8 +331,17 @@ class _CutFunction:
         self._model = LiteRTModel(path, num_threads)
 
     def run(self, array):
-        """What the model gives for an array of its own rank."""
-        return self._model(array)
+        """What the model gives for rows of its own rank."""
+        size = self.leading[0]
+        if size < 0:
+            return self._model(array)
+        missing = -len(array) % size
+        padded = np.concatenate([array, np.repeat(array[-1:], missing, 0)])
+        parts = [
+            self._model(padded[start : start + size])
+            for start in range(0, len(padded), size)
+        ]
+        return np.concatenate(parts)[: len(array)]
 
     def __call__(self, items):
         leading = list(self._leading)

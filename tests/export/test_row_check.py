@@ -114,12 +114,14 @@ def rolled(monkeypatch):
     pack_tables = module.pack_tables
 
     def pack_wrongly(model, tables):
-        pack_tables(model, tables)
+        found = pack_tables(model, tables)
+        codes = {id(table.packed): table.packed for table in found}
         for buffer in model.buffers:
-            for table in tables:
-                codes = table.packed
-                if np.array_equal(buffer.data, codes.reshape(-1)):
-                    buffer.data = np.roll(codes, 1, axis=0).reshape(-1)
+            for packed in codes.values():
+                if np.array_equal(buffer.data, packed.reshape(-1)):
+                    buffer.data = np.roll(packed, 1, axis=0).reshape(-1)
+                    break
+        return found
 
     monkeypatch.setattr(module, "pack_tables", pack_wrongly)
 
