@@ -57,8 +57,8 @@ def add_arguments(command):
         "--optimize-for",
         choices=("latency",),
         help="latency: fewer, larger codebooks with as many bits per row, "
-        "which phones look up faster, where the result stays small (default: "
-        "M and K as given)",
+        "where the result stays small and LiteRT files look rows up faster "
+        "(default: M and K as given)",
     )
     command.add_argument(
         "--layers",

@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -5,6 +7,7 @@ import pytest
 import keras_compembed as kc
 from keras_compembed.compression import CodeShape
 from keras_compembed.compression import code_shape_for_latency
+from keras_compembed.utils.sizes import format_bytes
 
 layers = keras.layers
 
@@ -14,14 +17,13 @@ layers = keras.layers
     [
         # Twice the bits of a subcode, in half as many.
         ((100_000, 256, 16, 16), (8, 256)),
-        ((100_000, 256, 32, 2), (4, 256)),
-        # Where 256 codewords take too much, 64 may not.
-        ((3_000, 64, 12, 4), (4, 64)),
-        ((100_000, 256, 7, 16), (4, 128)),
+        ((100_000, 128, 8, 4), (2, 256)),
+        # The table would not be ten times smaller.
+        ((1_000, 256, 16, 16), (16, 16)),
         # No other number of codebooks has as many bits.
         ((100_000, 256, 5, 32), (5, 32)),
-        # The table would not be ten times smaller.
-        ((1_000, 64, 8, 16), (8, 16)),
+        # It would take longer in int8.
+        ((100_000, 300, 32, 16), (32, 16)),
         # No power of two, and as large as can be.
         ((100_000, 256, 16, 20), (16, 20)),
         ((100_000, 256, 8, 256), (8, 256)),
@@ -32,19 +34,19 @@ def test_shape(arguments, expected):
     rows, width, num_codebooks, codebook_size = arguments
     shape = code_shape_for_latency(*arguments)
     assert (shape.num_codebooks, shape.codebook_size) == expected
-    count, size = expected
-    asked = 4 * num_codebooks * codebook_size * width
-    held = 4 * count * size * width
-    assert shape == CodeShape(*expected, held, held - asked)
-    if expected != (num_codebooks, codebook_size):
-        layer = kc.CodeEmbedding(rows, width, *expected)
-        before = kc.CodeEmbedding(rows, width, num_codebooks, codebook_size)
-        sizes = [
-            kc.reports.size_report(x).embeddings[0] for x in (layer, before)
-        ]
-        assert sizes[0].code_bits == sizes[1].code_bits
-        assert sizes[0].codebook_bytes == held
+    sizes = [
+        kc.reports.size_report(kc.CodeEmbedding(rows, width, *x)).embeddings[0]
+        for x in (expected, (num_codebooks, codebook_size))
+    ]
+    assert sizes[0].code_bits == sizes[1].code_bits
+    held, asked = (size.codebook_bytes for size in sizes)
+    assert shape.codebook_bytes == held
+    assert shape.added_codebook_bytes == held - asked
+    if expected == (num_codebooks, codebook_size):
+        assert shape == CodeShape(*expected, held)
+    else:
         assert sizes[0].ratio >= 10
+        assert shape.time_ratio <= 0.9 and shape.int8_time_ratio <= 1
 
 
 def test_bad_shapes():
@@ -81,12 +83,17 @@ def test_compress_model(capsys):
         name: tuple(small.get_layer(name).codebooks.shape[:2])
         for name in ("rows", "own", "pooled")
     }
-    assert shapes == {"rows": (1, 256), "own": (4, 8), "pooled": (4, 4)}
+    fast = code_shape_for_latency(20_000, 16, 4, 4)
+    shape = fast.num_codebooks, fast.codebook_size
+    assert shapes == {"rows": shape, "own": (4, 8), "pooled": (4, 4)}
+    assert shape != (4, 4)
     said = capsys.readouterr().out
     assert said.count("for latency") == 1
-    assert (
-        "rows: 1 x 256 codes in place of 4 x 4, for latency: codebooks of "
-        "16.0 KB, 15.0 KB more" in said
+    more = format_bytes(fast.added_codebook_bytes)
+    assert re.search(
+        f"rows: {shape[0]} x {shape[1]} codes in place of 4 x 4, for latency: "
+        f"codebooks of .*, {more} more, 0[.]",
+        said,
     )
     assert np.isfinite(small(np.array([[1, 2, 3]]))).all()
 
