@@ -35,16 +35,19 @@ class Vectors:
         tensor: The tensor, vectors of a look-up layer or sums of them; None
             if nothing is composed.
         layer: The look-up layer.
-        ids: Integer tensor that it was called with.
+        inputs: Tensor that the layer was called with.
+        ids: The same as int32.
         products: `CodeProducts` or `AnchorProducts`.
         reference: Function from int32 arrays of ids to what Keras gives.
         features: For sums, function from ids to features.
-        finish: For sums, function of what features times a matrix are.
+        finish: For sums, function of what features times a matrix are, and of
+            ids.
         is_held: Boolean, whether `reference` needs nothing but ids.
     """
 
     tensor: tf.Tensor
     layer: keras.layers.Layer
+    inputs: tf.Tensor
     ids: tf.Tensor
     products: object
     reference: Callable
@@ -145,6 +148,7 @@ class LinearLayers:
                         Vectors(
                             tensor,
                             layer,
+                            ids,
                             tf.cast(ids, tf.int32),
                             products,
                             lambda x: look_up(x, layer.embed),
@@ -248,18 +252,21 @@ class LinearLayers:
                 pooled = as_it_was(vectors.reference(ids), known)
                 return pooled[:, 0] if keepdims else pooled
 
-            def finish(sums):
-                if divides:
-                    counts = tf.cast(mask, tf.float32)
-                    sums /= tf.reduce_sum(counts, axis=1, keepdims=True)
-                return sums
+            def counts(ids):
+                if mask is None:
+                    return None
+                # Of the same ids, which then are all that goes in.
+                return ids != 0 if is_of_ids else tf.cast(mask, tf.bool)
+
+            def finish(sums, ids):
+                return sums / _count(counts(ids)) if divides else sums
 
             pooled = dataclasses.replace(
                 vectors,
                 reference=reference,
                 features=lambda ids: vectors.products.sums(
                     ids,
-                    None if mask is None else tf.cast(mask, tf.bool),
+                    counts(ids),
                     mean=mean and not divides,
                 ),
                 finish=finish,
@@ -288,7 +295,7 @@ class LinearLayers:
             pooled,
             Texts(reference or pooled.reference),
             lambda ids: pooled.finish(
-                tf.matmul(pooled.features(ids), tf.constant(matrix))
+                tf.matmul(pooled.features(ids), tf.constant(matrix)), ids
             ),
         )
 
@@ -392,25 +399,26 @@ class LinearLayers:
                 mask = getattr(inputs, "_keras_mask", None)
             layer._combiner.check_shapes(inputs, None, mask)
             ids = tf.cast(inputs, tf.int32)
-            counts = tf.not_equal(ids, 0) if layer.mask_zero else None
-            if mask is not None:
-                mask = tf.cast(mask, tf.bool)
-                counts = mask if counts is None else counts & mask
-            is_mean = layer.combiner == "mean" and counts is None
+            has_counts = layer.mask_zero or mask is not None
+            is_mean = layer.combiner == "mean" and not has_counts
             has_other_value = (
-                counts is not None
+                has_counts
                 and layer.combiner != "sum"
                 and layer.empty_value != 0
                 and not math.isnan(layer.empty_value)
             )
 
-            def finish(sums):
-                if counts is None:
-                    size = tf.cast(tf.shape(ids)[1], tf.float32)
+            def counts(ids):
+                exist = None if mask is None else tf.cast(mask, tf.bool)
+                if not layer.mask_zero:
+                    return exist
+                return ids != 0 if exist is None else (ids != 0) & exist
+
+            def finish(sums, ids):
+                if has_counts:
+                    size = _count(counts(ids))
                 else:
-                    size = tf.reduce_sum(
-                        tf.cast(counts, tf.float32), axis=1, keepdims=True
-                    )
+                    size = tf.cast(tf.shape(ids)[1], tf.float32)
                 if layer.combiner == "sum" or is_mean:
                     return sums
                 is_empty = tf.equal(size, 0.0)
@@ -426,10 +434,11 @@ class LinearLayers:
             pooled = Vectors(
                 None,
                 layer,
+                inputs,
                 ids,
                 products,
                 original,
-                lambda x: products.sums(x, counts, mean=is_mean),
+                lambda x: products.sums(x, counts(x), mean=is_mean),
                 finish,
                 mask is None,
             )
@@ -459,7 +468,7 @@ class LinearLayers:
                 lost = tf.not_equal(weights, weights)
                 weights = tf.where(lost, 0.0, weights)
 
-            def finish(sums):
+            def finish(sums, ids):
                 if lost is None:
                     return sums
                 is_lost = tf.reduce_any(lost, axis=1, keepdims=True)
@@ -468,6 +477,7 @@ class LinearLayers:
             pooled = Vectors(
                 None,
                 layer,
+                ids,
                 tf.cast(ids, tf.int32),
                 products,
                 None,
@@ -631,10 +641,14 @@ def _is_mask_of(mask, vectors):
         return False
     ids, zero = mask.op.inputs
     return (
-        ids.name == vectors.ids.name
-        and ids.graph is vectors.ids.graph
+        ids.name == vectors.inputs.name
+        and ids.graph is vectors.inputs.graph
         and np.array_equal(tf.get_static_value(zero), 0)
     )
+
+
+def _count(counts):
+    return tf.reduce_sum(tf.cast(counts, tf.float32), axis=1, keepdims=True)
 
 
 def _convolve(layer, inputs, kernel):

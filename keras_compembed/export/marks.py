@@ -156,18 +156,12 @@ def take_out_marks(model):
     for place, graph in enumerate(model.subgraphs):
         starts, ends = _find_marks(model, graph)
         numbers = {mark.outputs[0]: number for mark, number in starts}
-        # What a mark is on may go other ways too, as ids to a mask.
-        marked = {
-            mark.outputs[0]: int(_marked_tensor(model, graph, mark))
-            for mark, _ in starts
-        }
-        stops, found = {*numbers, *marked.values()}, {}
+        found = {}
         for mark in ends:
             tensor = _marked_tensor(model, graph, mark)
-            _, sources = _walk_back(model, graph, tensor, stops)
-            begun = sources & set(numbers)
-            if len(begun) == 1 and sources <= begun | {marked[min(begun)]}:
-                (found[mark.outputs[0]],) = begun
+            _, sources = _walk_back(model, graph, tensor, numbers)
+            if len(sources) == 1 and sources <= set(numbers):
+                (found[mark.outputs[0]],) = sources
         lost |= {numbers[x] for x in set(numbers) - set(found.values())}
         entries = {
             mark.outputs[0]: _take_out_start(model, graph, mark)
