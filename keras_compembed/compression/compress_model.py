@@ -245,7 +245,10 @@ def compress_model(
                 small,
                 [*pairs, *poolings],
                 sample_inputs,
-                resumed=[old for old, _ in poolings],
+                resumed=[
+                    *(old for old, _ in poolings),
+                    *(x.layer for x in chosen if is_embed_reduce(x.layer)),
+                ],
             )
     if model.compiled:
         compile_like(small, model)

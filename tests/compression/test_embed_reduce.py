@@ -63,6 +63,17 @@ def test_weights(combiner):
     check(model, small, [IDS, WEIGHTS])
 
 
+def test_half_precision():
+    ids = keras.Input((3,), dtype="int32", name="ids")
+    weights = keras.Input((3,), name="weights")
+    # With float32 weights, it gives float32 all the same.
+    reduced = functional("mean", ids, weights, dtype="mixed_float16").output
+    model = keras.Model([ids, weights], keras.layers.Dense(2)(reduced))
+    small = compress(model, sample_inputs=[IDS, WEIGHTS])
+    assert small.get_layer("bag").compute_dtype == "float16"
+    small([IDS, WEIGHTS])
+
+
 @every_combiner
 def test_sparse_ids(combiner):
     ids = keras.Input((3,), dtype="int32", sparse=True)
