@@ -26,6 +26,7 @@ NAMES = (
     "classes.language_model",
     "classes.speed",
     "litert.anchors",
+    "litert.row_graphs",
 )
 TABLES = "tables"
 

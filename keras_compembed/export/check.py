@@ -14,7 +14,12 @@ _LENGTHS = (16, 37)
 # float32 sums is some 1e-6. A float16 weight is off by up to 2**-11 of itself,
 # an int8 weight by up to 1/254 of the largest of its row or table, some 1 % of
 # a typical one, and so are the activations; layers add up.
-TOLERANCES = {None: 1e-4, "float16": 1e-2, "int8": 0.1}
+TOLERANCES = {
+    None: 1e-4,
+    "float16": 1e-2,
+    "int8": 0.1,
+    "int8_codebooks": 0.1,
+}
 # Where Keras itself computes in so few bits, and LiteRT in float32.
 _HALF_TOLERANCES = {"float16": 1e-2, "bfloat16": 0.1}
 

@@ -11,6 +11,8 @@ from keras_compembed.export.stored_codes import StoredCodes
 
 # Numbers in the largest tensor that is held while all rows are composed.
 _CHUNK_ELEMENTS = 1 << 22
+# Rows of a chunk for which a graph is chosen, about.
+_CHUNK_IDS = 4096
 
 
 class TracedLookup:
@@ -25,8 +27,7 @@ class TracedLookup:
 
     Attributes:
         codes: `StoredCodes`.
-        codewords: float32 array `(num_codebooks, codebook_size, width)`, one
-            for each subcode read.
+        codewords: float32 array `(num_codebooks, codebook_size, width)`.
     """
 
     def __init__(self, layer, options=DEFAULTS):
@@ -43,16 +44,17 @@ class TracedLookup:
             composition, ConcatComposition
         )
         self._composition = composition
+        self._options = options
         if is_sum:
             codewords = folded.numpy()
         else:
             codewords = composition.codewords(codebooks).numpy()
-        self.codes = StoredCodes(layer, options.min_runtime, may_pair=is_sum)
-        self.codewords = codewords = self.codes.codebooks(codewords)
+        self.codes = StoredCodes(layer)
+        self.codewords = codewords
         self._num_rows = layer.input_dim
         if is_sum:
-            self._sums = RowSums(codewords, options)
-            row_elements = self._sums.row_elements
+            self._sums = RowSums(codewords, options, self.codes)
+            row_elements = self._sums.count_elements(_CHUNK_IDS)
         else:
             self._sums = None
             row_elements = 4 * codewords.shape[0] * codewords.shape[2]
@@ -61,12 +63,13 @@ class TracedLookup:
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        subcodes = self.codes.read(tf.cast(ids, tf.int32))
+        ids = tf.cast(ids, tf.int32)
         if self._sums is not None:
-            return self._sums(subcodes)
+            return self._sums.look_up(ids)
         num_codebooks, codebook_size, width = self.codewords.shape
-        flat = tf.constant(self.codewords.reshape(-1, width))
-        places = subcodes + np.arange(num_codebooks) * codebook_size
+        flat = self._options.note(self.codewords.reshape(-1, width))
+        first = np.arange(num_codebooks, dtype="int32") * codebook_size
+        places = self.codes.read(ids) + first
         return self._composition(tf.gather(flat, places))
 
     def embed_all(self, embed=None):

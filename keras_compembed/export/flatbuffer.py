@@ -171,11 +171,7 @@ def pack_tables(model, tables):
 
     Args:
         model: Object from `read_model`.
-        tables: List of `CodeTable`. Those of the same packed bytes share
-            them in the file.
-
-    Returns:
-        List of the tables that the file holds.
+        tables: List of `CodeTable`.
 
     Raises:
         RuntimeError: if a table is in the file in another form than packed,
@@ -195,15 +191,13 @@ def pack_tables(model, tables):
         tensor = graph.tensors[index]
         tensor.name = f"{table.name}/codes".encode()
         # One buffer however many tensors name the table.
-        tensor.buffer = buffers.setdefault(id(table.packed), tensor.buffer)
+        tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
         model.buffers[tensor.buffer].data = table.packed.reshape(-1)
     drop_unused(model)
     known = set(buffers.values())
     for table in tables:
-        if id(table.packed) not in buffers:
+        if id(table) not in buffers:
             _refuse_unpacked(model, table, known)
-    held = {id(table) for _, _, table in found}
-    return [table for table in tables if id(table) in held]
 
 
 def _find_table(model, tensor, tables):
@@ -246,7 +240,9 @@ def _pack_table(model, graph, index, table):
                 "of a row of ids and CAST. Pass `min_runtime='2.17'` to store "
                 "them in a way that needs no rewriting."
             )
-        gather.opcodeIndex = _lookup_opcode(model)
+        gather.opcodeIndex = find_opcode(
+            model, schema.BuiltinOperator.EMBEDDING_LOOKUP, _LOOKUP_VERSION
+        )
         gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
         gather.builtinOptionsType = schema.BuiltinOptions.NONE
         gather.builtinOptions = None
@@ -292,14 +288,16 @@ def _named_tensors(model, graph):
     ]
 
 
-def _lookup_opcode(model):
-    wanted = schema.BuiltinOperator.EMBEDDING_LOOKUP
+def find_opcode(model, wanted, version):
+    """Place of an op among those of a model, which gets it if it lacks it."""
     for index, code in enumerate(model.operatorCodes):
-        if code.builtinCode == wanted and code.version == _LOOKUP_VERSION:
+        if code.builtinCode == wanted and code.version == version:
             return index
     code = schema.OperatorCodeT()
-    code.builtinCode = code.deprecatedBuiltinCode = wanted
-    code.version = _LOOKUP_VERSION
+    code.builtinCode = wanted
+    # Of 8 bits, which end here.
+    code.deprecatedBuiltinCode = min(wanted, 127)
+    code.version = version
     model.operatorCodes.append(code)
     return len(model.operatorCodes) - 1
 

@@ -22,7 +22,9 @@ from keras_compembed.utils.swapped import swapped
 
 # Part of what layers take in a file that may be added to make them faster.
 _SMALL_PART = 0.02
-_BYTES_OF_NUMBER = {None: 4, "float16": 2}
+# Bytes of a number of codebooks, and of one of a kernel.
+_BYTES_OF_NUMBER = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
+_BYTES_OF_KERNEL = {**_BYTES_OF_NUMBER, "int8_codebooks": 4}
 # Of the operations behind `keras.ops`, which have no public name.
 _MODULE_OF_OPS = "keras.src.ops.numpy"
 
@@ -176,6 +178,8 @@ class LinearLayers:
         elif type(layer) is keras.layers.Conv1D:
             if (
                 _is_plain(layer)
+                # Only of matrices, not of kernels, can int8 be asked for.
+                and self._options.quantize != "int8_codebooks"
                 and layer.groups == 1
                 and layer.data_format == "channels_last"
             ):
@@ -295,9 +299,12 @@ class LinearLayers:
             pooled,
             Texts(reference or pooled.reference),
             lambda ids: pooled.finish(
-                tf.matmul(pooled.features(ids), tf.constant(matrix)), ids
+                tf.matmul(pooled.features(ids), self._constant(matrix)), ids
             ),
         )
+
+    def _constant(self, matrix):
+        return tf.constant(self._options.note(matrix))
 
     def _fold(self, products, owner=None):
         """The matrix of products, times a kernel of rank 2 or 3.
@@ -530,13 +537,13 @@ class LinearLayers:
     def _pays_together(self, sites, live):
         """Whether layers that read the same vectors shall be folded."""
         vectors, products = sites[0].source, sites[0].source.products
-        kept = 0
+        kept = kernels = 0
         for owner in {id(site.owner): site.owner for site in sites}.values():
             others = (s for s in self.sites if s.width and s.owner is owner)
             if live.reads(owner.kernel) or any(
                 site.source.products is not products for site in others
             ):
-                kept += int(np.prod(owner.kernel.shape))
+                kernels += int(np.prod(owner.kernel.shape))
         folded = {id(site.lookup) for site in self.sites if site.width}
         if any(
             live.holds(output)
@@ -544,21 +551,27 @@ class LinearLayers:
             if lookup.layer is vectors.layer and id(lookup) not in folded
             for output in lookup.outputs
         ):
-            kept += products.num_numbers
-        return self._pays(vectors, sum(site.width for site in sites), kept)
+            kept = products.num_numbers
+        width = sum(site.width for site in sites)
+        return self._pays(vectors, width, kept, kernels)
 
-    def _pays(self, vectors, width, kept=0):
+    def _pays(self, vectors, width, kept=0, kernels=0):
         """Whether kernels shall become part of a table.
 
         Args:
             vectors: `Vectors` that the kernels are for.
             width: Integer, numbers that kernels make of a vector.
-            kept: Integer, numbers that the file needs nevertheless, for other
-                uses.
+            kept: Integer, numbers of codebooks that the file needs
+                nevertheless, for other uses.
+            kernels: Integer, same for kernels.
         """
-        products = vectors.products
-        before = products.num_numbers + products.width * width
-        after = products.columns * width + kept
+        products, quantize = vectors.products, self._options.quantize
+        number = _BYTES_OF_NUMBER[quantize]
+        of_kernel = _BYTES_OF_KERNEL[quantize]
+        before = number * products.num_numbers
+        before += of_kernel * products.width * width
+        after = number * (products.columns * width + kept)
+        after += of_kernel * kernels
         goal = self._options.optimize_for
         if goal in ("size", "memory"):
             return after < before
@@ -568,9 +581,8 @@ class LinearLayers:
             cost = products.sum_cost
         if cost(width) >= cost(products.width) + products.width * width:
             return False
-        number = _BYTES_OF_NUMBER.get(self._options.quantize, 1)
-        small = _SMALL_PART * (products.num_bytes + number * before)
-        return goal == "latency" or number * (after - before) <= small
+        small = _SMALL_PART * (products.num_bytes + before)
+        return goal == "latency" or after - before <= small
 
 
 class _LiveOps:

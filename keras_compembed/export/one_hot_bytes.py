@@ -4,11 +4,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.export.flatbuffer import drop_unused
+from keras_compembed.export.flatbuffer import find_opcode
 from keras_compembed.export.flatbuffer import list_readers
 from keras_compembed.export.flatbuffer import name_op
 from keras_compembed.export.flatbuffer import replace_tensor
+from keras_compembed.export.row_graphs import split_digits
 
 _BITS = 4
 # Version of DEQUANTIZE that reads such tables, and a runtime that has it.
@@ -24,9 +25,8 @@ class OneHotBytes:
     the same for all layers with codebooks of one size, so is its constant.
 
     Args:
-        bits: Integer, bits of a subcode: 2 or 4.
         codebook_size: Integer, values that a subcode may have.
-        flipped: Integer, the bits of a byte that are stored inverted.
+        per_byte: Integer, subcodes in a byte: 2, 4 or 8.
 
     Attributes:
         table: int8 array `(257, subcodes * codebook_size)`.
@@ -35,11 +35,9 @@ class OneHotBytes:
     # Bytes in a file, at most.
     NBYTES = 257 * 2 * 16 * _BITS // 8
 
-    def __init__(self, bits, codebook_size, flipped=0):
-        number = 8 // bits
-        stored = np.arange(256, dtype="uint8")[:, None] ^ np.uint8(flipped)
-        subcodes = unpack_codes(stored, number, 2**bits)
-        one_hot = subcodes[:, :, None] == np.arange(codebook_size)
+    def __init__(self, codebook_size, per_byte):
+        digits = split_digits(codebook_size, per_byte)
+        one_hot = digits[:, :, None] == np.arange(codebook_size)
         rows = one_hot.reshape(256, -1)
         self.table = np.concatenate([rows, np.zeros_like(rows[:1])])
         self.table = self.table.astype("int8")
@@ -132,18 +130,11 @@ def _unpack_once(model, graph, index):
             replace_tensor(model, graph, cast.outputs[0], output)
             graph.operators.remove(cast)
     operator = schema.OperatorT()
-    operator.opcodeIndex = _opcode(model)
+    operator.opcodeIndex = find_opcode(
+        model, schema.BuiltinOperator.DEQUANTIZE, _DEQUANTIZE_VERSION
+    )
     operator.inputs = np.array([index], dtype="int32")
     operator.outputs = np.array([place], dtype="int32")
     operator.builtinOptionsType = schema.BuiltinOptions.DequantizeOptions
     operator.builtinOptions = schema.DequantizeOptionsT()
     graph.operators.insert(0, operator)
-
-
-def _opcode(model):
-    code = schema.OperatorCodeT()
-    code.builtinCode = schema.BuiltinOperator.DEQUANTIZE
-    code.deprecatedBuiltinCode = schema.BuiltinOperator.DEQUANTIZE
-    code.version = _DEQUANTIZE_VERSION
-    model.operatorCodes.append(code)
-    return len(model.operatorCodes) - 1

@@ -8,9 +8,9 @@ instead of the vectors, or to the matrix before anything runs.
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.export.one_hot_bytes import UNPACK_RUNTIME
 from keras_compembed.export.one_hot_bytes import OneHotBytes
 from keras_compembed.export.row_sums import RowSums
-from keras_compembed.export.stored_codes import FLIPPED_BITS
 from keras_compembed.export.transform_lookup import TracedTransform
 
 # Up to so many codewords a codebook for each row, rows are added up faster by
@@ -38,8 +38,7 @@ def make_products(layer, lookup, options):
     codewords = layer.composition.fold(codebooks)
     if codewords is None:
         return None
-    codewords = lookup.codes.codebooks(codewords.numpy())
-    return CodeProducts(lookup, codewords, options)
+    return CodeProducts(lookup, codewords.numpy(), options)
 
 
 class CodeProducts:
@@ -51,7 +50,7 @@ class CodeProducts:
     Args:
         lookup: `TracedLookup` of the layer.
         codewords: float32 array `(num_codebooks, codebook_size, output_dim)`
-            whose plain sum a vector is, one for each subcode read.
+            whose plain sum a vector is.
         options: `ExportOptions`.
 
     Attributes:
@@ -72,12 +71,9 @@ class CodeProducts:
         self.num_numbers = lookup.codewords.size
         self.composes_faster = lookup.codewords.shape != codewords.shape
         self._one_hot = None
-        if codes.byte_table is not None and self._fits(OneHotBytes.NBYTES):
-            bits = codes.table.bits
-            self._one_hot = OneHotBytes(
-                bits, codes.codebook_size, FLIPPED_BITS[bits]
-            )
-            spare = 8 // bits * codes.byte_table.packed.shape[1]
+        if codes.per_byte > 1 and self._fits(OneHotBytes.NBYTES):
+            self._one_hot = OneHotBytes(codes.codebook_size, codes.per_byte)
+            spare = codes.per_byte * codes.table.packed.shape[1]
             spare -= len(codewords)
             padding = np.zeros((spare, *codewords.shape[1:]), "float32")
             codewords = np.concatenate([codewords, padding])
@@ -86,6 +82,9 @@ class CodeProducts:
 
     def _fits(self, num_bytes):
         """Whether so many bytes more in a file are worth less time."""
+        oldest = self._options.min_runtime
+        if oldest is not None and oldest < UNPACK_RUNTIME:
+            return False
         if self._options.optimize_for == "latency":
             return True
         if self._options.optimize_for is not None:
@@ -136,13 +135,13 @@ class CodeProducts:
 
     def rows(self, ids, kernel):
         """Vectors of a rank-1 tensor of ids, times a matrix."""
-        sums = RowSums(self._codewords @ kernel, self._options)
-        return sums(self._codes.read(ids))
+        codewords = self._codewords @ kernel
+        return RowSums(codewords, self._options, self._codes).look_up(ids)
 
     def spread(self, ids):
         """Features `(texts, length, columns)` of each of some ids."""
         if self._one_hot is not None:
-            vectors = self._one_hot(self._codes.read_bytes(ids))
+            vectors = self._one_hot(self._read_bytes(ids))
         else:
             subcodes = self._codes.read(tf.reshape(ids, [-1]))
             vectors = tf.one_hot(subcodes, self._codewords.shape[1])
@@ -160,7 +159,7 @@ class CodeProducts:
         """
         if self._one_hot is None:
             return self._count(ids, counts, weights, mean)
-        stored = self._codes.read_bytes(ids)
+        stored = self._read_bytes(ids)
         if counts is not None:
             counts = tf.expand_dims(counts, 2)
             stored = tf.where(counts, stored, self._one_hot.zeros)
@@ -169,6 +168,10 @@ class CodeProducts:
             vectors *= tf.expand_dims(tf.expand_dims(weights, 2), 3)
         reduce = tf.reduce_mean if mean else tf.reduce_sum
         return tf.reshape(reduce(vectors, axis=1), [-1, self.columns])
+
+    def _read_bytes(self, ids):
+        # Ids of any rank, which need no new shape then.
+        return self._codes.read(ids, self._codes.per_byte)
 
     def _count(self, ids, counts, weights, mean):
         subcodes = self._codes.read(tf.reshape(ids, [-1]))

@@ -81,7 +81,7 @@ def litert_form(model, options=DEFAULTS):
         options: `ExportOptions`.
 
     Yields:
-        Tuple of two lists and an object: `CodeTable`, those of each
+        Tuple of two lists and an object: `CodeTable`, one for each
         `CodeEmbedding`, `MarkedLookup`, in the order of their numbers, and
         `LinearLayers`.
     """
@@ -97,8 +97,6 @@ def litert_form(model, options=DEFAULTS):
             if isinstance(layer, CodeEmbedding):
                 lookup = TracedLookup(layer, options)
                 tables.append(lookup.codes.table)
-                if lookup.codes.byte_table is not None:
-                    tables.append(lookup.codes.byte_table)
                 embed = mark(layer, "embed", lookup, lookup.codes.table.packed)
                 swap = layer.embed_with(
                     embed,
@@ -106,7 +104,7 @@ def litert_form(model, options=DEFAULTS):
                     score=mark(layer, "score", lookup.score),
                 )
             elif isinstance(layer, ANTEmbedding):
-                lookup = TracedTransform(layer, options.quantize)
+                lookup = TracedTransform(layer, options)
                 logits = mark(layer, "logits", lookup.logits)
                 stack.enter_context(swapped(layer, logits=logits))
                 swap = layer.embed_with(mark(layer, "embed", lookup))
