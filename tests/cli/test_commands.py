@@ -207,6 +207,22 @@ def test_export_keeps_layers_apart(folder, model, capsys):
     assert sizes[0] < sizes[1]
 
 
+def test_export_passes_on_what_to_favour(folder, capsys):
+    codes = CodeEmbedding(600, 32, 32, 16, seed=0, name="tokens")
+    save("small.keras", codes, keras.layers.LSTM(2))
+    sizes = {}
+    for name, more in (
+        ("plain", ""),
+        ("fast", "--optimize-for latency"),
+        ("int8", "--quantize int8_codebooks"),
+    ):
+        command = f"export small.keras {name}.tflite {more}"
+        assert cli.main(command.split()) == 0
+        sizes[name] = os.path.getsize(f"{name}.tflite")
+    # Codebooks of 65 kB, of which the fastest graph has sums of pairs.
+    assert sizes["fast"] > 2 * sizes["plain"] > 3 * sizes["int8"]
+
+
 def test_export_of_the_best_classes(folder, capsys):
     model = keras.Sequential([keras.Input((4,)), kc.CANESoftmax(50)])
     model.save("classes.keras")
@@ -318,6 +334,10 @@ def test_help_and_version(capsys):
         ("compress a.keras -o b.keras --effort 0", "not a positive number"),
         ("compress a.keras -o b.keras --max-time nan", "not a positive number"),
         ("export a.keras b.tflite --quantize int3", "invalid choice: 'int3'"),
+        (
+            "export a.keras b.tflite --optimize-for speed",
+            "invalid choice: 'speed'",
+        ),
         (
             "compress a.keras -o b.keras --optimize-for size",
             "invalid choice: 'size'",
