@@ -54,6 +54,13 @@ def add_arguments(command):
         help="how codewords become a vector (default: %(default)s)",
     )
     command.add_argument(
+        "--optimize-for",
+        choices=("latency",),
+        help="latency: fewer, larger codebooks with as many bits per row, "
+        "where the result stays small and LiteRT files look rows up faster "
+        "(default: M and K as given)",
+    )
+    command.add_argument(
         "--layers",
         nargs="+",
         metavar="NAME",
@@ -137,6 +144,7 @@ def run(arguments, stops):
         codebook_size=arguments.codebook_size,
         layers=arguments.layers,
         composition=arguments.composition,
+        optimize_for=arguments.optimize_for,
         **options,
     )
     make_learner = functools.partial(_make_learner, arguments)

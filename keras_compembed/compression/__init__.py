@@ -1,9 +1,13 @@
 """A trained model in, a smaller one out."""
 
+from keras_compembed.compression.code_shapes import CodeShape
+from keras_compembed.compression.code_shapes import code_shape_for_latency
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 
 __all__ = [
+    "CodeShape",
     "RecodeEmbeddings",
+    "code_shape_for_latency",
     "compress_model",
 ]

@@ -6,7 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.compositions.registry import is_same_composition
+from keras_compembed.compression.replaceable_layers import differences
+from keras_compembed.compression.replaceable_layers import is_embed_reduce
+from keras_compembed.compression.replaceable_layers import listed
+from keras_compembed.compression.replaceable_layers import mask_zero
+from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.reversible_code_embedding import (
     ReversibleCodeEmbedding,
@@ -22,9 +26,6 @@ from keras_compembed.utils.validation import check_table
 
 _CHUNK_ELEMENTS = 1 << 22
 _REVERSE_OPTIONS = ("tie_weights", "reverse_dtype", "logit_soft_cap")
-# What a subclass may have without computing something else.
-_HARMLESS = {"get_config", "from_config"}
-_METHOD_TYPES = (property, classmethod, staticmethod)
 
 
 class CodedTable:
@@ -38,11 +39,17 @@ class CodedTable:
         settings: Dict of what `layer_settings` may hold.
         recode_every: Same as in `compress_model`.
         verbose: Same as in `compress_model`.
+        pooling: Optional `Pooling` that alone reads its rows: the layer of
+            codes gives what it gives. Defaults to `None`.
     """
 
-    def __init__(self, name, layer, settings, recode_every, verbose):
+    def __init__(
+        self, name, layer, settings, recode_every, verbose, pooling=None
+    ):
         self.name = name
         self.layer = layer
+        self.pooling = pooling
+        self.must_pool = settings["pooled"] is True
         self.verbose = verbose
         self.sample_weight = settings["sample_weight"]
         shape = settings["num_codebooks"], settings["codebook_size"]
@@ -57,21 +64,28 @@ class CodedTable:
             "learn_codes": recode_every and FollowingCodes(recode_every),
             "dtype": _float_policy(layer.dtype_policy),
         }
-        cls, options = CodeEmbedding, {}
-        if isinstance(layer, keras.layers.ReversibleEmbedding):
-            cls = ReversibleCodeEmbedding
-            options = {name: getattr(layer, name) for name in _REVERSE_OPTIONS}
-        # Without codes yet: `learn` fills it.
-        self.small = cls(
+        self.small = self._make_layer()
+
+    def _make_layer(self):
+        """The layer of codes, without codes yet: `learn` fills it."""
+        layer = self.layer
+        cls, options = _class_and_options(layer, self.pooling)
+        shape = layer.input_dim, self.options["num_codebooks"]
+        return cls(
             layer.input_dim,
             layer.output_dim,
             composition=self.learners[0].composition,
-            codes=np.zeros((layer.input_dim, shape[0]), "uint8"),
-            mask_zero=mask_zero(layer),
+            codes=np.zeros(shape, "uint8"),
+            activity_regularizer=layer.activity_regularizer,
             name=layer.name,
             **options,
             **self.options,
         )
+
+    def keep_rows(self):
+        """Makes the layer of codes give rows, whatever pools them."""
+        self.pooling = None
+        self.small = self._make_layer()
 
     @property
     def bytes_before(self):
@@ -104,7 +118,14 @@ class CodedTable:
             with keras.StatelessScope():
                 return tf.convert_to_tensor(layer.embeddings)
 
+        def sum_rows(ids, weights):
+            rows = tf.cast(call(tf.reshape(ids, (-1,))), weights.dtype)
+            shape = (*tf.unstack(tf.shape(ids)), layer.output_dim)
+            return tf.einsum("gl,glw->gw", weights, tf.reshape(rows, shape))
+
         methods = {"embed_all": read}
+        if isinstance(self.small, CodeEmbedReduce):
+            methods["sum_rows"] = sum_rows
         if isinstance(self.small, ReversibleCodeEmbedding):
             methods["logits"] = lambda inputs: call(inputs, reverse=True)
         with self.small.embed_with(call, **methods):
@@ -142,11 +163,11 @@ class CodedTable:
                 f"{self.name}: {self.layer.quantization_mode} numbers turned "
                 "back into floats\n"
             )
-        _, added = _differences(self.layer)
+        _, added = differences(self.layer)
         if added:
             yield (
                 f"{self.name}: a {type(self.small).__name__} without "
-                f"{_listed(added)} of the class {type(self.layer).__name__}\n"
+                f"{listed(added)} of the class {type(self.layer).__name__}\n"
             )
 
     def _say_what_was_done(self, tables):
@@ -165,11 +186,34 @@ class CodedTable:
             f"mean cosine {' and '.join(cosines)}"
         )
         more = count_bytes(self.small.weights) - after
+        if self.pooling is not None:
+            print(
+                f"{self.name}: pooled in code space with "
+                f"{self.pooling.operation.name!r}"
+            )
         if more:
             print(
                 f"{self.name}: besides, {format_bytes(more)} of latent "
                 "vectors until `freeze_codes`"
             )
+
+
+def _class_and_options(layer, pooling):
+    """The class of the layer of codes, and its arguments that tables lack."""
+    if pooling is not None:
+        return CodeEmbedReduce, {
+            "combiner": pooling.combiner,
+            "empty_value": pooling.empty_value,
+            "mask_zero": pooling.mask_zero,
+        }
+    if is_embed_reduce(layer):
+        # Its call reads id 0 as any other, whatever it masks.
+        return CodeEmbedReduce, {"combiner": layer.combiner}
+    options = {"mask_zero": mask_zero(layer)}
+    if isinstance(layer, keras.layers.ReversibleEmbedding):
+        options |= {name: getattr(layer, name) for name in _REVERSE_OPTIONS}
+        return ReversibleCodeEmbedding, options
+    return CodeEmbedding, options
 
 
 def read_tables(layer):
@@ -226,90 +270,6 @@ def _float_policy(policy):
     compute = policy.compute_dtype
     mixed = compute != policy.variable_dtype
     return keras.DTypePolicy(f"mixed_{compute}" if mixed else compute)
-
-
-def reason_to_skip(layer, settings, smallest, held):
-    """Why a layer cannot or need not be replaced, or None.
-
-    Args:
-        layer: An Embedding layer.
-        settings: Dict of what `layer_settings` may hold.
-        smallest: Integer, `min_bytes`.
-        held: What `layers_that_hold` gives.
-    """
-    holders = {}
-    for variable in layer.variables:
-        holders.update(held.get(id(variable), {}))
-    if holders.pop(id(layer), None) is None:
-        return "it has no table yet, as it was never called"
-    if holders:
-        others = ", ".join(map(repr, holders.values()))
-        return f"its table is also read by {others}"
-    own, _ = _differences(layer)
-    if own or mask_zero(layer) is None:
-        cls = type(layer).__name__
-        return (
-            f"its class {cls} does more than an Embedding, by "
-            f"{_listed(own or ['compute_mask'])}: write the same in a subclass "
-            "of `CodeEmbedding`, and put its `from_table` of the table in the "
-            "layer's place"
-        )
-    before = count_bytes(layer.weights)
-    if before < smallest:
-        return f"{format_bytes(before)} is below `min_bytes`"
-    if settings["num_codebooks"] > layer.output_dim and is_same_composition(
-        settings["composition"] or "sum", "concat"
-    ):
-        return "it is narrower than `num_codebooks` parts side by side"
-    return None
-
-
-def mask_zero(layer):
-    """The `mask_zero` that masks as the layer does, or None if none does."""
-    if type(layer).compute_mask is _kind(layer).compute_mask:
-        return layer.mask_zero
-    ids = np.arange(layer.input_dim, dtype="int32")[None]
-    mask = layer.compute_mask(ids)
-    if mask is None:
-        return False
-    same = np.array_equal(keras.ops.convert_to_numpy(mask), ids != 0)
-    return True if same else None
-
-
-def _kind(layer):
-    """The class of Keras that a layer is of."""
-    if isinstance(layer, keras.layers.ReversibleEmbedding):
-        return keras.layers.ReversibleEmbedding
-    return keras.layers.Embedding
-
-
-def _differences(layer):
-    """Names of methods that a class has of its own.
-
-    Returns:
-        Two lists: of those that are in the place of Keras's, and of others.
-    """
-    kind = _kind(layer)
-    classes = type(layer).__mro__
-    names = {
-        name
-        for cls in classes[: classes.index(kind)]
-        for name, value in vars(cls).items()
-        if callable(value) or isinstance(value, _METHOD_TYPES)
-    }
-    # Such as `__init__` and `__repr__`.
-    names = {x for x in names if x == "__call__" or not x.startswith("__")}
-    names -= _HARMLESS
-    if kind is keras.layers.Embedding:
-        # `mask_zero` finds out what it does.
-        names.discard("compute_mask")
-    own = sorted(name for name in names if hasattr(kind, name))
-    added = sorted(names.difference(own))
-    return own, [name for name in added if not name.startswith("_")]
-
-
-def _listed(names):
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _make_learner(settings, verbose):

@@ -5,19 +5,29 @@ import contextlib
 import keras
 import tensorflow as tf
 
+from keras_compembed.compositions.registry import is_same_composition
+from keras_compembed.compression.code_shapes import code_shape_for_latency
 from keras_compembed.compression.coded_table import CodedTable
-from keras_compembed.compression.coded_table import reason_to_skip
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.copy_check import check_copy
 from keras_compembed.compression.copy_check import made_up_inputs
 from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.compression.only_readers import find_poolings
+from keras_compembed.compression.pooling_choice import get_pooling
+from keras_compembed.compression.pooling_choice import keep_shared_poolings
+from keras_compembed.compression.pooling_place import pooled_before
+from keras_compembed.compression.replaceable_layers import is_embed_reduce
+from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_names
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
+
+_SHAPE = frozenset(("num_codebooks", "codebook_size"))
 
 
 def compress_model(
@@ -29,6 +39,7 @@ def compress_model(
     min_bytes=65_536,
     composition=None,
     learner=None,
+    optimize_for=None,
     recode_every=None,
     seed=None,
     sample_inputs=None,
@@ -40,11 +51,24 @@ def compress_model(
     `CodeEmbedding` of the same name, mask, dtype policy and trainability,
     with codes and codebooks learned from its table; every
     `keras.layers.ReversibleEmbedding` a `ReversibleCodeEmbedding`, with two
-    tables of codes where its weights are not tied. All other layers are made
-    again from their class and config, and given the original's state. The
-    model given is left as it is, and the copy is of its class. If the model
-    was compiled, so is the copy: with the same functions and losses, with
-    fresh metrics, and with a fresh optimizer of the same configuration.
+    tables of codes where its weights are not tied. Every
+    `keras_rs.layers.EmbedReduce` becomes a `CodeEmbedReduce`.
+
+    So does an `Embedding` whose rows only a pooling reads: vectors are then
+    summed in code space, and none is composed. The pooling may be a
+    `GlobalAveragePooling1D`, masked or not, or a `keras.ops.mean` or `sum` over
+    time, in the graph of a Sequential or functional model. In its place, and of
+    its name, is then a `keras.layers.Identity` or another that passes on what
+    it gets: `get_layer(name).output` of both are pooled vectors. Say
+    `"pooled": False` in `layer_settings` for a layer that shall give rows.
+    Tables that anything else reads as well, or that are pooled in the `call` of
+    a class, give rows; `export_litert` pools in code space there too.
+
+    All other layers are made again from their class and config, and given
+    the original's state. The model given is left as it is, and the copy is of
+    its class. If the model was compiled, so is the copy: with the same
+    functions and losses, with fresh metrics, and with a fresh optimizer of
+    the same configuration.
 
     All of that is done and checked before any codes are learned. The copy,
     still with the rows of the original tables, is run beside the model on
@@ -79,7 +103,7 @@ def compress_model(
     ...     model, num_codebooks=8, codebook_size=16, verbose=0
     ... )
     >>> type(small.layers[0]).__name__
-    'CodeEmbedding'
+    'CodeEmbedReduce'
 
     Args:
         model: A built `keras.Model`: Sequential, functional or subclassed.
@@ -92,8 +116,11 @@ def compress_model(
             every one of `min_bytes` or more.
         layer_settings: Optional dict from a layer's name, or path, to a dict
             of its own `num_codebooks`, `codebook_size`, `composition`,
-            `learner`, `seed` or `sample_weight` (array `(input_dim,)`, how
-            much each row counts, e.g. how often its token occurs).
+            `learner`, `seed`, `sample_weight` (array `(input_dim,)`, how
+            much each row counts, e.g. how often its token occurs) or `pooled`
+            (boolean: `False` for a layer that shall give rows though only a
+            pooling reads them, `True` to raise an error where it cannot give
+            pooled vectors).
         min_bytes: Integer. Tables of fewer bytes, as stored, are left alone.
             Defaults to `65536`.
         composition: Optional composition of codewords: `"sum"`, `"concat"`,
@@ -103,6 +130,13 @@ def compress_model(
             that makes a `CodeLearner`, e.g. the class `GumbelCodeLearner`.
             Defaults to `None`: `AdditiveQuantizer`, or for compositions other
             than `"sum"` `KDCodeLearner`.
+        optimize_for: `None` or `"latency"`, which codes tables that give rows
+            in fewer, larger codebooks with as many bits a row, which LiteRT
+            files look up faster; see `code_shape_for_latency` for when, and
+            for what that costs and saves. Layers whose own shape is in
+            `layer_settings` keep it, as do tables that are pooled, and
+            compositions other than `"sum"`. Defaults to `None`: codes of the
+            shape given.
         recode_every: Optional integer. Lets codes follow the task while the
             copy is trained with the callback `RecodeEmbeddings`, which gives
             ids new codes every so many steps. Defaults to `None`: codes are
@@ -130,6 +164,7 @@ def compress_model(
     """
     _check_model(model)
     check_code_shape(num_codebooks, codebook_size)
+    check_choice("optimize_for", optimize_for, (None, "latency"))
     check_positive_int("min_bytes", min_bytes, minimum=0)
     if recode_every is not None:
         check_positive_int("recode_every", recode_every)
@@ -140,20 +175,29 @@ def compress_model(
         "codebook_size": codebook_size,
         "composition": composition,
         "learner": learner,
+        "pooled": None,
         "sample_weight": None,
         "seed": seed,
     }
     held = layers_that_hold(model)
+    poolings = find_poolings(model)
     chosen, skipped = [], []
     for name, layer in names.items():
-        settings = {**defaults, **own_settings.get(id(layer), {})}
+        own = own_settings.get(id(layer), {})
+        settings = {**defaults, **own}
         if layers is not None and id(layer) not in wanted:
             reason = "not named in `layers`"
         else:
             smallest = min_bytes if layers is None else 0
             reason = reason_to_skip(layer, settings, smallest, held)
         if not reason:
-            table = CodedTable(name, layer, settings, recode_every, verbose)
+            pooling = get_pooling(name, layer, settings, poolings)
+            if optimize_for and not _SHAPE.intersection(own):
+                if pooling is None and not is_embed_reduce(layer):
+                    settings.update(_fast_shape(name, layer, settings, verbose))
+            table = CodedTable(
+                name, layer, settings, recode_every, verbose, pooling
+            )
             if table.bytes_after >= table.bytes_before:
                 reason = "codes and codebooks would be no smaller than it is"
         if not reason:
@@ -165,6 +209,7 @@ def compress_model(
             )
         else:
             skipped.append(f"{name}: left as it is, {reason}")
+    keep_shared_poolings(chosen, poolings)
     if not chosen:
         raise ValueError(
             f"Nothing to compress in the model {model.name!r}: "
@@ -173,10 +218,14 @@ def compress_model(
         )
     if verbose:
         print(*skipped, sep="\n", end="\n" if skipped else "")
+    poolings = _poolings_before(chosen)
     with _no_traces():
         small, pairs = copy_model(
             model,
-            {id(table.layer): table.small for table in chosen},
+            {
+                **{id(table.layer): table.small for table in chosen},
+                **{id(old): new for old, new in poolings},
+            },
             lambda: (
                 made_up_inputs(model)[0]
                 if sample_inputs is None
@@ -186,7 +235,21 @@ def compress_model(
         with contextlib.ExitStack() as stack:
             for table in chosen:
                 stack.enter_context(table.original_rows())
-            check_copy(model, small, pairs, sample_inputs)
+            # Tables that are pooled give other things in the copy, and are
+            # compared by what takes the place of the pooling.
+            left_out = {id(old) for old, _ in poolings}
+            left_out.update(id(x.layer) for x in chosen if x.pooling)
+            pairs = [pair for pair in pairs if id(pair[0]) not in left_out]
+            check_copy(
+                model,
+                small,
+                [*pairs, *poolings],
+                sample_inputs,
+                resumed=[
+                    *(old for old, _ in poolings),
+                    *(x.layer for x in chosen if is_embed_reduce(x.layer)),
+                ],
+            )
     if model.compiled:
         compile_like(small, model)
     for table in chosen:
@@ -199,6 +262,38 @@ def compress_model(
             f"in all, {before / after:.1f} times smaller"
         )
     return small
+
+
+def _fast_shape(name, layer, settings, verbose):
+    """Settings of the code shape that files look up fastest."""
+    if not is_same_composition(settings["composition"] or "sum", "sum"):
+        return {}
+    asked = settings["num_codebooks"], settings["codebook_size"]
+    fast = code_shape_for_latency(layer.input_dim, layer.output_dim, *asked)
+    if verbose and fast.added_codebook_bytes:
+        print(
+            f"{name}: {fast.num_codebooks} x {fast.codebook_size} codes in "
+            f"place of {asked[0]} x {asked[1]}, for latency: codebooks of "
+            f"{format_bytes(fast.codebook_bytes)}, "
+            f"{format_bytes(fast.added_codebook_bytes)} more, "
+            f"{fast.time_ratio:.2f} times the time of a look-up in float32 "
+            f"files and {fast.int8_time_ratio:.2f} in int8 files"
+        )
+    return {
+        "num_codebooks": fast.num_codebooks,
+        "codebook_size": fast.codebook_size,
+    }
+
+
+def _poolings_before(tables):
+    """Pairs of a pooling and what takes its place, each once."""
+    found = {}
+    for table in tables:
+        if table.pooling is not None:
+            operation = table.pooling.operation
+            place = pooled_before(operation, table.layer.output_dim)
+            found.setdefault(id(operation), (operation, place))
+    return list(found.values())
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from keras_compembed.utils.swapped import swapped
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-2
 
 
-def check_copy(model, copy, pairs, sample_inputs=None):
+def check_copy(model, copy, pairs, sample_inputs=None, resumed=()):
     """Raises if a copy of a model is not the same function.
 
     Both are run as in inference. What each layer gives is compared, so that
@@ -33,6 +33,10 @@ def check_copy(model, copy, pairs, sample_inputs=None):
             to `None`: random ones. Where the model does not take those, or
             gives something else each time, a warning says that nothing was
             compared.
+        resumed: Optional layers and operations among those of the model in
+            `pairs`, each of one output. The copy computes their outputs by
+            other ops, which half precision rounds otherwise: once compared, it
+            goes on with the outputs of the model. Defaults to none.
 
     Raises:
         ValueError: if the outputs of a layer differ, the copy reads variables
@@ -43,6 +47,8 @@ def check_copy(model, copy, pairs, sample_inputs=None):
         for pair in pairs
         if not isinstance(pair[0], keras.layers.InputLayer)
     ]
+    resumed = {id(old) for old in resumed}
+    kept = [i for i, (old, _) in enumerate(pairs) if id(old) in resumed]
     given = sample_inputs is not None
     try:
         samples = [sample_inputs] if given else made_up_inputs(model)
@@ -51,7 +57,7 @@ def check_copy(model, copy, pairs, sample_inputs=None):
     compared = 0
     for sample in samples:
         try:
-            expected = _Run(model, [old for old, _ in pairs], sample)
+            expected = _Run(model, [old for old, _ in pairs], sample, kept)
         except Exception as error:
             problem = error
             continue
@@ -131,17 +137,25 @@ class _Run:
         model: A model.
         layers: List of layers of it.
         sample: What the model is called with.
+        kept: Optional list of the numbers of layers whose outputs to keep as
+            they are. Defaults to none.
+        given: Optional dict from the number of a layer to a list of outputs,
+            those with which to go on after each of its calls. Defaults to
+            none.
 
     Attributes:
         outputs: What the model gives, a list of arrays.
         calls: List of pairs of the number of a layer and the list of arrays
             that it gives, in the order of calls.
+        kept: Dict from numbers of layers to lists of their outputs.
         readers: Dict from the `id` of each variable read to the layer that
             reads it first, or None.
     """
 
-    def __init__(self, model, layers, sample):
+    def __init__(self, model, layers, sample, kept=(), given=None):
         self.calls = []
+        self.kept = {number: [] for number in kept}
+        self._given = {number: iter(x) for number, x in (given or {}).items()}
         with _Reads() as reads, contextlib.ExitStack() as stack:
             for number, layer in enumerate(layers):
                 stack.enter_context(self._recorded(number, layer, reads))
@@ -162,8 +176,17 @@ class _Run:
                 outputs = call(*args, **kwargs)
             finally:
                 reads.reader = before
-            self.calls.append((number, _arrays(outputs)))
-            return outputs
+            if number not in self.kept and number not in self._given:
+                self.calls.append((number, _arrays(outputs)))
+                return outputs
+            # Weights of more digits make keras-rs's layers give more, too.
+            dtype = getattr(layer, "compute_dtype", outputs.dtype)
+            cast = keras.ops.cast(outputs, dtype)
+            self.calls.append((number, _arrays(cast)))
+            if number in self.kept:
+                self.kept[number].append(outputs)
+                return outputs
+            return next(self._given[number], outputs)
 
         with swapped(layer, **{name: recorded}):
             yield
@@ -184,7 +207,8 @@ class _Reads(keras.StatelessScope):
 
 def _check_sample(model, copy, pairs, sample, expected):
     try:
-        got = _Run(copy, [new for _, new in pairs], sample)
+        layers = [new for _, new in pairs]
+        got = _Run(copy, layers, sample, given=expected.kept)
     except Exception as error:
         raise ValueError(
             "The copy does not take inputs that the model takes. Received "
@@ -212,7 +236,9 @@ def _check_sample(model, copy, pairs, sample, expected):
     where = "the outputs of the model"
     if place < len(expected.calls):
         layer = pairs[expected.calls[place][0]][0]
-        where = f"the layer {paths[id(layer)]!r} ({type(layer).__name__})"
+        # Operations have no path.
+        path = paths.get(id(layer), layer.name)
+        where = f"the layer {path!r} ({type(layer).__name__})"
     raise ValueError(
         "The copy differs from the model: on the same inputs, the first to "
         f"give something else is {where}. What defines it must be in its "

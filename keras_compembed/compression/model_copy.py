@@ -19,7 +19,7 @@ from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.one_line import on_one_line
 
 
-def _is_copied_by_layers(layer):
+def is_copied_by_layers(layer):
     """Whether a layer is a model that Keras's own config makes again.
 
     So it is copied layer by layer. All else is made again by its own class:
@@ -44,7 +44,8 @@ def copy_model(model, replacements, get_sample=None):
     Args:
         model: A built model.
         replacements: Dict from the `id` of a layer, however deep in the
-            model, to the layer that takes its place in the copy.
+            model, or of an operation in a graph of it, to what takes its
+            place in the copy.
         get_sample: Optional function that gives inputs of the model, for
             copies of subclassed models that their config does not build.
 
@@ -98,7 +99,7 @@ class _Copier:
         return self._made[id(layer)]
 
     def _make(self, layer):
-        if _is_copied_by_layers(layer):
+        if is_copied_by_layers(layer):
             return self._make_model(layer)
         if id(layer) in self._replacements:
             new = self._replacements[id(layer)]
@@ -115,6 +116,7 @@ class _Copier:
                     model,
                     input_tensors=_new_inputs(model),
                     clone_function=self.copy,
+                    call_function=self._call_function(model),
                 )
         except _CannotCopyError:
             raise
@@ -129,6 +131,22 @@ class _Copier:
         if new.dtype_policy != model.dtype_policy:
             new.dtype_policy = model.dtype_policy
         return new
+
+    def _call_function(self, model):
+        """Calls layers of a graph as it says, but for masks.
+
+        What takes the place of a masked layer need not take a mask.
+        """
+        if isinstance(model, keras.Sequential):
+            return None
+        replacing = {id(new) for new in self._replacements.values()}
+
+        def call(operation, *args, **kwargs):
+            if id(operation) in replacing:
+                kwargs.pop("mask", None)
+            return operation(*args, **kwargs)
+
+        return call
 
     def _make_layer(self, layer):
         with self._naming(layer):
@@ -266,7 +284,8 @@ class _Copier:
         """Raises if a layer was found where none could be put."""
         held = {id(layer) for layer in copy._flatten_layers()}
         for key, new in self._replacements.items():
-            if id(new) not in held:
+            is_layer = isinstance(new, keras.layers.Layer)
+            if is_layer and id(new) not in held:
                 raise _CannotCopyError(
                     f"The layer {self._paths[key]!r} cannot be exchanged: no "
                     "attribute holds it, nor a list, tuple or dict of one. "
@@ -277,7 +296,7 @@ class _Copier:
         new = self._made[id(layer)]
         # From the outside in: `trainable` of a layer sets that of its parts.
         new.trainable = layer.trainable
-        if _is_copied_by_layers(layer):
+        if is_copied_by_layers(layer):
             for inner in layer.layers:
                 # Models make inputs of their own.
                 if not isinstance(inner, keras.layers.InputLayer):
@@ -357,7 +376,7 @@ def _remedy(layer):
             " Updates of LoRA are merged when a model is saved: compress what "
             "`keras.saving.load_model` reads."
         )
-    if getattr(layer, "inputs", None) and not _is_copied_by_layers(layer):
+    if getattr(layer, "inputs", None) and not is_copied_by_layers(layer):
         return (
             " A plain functional model can be copied, without the methods of "
             "the class: keras.Model(model.inputs, model.outputs)."
@@ -368,7 +387,7 @@ def _remedy(layer):
 def _parts_of_models(model):
     """The `id`s of all layers and models that `copy_model` makes by itself."""
     found = {id(model)}
-    if _is_copied_by_layers(model):
+    if is_copied_by_layers(model):
         found.update(*map(_parts_of_models, model.layers))
     return found
 
@@ -383,7 +402,7 @@ def _shared_layers(model):
 
 def _layers_of_models(model):
     """The layers that `copy_model` makes again by their own class."""
-    if not _is_copied_by_layers(model):
+    if not is_copied_by_layers(model):
         return [model]
     found = {}
     for layer in model.layers:

@@ -3,6 +3,7 @@
 import keras
 
 from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_code_shape
 
 _SETTINGS = (
@@ -10,6 +11,7 @@ _SETTINGS = (
     "codebook_size",
     "composition",
     "learner",
+    "pooled",
     "sample_weight",
     "seed",
 )
@@ -38,6 +40,8 @@ def read_names(model, layers, layer_settings):
         check_code_shape(
             own.get("num_codebooks", 1), own.get("codebook_size", 2)
         )
+        if own.get("pooled") is not None:
+            check_boolean("pooled", own["pooled"])
         layer = _find("layer_settings", name, paths)
         if id(layer) in settings:
             raise ValueError(

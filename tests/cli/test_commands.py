@@ -104,6 +104,17 @@ def test_compress(folder, model, capsys):
     assert sorted(os.listdir()) == ["model.keras", "out.keras"]
 
 
+def test_compress_for_latency(folder, capsys):
+    embedding = keras.layers.Embedding(20_000, 16, name="tokens")
+    save("model.keras", embedding, keras.layers.LSTM(2))
+    arguments = "compress model.keras -o out.keras -m 4 -k 4 --effort 0.01"
+    assert cli.main(f"{arguments} --optimize-for latency".split()) == 0
+    said = capsys.readouterr().out
+    assert "codes in place of 4 x 4, for latency" in said
+    layer = keras.saving.load_model("out.keras").layers[0]
+    assert layer.num_codebooks < 4 and layer.codebook_size > 4
+
+
 def test_compress_with_a_loss_that_the_file_does_not_hold(folder, capsys):
     embedding = keras.layers.Embedding(600, 32)
     save("model.keras", embedding, loss=unknown_loss)
@@ -174,14 +185,42 @@ def test_compress_passes_on_how_long_to_search(folder, model, monkeypatch):
 
 
 def test_export(small, capsys):
-    assert cli.main("export small.keras small.tflite".split()) == 0
+    assert cli.main("export small.keras small.tflite --no-fold".split()) == 0
     with open("small.tflite", "rb") as file:
         assert file.read()[4:8] == b"TFL3"
-    half = "export small.keras half.tflite --quantize float16"
+    half = "export small.keras half.tflite --no-fold --quantize float16"
     assert cli.main(f"{half} --min-runtime 2.17".split()) == 0
     assert os.path.getsize("half.tflite") < os.path.getsize("small.tflite")
     assert "exists already" in fails(capsys, half)
     assert cli.main(f"{half} --overwrite".split()) == 0
+
+
+def test_export_keeps_layers_apart(folder, model, capsys):
+    assert cli.main(f"{COMPRESS} --min-bytes 1000".split()) == 0
+    sizes = []
+    for name, more in (("folded", ""), ("apart", " --no-fold")):
+        command = f"export out.keras {name}.tflite{more}"
+        capsys.readouterr()
+        assert cli.main(command.split()) == 0
+        assert ("folded into" in capsys.readouterr().out) is not bool(more)
+        sizes.append(os.path.getsize(f"{name}.tflite"))
+    assert sizes[0] < sizes[1]
+
+
+def test_export_passes_on_what_to_favour(folder, capsys):
+    codes = CodeEmbedding(600, 32, 32, 16, seed=0, name="tokens")
+    save("small.keras", codes, keras.layers.LSTM(2))
+    sizes = {}
+    for name, more in (
+        ("plain", ""),
+        ("fast", "--optimize-for latency"),
+        ("int8", "--quantize int8_codebooks"),
+    ):
+        command = f"export small.keras {name}.tflite {more}"
+        assert cli.main(command.split()) == 0
+        sizes[name] = os.path.getsize(f"{name}.tflite")
+    # Codebooks of 65 kB, of which the fastest graph has sums of pairs.
+    assert sizes["fast"] > 2 * sizes["plain"] > 3 * sizes["int8"]
 
 
 def test_export_of_the_best_classes(folder, capsys):
@@ -295,6 +334,14 @@ def test_help_and_version(capsys):
         ("compress a.keras -o b.keras --effort 0", "not a positive number"),
         ("compress a.keras -o b.keras --max-time nan", "not a positive number"),
         ("export a.keras b.tflite --quantize int3", "invalid choice: 'int3'"),
+        (
+            "export a.keras b.tflite --optimize-for speed",
+            "invalid choice: 'speed'",
+        ),
+        (
+            "compress a.keras -o b.keras --optimize-for size",
+            "invalid choice: 'size'",
+        ),
         ("compress gone.keras -o b.keras", "No such file: 'gone.keras'"),
         ("export gone.keras b.tflite", "No such file: 'gone.keras'"),
         ("report gone.keras", "No such file: 'gone.keras'"),

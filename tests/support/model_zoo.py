@@ -456,7 +456,25 @@ def with_lora(size):
     return model, inputs
 
 
-# Words in front, and keras-rs.
+# Tables that only a pooling reads, words in front, and keras-rs.
+
+
+def pooled_tables(size):
+    """Means and sums of all kinds, two of them by one layer."""
+    first, second = ids_input("first"), ids_input("second")
+    pool = GlobalAveragePooling1D(keepdims=True)
+
+    def rows(ids, **kwargs):
+        return Embedding(size.rows, size.width, **kwargs)(ids)
+
+    parts = [pool(rows(first, mask_zero=True)), pool(rows(second))]
+    parts.append(keras.ops.mean(rows(first), axis=1, keepdims=True))
+    hidden = keras.layers.Concatenate()(parts)
+    hidden = Dense(size.width)(keras.layers.Flatten()(hidden))
+    scores = Dense(3)(hidden + keras.ops.sum(rows(second), axis=1))
+    inputs = {"first": size.ids(), "second": size.ids(seed=1)}
+    inputs["first"][-1, 2:] = 0
+    return keras.Model({"first": first, "second": second}, scores), inputs
 
 
 def words_of(size):
@@ -494,6 +512,20 @@ def embed_reduce(size):
     return keras.Model(ids, Dense(3)(layer(ids))), size.ids()
 
 
+def embed_reduce_in_layer(size):
+    """A sum in a layer, of ids of which some are padding."""
+    import keras_rs
+
+    layer = keras_rs.layers.EmbedReduce(
+        size.rows, size.width, mask_zero=True, combiner="sum"
+    )
+    ids = ids_input()
+    scores = Dense(3)(Given(layer)(ids))
+    inputs = size.ids()
+    inputs[-1, 2:] = 0
+    return keras.Model(ids, scores), inputs
+
+
 def distributed_embedding(size):
     import keras_rs
 
@@ -510,17 +542,10 @@ def distributed_embedding(size):
     return keras.Model({"item": ids}, Dense(3)(vectors)), {"item": size.ids()}
 
 
+RS = (embed_reduce, embed_reduce_in_layer, distributed_embedding)
+
+
 # What is done where a model is refused: functions of the model.
-
-
-def table_then_mean(model):
-    """An Embedding and its mean, for keras-rs's layers that do both."""
-    table, *rest = model.get_weights()
-    ids = ids_input()
-    hidden = Embedding(*table.shape)(ids)
-    new = keras.Model(ids, Dense(3)(GlobalAveragePooling1D()(hidden)))
-    new.set_weights([table, *rest])
-    return new
 
 
 def table_then_rest(model):
@@ -578,8 +603,7 @@ class Case:
         """The package without which it is skipped, or None."""
         if self.make in models.HUB:
             return "keras_hub"
-        is_rs = self.make in (*models.RS, embed_reduce, distributed_embedding)
-        return "keras_rs" if is_rs else None
+        return "keras_rs" if self.make in (*models.RS, *RS) else None
 
 
 _OPEN_AXES = {"open_length": False, "not_exported": "input_signature"}
@@ -631,6 +655,8 @@ CASES = (
     Case(with_lora),
     Case(string_lookup, not_exported="begins after the layer"),
     Case(text_vectorization, not_exported="begins after the layer"),
-    Case(embed_reduce, refused="EmbedReduce", remedy=table_then_mean),
-    Case(distributed_embedding, refused="EmbedReduce", remedy=table_then_mean),
+    Case(pooled_tables, 4),
+    Case(embed_reduce),
+    Case(embed_reduce_in_layer),
+    Case(distributed_embedding, open_length=False),
 )

@@ -1,0 +1,174 @@
+"""Finds tables whose rows nothing but a pooling reads."""
+
+import collections
+import dataclasses
+import math
+
+import keras
+from keras.src.ops.numpy import Mean
+from keras.src.ops.numpy import NotEqual
+from keras.src.ops.numpy import Sum
+
+from keras_compembed.compression.model_copy import is_copied_by_layers
+from keras_compembed.compression.replaceable_layers import is_embed_reduce
+
+
+@dataclasses.dataclass(frozen=True)
+class Pooling:
+    """The pooling that alone reads the rows of a table.
+
+    Args:
+        operation: A `keras.layers.GlobalAveragePooling1D`, or the operation of
+            a `keras.ops.mean` or `keras.ops.sum`.
+        combiner: `"mean"` or `"sum"`.
+        mask_zero: Boolean, whether it leaves out id 0.
+    """
+
+    operation: object
+    combiner: str
+    mask_zero: bool
+
+    @property
+    def empty_value(self):
+        """What it gives where there is nothing to pool."""
+        return math.nan if self.combiner == "mean" else 0.0
+
+
+def find_poolings(model):
+    """The poolings of a model that alone read the rows of a table.
+
+    They are looked for in the graphs of Sequential and functional models,
+    nested ones too. An Embedding that is called twice, or that something else
+    holds as well, has other readers; so has one whose pooling is also that of
+    something else.
+
+    Args:
+        model: A built model.
+
+    Returns:
+        Dict from the `id` of an Embedding layer to its `Pooling`.
+    """
+    graphs, others = _graphs(model)
+    uses = collections.Counter(others)
+    for graph in graphs:
+        uses.update(id(node.operation) for node in _nodes(graph))
+    found, pooled = {}, collections.Counter()
+    for graph in graphs:
+        for node in _nodes(graph):
+            layer = node.operation
+            if uses[id(layer)] == 1 and _is_plain_embedding(layer):
+                pooling = _only_reader(graph, node)
+                if pooling is not None:
+                    found[id(layer)] = pooling
+                    pooled[id(pooling.operation)] += 1
+    return {
+        key: pooling
+        for key, pooling in found.items()
+        if pooled[id(pooling.operation)] == uses[id(pooling.operation)]
+    }
+
+
+def _graphs(model):
+    """The graphs in a model, and the `id`s of layers that others hold."""
+    graphs, others, seen = [], [], set()
+
+    def search(layer):
+        if id(layer) in seen:
+            return
+        seen.add(id(layer))
+        graph = layer
+        if isinstance(layer, keras.Sequential):
+            graph = vars(layer).get("_functional")
+        if not is_copied_by_layers(layer) or graph is None:
+            inner = layer._flatten_layers(include_self=False)
+            others.extend(id(x) for x in inner)
+            return
+        graphs.append(graph)
+        for inner in layer.layers:
+            search(inner)
+
+    search(model)
+    return graphs, others
+
+
+def _nodes(graph):
+    for nodes in graph._nodes_by_depth.values():
+        yield from (node for node in nodes if not node.is_input)
+
+
+def _is_plain_embedding(layer):
+    """Whether a layer gives rows, and nothing is computed of them besides."""
+    return (
+        isinstance(layer, keras.layers.Embedding)
+        and not isinstance(layer, keras.layers.ReversibleEmbedding)
+        and not is_embed_reduce(layer)
+        and layer.activity_regularizer is None
+    )
+
+
+def _only_reader(graph, node):
+    """The `Pooling` that alone reads what a call of an Embedding gives."""
+    (rows,) = node.outputs
+    arguments = node.arguments
+    if len(arguments.args) != 1 or arguments.kwargs:
+        return None
+    (ids,) = arguments.args
+    # Of sparse ids, an Embedding looks up 0 where there are none.
+    if len(ids.shape) != 2 or ids.sparse or getattr(ids, "ragged", False):
+        return None
+    # Which an Embedding does not read.
+    if getattr(ids, "_keras_mask", None) is not None:
+        return None
+    readers = [
+        reader
+        for reader in _nodes(graph)
+        for tensor in reader.input_tensors
+        if tensor is rows
+    ]
+    if len(readers) != 1 or any(tensor is rows for tensor in graph.outputs):
+        return None
+    return _pooling(readers[0], rows, ids, node.operation)
+
+
+def _pooling(node, rows, ids, layer):
+    operation, arguments = node.operation, node.arguments
+    if len(arguments.args) != 1 or arguments.args[0] is not rows:
+        return None
+    options = dict(arguments.kwargs)
+    mask = options.pop("mask", None)
+    if options:
+        return None
+    if type(operation) is keras.layers.GlobalAveragePooling1D:
+        if operation.data_format != "channels_last":
+            return None
+        # Rows of half precision may be pooled in float32.
+        if operation.compute_dtype != layer.compute_dtype:
+            return None
+        if operation.activity_regularizer is not None:
+            return None
+        if mask is not None and not _is_not_zero(mask, ids):
+            return None
+        if mask is None and getattr(rows, "_keras_mask", None) is not None:
+            return None
+        return Pooling(operation, "mean", mask is not None)
+    if type(operation) in (Mean, Sum) and _is_over_time(operation.axis):
+        combiner = "mean" if type(operation) is Mean else "sum"
+        return Pooling(operation, combiner, False)
+    return None
+
+
+def _is_not_zero(mask, ids):
+    """Whether a mask is that of an Embedding with `mask_zero`."""
+    operation, place = mask._keras_history[:2]
+    if type(operation) is not NotEqual:
+        return False
+    arguments = operation._inbound_nodes[place].arguments
+    if len(arguments.args) != 2 or arguments.kwargs:
+        return False
+    left, right = arguments.args
+    return left is ids and isinstance(right, int) and right == 0
+
+
+def _is_over_time(axis):
+    axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    return len(axes) == 1 and axes[0] in (1, -2)

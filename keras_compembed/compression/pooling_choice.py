@@ -1,0 +1,72 @@
+"""Which tables of a model give pooled vectors once they are codes."""
+
+import collections
+
+from keras_compembed.compression.replaceable_layers import is_embed_reduce
+
+
+def get_pooling(name, layer, settings, poolings):
+    """The `Pooling` that the codes of a table can do, or None.
+
+    Args:
+        name: String, what to call the layer in messages.
+        layer: An Embedding layer.
+        settings: Dict of what `layer_settings` may hold.
+        poolings: What `find_poolings` gives.
+
+    Raises:
+        ValueError: if `pooled` of the settings asks for what cannot be.
+    """
+    asked = settings["pooled"]
+    if is_embed_reduce(layer):
+        if asked is False:
+            raise ValueError(
+                "`layer_settings` must not have pooled=False for a layer that "
+                f"pools by itself. Received: it, for the {type(layer).__name__}"
+                f" {name!r}."
+            )
+        return None
+    pooling = poolings.get(id(layer))
+    if asked and pooling is None:
+        raise ValueError(
+            "`layer_settings` may have pooled=True for layers whose rows "
+            "nothing reads but a `GlobalAveragePooling1D`, or a "
+            "`keras.ops.mean` or `sum` over time, in the graph of a Sequential "
+            f"or functional model. Received: it, for the layer {name!r}."
+        )
+    return None if asked is False else pooling
+
+
+def keep_shared_poolings(tables, poolings):
+    """Lets tables give rows whose pooling is that of others too, which stay.
+
+    Args:
+        tables: List of the `CodedTable`s of a model.
+        poolings: What `find_poolings` gives.
+
+    Raises:
+        ValueError: if `pooled` of the settings of such a table is True.
+    """
+    needed = _count(poolings.values())
+    found = _count(table.pooling for table in tables)
+    for table in tables:
+        if table.pooling is None:
+            continue
+        key = id(table.pooling.operation)
+        if found[key] == needed[key]:
+            continue
+        if table.must_pool:
+            raise ValueError(
+                "`layer_settings` may have pooled=True where all that the "
+                "pooling reads is replaced and pooled. Received: it, for the "
+                f"layer {table.name!r}, whose "
+                f"{table.pooling.operation.name!r} also pools another layer, "
+                "which stays as it is."
+            )
+        table.keep_rows()
+
+
+def _count(poolings):
+    return collections.Counter(
+        id(pooling.operation) for pooling in poolings if pooling is not None
+    )

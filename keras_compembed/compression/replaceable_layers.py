@@ -1,0 +1,112 @@
+"""Which Embedding layers a layer of codes can replace."""
+
+import sys
+
+import keras
+import numpy as np
+
+from keras_compembed.compositions.registry import is_same_composition
+from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.sizes import format_bytes
+
+# What a subclass may have without computing something else.
+_HARMLESS = {"get_config", "from_config"}
+_METHOD_TYPES = (property, classmethod, staticmethod)
+
+
+def reason_to_skip(layer, settings, smallest, held):
+    """Why a layer cannot or need not be replaced, or None.
+
+    Args:
+        layer: An Embedding layer.
+        settings: Dict of what `layer_settings` may hold.
+        smallest: Integer, `min_bytes`.
+        held: What `layers_that_hold` gives.
+    """
+    holders = {}
+    for variable in layer.variables:
+        holders.update(held.get(id(variable), {}))
+    if holders.pop(id(layer), None) is None:
+        return "it has no table yet, as it was never called"
+    if holders:
+        others = ", ".join(map(repr, holders.values()))
+        return f"its table is also read by {others}"
+    own, _ = differences(layer)
+    if own or mask_zero(layer) is None:
+        cls = type(layer).__name__
+        return (
+            f"its class {cls} does more than an {_kind(layer).__name__}, by "
+            f"{listed(own or ['compute_mask'])}: write the same in a subclass "
+            "of `CodeEmbedding` or `CodeEmbedReduce`, and put its `from_table` "
+            "of the table in the layer's place"
+        )
+    before = count_bytes(layer.weights)
+    if before < smallest:
+        return f"{format_bytes(before)} is below `min_bytes`"
+    if settings["num_codebooks"] > layer.output_dim and is_same_composition(
+        settings["composition"] or "sum", "concat"
+    ):
+        return "it is narrower than `num_codebooks` parts side by side"
+    return None
+
+
+def mask_zero(layer):
+    """The `mask_zero` that masks as the layer does, or None if none does."""
+    if type(layer).compute_mask is _kind(layer).compute_mask:
+        return layer.mask_zero
+    ids = np.arange(layer.input_dim, dtype="int32")[None]
+    mask = layer.compute_mask(ids)
+    if mask is None:
+        return False
+    same = np.array_equal(keras.ops.convert_to_numpy(mask), ids != 0)
+    return True if same else None
+
+
+def is_embed_reduce(layer):
+    """Whether a layer is a `keras_rs.layers.EmbedReduce`."""
+    # Nobody has such a layer who has not imported keras-rs.
+    layers = getattr(sys.modules.get("keras_rs"), "layers", None)
+    cls = getattr(layers, "EmbedReduce", None)
+    return cls is not None and isinstance(layer, cls)
+
+
+def _kind(layer):
+    """The class of Keras or keras-rs that a layer is of."""
+    if isinstance(layer, keras.layers.ReversibleEmbedding):
+        return keras.layers.ReversibleEmbedding
+    if is_embed_reduce(layer):
+        return sys.modules["keras_rs"].layers.EmbedReduce
+    return keras.layers.Embedding
+
+
+def differences(layer):
+    """Names of methods that the class of a layer has of its own.
+
+    Args:
+        layer: An Embedding layer.
+
+    Returns:
+        Two lists: of those that are in the place of Keras's, and of others.
+    """
+    kind = _kind(layer)
+    classes = type(layer).__mro__
+    names = {
+        name
+        for cls in classes[: classes.index(kind)]
+        for name, value in vars(cls).items()
+        if callable(value) or isinstance(value, _METHOD_TYPES)
+    }
+    # Such as `__init__` and `__repr__`.
+    names = {x for x in names if x == "__call__" or not x.startswith("__")}
+    names -= _HARMLESS
+    if kind is keras.layers.Embedding:
+        # `mask_zero` finds out what it does.
+        names.discard("compute_mask")
+    own = sorted(name for name in names if hasattr(kind, name))
+    added = sorted(names.difference(own))
+    return own, [name for name in added if not name.startswith("_")]
+
+
+def listed(names):
+    """Names as code in a sentence."""
+    return ", ".join(f"`{name}`" for name in names)
