@@ -22,8 +22,8 @@ from keras_compembed.export.input_check import check_inputs
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.int8_matrices import quantize_matrices
 from keras_compembed.export.marks import take_out_marks
-from keras_compembed.export.one_hot_bytes import UNPACK_RUNTIME
-from keras_compembed.export.one_hot_bytes import unpack_once
+from keras_compembed.export.one_hot_rows import UNPACK_RUNTIME
+from keras_compembed.export.one_hot_rows import unpack_once
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.row_check import check_rows
@@ -254,9 +254,7 @@ def export_litert(
         converted = read_model(content)
         names = [spec.name for spec in keras.tree.flatten(signature)]
         order_ends(converted, names, list(outputs[0]))
-        content, ops, runtime, *passages = _finish(
-            converted, tables, linear.constants, options
-        )
+        content, ops, runtime, *passages = _finish(converted, tables, options)
         check_inputs(
             converted, model, signature, is_given=input_signature is not None
         )
@@ -364,7 +362,7 @@ def _explain(message, function, model):
     return text
 
 
-def _finish(model, tables, constants, options):
+def _finish(model, tables, options):
     """Packs the codes in a converted file, and reads what is in it.
 
     Returns:
@@ -373,7 +371,7 @@ def _finish(model, tables, constants, options):
     """
     pack_tables(model, tables)
     quantize_matrices(model, options.matrices)
-    if unpack_once(model, constants):
+    if unpack_once(model, options.unpacked):
         raise_min_runtime(model, UNPACK_RUNTIME)
     passages, lost = take_out_marks(model)
     ops = list_ops(model)

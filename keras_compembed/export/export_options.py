@@ -15,6 +15,7 @@ class ExportOptions:
         optimize_for: `None`, `"latency"`, `"size"` or `"memory"`.
         fold: Boolean, whether linear layers may become part of codebooks.
         matrices: List that is filled while a model is traced, see `note`.
+        unpacked: Same, with int8 tables that `unpack_once` must be given.
     """
 
     quantize: str | None = None
@@ -22,6 +23,7 @@ class ExportOptions:
     optimize_for: str | None = None
     fold: bool = True
     matrices: list = dataclasses.field(default_factory=list, compare=False)
+    unpacked: list = dataclasses.field(default_factory=list, compare=False)
 
     def note(self, matrix):
         """Returns a matrix `(rows, columns)` of codewords or anchors.

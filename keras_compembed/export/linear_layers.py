@@ -94,7 +94,6 @@ class LinearLayers:
     def __init__(self, lookups, options):
         self._lookups = lookups
         self._options = options
-        self._products = {}
         self._folded = {}
         self._refused = set()
         self.restart()
@@ -106,15 +105,6 @@ class LinearLayers:
         for lookup in self._lookups:
             lookup.calls, lookup.has_constants = 0, False
             lookup.outputs.clear()
-
-    @property
-    def constants(self):
-        """int8 tables that `unpack_once` must be given."""
-        return [
-            table
-            for products in self._products.values()
-            for table in products.constants
-        ]
 
     @property
     def pooled_layers(self):
@@ -138,7 +128,6 @@ class LinearLayers:
             layer: The layer.
             products: Its `CodeProducts` or `AnchorProducts`.
         """
-        self._products[id(layer)] = products
         look_up = layer.look_up
 
         def remember(inputs, embed):

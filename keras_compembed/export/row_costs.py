@@ -7,6 +7,7 @@ them, so only ratios matter.
 
 import dataclasses
 
+from keras_compembed.export.one_hot_rows import one_hot_bytes
 from keras_compembed.export.row_graphs import Product
 
 # Bytes of a number in the file, and in what a look-up brings.
@@ -79,11 +80,11 @@ def _of_product(graph, shape, num_ids, size):
         + matrix_byte * matrix
         + product * places * one_hot * width
     )
-    values = codebook_size if graph.together == 1 else 256
     # With int8, one-hot rows are float32 for a while, and then int8 again.
     held = (4 if size > 1 else 5) * places * one_hot
     arena = _CODE_BYTES * places + held + 4 * num_ids * width
-    return RowCosts(time, matrix + values * one_hot * size, arena)
+    matrix += one_hot_bytes(codebook_size, graph.together)
+    return RowCosts(time, matrix, arena)
 
 
 def _of_gathers(graph, shape, num_ids, size):

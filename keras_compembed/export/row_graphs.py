@@ -10,14 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.export.one_hot_rows import OneHotRows
+from keras_compembed.export.one_hot_rows import split_digits
 
 
 @dataclasses.dataclass(frozen=True)
 class Product:
     """One-hot rows times codebooks.
-
-    One-hot rows are gathered from a constant, which takes the runtime less
-    time than to make them.
 
     Attributes:
         together: Integer, the codewords that a number names.
@@ -40,8 +39,8 @@ class Product:
         """
         codewords = _whole_numbers(codewords, self.together)
         codebook_size, width = codewords.shape[1:]
-        one_hot = _one_hot_rows(codebook_size, self.together)
-        rows = tf.gather(one_hot, numbers)
+        one_hot = OneHotRows(codebook_size, self.together, options)
+        rows = one_hot(numbers)
         flat = options.note(codewords.reshape(-1, width))
         return tf.matmul(tf.reshape(rows, (-1, len(flat))), flat)
 
@@ -93,13 +92,6 @@ def _whole_numbers(codewords, together):
     return np.concatenate([codewords, zeros])
 
 
-def _one_hot_rows(codebook_size, together):
-    """For each number the one-hot rows of its digits, one after another."""
-    digits = split_digits(codebook_size, together)
-    rows = digits[:, :, None] == np.arange(codebook_size)
-    return rows.reshape(len(digits), -1).astype("float32")
-
-
 def _sums_of_digits(codewords, together):
     """Codewords `(numbers, values, width)` that numbers name."""
     if together == 1:
@@ -110,19 +102,6 @@ def _sums_of_digits(codewords, together):
     digits = np.minimum(digits, codebook_size - 1)
     groups = codewords.reshape(-1, together, codebook_size, width)
     return sum(groups[:, place, digits[:, place]] for place in range(together))
-
-
-def split_digits(codebook_size, together):
-    """Digits `(values, together)` of all numbers, the lowest first.
-
-    Digits have as many bits as a subcode, so that there may be more of them
-    than codewords.
-    """
-    if together == 1:
-        return np.arange(codebook_size, dtype="int32")[:, None]
-    base = 1 << (8 // together)
-    values = np.arange(base**together, dtype="int32")[:, None]
-    return values // base ** np.arange(together, dtype="int32") % base
 
 
 def _zero(tensor):

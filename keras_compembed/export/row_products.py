@@ -8,8 +8,9 @@ instead of the vectors, or to the matrix before anything runs.
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.export.one_hot_bytes import UNPACK_RUNTIME
-from keras_compembed.export.one_hot_bytes import OneHotBytes
+from keras_compembed.export.one_hot_rows import OneHotRows
+from keras_compembed.export.one_hot_rows import can_unpack
+from keras_compembed.export.one_hot_rows import one_hot_bytes
 from keras_compembed.export.row_sums import RowSums
 from keras_compembed.export.transform_lookup import TracedTransform
 
@@ -71,8 +72,9 @@ class CodeProducts:
         self.num_numbers = lookup.codewords.size
         self.composes_faster = lookup.codewords.shape != codewords.shape
         self._one_hot = None
-        if codes.per_byte > 1 and self._fits(OneHotBytes.NBYTES):
-            self._one_hot = OneHotBytes(codes.codebook_size, codes.per_byte)
+        shape = codes.codebook_size, codes.per_byte
+        if codes.per_byte > 1 and self._fits(one_hot_bytes(*shape)):
+            self._one_hot = OneHotRows(*shape, options)
             spare = codes.per_byte * codes.table.packed.shape[1]
             spare -= len(codewords)
             padding = np.zeros((spare, *codewords.shape[1:]), "float32")
@@ -82,8 +84,7 @@ class CodeProducts:
 
     def _fits(self, num_bytes):
         """Whether so many bytes more in a file are worth less time."""
-        oldest = self._options.min_runtime
-        if oldest is not None and oldest < UNPACK_RUNTIME:
+        if not can_unpack(self._options):
             return False
         if self._options.optimize_for == "latency":
             return True
@@ -96,11 +97,6 @@ class CodeProducts:
     @property
     def can_spread(self):
         return self._codewords.shape[1] <= _SPREAD_SIZE
-
-    @property
-    def constants(self):
-        """int8 tables that `unpack_once` must be given."""
-        return [] if self._one_hot is None else [self._one_hot.table]
 
     @property
     def num_bytes(self):
@@ -208,7 +204,6 @@ class AnchorProducts:
     """
 
     can_spread = True
-    constants = ()
 
     def __init__(self, lookup):
         self._lookup = lookup

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_compembed.codes.packing import bits_per_subcode
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.export.flatbuffer import CodeTable
-from keras_compembed.export.row_graphs import split_digits
+from keras_compembed.export.one_hot_rows import split_digits
 
 
 class StoredCodes:

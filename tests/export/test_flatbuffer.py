@@ -76,7 +76,7 @@ def test_writing_what_was_read_changes_nothing(content):
 
 def test_min_runtime(content):
     model = read_model(content)
-    assert flatbuffer.get_min_runtime(model) == (1, 14, 0)
+    assert flatbuffer.get_min_runtime(model) == (2, 18, 0)
     flatbuffer.raise_min_runtime(model, (2, 21, 0))
     flatbuffer.raise_min_runtime(model, (2, 18, 0))
     assert flatbuffer.get_min_runtime(model) == (2, 21, 0)

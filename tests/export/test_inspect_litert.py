@@ -54,7 +54,7 @@ def test_exported_file(exported):
     path, export, model = exported
     file = inspect_litert(path)
     assert file.file_bytes == export.file_bytes
-    assert file.min_runtime == export.min_runtime == "1.14.0"
+    assert file.min_runtime == export.min_runtime == "2.18.0"
     assert sorted(file.ops) == list(export.ops)
     assert file.ops["CAST"] >= 2
     found = [(each.name, each.dtype, each.shape) for each in file.inputs]
@@ -93,7 +93,7 @@ def test_text_and_json(exported):
     file = inspect_litert(path)
     lines = str(file).splitlines()
     assert lines[0] == (
-        f"{path}: {export.file_bytes:,} bytes, runtime 1.14.0 or newer"
+        f"{path}: {export.file_bytes:,} bytes, runtime 2.18.0 or newer"
     )
     assert lines[1:3] == [
         "Inputs:",

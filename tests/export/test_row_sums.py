@@ -182,7 +182,12 @@ def test_codebooks_alone_become_int8(tmp_path, make_layer):
     path = tmp_path / "model.tflite"
     model = model_of(make_layer())
     export = export_litert(
-        model, path, quantize="int8_codebooks", optimize_for="size", verbose=0
+        model,
+        path,
+        quantize="int8_codebooks",
+        optimize_for="size",
+        fold=False,
+        verbose=0,
     )
     assert export.max_row_error < 0.02
     tensors = read_tensors(path)

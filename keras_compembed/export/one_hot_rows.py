@@ -1,55 +1,81 @@
-"""One-hot vectors of all subcodes in a byte of packed codes."""
+"""One-hot rows of subcodes, as a constant that a LiteRT file gathers from."""
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
+from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.flatbuffer import drop_unused
 from keras_compembed.export.flatbuffer import find_opcode
 from keras_compembed.export.flatbuffer import list_readers
 from keras_compembed.export.flatbuffer import name_op
 from keras_compembed.export.flatbuffer import replace_tensor
-from keras_compembed.export.row_graphs import split_digits
 
-_BITS = 4
-# Version of DEQUANTIZE that reads such tables, and a runtime that has it.
+# Version of DEQUANTIZE that reads tables of int4, and a runtime that has it.
 _DEQUANTIZE_VERSION = 6
 UNPACK_RUNTIME = (2, 18, 0)
 
 
-class OneHotBytes:
-    """A table of what each byte of packed codes stands for.
+class OneHotRows:
+    """A table of the one-hot rows that numbers stand for.
 
-    Row b holds the one-hot vectors, side by side, of the subcodes that byte b
-    holds; a last row of zeros is for ids that do not count. As the table is
-    the same for all layers with codebooks of one size, so is its constant.
+    A number names one subcode, or the `together` subcodes in a byte of packed
+    codes: then its row is their one-hot rows, side by side. A last row of
+    zeros is for ids that do not count. The runtime gathers from such a table
+    in less time than it makes one-hot rows. The file has it in int4, unpacked
+    once, when it is loaded; as float32 for runtimes that cannot.
 
     Args:
         codebook_size: Integer, values that a subcode may have.
-        per_byte: Integer, subcodes in a byte: 2, 4 or 8.
+        together: Integer, subcodes that a number names: 1, 2, 4 or 8.
+        options: `ExportOptions`.
 
     Attributes:
-        table: int8 array `(257, subcodes * codebook_size)`.
+        table: int8 array `(numbers + 1, together * codebook_size)`.
+        zeros: Integer, the number that stands for nothing.
     """
 
-    # Bytes in a file, at most.
-    NBYTES = 257 * 2 * 16 * _BITS // 8
-
-    def __init__(self, codebook_size, per_byte):
-        digits = split_digits(codebook_size, per_byte)
+    def __init__(self, codebook_size, together, options=DEFAULTS):
+        digits = split_digits(codebook_size, together)
         one_hot = digits[:, :, None] == np.arange(codebook_size)
-        rows = one_hot.reshape(256, -1)
-        self.table = np.concatenate([rows, np.zeros_like(rows[:1])])
-        self.table = self.table.astype("int8")
+        rows = one_hot.reshape(len(digits), -1)
+        rows = np.concatenate([rows, np.zeros_like(rows[:1])])
+        self.table = rows.astype("int8")
+        self.zeros = len(digits)
+        self._options = options
+        self._is_packed = can_unpack(options)
 
-    @property
-    def zeros(self):
-        """The byte that stands for nothing."""
-        return 256
+    def __call__(self, numbers):
+        """Rows `(..., together * codebook_size)` of int32 numbers."""
+        if not self._is_packed:
+            return tf.gather(self.table.astype("float32"), numbers)
+        self._options.unpacked.append(self.table)
+        return tf.cast(tf.gather(self.table, numbers), tf.float32)
 
-    def __call__(self, stored):
-        """One-hot vectors `(..., subcodes * codebook_size)` of int32 bytes."""
-        return tf.cast(tf.gather(self.table, stored), tf.float32)
+
+def can_unpack(options):
+    """Whether the oldest runtime to serve unpacks tables of int4."""
+    oldest = options.min_runtime
+    return oldest is None or oldest >= UNPACK_RUNTIME
+
+
+def one_hot_bytes(codebook_size, together):
+    """Bytes that a table of one-hot rows takes in int4."""
+    numbers = codebook_size if together == 1 else 256
+    return -(-(numbers + 1) * together * codebook_size // 2)
+
+
+def split_digits(codebook_size, together):
+    """Digits `(values, together)` of all numbers, the lowest first.
+
+    Digits have as many bits as a subcode, so that there may be more of them
+    than codewords.
+    """
+    if together == 1:
+        return np.arange(codebook_size, dtype="int32")[:, None]
+    base = 1 << (8 // together)
+    values = np.arange(base**together, dtype="int32")[:, None]
+    return values // base ** np.arange(together, dtype="int32") % base
 
 
 def unpack_once(model, tables):
@@ -67,26 +93,38 @@ def unpack_once(model, tables):
         Boolean, whether there was any.
     """
     found = [
-        (graph, index, table)
+        (graph, index)
         for graph in model.subgraphs
         for index, tensor in enumerate(graph.tensors)
-        for table in tables
-        if _is_table(model, tensor, table)
+        if any(_is_table(model, tensor, table) for table in tables)
     ]
-    for graph, index, _ in found:
+    packed = {}
+    for graph, index in found:
         _unpack_once(model, graph, index)
-    for graph, index, table in found:
         tensor = graph.tensors[index]
         tensor.type = schema.TensorType.INT4
-        tensor.name = b"one_hot_bytes"
+        tensor.name = b"one_hot_rows"
         quantization = schema.QuantizationParametersT()
         quantization.scale = np.ones(1, dtype="float32")
         quantization.zeroPoint = np.zeros(1, dtype="int64")
         tensor.quantization = quantization
-        flat = np.pad(table.reshape(-1), (0, table.size % 2)).astype("uint8")
-        model.buffers[tensor.buffer].data = flat[0::2] | flat[1::2] << 4
+        # Other tensors may share the buffer: of any type, by equal bytes.
+        old = tensor.buffer
+        if old not in packed:
+            packed[old] = len(model.buffers)
+            model.buffers.append(_pack(model.buffers[old]))
+        tensor.buffer = packed[old]
     drop_unused(model)
     return bool(found)
+
+
+def _pack(buffer):
+    """A buffer of int4 with the int8 numbers of another."""
+    numbers = np.asarray(buffer.data, "uint8")
+    numbers = np.pad(numbers, (0, len(numbers) % 2))
+    packed = schema.BufferT()
+    packed.data = numbers[0::2] | numbers[1::2] << 4
+    return packed
 
 
 def _is_table(model, tensor, table):
@@ -106,7 +144,7 @@ def _unpack_once(model, graph, index):
     unpacked.shape = graph.tensors[index].shape
     unpacked.shapeSignature = graph.tensors[index].shapeSignature
     unpacked.buffer = len(model.buffers)
-    unpacked.name = b"one_hot_bytes_as_floats"
+    unpacked.name = b"one_hot_rows_as_floats"
     model.buffers.append(schema.BufferT())
     place = len(graph.tensors)
     graph.tensors.append(unpacked)
@@ -119,7 +157,7 @@ def _unpack_once(model, graph, index):
             or any(name_op(model, cast) != "CAST" for cast in casts)
         ):
             raise RuntimeError(
-                "Bytes of codes must be read by GATHER and CAST. Received: "
+                "One-hot rows must be read by GATHER and CAST. Received: "
                 f"{name_op(model, gather)}, followed by "
                 f"{[name_op(model, cast) for cast in casts]}. Please report "
                 "this with the model."
