@@ -66,6 +66,7 @@ class Row:
         codes: String such as `"32x16"`, or None for a table.
         composition: String, of `CodeEmbedding`.
         quantize: String, of `export_litert`.
+        optimize_for: String, of `export_litert`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Row:
     codes: str | None = None
     composition: str = "sum"
     quantize: str | None = None
+    optimize_for: str | None = None
 
 
 def of_length(length, key):
