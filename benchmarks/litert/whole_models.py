@@ -137,7 +137,11 @@ class WholeModels(Benchmark):
         "codes": ("32x16",),
         "shapes": ("open", "static"),
         "quantize": Flag(
-            ("float32", "float16", "int8"), "float16 of open tables only"
+            ("float32", "float16", "int8", "int8_codebooks"),
+            "float16 of tables, int8_codebooks of codes, with open shapes only",
+        ),
+        "optimize_for": Flag(
+            ("", "latency"), "of codes in float32 and int8, with open shapes"
         ),
     }
     quick = {
@@ -147,6 +151,7 @@ class WholeModels(Benchmark):
         "codes": ("4x16",),
         "shapes": ("open",),
         "quantize": ("float32", "int8"),
+        "optimize_for": ("",),
     }
     columns = {
         "model": title,
@@ -162,13 +167,17 @@ class WholeModels(Benchmark):
 
     def rows(self):
         args = self.args
-        return [
-            row_of(model, codes, quantize, shapes == "static")
-            for model, shapes, codes, quantize in itertools.product(
-                args.models, args.shapes, (None, *args.codes), args.quantize
+        rows = [
+            row_of(model, codes, quantize, shapes == "static", goal or None)
+            for model, shapes, codes, goal, quantize in itertools.product(
+                args.models,
+                args.shapes,
+                (None, *args.codes),
+                args.optimize_for,
+                args.quantize,
             )
-            if quantize != "float16" or (codes is None and shapes == "open")
         ]
+        return list(filter(is_wanted, rows))
 
     def together(self, row):
         return row.model, row.static
@@ -385,12 +394,24 @@ class BestItems(keras.layers.Layer):
         }
 
 
+def is_wanted(row):
+    """Whether a row says more than others do."""
+    if row.quantize in ("float16", "int8_codebooks") or row.optimize_for:
+        if row.static:
+            return False
+    if row.quantize == "float16":
+        return row.codes is None
+    if row.optimize_for:
+        return row.codes is not None and row.quantize != "int8_codebooks"
+    return row.quantize != "int8_codebooks" or row.codes is not None
+
+
 def row_of(
     model, codes=None, quantize="float32", static=False, optimize_for=None
 ):
     name = f"{f'codes {codes}' if codes else 'tables'}, {quantize}"
     if optimize_for:
-        name += f', "{optimize_for}"'
+        name += f", {optimize_for}"
     if static:
         name += ", static"
     if quantize == "float32":
