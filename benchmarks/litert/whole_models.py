@@ -396,14 +396,14 @@ class BestItems(keras.layers.Layer):
 
 def is_wanted(row):
     """Whether a row says more than others do."""
-    if row.quantize in ("float16", "int8_codebooks") or row.optimize_for:
-        if row.static:
+    if row.codes is None:
+        if row.quantize == "int8_codebooks" or row.optimize_for:
             return False
-    if row.quantize == "float16":
-        return row.codes is None
-    if row.optimize_for:
-        return row.codes is not None and row.quantize != "int8_codebooks"
-    return row.quantize != "int8_codebooks" or row.codes is not None
+        return row.quantize != "float16" or not row.static
+    special = [row.quantize == "int8_codebooks", row.optimize_for is not None]
+    if row.quantize == "float16" or all(special):
+        return False
+    return not (any(special) and row.static)
 
 
 def row_of(
