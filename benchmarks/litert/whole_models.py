@@ -141,7 +141,8 @@ class WholeModels(Benchmark):
             "float16 of tables, int8_codebooks of codes, with open shapes only",
         ),
         "optimize_for": Flag(
-            ("", "latency"), "of codes in float32 and int8, with open shapes"
+            ("latency",),
+            "besides none, of codes in float32 and int8, with open shapes",
         ),
     }
     quick = {
@@ -151,7 +152,7 @@ class WholeModels(Benchmark):
         "codes": ("4x16",),
         "shapes": ("open",),
         "quantize": ("float32", "int8"),
-        "optimize_for": ("",),
+        "optimize_for": (),
     }
     columns = {
         "model": title,
@@ -168,12 +169,12 @@ class WholeModels(Benchmark):
     def rows(self):
         args = self.args
         rows = [
-            row_of(model, codes, quantize, shapes == "static", goal or None)
+            row_of(model, codes, quantize, shapes == "static", goal)
             for model, shapes, codes, goal, quantize in itertools.product(
                 args.models,
                 args.shapes,
                 (None, *args.codes),
-                args.optimize_for,
+                (None, *args.optimize_for),
                 args.quantize,
             )
         ]
