@@ -26,6 +26,8 @@ NAMES = (
     "classes.speed",
     "litert.anchors",
     "litert.lookups",
+    "litert.row_graphs",
+    "litert.scoring",
     "litert.whole_models",
 )
 TABLES = "tables"

@@ -33,6 +33,7 @@ from keras_compembed.layers.reversible_code_embedding import (
 )
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import top_k_model
+from keras_compembed.layers.top_ids import TopIds
 from keras_compembed.losses.cane_loss import CANELoss
 from keras_compembed.losses.class_loss import ClassLoss
 from keras_compembed.metrics.class_accuracy import ClassAccuracy
@@ -51,6 +52,7 @@ __all__ = [
     "Perplexity",
     "ReversibleCodeEmbedding",
     "TopClasses",
+    "TopIds",
     "__version__",
     "anchors",
     "baselines",

@@ -88,16 +88,34 @@ def _run(files):
     for path, shapes in files:
         litert.File(path, dict(shapes)).run_on_zeros()
     ctypes.CDLL(None).malloc_trim(0)
-    # The largest resident set is counted from here on.
-    _CLEAR.write_text("5")
-    before = _kilobytes("VmRSS")
     kept = []
-    for path, shapes in files:
-        content = pathlib.Path(path).read_bytes()
-        file = litert.File(content, dict(shapes))
-        file.run_on_zeros()
-        kept.append((content, file))
-    return 1024 * (_kilobytes("VmHWM") - before)
+    with counting() as count:
+        for path, shapes in files:
+            content = pathlib.Path(path).read_bytes()
+            file = litert.File(content, dict(shapes))
+            file.run_on_zeros()
+            kept.append((content, file))
+    return count()
+
+
+@contextlib.contextmanager
+def counting():
+    """Gives a function of the most bytes that this process took within.
+
+    It returns None where the system does not count them.
+    """
+    before = peak = 0
+    if _STATUS.exists():
+        # The largest resident set is counted from here on.
+        _CLEAR.write_text("5")
+        before = _kilobytes("VmRSS")
+
+    def count():
+        return 1024 * (peak - before) if _STATUS.exists() else None
+
+    yield count
+    if _STATUS.exists():
+        peak = _kilobytes("VmHWM")
 
 
 def _kilobytes(name):

@@ -14,7 +14,12 @@ _LENGTHS = (16, 37)
 # float32 sums is some 1e-6. A float16 weight is off by up to 2**-11 of itself,
 # an int8 weight by up to 1/254 of the largest of its row or table, some 1 % of
 # a typical one, and so are the activations; layers add up.
-TOLERANCES = {None: 1e-4, "float16": 1e-2, "int8": 0.1}
+TOLERANCES = {
+    None: 1e-4,
+    "float16": 1e-2,
+    "int8": 0.1,
+    "int8_codebooks": 0.1,
+}
 # Where Keras itself computes in so few bits, and LiteRT in float32.
 _HALF_TOLERANCES = {"float16": 1e-2, "bfloat16": 0.1}
 
@@ -213,8 +218,8 @@ def compare(path, signature, samples, outputs):
         Float: the largest difference of an output, over the largest absolute
         value that Keras gives it; for outputs that are not floats, the share
         of entries that differ. NaN in both is no difference; in one, infinite.
-        Of the ids of a `TopClasses` layer, those differ that Keras does not
-        name, unless they are as probable as the last that it names.
+        Of the best ids, those differ that Keras does not name, unless they
+        are scored as high as the last that it names.
 
     Raises:
         RuntimeError: if the file does not run.
@@ -237,17 +242,15 @@ def compare(path, signature, samples, outputs):
         for name in expected:
             if not name.endswith("ids"):
                 continue
-            pair = {
-                "ids": name,
-                "probabilities": f"{name[: -len('ids')]}probabilities",
-            }
-            if pair["probabilities"] in expected:
-                got[name] = _named_by_keras(
-                    *(
-                        {part: arrays[name] for part, name in pair.items()}
-                        for arrays in (expected, got)
+            for part in ("probabilities", "scores"):
+                pair = f"{name[: -len('ids')]}{part}"
+                if pair in expected:
+                    got[name] = _named_by_keras(
+                        *(
+                            {"ids": arrays[name], "scores": arrays[pair]}
+                            for arrays in (expected, got)
+                        )
                     )
-                )
         for name, array in expected.items():
             worst = max(worst, _difference(array, got[name]))
     return worst
@@ -258,8 +261,8 @@ def _named_by_keras(expected, got):
     ids, names = expected["ids"], got["ids"]
     if ids.shape != names.shape:
         return names
-    last = expected["probabilities"][..., -1:]
-    alike = np.isclose(got["probabilities"], last, rtol=0.05)
+    last = expected["scores"][..., -1:]
+    alike = np.isclose(got["scores"], last, rtol=0.05)
     named = (names[..., None] == ids[..., None, :]).any(axis=-1)
     return np.where(named | alike, ids, names)
 

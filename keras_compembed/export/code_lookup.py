@@ -6,22 +6,23 @@ import tensorflow as tf
 from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.export.row_sums import RowSums
+from keras_compembed.export.scored_codes import ScoredCodes
+from keras_compembed.export.scored_codes import chunks_of_ids
+from keras_compembed.export.scored_codes import top_of_chunks
 from keras_compembed.export.stored_codes import StoredCodes
 
-# Up to here a one-hot product is faster than gathered codewords, and takes
-# less memory; more so where the runtime multiplies in int8.
-_ONE_HOT_CODEBOOK_SIZES = {None: 16, "float16": 16, "int8": 32}
 # Numbers in the largest tensor that is held while all rows are composed.
 _CHUNK_ELEMENTS = 1 << 22
-# Codewords gathered at once, beyond that size: a small multiple of the output,
-# however many codebooks there are.
-_GROUP = 8
+# Rows of a chunk for which a graph is chosen, about.
+_CHUNK_IDS = 4096
 
 
 class TracedLookup:
     """Stands in for `CodeEmbedding.embed` while a model is converted.
 
-    `embed_all` and `score` take the places of the methods of these names.
+    `embed_all`, `score` and `top_ids` take the places of the methods of these
+    names.
     Rows are composed when the file runs, in chunks of a known shape.
 
     Args:
@@ -30,8 +31,8 @@ class TracedLookup:
 
     Attributes:
         codes: `StoredCodes`.
-        codewords: float32 array `(num_codebooks, codebook_size, width)`, one
-            for each subcode read.
+        codewords: float32 array `(num_codebooks, codebook_size, width)`.
+        scores: `ScoredCodes`, or None if the composition is not linear.
     """
 
     def __init__(self, layer, options=DEFAULTS):
@@ -44,49 +45,42 @@ class TracedLookup:
             saved += codebooks.shape.num_elements()
             if folded.shape.num_elements() > saved:
                 folded = None
-        self._sums = folded is not None and not isinstance(
+        is_sum = folded is not None and not isinstance(
             composition, ConcatComposition
         )
         self._composition = composition
-        if self._sums:
+        self._options = options
+        if is_sum:
             codewords = folded.numpy()
         else:
             codewords = composition.codewords(codebooks).numpy()
-        self.codes = StoredCodes(
-            layer, options.min_runtime, may_pair=self._sums
-        )
-        self.codewords = codewords = self.codes.codebooks(codewords)
-        self._one_hot = (
-            self._sums
-            and codewords.shape[1] <= _ONE_HOT_CODEBOOK_SIZES[options.quantize]
-        )
+        self.codes = StoredCodes(layer)
+        self.codewords = codewords
+        self._is_called = False
+        self.scores = None
+        if composition.is_linear:
+            self.scores = ScoredCodes(layer, self.codes, codebooks, options)
         self._num_rows = layer.input_dim
-        # One-hot vectors, or codewords gathered: more than a row has numbers.
-        width = num_codebooks = codewords.shape[0]
-        width *= codewords.shape[1] if self._one_hot else codewords.shape[2]
-        if not self._sums:
-            width *= 4
-        elif not self._one_hot:
-            width = min(num_codebooks, _GROUP) * codewords.shape[2]
-        self._chunk = min(self._num_rows, max(1, _CHUNK_ELEMENTS // width))
+        if is_sum:
+            self._sums = RowSums(codewords, options, self.codes)
+            row_elements = self._sums.count_elements(_CHUNK_IDS)
+        else:
+            self._sums = None
+            row_elements = 4 * codewords.shape[0] * codewords.shape[2]
+        chunk = max(1, _CHUNK_ELEMENTS // row_elements)
+        self._chunk = min(self._num_rows, chunk)
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        subcodes = self.codes.read(tf.cast(ids, tf.int32))
+        self._is_called = True
+        ids = tf.cast(ids, tf.int32)
+        if self._sums is not None:
+            return self._sums.look_up(ids)
         num_codebooks, codebook_size, width = self.codewords.shape
-        flat = tf.constant(self.codewords.reshape(-1, width))
-        if self._one_hot:
-            one_hot = tf.one_hot(subcodes, codebook_size)
-            return tf.matmul(tf.reshape(one_hot, (-1, flat.shape[0])), flat)
-        places = subcodes + np.arange(num_codebooks) * codebook_size
-        if not self._sums:
-            return self._composition(tf.gather(flat, places))
-        total = None
-        for start in range(0, num_codebooks, _GROUP):
-            part = tf.gather(flat, places[:, start : start + _GROUP])
-            part = tf.reduce_sum(part, axis=1)
-            total = part if total is None else total + part
-        return total
+        flat = self._options.note(self.codewords.reshape(-1, width))
+        first = np.arange(num_codebooks, dtype="int32") * codebook_size
+        places = self.codes.read(ids) + first
+        return self._composition(tf.gather(flat, places))
 
     def embed_all(self, embed=None):
         """Vectors `(input_dim, output_dim)` of all ids.
@@ -99,29 +93,27 @@ class TracedLookup:
 
     def score(self, vectors):
         """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
+        return tf.concat(list(self._score_chunks(vectors)), axis=-1)
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
+        return top_of_chunks(self._score_chunks(vectors), k)
+
+    def _score_chunks(self, vectors):
+        """Yields logits of vectors, for a chunk of ids at a time."""
         vectors = tf.cast(vectors, tf.float32)
-        logits = [
-            tf.matmul(vectors, chunk, transpose_b=True)
-            for chunk in self._chunks(vectors, self)
-        ]
-        return tf.concat(logits, axis=-1)
+        # Same as in `CodeEmbedding.score`; most files run for few vectors.
+        is_few = (vectors.shape[0] or 1) <= vectors.shape[1]
+        if self.scores is not None and is_few:
+            yield from self.scores.chunks(vectors, self._is_called)
+            return
+        for chunk in self._chunks(vectors, self):
+            yield tf.matmul(vectors, chunk, transpose_b=True)
 
     def _chunks(self, inputs, embed):
-        """Yields the vectors of all ids, chunk by chunk.
-
-        Args:
-            inputs: A tensor that the converter does not know. It writes down
-                what it can compute: all vectors, if it knows the ids.
-            embed: Function from ids to vectors.
-        """
-        # Zero, whatever the inputs are.
-        some = tf.reduce_max(tf.cast(inputs, tf.float32)) >= 0
-        zero = tf.minimum(tf.cast(some, tf.int32), 0)
-        # Of a shape that the runtime knows before it runs.
-        offsets = tf.reshape(tf.range(zero, self._chunk + zero), [self._chunk])
-        for start in range(0, self._num_rows, self._chunk):
-            size = min(self._chunk, self._num_rows - start)
-            yield embed(offsets[:size] + start)
+        """Yields the vectors of all ids, chunk by chunk."""
+        for ids in chunks_of_ids(inputs, self._num_rows, self._chunk):
+            yield embed(ids)
 
 
 def _input_of_graph():

@@ -9,21 +9,21 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.export import check
+from keras_compembed.export.export_options import OPTIMIZE_FOR
 from keras_compembed.export.export_options import ExportOptions
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import order_ends
 from keras_compembed.export.flatbuffer import pack_tables
-from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.input_check import check_inputs
 from keras_compembed.export.inspect_litert import inspect_litert
+from keras_compembed.export.int8_matrices import quantize_matrices
 from keras_compembed.export.marks import take_out_marks
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.row_check import check_rows
-from keras_compembed.export.stored_codes import PACKED_LOOKUP_RUNTIME
 from keras_compembed.export.tracing import float32_form
 from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
@@ -91,6 +91,7 @@ def export_litert(
     input_signature=None,
     top_k=None,
     quantize=None,
+    optimize_for=None,
     min_runtime=None,
     overwrite=False,
     sample_inputs=None,
@@ -130,22 +131,30 @@ def export_litert(
         input_signature: Optional structure of `tf.TensorSpec`, as the model
             is called with. Needed for subclassed models. Defaults to `None`:
             the model's own inputs.
-        top_k: Optional integer, for models with an output of a layer such as
-            `CANESoftmax`: the file answers so many best classes of each
-            example, `"ids"` and `"probabilities"`, by the search of the layer,
-            with other outputs as `keras_compembed.top_k_model` names them.
-            Defaults to `None`: what the model returns, which is features.
-        quantize: `None`, `"float16"` or `"int8"`. How codebooks, anchors and
-            other weights are stored; codes are never touched. Numbers of
-            sparse transforms become multiples of a step for each anchor, in
-            16 or 8 bits. Defaults to `None`, float32.
+        top_k: Optional integer. The file answers so many best classes or ids
+            of each example, as `keras_compembed.top_k_model` names them: of
+            an output of a layer such as `CANESoftmax`, `"ids"` and
+            `"probabilities"`, by the search of the layer; of logits that a
+            `CodeEmbedding` or `ANTEmbedding` gives with `reverse=True`,
+            `"ids"` and `"scores"`, exactly. Codes are added up for a chunk of
+            ids at a time, fastest with inputs whose batch size is 1.
+            Defaults to `None`: what the model returns.
+        quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`. How
+            codebooks, anchors and other weights are stored; codes are never
+            touched. Numbers of sparse transforms become multiples of a step
+            for each anchor, in 16 or 8 bits. With `"int8_codebooks"` only
+            codebooks and anchors are int8, and all else is float32. Defaults
+            to `None`, float32.
+        optimize_for: `None`, `"latency"`, `"size"` or `"memory"`. What matters
+            most in the choice of the ops that compose rows from codes: the
+            time that they take (on the processor that estimates were made
+            on), the bytes of the file, or those bytes and what the runtime
+            holds while it runs. Where the number of ids is open, the choice
+            is made for 64 at once. Defaults to `None`: the fastest ops with
+            which the file is at most 2 % larger than need be.
         min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
-            that must run the file. Codebook sizes 9 to 16 are read fastest by
-            2.18 and newer (TensorFlow 2.18, ai-edge-litert 1.0), sizes 2 to 4
-            by 2.21 and newer (TensorFlow 2.21, ai-edge-litert 2.2); older
-            runtimes refuse such files when they load or first run them. For
-            those, codes are stored in the same bits and read with more ops,
-            as for other sizes. Defaults to `None`, the fastest.
+            that must run the file: a file that needs a newer one is an error.
+            Defaults to `None`.
         overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
         sample_inputs: Optional inputs on which the file is compared with the
             model, as the model is called with. Defaults to `None`: random ids
@@ -154,9 +163,9 @@ def export_litert(
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output, and of rows over the largest number of
             their table. Defaults to `1e-4`, with `quantize="float16"` to
-            `0.01`, with `quantize="int8"` to `0.1`, and to `0.01` or `0.1`
-            at least where variables are float16 or bfloat16; of sums of
-            codewords, to what rounding each of them makes.
+            `0.01`, with `"int8"` and `"int8_codebooks"` to `0.1`, and to
+            `0.01` or `0.1` at least where variables are float16 or bfloat16;
+            of sums of codewords, to what rounding each of them makes.
         verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
             ops and bytes, as by `inspect_litert`.
 
@@ -188,7 +197,8 @@ def export_litert(
             "`model` must be a `keras.Model`. "
             f"Received: an object of type {type(model).__name__}."
         )
-    check_choice("quantize", quantize, (None, "float16", "int8"))
+    check_choice("quantize", quantize, tuple(check.TOLERANCES))
+    check_choice("optimize_for", optimize_for, OPTIMIZE_FOR)
     if top_k is not None:
         model = top_k_model(model, top_k)
     oldest = None
@@ -196,10 +206,10 @@ def export_litert(
         oldest = check_version("min_runtime", min_runtime)
     if tolerance is not None:
         check_positive_number("tolerance", tolerance)
-    options = ExportOptions(quantize, oldest)
+    options = ExportOptions(quantize, oldest, optimize_for)
     signature = get_signature(model, input_signature)
-    if quantize == "int8":
-        _check_finite(model)
+    if quantize in ("int8", "int8_codebooks"):
+        _check_finite(model, quantize)
 
     with float32_form(model):
         with kept_state(model):
@@ -215,7 +225,7 @@ def export_litert(
         converted = read_model(content)
         names = [spec.name for spec in keras.tree.flatten(signature)]
         order_ends(converted, names, list(outputs[0]))
-        content, ops, runtime, *passages = _finish(converted, tables, oldest)
+        content, ops, runtime, *passages = _finish(converted, tables, options)
         check_inputs(
             converted, model, signature, is_given=input_signature is not None
         )
@@ -250,7 +260,7 @@ def export_litert(
     return export
 
 
-def _check_finite(model):
+def _check_finite(model, quantize):
     """Raises if a weight has no scale: the converter would end the process."""
     for weight in model.weights:
         if (
@@ -258,8 +268,9 @@ def _check_finite(model):
             and not tf.reduce_all(tf.math.is_finite(weight.value)).numpy()
         ):
             raise ValueError(
-                "`quantize='int8'` needs weights that are finite. Received: "
-                f"{weight.path!r}, which holds NaN or infinite numbers."
+                f"`quantize={quantize!r}` needs weights that are finite. "
+                f"Received: {weight.path!r}, which holds NaN or infinite "
+                "numbers."
             )
 
 
@@ -276,7 +287,7 @@ def _convert(function, model, quantize):
             converter.target_spec.supported_ops = [
                 tf.lite.OpsSet.TFLITE_BUILTINS
             ]
-            if quantize is not None:
+            if quantize in ("float16", "int8"):
                 converter.optimizations = [tf.lite.Optimize.DEFAULT]
             if quantize == "float16":
                 converter.target_spec.supported_types = [tf.float16]
@@ -320,7 +331,7 @@ def _explain(message, function, model):
     return text
 
 
-def _finish(model, tables, oldest):
+def _finish(model, tables, options):
     """Packs the codes in a converted file, and reads what is in it.
 
     Returns:
@@ -328,6 +339,7 @@ def _finish(model, tables, oldest):
         and numbers of marks, see `take_out_marks`.
     """
     pack_tables(model, tables)
+    quantize_matrices(model, options.matrices)
     passages, lost = take_out_marks(model)
     ops = list_ops(model)
     foreign = [op for op in ops if op.startswith("CUSTOM ")]
@@ -336,10 +348,7 @@ def _finish(model, tables, oldest):
             "LiteRT must have a built-in op for everything in the model. "
             f"Received a file with: {', '.join(foreign)}."
         )
-    for table in tables:
-        if table.bits is not None:
-            raise_min_runtime(model, PACKED_LOOKUP_RUNTIME[table.bits])
-    runtime = get_min_runtime(model)
+    runtime, oldest = get_min_runtime(model), options.min_runtime
     if oldest is not None and runtime is not None and runtime > oldest:
         raise ValueError(
             "The file must run on `min_runtime`. Received: "

@@ -240,7 +240,9 @@ def _pack_table(model, graph, index, table):
                 "of a row of ids and CAST. Pass `min_runtime='2.17'` to store "
                 "them in a way that needs no rewriting."
             )
-        gather.opcodeIndex = _lookup_opcode(model)
+        gather.opcodeIndex = find_opcode(
+            model, schema.BuiltinOperator.EMBEDDING_LOOKUP, _LOOKUP_VERSION
+        )
         gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
         gather.builtinOptionsType = schema.BuiltinOptions.NONE
         gather.builtinOptions = None
@@ -286,14 +288,16 @@ def _named_tensors(model, graph):
     ]
 
 
-def _lookup_opcode(model):
-    wanted = schema.BuiltinOperator.EMBEDDING_LOOKUP
+def find_opcode(model, wanted, version):
+    """Place of an op among those of a model, which gets it if it lacks it."""
     for index, code in enumerate(model.operatorCodes):
-        if code.builtinCode == wanted and code.version == _LOOKUP_VERSION:
+        if code.builtinCode == wanted and code.version == version:
             return index
     code = schema.OperatorCodeT()
-    code.builtinCode = code.deprecatedBuiltinCode = wanted
-    code.version = _LOOKUP_VERSION
+    code.builtinCode = wanted
+    # Of 8 bits, which end here.
+    code.deprecatedBuiltinCode = min(wanted, 127)
+    code.version = version
     model.operatorCodes.append(code)
     return len(model.operatorCodes) - 1
 

@@ -34,7 +34,12 @@ _SPREAD = 1024
 # apart.
 _VECTORS = 4
 # A float16 is off by so much of itself, an int8 by so much of the largest.
-_ROUNDING = {None: 0.0, "float16": 2.0**-11, "int8": 1 / 254}
+_ROUNDING = {
+    None: 0.0,
+    "float16": 2.0**-11,
+    "int8": 1 / 254,
+    "int8_codebooks": 1 / 254,
+}
 # Half the least step of float16, and what a sum in float32 is off by.
 _LEAST = 2.0**-25
 _FLOAT32 = 2.0**-23

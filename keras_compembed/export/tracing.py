@@ -87,6 +87,17 @@ def litert_form(model, options=DEFAULTS):
         lookups.append(MarkedLookup(layer, method, len(lookups), codes))
         return lookups[-1].marked(function)
 
+    def count(layer, method, function):
+        lookup = MarkedLookup(layer, method, len(lookups))
+        lookups.append(lookup)
+
+        def call(*inputs):
+            # Without marks, the layer is told not to be held to Keras.
+            lookup.calls += 1
+            return function(*inputs)
+
+        return call
+
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             if isinstance(layer, CodeEmbedding):
@@ -97,12 +108,19 @@ def litert_form(model, options=DEFAULTS):
                     embed,
                     embed_all=functools.partial(lookup.embed_all, embed),
                     score=mark(layer, "score", lookup.score),
+                    top_ids=count(layer, "top_ids", lookup.top_ids),
                 )
+                if lookup.scores is not None:
+                    # What tracing finds to be stored.
+                    lookup.scores.tables = tables
             elif isinstance(layer, ANTEmbedding):
-                lookup = TracedTransform(layer, options.quantize)
+                lookup = TracedTransform(layer, options)
                 logits = mark(layer, "logits", lookup.logits)
                 stack.enter_context(swapped(layer, logits=logits))
-                swap = layer.embed_with(mark(layer, "embed", lookup))
+                swap = layer.embed_with(
+                    mark(layer, "embed", lookup),
+                    top_ids=count(layer, "top_ids", lookup.top_ids),
+                )
             elif isinstance(layer, CANESoftmax):
                 if not isinstance(layer.selector, BeamTree):
                     continue

@@ -8,7 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.packed_offsets import PackedOffsets
+from keras_compembed.export.scored_codes import top_of_chunks
 
 # Rows made dense and multiplied by the anchors are faster than sums of gathered
 # anchors up to so many anchors, and up to so many for each number read.
@@ -37,7 +39,7 @@ class TracedTransform:
 
     Args:
         layer: A built `ANTEmbedding`.
-        quantize: Same as in `export_litert`.
+        options: `ExportOptions`.
 
     Attributes:
         offsets: `PackedOffsets`.
@@ -45,7 +47,7 @@ class TracedTransform:
         values: Array of the same shape, ending in 0.
     """
 
-    def __init__(self, layer, quantize=None):
+    def __init__(self, layer, options=DEFAULTS):
         transform = layer.get_transform()
         anchors = keras.ops.convert_to_numpy(layer.anchors).astype("float64")
         values = transform.values.astype("float64")
@@ -62,12 +64,15 @@ class TracedTransform:
         if not len(used):
             anchors = np.zeros((1, layer.output_dim))
         self.values, anchors, self._step = _round_values(
-            np.append(values, 0), np.append(columns, 0), anchors, quantize
+            np.append(values, 0),
+            np.append(columns, 0),
+            anchors,
+            options.quantize,
         )
         self.columns, self._first_column = _narrow_columns(
             np.append(columns, 0), len(anchors)
         )
-        self.anchors = anchors.astype("float32")
+        self.anchors = options.note(anchors.astype("float32"))
         self.offsets = PackedOffsets(transform.offsets)
         self._longest = max(1, int(transform.row_lengths.max()))
         self._has_windows = (
@@ -113,6 +118,10 @@ class TracedTransform:
         logits = tf.reshape(logits, shape)
         logits.set_shape((*vectors.shape[:-1], self._num_rows))
         return logits
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
+        return top_of_chunks([self.logits(vectors)], k)
 
     def _numbers(self, ids):
         """The numbers of rows one after another: rows, columns, values."""
@@ -234,7 +243,7 @@ def softmax_as_linear(transform, anchors, segments):
 
 def _round_values(values, columns, anchors, quantize):
     """Numbers as stored, the anchors to go with them, and the step."""
-    if quantize is None:
+    if quantize in (None, "int8_codebooks"):
         return values.astype("float32"), anchors, None
     if quantize == "float16":
         dtype = "int16"

@@ -414,6 +414,27 @@ class ANTEmbedding(LookupLayer):
         logits = tf.cast(logits, self.compute_dtype)
         return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
 
+    def top_k(self, queries, k):
+        """The ids with the highest logits, exactly.
+
+        The same as `tf.math.top_k` of `layer(queries, reverse=True)`, in
+        memory that does not grow with the number of ids times queries.
+
+        Args:
+            queries: Float tensor `(..., output_dim)`.
+            k: Integer from 1 to `input_dim`.
+
+        Returns:
+            Tuple `(scores, ids)` of tensors `(..., k)`, best first: floats of
+            the compute dtype, and int32. Of ids with equal scores, the lower
+            is first.
+
+        Raises:
+            ValueError: if `k` is out of range or the queries are no float
+                vectors of width `output_dim`.
+        """
+        return self._top_k(queries, k, self.variable_dtype, self.compute_dtype)
+
     def compute_output_shape(self, input_shape, reverse=False):
         if reverse:
             return (*input_shape[:-1], self.input_dim)

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.codes.code_scores import CodeScores
 from keras_compembed.codes.coded_rows import CodedRows
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
@@ -17,6 +18,7 @@ from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.optimizers.drop_weights import drop_weights
+from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
@@ -119,9 +121,11 @@ class CodeEmbedding(LookupLayer):
         The input's shape followed by `output_dim`; with `reverse`,
         `(..., input_dim)`. Both are computed in the variable dtype. At the end
         vectors are cast to the compute dtype, and logits to the dtype of a
-        product with `embeddings`. A reverse call composes the whole table for
-        a while, so that it takes as much memory as a reverse call of an
-        uncompressed table.
+        product with `embeddings`. A reverse call of up to `output_dim` vectors
+        adds up products of vectors and codewords by the codes of all ids; of
+        more vectors, with compositions that are not linear and while codes
+        are learned, it composes the whole table for a while, so that it takes
+        as much memory as a reverse call of an uncompressed table.
 
     Raises:
         ValueError: if a size or number is out of range, `composition` or
@@ -397,8 +401,94 @@ class CodeEmbedding(LookupLayer):
 
     def score(self, vectors):
         """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
-        table = tf.cast(self.embed_all(), vectors.dtype)
-        return tf.matmul(vectors, table, transpose_b=True)
+
+        def from_codes():
+            codes, tables = self._score_codes(vectors)
+            return tf.cast(codes.score(tables), vectors.dtype)
+
+        def from_rows():
+            table = tf.cast(self.embed_all(), vectors.dtype)
+            return tf.matmul(vectors, table, transpose_b=True)
+
+        return self._choose(vectors, from_codes, from_rows)
+
+    def top_k(self, queries, k, dtype=None):
+        """The ids with the highest logits, exactly.
+
+        The same as `tf.math.top_k` of `layer(queries, reverse=True)`, in
+        memory that does not grow with the number of ids times queries: ids
+        are scored in chunks, by their codes where that takes less time.
+
+        Args:
+            queries: Float tensor `(..., output_dim)`.
+            k: Integer from 1 to `input_dim`.
+            dtype: Same as in `logits`.
+
+        Returns:
+            Tuple `(scores, ids)` of tensors `(..., k)`, best first: floats of
+            the dtype of logits, and int32. Of ids with equal scores, the
+            lower is first.
+
+        Raises:
+            ValueError: if `k` is out of range or the queries are no float
+                vectors of width `output_dim`.
+
+        References:
+            - [Petrov & Macdonald, 2024](https://arxiv.org/abs/2312.06165)
+            - [Petrov, Macdonald & Tonellotto, 2024](
+              https://arxiv.org/abs/2408.09992), PQTopK
+        """
+        queries = tf.convert_to_tensor(queries)
+        return self._top_k(
+            queries,
+            k,
+            dtype or self.variable_dtype,
+            dtype or self._dtype_of_products(queries),
+        )
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
+
+        def from_codes(part):
+            codes, tables = self._score_codes(part)
+            return lambda ids: tf.cast(
+                codes.score_rows(tables, ids), part.dtype
+            )
+
+        return self._choose(
+            vectors,
+            lambda: top_rows(vectors, k, self.input_dim, from_codes),
+            lambda: super(CodeEmbedding, self).top_ids(vectors, k),
+        )
+
+    def _choose(self, vectors, from_codes, from_rows):
+        """Runs what takes less time for so many vectors.
+
+        Rows are composed once for all vectors, which takes the time of some
+        `output_dim` scores from codes, whatever the shape of the codes.
+        """
+        if self.learn_codes is not None or not self.composition.is_linear:
+            return from_rows()
+        count = vectors.shape[0]
+        if count is None:
+            is_few = tf.shape(vectors)[0] <= self.output_dim
+            return tf.cond(is_few, from_codes, from_rows)
+        return from_codes() if count <= self.output_dim else from_rows()
+
+    def _score_codes(self, vectors):
+        """`CodeScores` of the layer, and their tables for some vectors."""
+        codes = CodeScores(
+            tf.convert_to_tensor(self.packed_codes.value),
+            self.num_codebooks,
+            self.codebook_size,
+        )
+        codebooks = self.composition.fold(
+            tf.convert_to_tensor(self.codebooks.value)
+        )
+        # Sums of 16 bits would lose what products keep.
+        dtype = "float64" if codebooks.dtype == "float64" else "float32"
+        vectors = tf.cast(vectors, dtype)
+        return codes, codes.tables(tf.cast(codebooks, dtype), vectors)
 
     def embed_all(self):
         """The table `(input_dim, output_dim)`, composed for the moment."""

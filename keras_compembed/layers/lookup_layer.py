@@ -7,6 +7,8 @@ import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
 from keras_compembed.utils.swapped import swapped
+from keras_compembed.utils.top_rows import top_rows
+from keras_compembed.utils.validation import check_positive_int
 
 
 class LookupLayer(keras.layers.Layer):
@@ -51,6 +53,28 @@ class LookupLayer(keras.layers.Layer):
             ids = tf.cast(ids, tf.int32)
         vectors = tf.cast(embed(tf.reshape(ids, (-1,))), self.compute_dtype)
         return _reshape(vectors, tf.shape(ids), ids.shape, self.output_dim)
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
+
+        def make_score(part):
+            return lambda ids: tf.matmul(
+                part, tf.cast(self.embed(ids), part.dtype), transpose_b=True
+            )
+
+        return top_rows(vectors, k, self.input_dim, make_score)
+
+    def _top_k(self, queries, k, dtype, result_dtype):
+        """Scores and ids `(..., k)`, computed in one dtype, of another."""
+        k = check_positive_int("k", k, maximum=self.input_dim)
+        queries = tf.convert_to_tensor(queries)
+        self._check_vectors(queries)
+        vectors = tf.reshape(tf.cast(queries, dtype), (-1, self.output_dim))
+        scores, ids = self.top_ids(vectors, k)
+        return tuple(
+            unflatten(answer, queries, queries.shape[:-1], k)
+            for answer in (tf.cast(scores, result_dtype), ids)
+        )
 
     def add_replica_loss(self, loss):
         """Adds a loss that counts for the device it was computed on.

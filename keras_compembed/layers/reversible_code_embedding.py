@@ -202,6 +202,18 @@ class ReversibleCodeEmbedding(CodeEmbedding):
             logits = super().logits(inputs, self.reverse_dtype)
         else:
             logits = self.reverse_embedding.logits(inputs, self.reverse_dtype)
+        return self._cap(logits)
+
+    def top_k(self, queries, k):
+        """The ids with the highest logits, see `CodeEmbedding.top_k`."""
+        if self.tie_weights:
+            scores, ids = super().top_k(queries, k, self.reverse_dtype)
+        else:
+            table = self.reverse_embedding
+            scores, ids = table.top_k(queries, k, self.reverse_dtype)
+        return self._cap(scores), ids
+
+    def _cap(self, logits):
         cap = self.logit_soft_cap
         return logits if cap is None else tf.tanh(logits / cap) * cap
 

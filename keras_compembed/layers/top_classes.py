@@ -1,9 +1,13 @@
 """Predictions of a model over many classes as a layer and as a model."""
 
+import inspect
+
 import keras
 
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_head import read_output
+from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.top_ids import TopIds
 from keras_compembed.utils.model_outputs import layer_of
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_positive_int
@@ -65,10 +69,13 @@ class TopClasses(keras.layers.Layer):
 
 
 def top_k_model(model, k=5):
-    """A model that answers the best classes and their probabilities.
+    """A model that answers the best classes or ids, and how good they are.
 
     It shares all weights with the model it is made from: train that, predict
-    with this.
+    with this. Outputs that it answers for are those of layers of classes, such
+    as `CANESoftmax`, and logits of a table of vectors: what `CodeEmbedding`,
+    `ReversibleCodeEmbedding` or `ANTEmbedding` returns with `reverse=True`, in
+    a model that recommends items or predicts words.
 
     Example:
 
@@ -78,28 +85,34 @@ def top_k_model(model, k=5):
     >>> answer = predictor.predict(np.zeros((2, 8)), verbose=0)
     >>> answer["ids"].shape, answer["probabilities"].shape
     ((2, 3), (2, 3))
+    >>> items = kc.CodeEmbedding(1000, 8, num_codebooks=4)
+    >>> model = keras.Model(inputs, items(inputs, reverse=True))
+    >>> answer = top_k_model(model, k=3).predict(np.zeros((2, 8)), verbose=0)
+    >>> answer["ids"].shape, answer["scores"].shape
+    ((2, 3), (2, 3))
 
     Args:
-        model: A Sequential or functional `keras.Model` with an output that is
-            that of a layer such as `CANESoftmax`, or with several.
+        model: A Sequential or functional `keras.Model` with such an output, or
+            with several.
         k: Integer. Defaults to `5`.
 
     Returns:
         A `keras.Model` with the inputs of `model` and two outputs by name:
-        `"ids"`, int32 `(..., k)`, best first, and `"probabilities"`, float32
-        `(..., k)`. If `model` has several outputs, all are in the dict by
-        their names, and in place of one of classes, e.g. `"words"`, there are
-        `"words_ids"` and `"words_probabilities"`.
+        `"ids"`, int32 `(..., k)`, best first, and `"probabilities"` of
+        classes, or `"scores"`, the logits of ids, floats `(..., k)`. If
+        `model` has several outputs, all are in the dict by their names, and
+        in place of one of classes, e.g. `"words"`, there are `"words_ids"`
+        and `"words_probabilities"`.
 
     Raises:
         ValueError: if `model` is not such a model, or `k` is not from 1 to
-            the number of classes.
+            the number of classes and ids.
     """
     heads = find_heads(model)
-    found = [head for head in heads if head is not None]
-    check_positive_int("k", k, maximum=min(h.num_classes for h in found))
+    sizes = [_num_ids(head) for head in heads if head is not None]
+    check_positive_int("k", k, maximum=min(sizes))
     if len(heads) == 1:
-        outputs = TopClasses(k, name="top_classes")(model.outputs[0])
+        outputs = _answer(model.outputs[0], heads[0], k, "top_classes")
     else:
         outputs = _answers(model, heads, k)
     inputs = getattr(model, "_inputs_struct", None)
@@ -117,7 +130,7 @@ def _answers(model, heads, k):
     ):
         parts = {name: tensor}
         if head is not None:
-            best = TopClasses(k, name=f"{name}_top_classes")(tensor)
+            best = _answer(tensor, head, k, f"{name}_top_classes")
             parts = {f"{name}_{part}": best[part] for part in best}
         for part, answer in parts.items():
             if part in answers:
@@ -130,8 +143,25 @@ def _answers(model, heads, k):
     return answers
 
 
+def _answer(tensor, head, k, name):
+    """The best classes or ids, symbolically, of an output."""
+    if isinstance(head, ClassHead):
+        return TopClasses(k, name=name)(tensor)
+    history = tensor._keras_history
+    node = history.operation._inbound_nodes[history.node_index]
+    if history.operation is head:
+        return TopIds(head, k, name=name)(node.input_tensors[0])
+    # A model within a model.
+    inner = top_k_model(history.operation, k)
+    return inner(*node.arguments.args, **node.arguments.kwargs)
+
+
+def _num_ids(head):
+    return head.num_classes if isinstance(head, ClassHead) else head.input_dim
+
+
 def find_heads(model):
-    """The layer of classes of each output of a model, or None.
+    """The layer of classes or logits of each output of a model, or None.
 
     Raises:
         ValueError: if there is none at all.
@@ -142,11 +172,36 @@ def find_heads(model):
             "`model` must be a built Sequential or functional `keras.Model`. "
             f"Received: model={model!r}."
         )
-    layers = [layer_of(output) for output in outputs]
-    if not any(isinstance(layer, ClassHead) for layer in layers):
-        names = ", ".join(repr(layer.name) for layer in layers)
+    heads = [_find_head(output) for output in outputs]
+    if not any(heads):
+        names = ", ".join(repr(layer_of(output).name) for output in outputs)
         raise ValueError(
-            "`model` must have an output of a layer such as `CANESoftmax`. "
+            "`model` must have an output of a layer such as `CANESoftmax`, or "
+            "of a call `layer(vectors, reverse=True)` of a `CodeEmbedding` or "
+            "`ANTEmbedding`. Leave out what follows it, such as a softmax: "
+            "the best ids are the same without. "
             f"Received: a model that ends in {names}."
         )
-    return [layer if isinstance(layer, ClassHead) else None for layer in layers]
+    return heads
+
+
+def _find_head(output):
+    layer = layer_of(output)
+    if isinstance(layer, ClassHead):
+        return layer
+    if isinstance(layer, LookupLayer) and _is_reverse(output):
+        return layer
+    return None
+
+
+def _is_reverse(output):
+    """Whether a look-up layer's output is of logits of all ids."""
+    history = output._keras_history
+    if isinstance(history.operation, keras.Model):
+        inner = history.operation.outputs
+        # An answer for one output of several would need the others' names.
+        return len(inner) == 1 and _is_reverse(inner[0])
+    arguments = history.operation._inbound_nodes[history.node_index].arguments
+    call = inspect.signature(history.operation.call)
+    given = call.bind(*arguments.args, **arguments.kwargs).arguments
+    return bool(given.get("reverse"))

@@ -10,6 +10,7 @@ from benchmarks.common import litert
 from benchmarks.common import peak_memory
 from benchmarks.common.arguments import parse
 from benchmarks.litert import lookups
+from benchmarks.litert import scoring
 from benchmarks.litert import whole_models
 
 pytest.importorskip("ai_edge_litert")
@@ -170,3 +171,18 @@ def test_words_are_decoded_one_by_one():
     source = np.array([[1, 2, 0], [4, 4, 0]], "int32")
     words = whole_models.decode(encode, step, source)
     assert words.tolist() == [[3, 6, 2], [8, 6, 2]]
+
+
+@pytest.mark.scripts
+def test_scoring(capsys):
+    found = scoring.main(["--quick", "--rows", "LiteRT|8x256"])
+    rows = {row["name"]: figures(row) for row in found}
+    for name, codewords in (("8x256", 8 * 256), ("16x16", 16 * 16)):
+        row = rows[f"codes {name} of 64, LiteRT"]
+        # Eight bytes a row, and a graph.
+        rest = row["file_bytes"] - 3000 * 8 - codewords * 64 * 4
+        assert 0 < rest < 30_000
+    for measured in rows.values():
+        assert measured["milliseconds"] > 0
+        assert measured["ratio"] > 0
+    assert "| codes 8x256 of 64, Keras |" in capsys.readouterr().out

@@ -61,7 +61,7 @@ def code_layers(model):
     return [x for x in model.layers if isinstance(x, CodeEmbedding)]
 
 
-@pytest.mark.parametrize("min_runtime", [None, "2.18", "2.17"])
+@pytest.mark.parametrize("min_runtime", [None, "2.12"])
 def test_every_code_gives_what_keras_gives(path, min_runtime):
     model = many_layers_model()
     export = export_litert(model, path, min_runtime=min_runtime, verbose=0)
@@ -72,30 +72,14 @@ def test_every_code_gives_what_keras_gives(path, min_runtime):
     for name, vectors in expected.items():
         np.testing.assert_allclose(got[name], vectors, **ROUNDING, err_msg=name)
 
-    types = {"int2": (2, 3, 4), "int4": (16,)}
-    if min_runtime is not None:
-        del types["int2"]
-    if min_runtime == "2.17":
-        del types["int4"]
-    assert ("EMBEDDING_LOOKUP" in export.ops) == bool(types)
-    assert export.min_runtime == {
-        None: "2.21.0",
-        "2.18": "2.18.0",
-    }.get(min_runtime, export.min_runtime)
+    assert "EMBEDDING_LOOKUP" not in export.ops
     tensors = read_tensors(path)
     for layer in code_layers(model):
-        flips = {2: 0xAA, 4: 0x88}
-        bits = 4 if layer.codebook_size == 16 else 2
         packed = layer.packed_codes.numpy()
-        kinds = [
-            k for k, sizes in types.items() if layer.codebook_size in sizes
-        ]
-        if kinds:
-            packed = packed ^ flips[bits]
         found = [t for t in tensors if t[2] == packed.tobytes()]
         assert len(found) == 1
         kind, shape, content = found[0]
-        assert kind == (kinds[0].upper() if kinds else "UINT8")
+        assert kind == "UINT8"
         assert shape[0] == ROWS
         assert len(content) == ROWS * bytes_per_row(
             layer.num_codebooks, layer.codebook_size
@@ -113,7 +97,6 @@ def test_file_is_as_small_as_its_codes_and_codebooks(path):
 def test_ops_are_built_in(path):
     export = export_litert(mean_model(), path, verbose=0)
     assert set(export.ops) <= set(vars(schema.BuiltinOperator)) - {"CUSTOM"}
-    assert "EMBEDDING_LOOKUP" in export.ops
     assert "FLOOR_MOD" not in export.ops
 
 
@@ -136,14 +119,16 @@ def test_quantize_shrinks_codebooks_and_leaves_codes(
     contents = [content for *_, content in tensors]
     for layer in layers:
         packed = layer.packed_codes.numpy()
-        flip = {4: 0xAA, 16: 0x88}.get(layer.codebook_size, 0)
-        assert (packed ^ flip).tobytes() in contents
+        assert packed.tobytes() in contents
+    # All codewords have 64 numbers, one-hot rows fewer.
     weights = [
-        len(c) for kind, _, c in tensors if kind == weight_type and len(c) > 2
+        len(c)
+        for kind, shape, c in tensors
+        if kind == weight_type and 64 in shape[-2:]
     ]
     floats = sum(layer.codebooks.numpy().nbytes for layer in layers)
     assert sum(weights) == floats // ratio
-    assert not any(k == "FLOAT32" and len(c) > 64 * 4 for k, _, c in tensors)
+    assert not any(k == "FLOAT32" and len(c) > 1024 for k, _, c in tensors)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +228,8 @@ def test_several_inputs_and_shared_and_nested_layers(path):
     for name in ("score", "vectors"):
         np.testing.assert_allclose(got[name], expected[name], **ROUNDING)
     kinds = [kind for kind, *_ in read_tensors(path)]
-    assert kinds.count("INT4") == 1
+    # Codes, and the digits of bytes.
+    assert kinds.count("UINT8") <= 2
 
 
 @pytest.mark.parametrize("codebook_size", [16, 64])

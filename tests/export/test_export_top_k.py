@@ -261,13 +261,13 @@ def test_classes_that_change_places():
     """Ids that Keras names too, or as probable as its last, are alike."""
     expected = {
         "ids": np.array([[4, 7, 2]]),
-        "probabilities": np.array([[0.5, 0.2, 0.1]]),
+        "scores": np.array([[0.5, 0.2, 0.1]]),
     }
 
     def named(ids, probabilities):
         got = {
             "ids": np.array([ids]),
-            "probabilities": np.array([probabilities]),
+            "scores": np.array([probabilities]),
         }
         return _named_by_keras(expected, got)[0].tolist()
 
@@ -279,5 +279,5 @@ def test_classes_that_change_places():
     assert named([4, 9, 2], [0.5, 0.2, 0.1]) == [4, 9, 2]
     assert named([4, 7, 9], [0.5, 0.2, 0.15]) == [4, 7, 9]
     assert _named_by_keras(
-        expected, {"ids": np.array([4]), "probabilities": np.ones(1)}
+        expected, {"ids": np.array([4]), "scores": np.ones(1)}
     ).tolist() == [4]

@@ -54,9 +54,9 @@ def test_exported_file(exported):
     path, export, model = exported
     file = inspect_litert(path)
     assert file.file_bytes == export.file_bytes
-    assert file.min_runtime == export.min_runtime == "2.18.0"
+    assert file.min_runtime == export.min_runtime == "1.14.0"
     assert sorted(file.ops) == list(export.ops)
-    assert file.ops["EMBEDDING_LOOKUP"] == 2
+    assert file.ops["CAST"] >= 2
     found = [(each.name, each.dtype, each.shape) for each in file.inputs]
     assert found == [
         ("right", "int32", (None, None)),
@@ -73,14 +73,14 @@ def test_bytes_by_part(exported):
     path, export, model = exported
     file = inspect_litert(path)
     # Tables that two look-ups share are there once.
-    largest, second, *rest = file.constants
+    largest, *rest = file.constants
+    (codes,) = [part for part in rest if part.shape == (ROWS, 4)]
     assert (largest.dtype, largest.bytes) == ("float32", 8 * 16 * 100 * 4)
-    assert (second.dtype, second.shape) == ("int4", (ROWS, 8))
-    assert second.name == f"{model.layers[-1].name}/codes"
-    assert second.bytes == ROWS * 8 // 2
+    assert codes.dtype == "uint8"
+    assert codes.name == f"{model.layers[-1].name}/codes"
+    assert codes.bytes == ROWS * 8 // 2
     sizes = [part.bytes for part in file.constants]
     assert sizes == sorted(sizes, reverse=True)
-    assert all(size < 100 for size in sizes[2:])
     assert 0 < file.graph_bytes < 8000
     assert export.file_bytes == (
         file.constant_bytes + file.graph_bytes + sum(file.metadata.values())
@@ -93,7 +93,7 @@ def test_text_and_json(exported):
     file = inspect_litert(path)
     lines = str(file).splitlines()
     assert lines[0] == (
-        f"{path}: {export.file_bytes:,} bytes, runtime 2.18.0 or newer"
+        f"{path}: {export.file_bytes:,} bytes, runtime 1.14.0 or newer"
     )
     assert lines[1:3] == [
         "Inputs:",
@@ -102,7 +102,8 @@ def test_text_and_json(exported):
     assert len(lines) < 25 and max(map(len, lines[1:])) <= 100
     assert any(line.startswith("  51,200  8") for line in lines)
     figures = json.loads(json.dumps(file.to_dict()))
-    assert figures["constants"][1]["shape"] == [ROWS, 8]
+    shapes = [part["shape"] for part in figures["constants"]]
+    assert [ROWS, 4] in shapes
     assert figures["graph_bytes"] == file.graph_bytes
 
 

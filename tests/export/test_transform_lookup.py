@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from export_models import convert
 
+from keras_compembed.export.export_options import ExportOptions
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.interpreter import LiteRTModel
@@ -145,7 +146,7 @@ def test_no_numbers_at_all(run, num_rows, activation, form, quantize):
     dense = np.zeros((num_rows, 4), "float32")
     layer = Layer(dense, anchors, activation, (4,))
     ids = np.zeros(7, int) + num_rows - 1
-    got = run(TracedTransform(layer, quantize), ids, FORMS[form])
+    got = run(TracedTransform(layer, ExportOptions(quantize)), ids, FORMS[form])
     np.testing.assert_allclose(got, layer.table[ids], rtol=0, atol=2**-22)
 
 
@@ -182,7 +183,7 @@ def test_rounded_numbers(run, quantize, levels, sign):
         layer.dense = np.abs(layer.dense)
         if quantize == "int8":
             levels = 2**8 - 1
-    lookup = TracedTransform(layer, quantize)
+    lookup = TracedTransform(layer, ExportOptions(quantize))
     assert lookup.values.itemsize == {"float16": 2, "int8": 1}[quantize]
     got = run(lookup, np.arange(97))
     # Half a step of each number's column.
@@ -237,7 +238,7 @@ def test_anchors_of_no_row_are_left_out(run):
 )
 def test_files_hold_compressed_rows_and_no_more(quantize, number_bytes, form):
     layer = make_layer(num_rows=5000, num_anchors=50, width=64)
-    lookup = TracedTransform(layer, quantize)
+    lookup = TracedTransform(layer, ExportOptions(quantize))
     content = convert(lookup, FORMS[form])
     transform = layer.get_transform()
     large = [size for size in constants(content) if size > 128]

@@ -299,3 +299,61 @@ def test_names_that_would_be_the_same():
     ]
     with pytest.raises(ValueError, match="two would be called 'words_ids'"):
         kc.top_k_model(keras.Model(inputs, outputs))
+
+
+TABLES = {
+    "codes": lambda: kc.CodeEmbedding(40, WIDTH, 4, 16, seed=0),
+    "untied": lambda: kc.ReversibleCodeEmbedding(
+        40, WIDTH, 4, 16, tie_weights=False, logit_soft_cap=1.0, seed=0
+    ),
+    "anchors": lambda: kc.ANTEmbedding(40, WIDTH, 6, seed=0),
+}
+
+
+def tied(table):
+    """A model of words whose last layer is its first."""
+    ids = keras.Input((None,), dtype="int32")
+    vectors = keras.layers.Dense(WIDTH)(table(ids))
+    return keras.Model(ids, table(vectors, reverse=True))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_best_ids_of_logits(name, tmp_path):
+    model = tied(TABLES[name]())
+    inputs = np.random.default_rng(2).integers(40, size=(3, 5))
+    logits = model.predict(inputs, verbose=0)
+    predictor = kc.top_k_model(model, 4)
+    predictor.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    nested = keras.Input((5,), dtype="int32")
+    nested = kc.top_k_model(keras.Model(nested, model(nested)), 4)
+    for each in (predictor, loaded, nested):
+        answer = each.predict(inputs, verbose=0)
+        best = np.argsort(-logits, axis=-1, kind="stable")[..., :4]
+        np.testing.assert_array_equal(answer["ids"], best)
+        np.testing.assert_allclose(
+            answer["scores"], np.take_along_axis(logits, best, -1), atol=1e-6
+        )
+
+
+def test_logits_among_other_outputs():
+    table = TABLES["codes"]()
+    vectors = keras.Input((WIDTH,))
+    outputs = {"items": table(vectors, reverse=True), "same": vectors}
+    answer = kc.top_k_model(keras.Model(vectors, outputs), 3)
+    assert set(answer.output) == {"items_ids", "items_scores", "same"}
+
+
+def test_what_follows_logits_is_refused():
+    table = TABLES["codes"]()
+    vectors = keras.Input((WIDTH,))
+    softmax = keras.layers.Softmax(name="shares")
+    model = keras.Model(vectors, softmax(table(vectors, reverse=True)))
+    with pytest.raises(ValueError, match="softmax: .* ends in 'shares'"):
+        kc.top_k_model(model)
+    with pytest.raises(ValueError, match="ends in 'looked_up'"):
+        ids = keras.Input((2,), dtype="int32")
+        looked_up = kc.CodeEmbedding(9, 2, 2, name="looked_up")
+        kc.top_k_model(keras.Model(ids, looked_up(ids)))
+    with pytest.raises(ValueError, match="`k` must be .* from 1 to 40"):
+        kc.top_k_model(keras.Model(vectors, table(vectors, reverse=True)), 41)

@@ -1,0 +1,152 @@
+"""Scores of all rows of a table held as codes, without the table.
+
+A product of a vector and a sum of codewords is the sum of the products of the
+vector and each codeword. Of these there are `num_codebooks * codebook_size`,
+computed once; a row then takes one addition for each of its subcodes, or for
+each byte of its code. Same as PQTopK of
+[Petrov et al., 2024](https://arxiv.org/abs/2408.09992) for the codes of
+[RecJPQ](https://arxiv.org/abs/2312.06165), with codewords that need not be
+parts of the vectors.
+"""
+
+import tensorflow as tf
+
+from keras_compembed.codes.packing import bits_per_subcode
+from keras_compembed.codes.packing import unpack_rows
+
+# Numbers in the largest of tensors that are held beyond the scores.
+_NUMBERS = 1 << 22
+# From so many rows on, two bytes are read as one number for a single vector:
+# half the additions, in tables of 65,536 sums.
+_WORD_ROWS = 1 << 16
+
+
+class CodeScores:
+    """Scores rows by the sub-scores of their codes.
+
+    Args:
+        packed_codes: uint8 tensor `(rows, bytes_per_row)`.
+        num_codebooks: Integer.
+        codebook_size: Integer.
+    """
+
+    def __init__(self, packed_codes, num_codebooks, codebook_size):
+        self._packed = packed_codes
+        self._num_rows = packed_codes.shape[0]
+        self._code_shape = num_codebooks, codebook_size
+        self._bits = bits_per_subcode(codebook_size)
+        # Bytes need not be unpacked where none is part of two subcodes.
+        self._reads_bytes = 8 % self._bits == 0
+
+    def tables(self, codebooks, vectors):
+        """What numbers of a row give to its scores, `(parts, size, vectors)`.
+
+        Args:
+            codebooks: Float tensor `(num_codebooks, codebook_size, width)`.
+            vectors: Float tensor `(vectors, width)`.
+        """
+        num_codebooks, codebook_size, width = codebooks.shape
+        flat = tf.reshape(codebooks, (-1, width))
+        tables = tf.matmul(flat, vectors, transpose_b=True)
+        tables = tf.reshape(
+            tables, (num_codebooks, codebook_size, tf.shape(vectors)[0])
+        )
+        if not self._reads_bytes:
+            return tables
+        has_words = vectors.shape[0] == 1 and self._num_rows >= _WORD_ROWS
+        return join_tables(tables, self._bits, 16 if has_words else 8)
+
+    def score(self, tables):
+        """Scores `(vectors, rows)` by all of `tables`.
+
+        Differentiable in `tables`, densely. Memory beyond the scores is of
+        their size and a fixed one.
+        """
+        num_parts, _, count = tables.shape
+        # Unknown counts are small: see `CodeEmbedding.score`.
+        numbers = 4 * max(num_parts, 2 * (count or 1))
+        size = max(1, min(self._num_rows, _NUMBERS // numbers))
+        room = -self._num_rows % size
+        packed = tf.pad(self._packed, ((0, room), (0, 0)))
+        packed = tf.reshape(packed, (-1, size, packed.shape[1]))
+
+        @tf.custom_gradient
+        def add_up(tables):
+            scores = tf.map_fn(
+                lambda rows: self.add_up(tables, rows),
+                packed,
+                parallel_iterations=1,
+                fn_output_signature=tf.TensorSpec((size, count), tables.dtype),
+            )
+
+            def gradient(upstream):
+                return tf.foldl(
+                    lambda total, part: total + self._sums(*part, tables),
+                    (packed, upstream),
+                    tf.zeros_like(tables),
+                    parallel_iterations=1,
+                )
+
+            return scores, gradient
+
+        scores = tf.reshape(add_up(tables), (-1, tf.shape(tables)[2]))
+        return tf.transpose(scores[: self._num_rows])
+
+    def add_up(self, tables, packed):
+        """Scores `(rows, vectors)` of some rows of packed codes."""
+        return tf.add_n(
+            [
+                tf.gather(table, numbers)
+                for table, numbers in zip(
+                    tf.unstack(tables), self._read(packed, tables), strict=True
+                )
+            ]
+        )
+
+    def score_rows(self, tables, ids):
+        """Scores `(vectors, ids)` of the rows of a rank-1 tensor of ids."""
+        return tf.transpose(self.add_up(tables, tf.gather(self._packed, ids)))
+
+    def _sums(self, packed, upstream, tables):
+        return tf.stack(
+            [
+                tf.math.unsorted_segment_sum(upstream, numbers, tables.shape[1])
+                for numbers in self._read(packed, tables)
+            ]
+        )
+
+    def _read(self, packed, tables):
+        """Numbers of rows of packed codes, for each of `tables`."""
+        if not self._reads_bytes:
+            numbers = unpack_rows(packed, *self._code_shape)
+            return tf.unstack(numbers, axis=1)
+        num_tables, size, _ = tables.shape
+        if size == 1 << 16:
+            packed = tf.pad(packed, ((0, 0), (0, packed.shape[1] % 2)))
+            pairs = tf.reshape(packed, (-1, num_tables, 2))
+            packed = tf.bitcast(pairs, tf.uint16)
+        return tf.unstack(tf.cast(packed, tf.int32), axis=1)
+
+
+def join_tables(tables, bits, joint_bits):
+    """Tables for numbers of several subcodes, the first in the lowest bits.
+
+    Args:
+        tables: Float tensor `(num_codebooks, codebook_size, vectors)`.
+        bits: Integer, of a subcode.
+        joint_bits: Integer, `bits` times a power of 2.
+
+    Returns:
+        Tensor `(numbers, 2**joint_bits, vectors)`: what each value of each
+        number adds. The last is filled up with subcodes that add 0.
+    """
+    num_tables, size = tables.shape[:2]
+    tables = tf.pad(tables, ((0, 0), (0, 2**bits - size), (0, 0)))
+    count = tf.shape(tables)[2]
+    while bits < joint_bits:
+        tables = tf.pad(tables, ((0, num_tables % 2), (0, 0), (0, 0)))
+        low, high = tables[0::2], tables[1::2]
+        num_tables, bits = -(-num_tables // 2), 2 * bits
+        tables = high[:, :, None] + low[:, None]
+        tables = tf.reshape(tables, (num_tables, 2**bits, count))
+    return tables

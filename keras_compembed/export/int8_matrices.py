@@ -1,0 +1,148 @@
+"""Matrices of a converted file made int8, and the rest left as it is."""
+
+import copy
+
+import numpy as np
+
+from keras_compembed.export.flatbuffer import find_opcode
+from keras_compembed.export.flatbuffer import list_readers
+from keras_compembed.export.flatbuffer import name_op
+from keras_compembed.export.flatbuffer import raise_min_runtime
+from keras_compembed.export.flatbuffer import schema
+
+# Versions of ops that read int8, and the runtime that has the last of them.
+_GATHER_VERSION = 2
+_DEQUANTIZE_VERSION = 2
+_PRODUCT_VERSION = 12
+PRODUCT_RUNTIME = (2, 17, 0)
+GATHER_RUNTIME = (1, 14, 0)
+
+
+def quantize_matrices(model, matrices):
+    """Makes matrices int8, wherever ops read them that can, in place.
+
+    A product reads them with a scale for each column; rows that are looked up
+    have one scale, and become float32 after it.
+
+    Args:
+        model: Object from `read_model`.
+        matrices: List of float32 arrays `(rows, columns)`.
+
+    Returns:
+        Integer, how many tensors became int8.
+    """
+    wanted = {}
+    for matrix in matrices:
+        for form in (matrix, matrix.T):
+            form = np.ascontiguousarray(form, dtype="float32")
+            wanted.setdefault(form.shape, []).append(form.view("uint8"))
+    # All of them first: tensors may share a buffer.
+    found = [
+        (graph, index)
+        for graph in model.subgraphs
+        for index, tensor in enumerate(graph.tensors)
+        if _is_wanted(model, tensor, wanted)
+    ]
+    buffers, count = {}, 0
+    for graph, index in found:
+        readers = list_readers(graph, index)
+        kinds = {
+            (name_op(model, op), list(op.inputs).index(index)) for op in readers
+        }
+        if kinds == {("FULLY_CONNECTED", 1)}:
+            axis = 0
+            for op in readers:
+                _read_int8_weights(model, op)
+        elif kinds == {("GATHER", 0)}:
+            axis = None
+        else:
+            continue
+        tensor = graph.tensors[index]
+        old = tensor.buffer
+        values = model.buffers[old].data if (old, axis) not in buffers else None
+        if values is not None:
+            values = np.asarray(values, "uint8").view("float32")
+            values, scales = round_to_int8(values.reshape(tensor.shape), axis)
+            buffer = schema.BufferT()
+            buffer.data = values.reshape(-1).view("uint8")
+            model.buffers.append(buffer)
+            buffers[old, axis] = len(model.buffers) - 1, scales
+        tensor.buffer, scales = buffers[old, axis]
+        _set_type(tensor, scales)
+        if axis is None:
+            for op in readers:
+                _make_float_again(model, graph, op, scales)
+            raise_min_runtime(model, GATHER_RUNTIME)
+        else:
+            raise_min_runtime(model, PRODUCT_RUNTIME)
+        count += 1
+    return count
+
+
+def round_to_int8(values, axis=None):
+    """Whole numbers up to 127, and the steps that they are multiples of.
+
+    Args:
+        values: float32 array.
+        axis: Optional integer, the axis that steps are given for; `None` for
+            one step.
+    """
+    if axis is None:
+        largest = np.abs(values).max(initial=0.0, keepdims=True)
+    else:
+        others = tuple(x for x in range(values.ndim) if x != axis)
+        largest = np.abs(values).max(axis=others, initial=0.0, keepdims=True)
+    scales = (np.where(largest > 0, largest, 127) / 127).astype("float32")
+    rounded = np.clip(np.rint(values / scales), -127, 127)
+    return rounded.astype("int8"), scales.reshape(-1)
+
+
+def _is_wanted(model, tensor, wanted):
+    data = model.buffers[tensor.buffer].data
+    if (
+        data is None
+        or tensor.shape is None
+        or tensor.type != schema.TensorType.FLOAT32
+    ):
+        return False
+    forms = wanted.get(tuple(map(int, tensor.shape)), ())
+    return any(np.array_equal(data, form.reshape(-1)) for form in forms)
+
+
+def _set_type(tensor, scales):
+    tensor.type = schema.TensorType.INT8
+    quantization = schema.QuantizationParametersT()
+    quantization.scale = scales
+    quantization.zeroPoint = np.zeros(len(scales), dtype="int64")
+    quantization.quantizedDimension = 0
+    tensor.quantization = quantization
+
+
+def _read_int8_weights(model, op):
+    op.opcodeIndex = find_opcode(
+        model, schema.BuiltinOperator.FULLY_CONNECTED, _PRODUCT_VERSION
+    )
+    op.builtinOptions.asymmetricQuantizeInputs = True
+
+
+def _make_float_again(model, graph, gather, scales):
+    """Puts a DEQUANTIZE behind a GATHER."""
+    gather.opcodeIndex = find_opcode(
+        model, schema.BuiltinOperator.GATHER, _GATHER_VERSION
+    )
+    (output,) = gather.outputs
+    rows = copy.copy(graph.tensors[output])
+    rows.name = rows.name + b"_int8"
+    _set_type(rows, scales)
+    graph.tensors.append(rows)
+    gather.outputs = np.array([len(graph.tensors) - 1], dtype="int32")
+    op = schema.OperatorT()
+    op.opcodeIndex = find_opcode(
+        model, schema.BuiltinOperator.DEQUANTIZE, _DEQUANTIZE_VERSION
+    )
+    op.inputs = gather.outputs
+    op.outputs = np.array([output], dtype="int32")
+    op.builtinOptionsType = schema.BuiltinOptions.DequantizeOptions
+    op.builtinOptions = schema.DequantizeOptionsT()
+    place = next(x for x, each in enumerate(graph.operators) if each is gather)
+    graph.operators.insert(place + 1, op)

@@ -1,0 +1,120 @@
+"""Graphs that sum the codewords of a row, in ops that LiteRT has.
+
+Each takes numbers that name one codeword, or `together` codewords one digit
+each, the first the lowest. A byte of codes of 1, 2 or 4 bits is such a number.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.export.export_options import DEFAULTS
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """One-hot rows times codebooks.
+
+    One-hot rows are gathered from a constant, which takes the runtime less
+    time than to make them.
+
+    Attributes:
+        together: Integer, the codewords that a number names.
+    """
+
+    together: int = 1
+
+    def __call__(self, codewords, numbers, options=DEFAULTS):
+        """Sums `(ids, width)`.
+
+        Args:
+            codewords: float32 array `(num_codebooks, codebook_size, width)`.
+            numbers: int32 tensor `(ids, ceil(num_codebooks / together))`.
+            options: `ExportOptions`.
+        """
+        codewords = _whole_numbers(codewords, self.together)
+        codebook_size, width = codewords.shape[1:]
+        one_hot = _one_hot_rows(codebook_size, self.together)
+        rows = tf.gather(one_hot, numbers)
+        flat = options.note(codewords.reshape(-1, width))
+        return tf.matmul(tf.reshape(rows, (-1, len(flat))), flat)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gathers:
+    """Codewords gathered and added up, some codebooks at a time.
+
+    Attributes:
+        together: Integer, the codewords that a number names. If more than
+            one, the file holds the sums of all that may be named.
+        group: Integer, the numbers that are looked up at once.
+    """
+
+    together: int = 1
+    group: int = 8
+
+    def __call__(self, codewords, numbers, options=DEFAULTS):
+        """Same as for `Product`."""
+        codewords = _whole_numbers(codewords, self.together)
+        codewords = _sums_of_digits(codewords, self.together)
+        num_codebooks, codebook_size, width = codewords.shape
+        flat = tf.constant(options.note(codewords.reshape(-1, width)))
+        first = np.arange(num_codebooks, dtype="int32") * codebook_size
+        places = numbers + first
+        total = None
+        for start in range(0, num_codebooks, self.group):
+            part = places[:, start : start + self.group]
+            if total is not None:
+                # The runtime would look up all groups before it adds one up,
+                # and hold them all: each has to wait for the one before.
+                part += _zero(total)
+            part = tf.reduce_sum(tf.gather(flat, part), axis=1)
+            total = part if total is None else total + part
+        return total
+
+
+def _whole_numbers(codewords, together):
+    """Codebooks of zeros added until numbers name as many."""
+    missing = -len(codewords) % together
+    if not missing:
+        return codewords
+    return np.concatenate([codewords, np.zeros_like(codewords[:missing])])
+
+
+def _one_hot_rows(codebook_size, together):
+    """For each number the one-hot rows of its digits, one after another."""
+    digits = split_digits(codebook_size, together)
+    rows = digits[:, :, None] == np.arange(codebook_size)
+    return rows.reshape(len(digits), -1).astype("float32")
+
+
+def _sums_of_digits(codewords, together):
+    """Codewords `(numbers, values, width)` that numbers name."""
+    if together == 1:
+        return codewords
+    num_codebooks, codebook_size, width = codewords.shape
+    digits = split_digits(codebook_size, together)
+    # A digit that no code has.
+    digits = np.minimum(digits, codebook_size - 1)
+    groups = codewords.reshape(-1, together, codebook_size, width)
+    return sum(groups[:, place, digits[:, place]] for place in range(together))
+
+
+def split_digits(codebook_size, together):
+    """Digits `(values, together)` of all numbers, the lowest first.
+
+    Digits have as many bits as a subcode, so that there may be more of them
+    than codewords.
+    """
+    if together == 1:
+        return np.arange(codebook_size, dtype="int32")[:, None]
+    base = 1 << (8 // together)
+    values = np.arange(base**together, dtype="int32")[:, None]
+    return values // base ** np.arange(together, dtype="int32") % base
+
+
+def _zero(tensor):
+    """An int32 zero that the converter does not know, as a matrix."""
+    some = tf.cast(tensor[:1, :1] > 0, tf.int32)
+    return tf.minimum(some, 0)

@@ -1,0 +1,128 @@
+"""Sums of codewords in a LiteRT file, by the graph that suits best."""
+
+import functools
+
+import numpy as np
+
+from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.export.row_costs import estimate
+from keras_compembed.export.row_graphs import Gathers
+from keras_compembed.export.row_graphs import Product
+
+# Rows looked up at once, where a file leaves it open.
+ASSUMED_IDS = 64
+# Graphs are not to hold more than the file saves, for so many then.
+_MANY_IDS = 512
+# Memory that is no reason to choose a slower graph.
+_ANY_MEMORY = 2 << 20
+# Largest codebooks for which one-hot rows are worth trying, and groups.
+_LARGEST_PRODUCT = 128
+_GROUPS = (8, 4, 2, 1)
+# How much larger than need be a faster graph may make a file.
+_SIZE_MARGINS = {None: 1.02, "size": 1.001}
+# Numbers that the sums of all pairs of codewords may be.
+_MOST_SUMS = 1 << 26
+
+
+class RowSums:
+    """Sums of codewords, one of each codebook.
+
+    Args:
+        codewords: float32 array `(num_codebooks, codebook_size, width)`.
+        options: `ExportOptions`, of which `quantize` and `optimize_for`
+            matter.
+        codes: Optional `StoredCodes` that name the codewords. Without, graphs
+            are chosen that take subcodes one by one.
+    """
+
+    def __init__(self, codewords, options=DEFAULTS, codes=None):
+        self.codewords = np.asarray(codewords, dtype="float32")
+        self._options = options
+        self._codes = codes
+        self._choose = functools.cache(self._find)
+
+    def __call__(self, subcodes):
+        """Sums `(ids, width)` for int32 subcodes `(ids, num_codebooks)`."""
+        graph = self._choose(subcodes.shape[0], 1)
+        return graph(self.codewords, subcodes, self._options)
+
+    def look_up(self, ids):
+        """Sums `(ids, width)` for a rank-1 int32 tensor of ids."""
+        graph = self.choose(ids.shape[0])
+        numbers = self._codes.read(ids, graph.together)
+        return graph(self.codewords, numbers, self._options)
+
+    def choose(self, num_ids=None):
+        """The graph for so many ids at once, or `None` for an open number."""
+        per_byte = 1 if self._codes is None else self._codes.per_byte
+        return self._choose(num_ids, per_byte)
+
+    def count_elements(self, num_ids):
+        """Numbers held for each of so many ids while rows are summed."""
+        graph = self.choose(num_ids)
+        costs = estimate(graph, self.codewords.shape, num_ids)
+        return -(-costs.arena_bytes // (4 * num_ids))
+
+    def candidates(self):
+        """All graphs that there are to choose from."""
+        return self._candidates(
+            1 if self._codes is None else self._codes.per_byte
+        )
+
+    def _find(self, num_ids, per_byte):
+        graphs = self._candidates(per_byte)
+        costs = self._estimate(graphs, num_ids or ASSUMED_IDS)
+
+        def time(graph):
+            return costs[graph].nanoseconds
+
+        def size(graph):
+            return costs[graph].file_bytes
+
+        def memory(graph):
+            return costs[graph].file_bytes + costs[graph].arena_bytes
+
+        goal = self._options.optimize_for
+        if goal == "memory":
+            return min(graphs, key=lambda graph: (memory(graph), time(graph)))
+        if goal != "size":
+            graphs = self._lean(graphs, num_ids or _MANY_IDS)
+        if goal != "latency":
+            rest = 0 if self._codes is None else self._codes.table.packed.nbytes
+            least = rest + min(map(size, graphs))
+            most = _SIZE_MARGINS[goal] * least - rest
+            graphs = [graph for graph in graphs if size(graph) <= most]
+        return min(graphs, key=time)
+
+    def _estimate(self, graphs, num_ids):
+        shape, quantize = self.codewords.shape, self._options.quantize
+        return {
+            graph: estimate(graph, shape, num_ids, quantize) for graph in graphs
+        }
+
+    def _candidates(self, per_byte):
+        num_codebooks, codebook_size, width = self.codewords.shape
+        graphs = []
+        for together in sorted({1, per_byte}):
+            columns = -(-num_codebooks // together)
+            if codebook_size <= _LARGEST_PRODUCT:
+                graphs.append(Product(together))
+            if together == 1 or columns * 256 * width <= _MOST_SUMS:
+                groups = {columns, *(x for x in _GROUPS if x < columns)}
+                graphs += [Gathers(together, group) for group in groups]
+        return graphs
+
+    def _lean(self, graphs, num_ids):
+        """Graphs that take no more memory than a table of int4, if any."""
+        if self._codes is None:
+            return graphs
+        width = self.codewords.shape[2]
+        codes = self._codes.table.packed
+        budget = len(codes) * width // 2 + 4 * num_ids * width - codes.nbytes
+        used = {
+            graph: costs.file_bytes + costs.arena_bytes
+            for graph, costs in self._estimate(graphs, num_ids).items()
+        }
+        # Tables so small that codewords alone may take more.
+        budget = max(budget, _ANY_MEMORY, min(used.values()))
+        return [graph for graph in graphs if used[graph] <= budget]

@@ -1,0 +1,193 @@
+"""How all ids are scored from their codes in a LiteRT file.
+
+Same as `codes.code_scores`, in ops that LiteRT has.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.codes.code_scores import join_tables
+from keras_compembed.codes.packing import bits_per_subcode
+from keras_compembed.codes.packing import pack_codes
+from keras_compembed.compositions.concat_composition import ConcatComposition
+from keras_compembed.compositions.concat_composition import part_of_column
+from keras_compembed.export.flatbuffer import CodeTable
+
+# Ids at a time: what is held of them fits into a cache.
+_CHUNK = 1 << 16
+# From so many ids on, and up to so many vectors, two bytes of a code are read
+# as one number: half the look-ups, in tables of so many sums.
+_WORD_ROWS = 1 << 16
+_WORD_VECTORS = 4
+
+
+class ScoredCodes:
+    """Scores all ids by sums of what their subcodes give to a score.
+
+    Where the file looks no ids up in the same table, it stores codes byte by
+    byte or in pairs of bytes, column by column: a column is read as it is.
+    Otherwise it reads the rows that it has.
+
+    Args:
+        layer: A built `CodeEmbedding`.
+        codes: `StoredCodes` of the layer.
+        codebooks: float32 tensor of the composition's `codebooks_shape`.
+        options: `ExportOptions`.
+
+    Attributes:
+        tables: List of `CodeTable`, to which calls add what they have the
+            file store.
+    """
+
+    def __init__(self, layer, codes, codebooks, options):
+        self._layer = layer
+        self._options = options
+        self._codes = codes
+        self._num_rows = layer.input_dim
+        self._is_concat = isinstance(layer.composition, ConcatComposition)
+        if self._is_concat:
+            self._codebooks = codebooks.numpy()
+        else:
+            self._codebooks = layer.composition.fold(codebooks).numpy()
+        self._bits = bits_per_subcode(layer.codebook_size)
+        self._packed = pack_codes(layer.codes, layer.codebook_size)
+        self._stored = {}
+        self.tables = []
+        # Of a single chunk, the converter swaps the transposition with what
+        # comes after, and marks would be found before it.
+        self._num_chunks = max(2, -(-self._num_rows // _CHUNK))
+        self._num_chunks = min(self._num_rows, self._num_chunks)
+        self._chunk = -(-self._num_rows // self._num_chunks)
+
+    def chunks(self, vectors, is_looked_up):
+        """Yields scores `(vectors, ids)` of all ids, chunk by chunk.
+
+        Args:
+            vectors: float32 tensor `(vectors, output_dim)`.
+            is_looked_up: Boolean. Whether the file looks up ids as well.
+        """
+        tables = self._sub_scores(vectors)
+        if is_looked_up or 8 % self._bits:
+            chunks = self._by_rows(vectors, tables)
+        else:
+            chunks = self._by_columns(vectors, tables)
+        for scores in chunks:
+            yield tf.transpose(scores)
+
+    def _sub_scores(self, vectors):
+        """Products with codewords `(num_codebooks, codebook_size, vectors)`."""
+        layer = self._layer
+        shape = layer.num_codebooks, layer.codebook_size, tf.shape(vectors)[0]
+        if self._is_concat:
+            owners = part_of_column(layer.output_dim, shape[0])
+            ends = np.cumsum(np.bincount(owners))
+            parts = np.split(self._codebooks, ends[:-1], axis=1)
+            products = [
+                self._multiply(vectors[:, end - part.shape[1] : end], part)
+                for end, part in zip(ends, parts, strict=True)
+            ]
+            products = tf.concat(products, axis=1)
+        else:
+            flat = self._codebooks.reshape(-1, layer.output_dim)
+            products = self._multiply(vectors, flat)
+        return tf.reshape(tf.transpose(products), shape)
+
+    def _multiply(self, vectors, codewords):
+        codewords = self._options.note(np.ascontiguousarray(codewords))
+        return tf.matmul(vectors, codewords, transpose_b=True)
+
+    def _by_rows(self, vectors, tables):
+        """By codes read as look-ups read them."""
+        together = self._codes.per_byte
+        if together > 1:
+            tables = join_tables(tables, self._bits, 8)
+        num_tables, size = tables.shape[:2]
+        flat = tf.reshape(tables, (num_tables * size, tf.shape(vectors)[0]))
+        first = np.arange(num_tables, dtype="int32") * size
+        for ids in chunks_of_ids(vectors, self._num_rows, self._chunk):
+            places = self._codes.read(ids, together) + first
+            yield tf.reduce_sum(tf.gather(flat, places), axis=1)
+
+    def _by_columns(self, vectors, tables):
+        """By codes of the file's own."""
+        count = vectors.shape[0]
+        size = 1
+        if self._num_rows >= _WORD_ROWS and (count or 1) <= _WORD_VECTORS:
+            size = 2
+        tables = tf.unstack(join_tables(tables, self._bits, 8 * size))
+        columns = self._columns(size)
+        zero = unknown_zero(vectors)
+        for chunk in range(self._num_chunks):
+            scores = None
+            for place, table in enumerate(tables):
+                row = tf.reshape(zero + place * self._num_chunks + chunk, [1])
+                numbers = tf.gather(columns, row)
+                if size == 2:
+                    numbers = tf.reshape(numbers, (self._chunk, 2))
+                    numbers = tf.bitcast(numbers, tf.uint16)
+                numbers = tf.cast(tf.reshape(numbers, [self._chunk]), tf.int32)
+                part = tf.gather(table, numbers)
+                scores = part if scores is None else scores + part
+            start = chunk * self._chunk
+            yield scores[: self._num_rows - start]
+
+    def _columns(self, size):
+        """Codes as rows of `size` bytes of each id of a chunk.
+
+        Chunks of the first column come first.
+        """
+        if size not in self._stored:
+            room = self._num_chunks * self._chunk - self._num_rows
+            room = (0, room), (0, -self._packed.shape[1] % size)
+            packed = np.pad(self._packed, room)
+            columns = packed.reshape(self._num_chunks, self._chunk, -1, size)
+            columns = np.ascontiguousarray(columns.transpose(2, 0, 1, 3))
+            columns = columns.reshape(-1, self._chunk * size)
+            self._stored[size] = columns
+            table = CodeTable(self._layer.path, columns, columns, None)
+            self.tables.append(table)
+        return self._stored[size]
+
+
+def top_of_chunks(chunks, k):
+    """Scores and ids `(vectors, k)` of scores of all ids, chunk by chunk.
+
+    Best first, of equal ones the lower id first.
+
+    Args:
+        chunks: Iterable of tensors `(vectors, ids)`.
+        k: Integer, at most the number of all ids.
+    """
+    scores, ids, start = [], [], 0
+    for chunk in chunks:
+        size = chunk.shape[1]
+        best, places = tf.math.top_k(chunk, min(k, size))
+        scores.append(best)
+        ids.append(places + start)
+        start += size
+    if len(scores) == 1:
+        return scores[0], ids[0]
+    scores, places = tf.math.top_k(tf.concat(scores, 1), k)
+    return scores, tf.gather(tf.concat(ids, 1), places, batch_dims=1)
+
+
+def chunks_of_ids(inputs, num_rows, size):
+    """Yields rank-1 tensors of all ids that the converter does not know.
+
+    Args:
+        inputs: A tensor that the converter does not know. It writes down
+            what it can compute.
+        num_rows: Integer.
+        size: Integer, most ids at a time.
+    """
+    zero = unknown_zero(inputs)
+    # Of a shape that the runtime knows before it runs.
+    offsets = tf.reshape(tf.range(zero, size + zero), [size])
+    for start in range(0, num_rows, size):
+        yield offsets[: min(size, num_rows - start)] + start
+
+
+def unknown_zero(inputs):
+    """Zero, whatever the inputs are, but not to the converter."""
+    some = tf.reduce_max(tf.cast(inputs, tf.float32)) >= 0
+    return tf.minimum(tf.cast(some, tf.int32), 0)

@@ -1,0 +1,74 @@
+"""The best of very many rows, scored in chunks."""
+
+import tensorflow as tf
+
+from keras_compembed.utils.chunks import in_parts
+
+# Vectors at a time, rows for each, and numbers in the largest tensor held.
+_VECTORS = 1024
+_ROWS = 4096, 1 << 18
+_NUMBERS = 1 << 22
+
+
+def top_rows(vectors, k, num_rows, make_score):
+    """The `k` best rows for each vector, exactly.
+
+    Args:
+        vectors: Float tensor `(vectors, width)`.
+        k: Integer, at most `num_rows`.
+        num_rows: Integer.
+        make_score: Function from some of the vectors to a function from ids
+            of rows, a rank-1 int32 tensor, to scores `(vectors, ids)`.
+
+    Returns:
+        Tuple `(scores, ids)`, a float and an int32 tensor `(vectors, k)`,
+        best first, of equal ones the lower id first. Memory does not grow
+        with the product of vectors and rows.
+    """
+
+    def compute(part):
+        return _top_rows(part, k, num_rows, make_score(part))
+
+    count = tf.shape(vectors)[0]
+    results = [
+        tf.fill([count, k], tf.constant(-float("inf"), vectors.dtype)),
+        tf.zeros([count, k], tf.int32),
+    ]
+    return tuple(in_parts(compute, [vectors], results, _VECTORS))
+
+
+def _top_rows(vectors, k, num_rows, score):
+    count = vectors.shape[0]
+    if count is None:
+        count = tf.shape(vectors)[0]
+        most = tf.clip_by_value(_NUMBERS // tf.maximum(count, 1), *_ROWS)
+        size = tf.minimum(most, num_rows)
+    else:
+        most = min(max(_NUMBERS // max(count, 1), _ROWS[0]), _ROWS[1])
+        size = min(most, num_rows)
+    # Of a size that XLA knows, but only outside the loop.
+    offsets = tf.range(size)
+    lowest = tf.constant(-float("inf"), vectors.dtype)
+
+    def add(start, best, ids):
+        part = start + offsets
+        scores = score(tf.minimum(part, num_rows - 1))
+        scores = tf.where(part < num_rows, scores, lowest)
+        # Lower ids stand first, and win among equal ones.
+        every = tf.broadcast_to(part, tf.shape(scores))
+        best, places = tf.math.top_k(tf.concat([best, scores], 1), k)
+        ids = tf.gather(tf.concat([ids, every], 1), places, batch_dims=1)
+        return start + size, best, ids
+
+    _, best, ids = tf.while_loop(
+        lambda start, *_: start < num_rows,
+        add,
+        (0, tf.fill([count, k], lowest), tf.zeros([count, k], tf.int32)),
+        parallel_iterations=1,
+        shape_invariants=(
+            tf.TensorShape([]),
+            tf.TensorShape([vectors.shape[0], k]),
+            tf.TensorShape([vectors.shape[0], k]),
+        ),
+    )
+    return best, ids
