@@ -68,7 +68,7 @@ class Row:
 class RowGraphs(Benchmark):
     settings = {
         "input_dim": 100_000,
-        "rounds": Flag(60, "look-ups of each file"),
+        "rounds": Flag(30, "look-ups of each file"),
     }
     quick = {"input_dim": 500, "rounds": 2}
     columns = {

@@ -20,8 +20,10 @@ _PRODUCT[True] = (2100, 8.7, 0.028, 0.0116, 0.0025)
 # that is looked up, of a byte of float32 that is looked up and added up, what
 # that takes longer where codewords or what is looked up at once outgrow the
 # cache next to the core, and of a byte of a sum that one more is added to.
-_GATHERS = {False: (2950, 675, 12.6, 0.0355, 0.0364, 0.0142, 0.046)}
+_GATHERS = {False: (2950, 675, 12.6, 0.0355, 0.046, 0.0142, 0.046)}
 _GATHERS[True] = (2850, 660, 25, 0.010, 0.069, 0.029, 0.070)
+# What groups take longer for a byte where int8 codewords outgrow the cache.
+_INT8_GROUPS = 0.03
 # Where that begins, and after how many bytes more it is complete.
 _CACHE = 1 << 19
 _CODEWORDS_BEYOND = 1 << 21
@@ -96,6 +98,8 @@ def _of_gathers(graph, shape, num_ids, size):
     ops, step, place, near, far_table, far_rows, add = _GATHERS[size == 1]
     byte = near + far_table * _share_beyond(table, _CODEWORDS_BEYOND)
     byte += far_rows * _share_beyond(held, _ROWS_BEYOND)
+    if size == 1 and steps > 1:
+        byte += _INT8_GROUPS * _share_beyond(table, _CODEWORDS_BEYOND)
     time = (
         ops
         + step * (steps - 1)
@@ -104,8 +108,8 @@ def _of_gathers(graph, shape, num_ids, size):
         + add * (steps - 1) * result
     )
     held += held // 4 if size == 1 else 0
-    # Two sums are held while one more is added.
-    arena = _CODE_BYTES * places + held + result * min(steps, 3)
+    # While a group is added up, the sum of those before is held.
+    arena = _CODE_BYTES * places + held + result * min(steps, 2)
     return RowCosts(time, table + (steps - 1) * _GROUP_BYTES, arena)
 
 

@@ -25,6 +25,11 @@ class Product:
 
     together: int = 1
 
+    @property
+    def form(self):
+        """What graphs have in common that read the same numbers."""
+        return type(self), self.together
+
     def __call__(self, codewords, numbers, options=DEFAULTS):
         """Sums `(ids, width)`.
 
@@ -54,6 +59,11 @@ class Gathers:
     together: int = 1
     group: int = 8
 
+    @property
+    def form(self):
+        """Same as for `Product`."""
+        return type(self), self.together
+
     def __call__(self, codewords, numbers, options=DEFAULTS):
         """Same as for `Product`."""
         codewords = _whole_numbers(codewords, self.together)
@@ -79,7 +89,8 @@ def _whole_numbers(codewords, together):
     missing = -len(codewords) % together
     if not missing:
         return codewords
-    return np.concatenate([codewords, np.zeros_like(codewords[:missing])])
+    zeros = np.zeros((missing, *codewords.shape[1:]), codewords.dtype)
+    return np.concatenate([codewords, zeros])
 
 
 def _one_hot_rows(codebook_size, together):

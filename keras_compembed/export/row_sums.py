@@ -17,11 +17,12 @@ _MANY_IDS = 512
 _ANY_MEMORY = 2 << 20
 # Largest codebooks for which one-hot rows are worth trying, and groups.
 _LARGEST_PRODUCT = 128
+_KERAS_PRODUCT = 16
 _GROUPS = (8, 4, 2, 1)
 # How much larger than need be a faster graph may make a file.
 _SIZE_MARGINS = {None: 1.02, "size": 1.001}
 # Numbers that the sums of all pairs of codewords may be.
-_MOST_SUMS = 1 << 26
+_MOST_SUMS = 1 << 24
 
 
 class RowSums:
@@ -40,6 +41,8 @@ class RowSums:
         self._options = options
         self._codes = codes
         self._choose = functools.cache(self._find)
+        # That of the first graph: the file shall hold codewords once.
+        self._form = None
 
     def __call__(self, subcodes):
         """Sums `(ids, width)` for int32 subcodes `(ids, num_codebooks)`."""
@@ -49,13 +52,17 @@ class RowSums:
     def look_up(self, ids):
         """Sums `(ids, width)` for a rank-1 int32 tensor of ids."""
         graph = self.choose(ids.shape[0])
+        self._form = graph.form
         numbers = self._codes.read(ids, graph.together)
         return graph(self.codewords, numbers, self._options)
 
     def choose(self, num_ids=None):
-        """The graph for so many ids at once, or `None` for an open number."""
+        """The graph for so many ids at once, or `None` for an open number.
+
+        Once there was a look-up, graphs read the same codewords as it does.
+        """
         per_byte = 1 if self._codes is None else self._codes.per_byte
-        return self._choose(num_ids, per_byte)
+        return self._choose(num_ids, per_byte, self._form)
 
     def count_elements(self, num_ids):
         """Numbers held for each of so many ids while rows are summed."""
@@ -69,8 +76,12 @@ class RowSums:
             1 if self._codes is None else self._codes.per_byte
         )
 
-    def _find(self, num_ids, per_byte):
-        graphs = self._candidates(per_byte)
+    def _find(self, num_ids, per_byte, form=None):
+        graphs = [
+            graph
+            for graph in self._candidates(per_byte)
+            if form in (None, graph.form)
+        ]
         costs = self._estimate(graphs, num_ids or ASSUMED_IDS)
 
         def time(graph):
@@ -102,6 +113,10 @@ class RowSums:
 
     def _candidates(self, per_byte):
         num_codebooks, codebook_size, width = self.codewords.shape
+        if not np.isfinite(self.codewords).all():
+            # As Keras does it: a product brings NaN into other rows too.
+            product = codebook_size <= _KERAS_PRODUCT
+            return [Product() if product else Gathers()]
         graphs = []
         for together in sorted({1, per_byte}):
             columns = -(-num_codebooks // together)
