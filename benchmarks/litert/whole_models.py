@@ -364,7 +364,10 @@ def export(model, row, shapes, path):
     if KINDS[row.model].best:
         # Of random weights, 8 bits put others first.
         options["tolerance"] = 1e9 if row.quantize else None
-        model = keras.Model(inputs, BestItems(TOP)(model.outputs[0]))
+        if row.codes is None:
+            model = keras.Model(inputs, BestItems(TOP)(model.outputs[0]))
+        else:
+            options["top_k"] = TOP
     if row.static:
         options["input_signature"] = keras.tree.map_structure(
             lambda tensor: tf.TensorSpec(
@@ -377,7 +380,7 @@ def export(model, row, shapes, path):
 
 
 class BestItems(keras.layers.Layer):
-    """The best of all scores."""
+    """The best of all scores, of tables: codes have `top_k` of their own."""
 
     def __init__(self, k):
         super().__init__()
