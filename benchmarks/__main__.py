@@ -16,6 +16,7 @@ NAMES = (
     "codes.task",
     "codes.clusters",
     "codes.training_step",
+    "codes.pooled_step",
     "codes.models",
     "anchors.classification",
     "anchors.language_model",

@@ -25,8 +25,10 @@ from keras_compembed import optimizers
 from keras_compembed import reports
 from keras_compembed import transforms
 from keras_compembed import trees
+from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
+from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.reversible_code_embedding import (
     ReversibleCodeEmbedding,
@@ -42,11 +44,13 @@ from keras_compembed.metrics.perplexity import Perplexity
 from keras_compembed.version import __version__
 
 __all__ = [
+    "ANTEmbedReduce",
     "ANTEmbedding",
     "CANELoss",
     "CANESoftmax",
     "ClassAccuracy",
     "ClassLoss",
+    "CodeEmbedReduce",
     "CodeEmbedding",
     "Coverage",
     "Perplexity",

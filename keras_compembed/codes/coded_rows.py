@@ -3,10 +3,16 @@
 import keras
 import tensorflow as tf
 
+from keras_compembed.codes.code_counts import count_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.codes.packing import unpack_rows
 
+# Up to so many codewords a codebook for each row, rows are added up faster by
+# counts of all codewords than one by one.
+_COUNTED_SIZE = 16
+# Rows of a group of unknown length.
+_USUAL_LENGTH = 32
 # Numbers of codewords composed at once.
 _CHUNK_ELEMENTS = 1 << 22
 
@@ -49,6 +55,32 @@ class CodedRows:
         return self.composition.compose_picks(
             codebooks, tf.cast(picks, codebooks.dtype)
         )
+
+    def sums_by_counts(self, length):
+        """Whether to add up so many rows by counting their codes.
+
+        Args:
+            length: Integer, the rows of a group, or None if it is not known.
+        """
+        composition = self.composition
+        if not composition.is_linear:
+            return False
+        most = _COUNTED_SIZE * (length or _USUAL_LENGTH)
+        return composition.codebook_size <= most
+
+    def sum_rows(self, subcodes, weights):
+        """Weighted sums of rows, without any row being composed.
+
+        Args:
+            subcodes: int32 tensor `(groups * length, num_codebooks)`.
+            weights: Float tensor `(groups, length)`.
+
+        Returns:
+            Tensor `(groups, output_dim)` of the dtype of `weights`.
+        """
+        counts = count_codes(subcodes, weights, self.composition.codebook_size)
+        codebooks = tf.cast(self.codebooks.value, weights.dtype)
+        return self.composition.sum_counts(codebooks, counts)
 
     def compose_all(self, subcodes):
         """Vectors of all rows, part by part where these are many.

@@ -117,6 +117,21 @@ class Composition(keras.layers.Layer):
         """
         return self(pick_codewords(self.codewords(codebooks), picks))
 
+    def sum_counts(self, codebooks, counts):
+        """Weighted sums of vectors, from how often each codeword counts.
+
+        For compositions that are linear in the codewords.
+
+        Args:
+            codebooks: Float tensor of `codebooks_shape`.
+            counts: Float tensor `(groups, num_codebooks, codebook_size)`, see
+                `count_codes`.
+
+        Returns:
+            Tensor `(groups, output_dim)`.
+        """
+        return sum_picks(self.fold(codebooks), counts)
+
     def fold(self, codebooks):
         """Codebooks whose plain sum gives the same vectors, or None.
 

@@ -58,6 +58,10 @@ class ConcatComposition(Composition):
     def call(self, codewords):
         return merge_columns(codewords, self.output_dim)
 
+    def sum_counts(self, codebooks, counts):
+        # Part by part: folded codebooks are mostly zeros.
+        return self.compose_picks(codebooks, counts)
+
     def fold(self, codebooks):
         own = np.arange(self.num_codebooks)[:, None, None] == part_of_column(
             self.output_dim, self.num_codebooks

@@ -54,5 +54,8 @@ class LinearComposition(Composition):
     def compose_picks(self, codebooks, picks):
         return tf.matmul(sum_picks(codebooks, picks), self.kernel)
 
+    def sum_counts(self, codebooks, counts):
+        return self.compose_picks(codebooks, counts)
+
     def fold(self, codebooks):
         return tf.matmul(codebooks, self.kernel)

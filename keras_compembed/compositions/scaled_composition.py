@@ -87,6 +87,12 @@ class ScaledComposition(Composition):
     def compose_picks(self, codebooks, picks):
         return self._in_units(self.composition.compose_picks(codebooks, picks))
 
+    def sum_counts(self, codebooks, counts):
+        sums = self.composition.sum_counts(codebooks, counts)
+        # Each vector has the offset, and one codeword of the first codebook.
+        times = tf.reduce_sum(counts[:, 0], axis=1, keepdims=True)
+        return self._in_units(sums, times)
+
     def fold(self, codebooks):
         folded = self.composition.fold(codebooks)
         if folded is None:

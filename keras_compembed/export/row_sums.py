@@ -15,6 +15,8 @@ ASSUMED_IDS = 64
 _MANY_IDS = 512
 # Memory that is no reason to choose a slower graph.
 _ANY_MEMORY = 2 << 20
+# What is allowed beyond the least where all graphs hold more.
+_LEAST_MARGIN = 1.25
 # Largest codebooks for which one-hot rows are worth trying, and groups.
 _LARGEST_PRODUCT = 128
 _KERAS_PRODUCT = 16
@@ -138,6 +140,8 @@ class RowSums:
             graph: costs.file_bytes + costs.arena_bytes
             for graph, costs in self._estimate(graphs, num_ids).items()
         }
-        # Tables so small that codewords alone may take more.
-        budget = max(budget, _ANY_MEMORY, min(used.values()))
+        budget = max(budget, _ANY_MEMORY)
+        if min(used.values()) > budget:
+            # Of tables so small, codewords alone may take more.
+            budget = _LEAST_MARGIN * min(used.values())
         return [graph for graph in graphs if used[graph] <= budget]

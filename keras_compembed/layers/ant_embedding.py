@@ -30,6 +30,7 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.weighted_sums import weighted_sums
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -374,17 +375,48 @@ class ANTEmbedding(LookupLayer):
     def call(self, inputs, reverse=False, training=False):
         if reverse:
             return self.logits(inputs)
-        separates = training and self._separation.negative_weight
         vectors = self.look_up(
-            inputs, self._embed_and_separate if separates else self.embed
+            inputs,
+            self._embed_and_separate
+            if self._separates(training)
+            else self.embed,
         )
         return self._set_mask(vectors, inputs)
+
+    def _separates(self, training):
+        """Whether a call adds the loss of unrelated ids."""
+        return training and self._separation.negative_weight > 0
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
         different, places, room = unique_ids(ids)
         rows = self.storage.read(different, room)
         return tf.gather(self._compose(rows), places)
+
+    def sum_rows(self, ids, weights):
+        """Weighted sums of vectors, in which no vector is composed.
+
+        `sum_t weights[g, t] * E(ids[g, t])`: weights of anchors are added up
+        before they meet the anchors.
+
+        Args:
+            ids: Integer tensor `(groups, length)`.
+            weights: Float tensor `(groups, length)`. 0 for ids that do not
+                count.
+
+        Returns:
+            Tensor `(groups, output_dim)` of the dtype of `weights`.
+        """
+        return self._sum_rows(ids, weights)
+
+    def _sum_rows(self, ids, weights, separates=False):
+        different, places, room = unique_ids(tf.reshape(ids, (-1,)))
+        rows = self.storage.read(different, room)
+        if separates:
+            self.add_replica_loss(self._separation(different, rows))
+        mixed = tf.gather(self.mixture(rows, self.segments), places)
+        anchors = tf.cast(self.anchors.value, weights.dtype)
+        return tf.matmul(weighted_sums(mixed, weights), anchors)
 
     def _embed_and_separate(self, ids):
         different, places, room = unique_ids(ids)
@@ -444,7 +476,7 @@ class ANTEmbedding(LookupLayer):
         if reverse:
             self._check_vectors(inputs)
         return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape, reverse),
+            self.compute_output_shape(inputs.shape, reverse=reverse),
             dtype=self.compute_dtype,
             ragged=getattr(inputs, "ragged", False),
         )

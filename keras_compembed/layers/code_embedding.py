@@ -357,11 +357,18 @@ class CodeEmbedding(LookupLayer):
     def call(self, inputs, reverse=False, training=False):
         if reverse:
             return self.logits(inputs)
-        # As in `keras.layers.BatchNormalization`, a frozen layer keeps its
-        # statistics, and so its codes, whatever `training` is.
-        learns = training and self.trainable and self.learn_codes is not None
-        vectors = self.look_up(inputs, self._learn if learns else self.embed)
+        vectors = self.look_up(
+            inputs, self._learn if self._learns(training) else self.embed
+        )
         return self._set_mask(vectors, inputs)
+
+    def _learns(self, training):
+        """Whether codes are learned in a call.
+
+        As in `keras.layers.BatchNormalization`, a frozen layer keeps its
+        statistics, and so its codes, whatever `training` is.
+        """
+        return training and self.trainable and self.learn_codes is not None
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
@@ -370,6 +377,27 @@ class CodeEmbedding(LookupLayer):
             return self._rows.compose(subcodes(ids))
         different, places = tf.unique(ids)
         return tf.gather(self._rows.compose(subcodes(different)), places)
+
+    def sum_rows(self, ids, weights):
+        """Weighted sums of vectors, in which no vector is composed.
+
+        `sum_t weights[g, t] * E(ids[g, t])`: weights are added up for each
+        codeword, and these sums multiplied by the codebooks once. So it is
+        where the composition is linear in the codewords and `codebook_size`
+        not large for so few ids; other vectors are composed and added up.
+
+        Args:
+            ids: Integer tensor `(groups, length)`.
+            weights: Float tensor `(groups, length)`. 0 for ids that do not
+                count.
+
+        Returns:
+            Tensor `(groups, output_dim)` of the dtype of `weights`.
+        """
+        if not self._rows.sums_by_counts(ids.shape[1]):
+            return super().sum_rows(ids, weights)
+        subcodes = (self.learn_codes or self._rows).subcodes
+        return self._rows.sum_rows(subcodes(tf.reshape(ids, (-1,))), weights)
 
     def _learn(self, ids):
         """`embed` in a training step, in which codes are learned."""
@@ -438,7 +466,8 @@ class CodeEmbedding(LookupLayer):
             - [Petrov, Macdonald & Tonellotto, 2024](
               https://arxiv.org/abs/2408.09992), PQTopK
         """
-        queries = tf.convert_to_tensor(queries)
+        if not isinstance(queries, tf.RaggedTensor):
+            queries = tf.convert_to_tensor(queries)
         return self._top_k(
             queries,
             k,
@@ -507,7 +536,7 @@ class CodeEmbedding(LookupLayer):
             self._check_vectors(inputs)
             dtype = self._dtype_of_products(inputs)
         return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape, reverse),
+            self.compute_output_shape(inputs.shape, reverse=reverse),
             dtype=dtype,
             ragged=getattr(inputs, "ragged", False),
         )

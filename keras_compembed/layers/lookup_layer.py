@@ -1,6 +1,7 @@
 """Base of the layers that turn ids into vectors."""
 
 import contextlib
+import functools
 
 import keras
 import tensorflow as tf
@@ -9,6 +10,7 @@ from keras.src.backend import get_autocast_scope
 from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.weighted_sums import weighted_sums
 
 
 class LookupLayer(keras.layers.Layer):
@@ -23,11 +25,30 @@ class LookupLayer(keras.layers.Layer):
 
         Args:
             embed: Function from a rank-1 tensor of ids to vectors
-                `(ids, output_dim)`, in place of `embed`.
+                `(ids, output_dim)`, in place of `embed`. `sum_rows` then adds
+                up what it gives.
             **methods: Functions in place of other methods, by their names.
         """
-        with swapped(self, embed=embed, **methods):
+        sum_rows = functools.partial(LookupLayer.sum_rows, self)
+        with swapped(self, **{"embed": embed, "sum_rows": sum_rows, **methods}):
             yield
+
+    def sum_rows(self, ids, weights):
+        """Weighted sums of vectors, group by group.
+
+        Args:
+            ids: Integer tensor `(groups, length)`.
+            weights: Float tensor `(groups, length)`.
+
+        Returns:
+            Tensor `(groups, output_dim)`.
+        """
+        return weighted_sums(self.embed(tf.reshape(ids, (-1,))), weights)
+
+    @property
+    def _dtype_of_sums(self):
+        """Of sums of vectors, which half precision does not hold."""
+        return keras.backend.result_type(self.variable_dtype, "float32")
 
     def look_up(self, inputs, embed):
         """Vectors of ids of any shape.
@@ -66,7 +87,12 @@ class LookupLayer(keras.layers.Layer):
 
     def _top_k(self, queries, k, dtype, result_dtype):
         """Scores and ids `(..., k)`, computed in one dtype, of another."""
+        self._require_built("top_k")
         k = check_positive_int("k", k, maximum=self.input_dim)
+        if isinstance(queries, tf.RaggedTensor):
+            flat = queries.flat_values
+            answers = self._top_k(flat, k, dtype, result_dtype)
+            return tuple(map(queries.with_flat_values, answers))
         queries = tf.convert_to_tensor(queries)
         self._check_vectors(queries)
         vectors = tf.reshape(tf.cast(queries, dtype), (-1, self.output_dim))

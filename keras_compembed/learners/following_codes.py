@@ -77,17 +77,32 @@ class FollowingCodes(TaskCodes):
         return self.rows.all_subcodes()
 
     def learn(self, ids, counts):
+        self._warn_if_kept()
+        vectors = self.rows.compose(self.subcodes(ids))
+        latents = read_rows(self.latents, ids, once=True)
+        return vectors + (latents - tf.stop_gradient(latents)), []
+
+    def step_sums(self, ids, weights, mask=None):
+        counted = self.rows.sums_by_counts(ids.shape[1])
+        if self._teacher is not None or not counted:
+            return super().step_sums(ids, weights, mask)
+        self.check_learns()
+        self._warn_if_kept()
+        flat = tf.reshape(ids, (-1,))
+        sums = self.rows.sum_rows(self.subcodes(flat), weights)
+        different, places = tf.unique(flat)
+        latents = read_rows(self.latents, different, once=True)
+        return sums + _gradients_of_sums(latents, places, weights), []
+
+    def _warn_if_kept(self):
         if self.recode_every is not None and not self.is_recoded:
             warnings.warn(
                 f"`recode_every`={self.recode_every} is for the callback "
                 "`RecodeEmbeddings`: without it, codes stay as they are. Pass "
                 "`callbacks=[keras_compembed.compression.RecodeEmbeddings()]` "
                 "to `fit`, or call `recode` of the layer now and then.",
-                stacklevel=2,
+                stacklevel=3,
             )
-        vectors = self.rows.compose(self.subcodes(ids))
-        latents = read_rows(self.latents, ids, once=True)
-        return vectors + (latents - tf.stop_gradient(latents)), []
 
     def restart(self, vectors):
         self.latents.assign(vectors)
@@ -111,3 +126,32 @@ class FollowingCodes(TaskCodes):
 
     def get_config(self):
         return {**super().get_config(), "recode_every": self.recode_every}
+
+
+def _gradients_of_sums(rows, places, weights):
+    """Zeros, with the gradients of weighted sums in the rows summed.
+
+    Args:
+        rows: Float tensor `(rows, width)`.
+        places: Integer tensor `(groups * length,)`, which row each is.
+        weights: Float tensor `(groups, length)`.
+
+    Returns:
+        Tensor `(groups, width)` of the dtype of `weights`.
+    """
+    weights = tf.stop_gradient(weights)
+
+    @tf.custom_gradient
+    def zeros(rows):
+        def gradient(upstream):
+            parts = weights[:, :, None] * upstream[:, None]
+            parts = tf.reshape(parts, (-1, rows.shape[1]))
+            parts = tf.math.unsorted_segment_sum(
+                parts, places, tf.shape(rows)[0]
+            )
+            return tf.cast(parts, rows.dtype)
+
+        shape = tf.stack([tf.shape(weights)[0], rows.shape[1]])
+        return tf.zeros(shape, weights.dtype), gradient
+
+    return zeros(rows)

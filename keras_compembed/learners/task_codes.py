@@ -9,6 +9,7 @@ from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.weighted_sums import weighted_sums
 
 _CHUNK_ELEMENTS = 1 << 22
 
@@ -112,13 +113,7 @@ class TaskCodes:
         Returns:
             Tensor `(ids, output_dim)` and a list of losses, scalars.
         """
-        tf.debugging.assert_equal(
-            tf.convert_to_tensor(self._codes_are_fixed.value),
-            False,
-            "The codes of the layer were fixed by `freeze_codes` after this "
-            "function was traced. Make it anew: `compile` the model again, or "
-            "wrap a training step of your own in `tf.function` again.",
-        )
+        self.check_learns()
         dtype = exact_dtype(self.rows)
         counts = tf.ones_like(ids, dtype)
         if mask is not None:
@@ -137,6 +132,32 @@ class TaskCodes:
             losses = [*losses, self.teacher_weight * distances]
         losses = [mean_over_ids(loss, counts) for loss in losses]
         return tf.gather(vectors, places), losses
+
+    def step_sums(self, ids, weights, mask=None):
+        """Weighted sums of vectors in such a training step.
+
+        Args:
+            ids: Integer tensor `(groups, length)`.
+            weights: Float tensor `(groups, length)`.
+            mask: Optional boolean tensor `(groups, length)`, as for `step`.
+
+        Returns:
+            Tensor `(groups, output_dim)` and a list of losses, scalars.
+        """
+        if mask is not None:
+            mask = tf.reshape(mask, (-1,))
+        vectors, losses = self.step(tf.reshape(ids, (-1,)), mask)
+        return weighted_sums(vectors, weights), losses
+
+    def check_learns(self):
+        """Raises if codes were fixed since the function was traced."""
+        tf.debugging.assert_equal(
+            tf.convert_to_tensor(self._codes_are_fixed.value),
+            False,
+            "The codes of the layer were fixed by `freeze_codes` after this "
+            "function was traced. Make it anew: `compile` the model again, or "
+            "wrap a training step of your own in `tf.function` again.",
+        )
 
     def learn(self, ids, counts):
         """Vectors of ids in a training step, and what is lost besides.

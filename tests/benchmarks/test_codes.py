@@ -11,6 +11,7 @@ from benchmark_files import write_sentences
 from benchmarks.codes import clusters
 from benchmarks.codes import language_model
 from benchmarks.codes import models
+from benchmarks.codes import pooled_step
 from benchmarks.codes import task
 from benchmarks.codes import training_step
 from benchmarks.common import word_lstm
@@ -151,6 +152,18 @@ def test_training_step(capsys):
         assert found["cpu_milliseconds"] > 0
     table = capsys.readouterr().out
     assert "| 1,000 | SparseRowOptimizer(Adam) | " in table
+
+
+@pytest.mark.scripts
+def test_pooled_step(capsys):
+    rows = pooled_step.main(["--quick", "--words", "zipf"])
+    assert [row["name"] for row in rows] == list(pooled_step.MAKERS)
+    for row in rows:
+        found = figures(row)
+        assert 0 < found["fastest"] <= found["milliseconds"]
+        assert found["ratio"] > 0 and found["cpu_milliseconds"] > 0
+    assert figures(rows[0])["ratio"] == 1
+    assert "| zipf | codes, pooled | " in capsys.readouterr().out
 
 
 @pytest.mark.scripts

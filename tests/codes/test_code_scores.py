@@ -136,6 +136,7 @@ def test_top_k_is_of_logits(kwargs):
 @pytest.mark.parametrize("k", [0, V + 1, 2.0, True])
 def test_k_out_of_range(k):
     layer = kc.CodeEmbedding(V, D, 3, 16)
+    layer.build()
     with pytest.raises(ValueError, match=f"`k` must be .* from 1 to {V}"):
         layer.top_k(np.zeros((1, D), "float32"), k)
 
@@ -145,6 +146,7 @@ def test_k_out_of_range(k):
 )
 def test_queries_that_are_no_vectors(queries):
     layer = kc.CodeEmbedding(V, D, 3, 16)
+    layer.build()
     with pytest.raises(ValueError, match="float vectors of width `output_dim`"):
         layer.top_k(queries, 2)
 
@@ -154,6 +156,19 @@ def test_top_ids_of_what_is_no_table():
         kc.TopIds(keras.layers.Dense(3), 2)
     with pytest.raises(ValueError, match=f"`k` must be .* from 1 to {V}"):
         kc.TopIds(kc.CodeEmbedding(V, D, 3, 16), V + 1)
+
+
+def test_ragged_queries():
+    layer = kc.CodeEmbedding(V, D, 3, 16, seed=0)
+    with pytest.raises(AttributeError, match="build the layer .* `top_k`"):
+        layer.top_k(np.zeros((3, D), "float32"), 4)
+    layer.build()
+    queries = keras.random.normal((3, D), seed=1)
+    scores, ids = layer.top_k(queries, 4)
+    ragged = tf.RaggedTensor.from_row_lengths(queries, [2, 0, 1])
+    for got, wanted in zip(layer.top_k(ragged, 4), (scores, ids), strict=True):
+        np.testing.assert_array_equal(got.row_lengths(), [2, 0, 1])
+        np.testing.assert_array_equal(got.flat_values, wanted)
 
 
 def test_anchors():
@@ -190,3 +205,8 @@ def test_devices_agree(strategy):
     model.fit(vectors, targets, batch_size=4, verbose=0)
     step = -0.1 * tape.gradient(loss, codebooks)
     np.testing.assert_allclose(layer.codebooks - before, step, atol=1e-5)
+    logits = model.predict(vectors, verbose=0)
+    with strategy.scope():
+        predictor = kc.top_k_model(model, 3)
+        answer = predictor.predict(vectors, batch_size=4, verbose=0)
+    np.testing.assert_array_equal(answer["ids"], reference(logits, 3))

@@ -94,6 +94,27 @@ class LookUp:
         return ids, ids[:, 0] % LABELS
 
 
+class Pooled(LookUp):
+    """The same, by a layer that takes the mean itself; id 0 is padding."""
+
+    def wrap(self, layer):
+        return keras.Sequential(
+            [
+                keras.Input((5,), dtype="int32"),
+                layer,
+                keras.layers.Dense(
+                    LABELS,
+                    kernel_initializer=keras.initializers.GlorotUniform(0),
+                ),
+            ]
+        )
+
+    def examples(self, rows=3 * BATCH_SIZE):
+        ids, labels = super().examples(rows)
+        lengths = np.arange(rows) % 6
+        return np.where(np.arange(5) < lengths[:, None], ids, 0), labels
+
+
 class NextId:
     """An id after a few others, by the layer that they are looked up in."""
 
@@ -166,14 +187,12 @@ def codes(cls=kc.CodeEmbedding, **settings):
     return make
 
 
-def anchors(storage, **settings):
-    """An `ANTEmbedding`."""
+def anchors(storage, cls=kc.ANTEmbedding, **settings):
+    """A layer of anchors."""
 
     def make(**kwargs):
         arguments = {"num_anchors": 9, "l1": 3e-3, "seed": 0, **settings}
-        layer = kc.ANTEmbedding(
-            IDS, WIDTH, storage=storage, **arguments, **kwargs
-        )
+        layer = cls(IDS, WIDTH, storage=storage, **arguments, **kwargs)
         layer.build()
         return layer
 
@@ -252,6 +271,19 @@ CASES = [
         LookUp(),
     ),
     LayerCase("codes-follow", codes(learn_codes="follow"), LookUp()),
+    LayerCase(
+        "codes-pooled", codes(kc.CodeEmbedReduce, mask_zero=True), Pooled()
+    ),
+    LayerCase(
+        "codes-pooled-follow",
+        codes(kc.CodeEmbedReduce, learn_codes="follow", combiner="sqrtn"),
+        Pooled(),
+    ),
+    LayerCase(
+        "codes-pooled-softmax",
+        codes(kc.CodeEmbedReduce, learn_codes="softmax"),
+        Pooled(),
+    ),
     LayerCase("reversible", codes(kc.ReversibleCodeEmbedding), NextId()),
     LayerCase(
         "reversible-untied",
@@ -264,6 +296,11 @@ CASES = [
     LayerCase("anchors-lazy", anchors("lazy"), LookUp()),
     LayerCase("anchors-sparse", anchors(kc.transforms.SparseRows(4)), LookUp()),
     LayerCase("anchors-fixed", sparsified, LookUp()),
+    LayerCase(
+        "anchors-pooled",
+        anchors("lazy", kc.ANTEmbedReduce, mask_zero=True),
+        Pooled(),
+    ),
     LayerCase("classes-tree", head(beam_tree), Classes()),
     LayerCase(
         "classes-nearest",

@@ -1,0 +1,163 @@
+"""What does a training step cost where vectors are pooled from codes?
+
+Trains a mean-pooled classifier by `fit` with `SparseRowOptimizer(Adam)`, its
+words in a plain table, in codes whose rows are composed and then averaged, in
+codes averaged without composing rows (`CodeEmbedReduce`), and in anchors
+averaged so (`ANTEmbedReduce`), and prints the time of a step. All take turns
+in one process; the figures are medians over rounds, and the fastest round.
+Processor time, of all threads, is what remains comparable where the machine
+has other things to do.
+
+    python -m benchmarks codes.pooled_step
+
+Words are drawn uniformly, the largest number of different rows in a batch, or
+by Zipf's law, as they are in texts.
+"""
+
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.codes.training_step import fit_again
+from benchmarks.common import tables
+from benchmarks.common import timing
+from benchmarks.common.arguments import Flag
+from benchmarks.common.arguments import code_shape
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+
+TABLE = "table"
+WORDS = ("uniform", "zipf")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table: how words become the vector of a text."""
+
+    name: str
+    words: str
+
+
+class PooledStep(Benchmark):
+    settings = {
+        "input_dim": 30_000,
+        "output_dim": 200,
+        "code_shape": Flag("32x16", "codebooks x codewords"),
+        "num_anchors": 100,
+        "classes": 50,
+        "batch_size": 256,
+        "length": 48,
+        "steps": Flag(10, "of a round"),
+        "rounds": 9,
+    }
+    choices = {"words": Flag(WORDS, "how words are drawn")}
+    quick = {
+        "input_dim": 500,
+        "output_dim": 16,
+        "num_anchors": 10,
+        "batch_size": 8,
+        "length": 4,
+        "steps": 2,
+        "rounds": 2,
+    }
+    columns = {
+        "words": tables.field("row.words"),
+        "vectors": tables.field("name"),
+        "ms a step": tables.figure("milliseconds"),
+        "of the table's": tables.figure("ratio", "{:.2f}"),
+        "fastest": tables.figure("fastest"),
+        "processor ms": tables.figure("cpu_milliseconds"),
+    }
+
+    def rows(self):
+        return [
+            Row(name, words) for words in self.args.words for name in MAKERS
+        ]
+
+    def together(self, row):
+        return row.words
+
+    def measure_together(self, rows, seed):
+        fits = {row: timing.timed(self.prepare(row, seed)) for row in rows}
+        rounds = timing.take_turns(fits, range(self.args.rounds))
+        table = next((row for row in rows if row.name == TABLE), None)
+        for row in rows:
+            figures = timing.summarize(rounds[row] / self.args.steps)
+            if table is not None:
+                # Of a round: what else the machine does slows both alike.
+                ratios = rounds[row][:, 0] / rounds[table][:, 0]
+                figures["ratio"] = round(float(np.median(ratios)), 3)
+            yield figures
+        keras.backend.clear_session()
+
+    def prepare(self, row, seed):
+        """Fits a model once, which traces it, and gives what does so again."""
+        args = self.args
+        keras.utils.set_random_seed(seed)
+        model = keras.Sequential(
+            [
+                keras.Input((args.length,), dtype="int32"),
+                *MAKERS[row.name](args),
+                keras.layers.Dense(args.classes),
+            ]
+        )
+        rng = np.random.default_rng(seed)
+        shape = args.batch_size * args.steps, args.length
+        odds = np.ones(args.input_dim)
+        if row.words == "zipf":
+            odds /= np.arange(1, args.input_dim + 1)
+        ids = rng.choice(args.input_dim, size=shape, p=odds / odds.sum())
+        optimizer = kc.optimizers.SparseRowOptimizer("adam")
+        return fit_again(
+            model, optimizer, ids.astype("int32"), rng, args.batch_size
+        )
+
+
+def plain_table(args):
+    return (
+        keras.layers.Embedding(args.input_dim, args.output_dim),
+        keras.layers.GlobalAveragePooling1D(),
+    )
+
+
+def rows_of_codes(args):
+    return (
+        kc.CodeEmbedding(
+            args.input_dim, args.output_dim, *code_shape(args.code_shape)
+        ),
+        keras.layers.GlobalAveragePooling1D(),
+    )
+
+
+def pooled_codes(args):
+    sizes = args.input_dim, args.output_dim, *code_shape(args.code_shape)
+    return (kc.CodeEmbedReduce(*sizes),)
+
+
+def rows_of_anchors(args):
+    return (
+        kc.ANTEmbedding(
+            args.input_dim, args.output_dim, args.num_anchors, storage="lazy"
+        ),
+        keras.layers.GlobalAveragePooling1D(),
+    )
+
+
+def pooled_anchors(args):
+    sizes = args.input_dim, args.output_dim, args.num_anchors
+    return (kc.ANTEmbedReduce(*sizes, storage="lazy"),)
+
+
+MAKERS = {
+    TABLE: plain_table,
+    "codes, rows": rows_of_codes,
+    "codes, pooled": pooled_codes,
+    "anchors, rows": rows_of_anchors,
+    "anchors, pooled": pooled_anchors,
+}
+
+
+main = functools.partial(run, PooledStep)

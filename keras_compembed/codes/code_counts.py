@@ -1,0 +1,32 @@
+"""How often each codeword is named by a group of codes."""
+
+import numpy as np
+import tensorflow as tf
+
+
+def count_codes(subcodes, weights, codebook_size):
+    """Weighted counts of subcodes.
+
+    Args:
+        subcodes: int32 tensor `(groups * length, num_codebooks)`.
+        weights: Float tensor `(groups, length)`, how much each code counts.
+        codebook_size: Integer.
+
+    Returns:
+        Tensor `(groups, num_codebooks, codebook_size)` of the dtype of
+        `weights`, differentiable in `weights`.
+    """
+    num_codebooks = subcodes.shape[1]
+    width = num_codebooks * codebook_size
+    shape = tf.shape(weights, out_type="int64")
+    # int64: there may be more counts than int32 numbers, and int32 sums have
+    # no GPU kernel.
+    first = np.arange(num_codebooks, dtype="int64") * codebook_size
+    start = tf.repeat(tf.range(shape[0]) * width, shape[1])
+    places = tf.cast(subcodes, tf.int64) + first + start[:, None]
+    values = tf.repeat(tf.reshape(weights, (-1,)), num_codebooks)
+    # Much faster of flat tensors.
+    counts = tf.math.unsorted_segment_sum(
+        values, tf.reshape(places, (-1,)), shape[0] * width
+    )
+    return tf.reshape(counts, (-1, num_codebooks, codebook_size))

@@ -1,0 +1,309 @@
+"""What layers that combine the vectors of ids are called with."""
+
+import dataclasses
+import math
+import numbers
+
+import tensorflow as tf
+
+from keras_compembed.layers.split_rows import SplitRows
+from keras_compembed.layers.split_rows import WholeRows
+from keras_compembed.utils.validation import check_choice
+
+COMBINERS = ("mean", "sum", "sqrtn")
+
+
+@dataclasses.dataclass(frozen=True)
+class IdGroups:
+    """Ids whose weighted vectors are added up, group by group.
+
+    Attributes:
+        rows: `WholeRows`, or `SplitRows` if a row may be several groups.
+        ids: Integer tensor `(groups, length)`.
+        weights: Float tensor `(groups, length)`: divided by what the combiner
+            divides by, and 0 for ids that do not count.
+        counts: Boolean tensor `(groups, length)`, false for ids that do not
+            count, or None if all do.
+        is_empty: Boolean tensor `(rows, 1)`, the rows that get another value
+            than the sum, or None if none does.
+    """
+
+    rows: WholeRows | SplitRows
+    ids: tf.Tensor
+    weights: tf.Tensor
+    counts: tf.Tensor | None
+    is_empty: tf.Tensor | None
+
+
+class Combiner:
+    """Turns ids, weights and masks into groups of weighted ids.
+
+    Sums of rows by the weights of `groups` are the output of the layer, so
+    that all that is left is one sum. `finish` does what sums cannot.
+
+    Args:
+        combiner: `"mean"`, `"sum"` or `"sqrtn"`.
+        empty_value: Number, or `"nan"`, see `CodeEmbedReduce`.
+        mask_zero: Boolean. Whether id 0 does not count.
+
+    Raises:
+        ValueError: if `combiner` is unknown or `empty_value` is no number.
+    """
+
+    def __init__(self, combiner, empty_value, mask_zero):
+        self.combiner = check_choice("combiner", combiner, COMBINERS)
+        self.empty_value = _check_empty_value(empty_value)
+        self._mask_zero = mask_zero
+
+    def get_config(self):
+        # JSON has no NaN.
+        is_nan = math.isnan(self.empty_value)
+        return {
+            "combiner": self.combiner,
+            "empty_value": "nan" if is_nan else self.empty_value,
+        }
+
+    def check_shapes(self, inputs, weights=None, mask=None):
+        """Raises if these are not ids, weights and mask of one shape.
+
+        Args:
+            inputs: Tensor or `KerasTensor`, as all of them.
+            weights: Optional one.
+            mask: Optional one.
+        """
+        shape = tf.TensorShape(inputs.shape)
+        if shape.rank not in (1, 2):
+            raise ValueError(
+                "`inputs` must be ids of rank 1, or of rank 2 to reduce the "
+                f"second axis. Received: inputs of shape {shape}."
+            )
+        if weights is not None:
+            received = tf.TensorShape(weights.shape)
+            rank = received.rank
+            if rank not in (1, shape.rank) or not received.is_compatible_with(
+                shape[:rank]
+            ):
+                raise ValueError(
+                    "`weights` must have the shape of `inputs`, or one number "
+                    "for each row of it. Received: weights of shape "
+                    f"{received}, inputs of shape {shape}."
+                )
+        if mask is not None:
+            received = tf.TensorShape(mask.shape)
+            if not received.is_compatible_with(shape):
+                raise ValueError(
+                    "`mask` must have the shape of `inputs`. Received: mask "
+                    f"of shape {received}, inputs of shape {shape}."
+                )
+
+    def groups(self, inputs, weights, mask, dtype):
+        """`IdGroups` of what a layer is called with.
+
+        Args:
+            inputs: Integer tensor of rank 1 or 2, or what becomes one; ragged
+                and sparse ones too.
+            weights: Optional tensor of the shape of `inputs`, or of its first
+                axis.
+            mask: Optional boolean tensor of the shape of `inputs`.
+            dtype: Dtype of the weights of the result.
+        """
+        if mask is None:
+            # Keras hands on masks to layers that are called with one tensor.
+            mask = getattr(inputs, "_keras_mask", None)
+        inputs = _as_tensor(inputs)
+        weights = None if weights is None else _as_tensor(weights)
+        mask = None if mask is None else _as_tensor(mask)
+        self.check_shapes(inputs, weights, mask)
+        if inputs.shape.rank < 2:
+            return self._groups_of_one(inputs, weights, dtype)
+        rows = WholeRows()
+        if isinstance(inputs, tf.RaggedTensor):
+            rows = SplitRows(inputs)
+        ids, counts = _dense_ids(inputs, rows)
+        if self._mask_zero:
+            counts = _both(counts, tf.not_equal(ids, 0))
+        if mask is not None:
+            mask = _dense(mask, inputs, rows, ids, "mask")
+            counts = _both(counts, tf.cast(mask, tf.bool))
+        if weights is not None:
+            weights = _dense(weights, inputs, rows, ids, "weights")
+            weights = tf.cast(weights, dtype)
+        if self.combiner != "sum" and self.empty_value:
+            ids, weights, counts = _not_without_columns(ids, weights, counts)
+        return self._weighted(rows, ids, weights, counts, dtype)
+
+    def _groups_of_one(self, inputs, weights, dtype):
+        """Ids of rank 1: nothing is reduced."""
+        ids, counts = _dense_ids(inputs, None)
+        ids = tf.reshape(ids, (-1, 1))
+        ones = tf.ones_like(ids, dtype)
+        if counts is not None:
+            ones = tf.cast(tf.reshape(counts, (-1, 1)), dtype)
+        if weights is not None and self.combiner == "sum":
+            weights = _dense(weights, inputs, None, ids[:, 0], "weights")
+            ones *= tf.cast(weights[:, None], dtype)
+        return IdGroups(WholeRows(), ids, ones, None, None)
+
+    def _weighted(self, rows, ids, weights, counts, dtype):
+        if weights is None and counts is None:
+            length = ids.shape[1]
+            if length is None:
+                length = tf.shape(ids)[1]
+            value = self._part_of(tf.cast(tf.maximum(length, 1), dtype))
+            return IdGroups(
+                rows, ids, tf.fill(tf.shape(ids), value), None, None
+            )
+        of_rows = None
+        if weights is None:
+            weights = tf.cast(counts, dtype)
+        else:
+            if weights.shape.rank == 1:
+                of_rows = weights[:, None]
+                weights = tf.broadcast_to(rows.spread(of_rows), tf.shape(ids))
+            if counts is not None:
+                weights = tf.where(counts, weights, tf.zeros_like(weights))
+        if self.combiner == "sum":
+            return IdGroups(rows, ids, weights, counts, None)
+        if self.combiner == "sqrtn":
+            tf.debugging.assert_non_negative(
+                weights, "`weights` must not be negative with combiner='sqrtn'."
+            )
+        if of_rows is not None:
+            # As in keras-rs, the weight of a row is divided by once.
+            divisor = of_rows
+            if counts is not None:
+                number = rows.add_up(tf.cast(counts, dtype))
+                divisor = tf.where(number > 0, of_rows, tf.zeros_like(of_rows))
+        elif self.combiner == "mean":
+            divisor = rows.add_up(weights)
+        else:
+            divisor = _safe_sqrt(rows.add_up(tf.square(weights)))
+        if math.isnan(self.empty_value):
+            # By the weights, so that sums of rows are all there is.
+            return IdGroups(
+                rows, ids, weights / rows.spread(divisor), counts, None
+            )
+        weights = tf.math.divide_no_nan(weights, rows.spread(divisor))
+        is_empty = tf.equal(divisor, 0) if self.empty_value else None
+        return IdGroups(rows, ids, weights, counts, is_empty)
+
+    def _part_of(self, length):
+        if self.combiner == "sum":
+            return tf.ones_like(length)
+        return 1 / (length if self.combiner == "mean" else tf.sqrt(length))
+
+    def output_mask(self, inputs, mask):
+        """The mask of what is made of `inputs`: only vectors keep theirs."""
+        has_logits = mask is not None and len(mask.shape) < len(inputs.shape)
+        return mask if has_logits else None
+
+    def finish(self, sums, groups):
+        """The output: sums of rows, or `empty_value` where no ids are."""
+        sums = groups.rows.join(sums)
+        if groups.is_empty is None:
+            return sums
+        return tf.where(
+            groups.is_empty, tf.cast(self.empty_value, sums.dtype), sums
+        )
+
+
+def _check_empty_value(value):
+    if value == "nan":
+        return math.nan
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise ValueError(
+            "`empty_value` must be a number, or 'nan'. "
+            f"Received: empty_value={value!r}."
+        )
+    return float(value)
+
+
+def _as_tensor(values):
+    if isinstance(values, (tf.RaggedTensor, tf.SparseTensor)):
+        return values
+    return tf.convert_to_tensor(values)
+
+
+def _dense_ids(inputs, rows):
+    """Integer ids, and which of them there are, None for all."""
+    if inputs.dtype not in (tf.int32, tf.int64):
+        inputs = tf.cast(inputs, tf.int32)
+    if isinstance(inputs, tf.RaggedTensor):
+        # An id that there is, so that no other row is touched.
+        flat = inputs.flat_values
+        some = tf.reduce_max(tf.pad(flat, [[0, 1]]))
+        return rows.lay_out(flat, some), rows.exists
+    if isinstance(inputs, tf.SparseTensor):
+        inputs = tf.sparse.reorder(inputs)
+        exist = tf.SparseTensor(
+            inputs.indices,
+            tf.ones_like(inputs.values, tf.bool),
+            inputs.dense_shape,
+        )
+        shape = inputs.shape
+        ids = tf.ensure_shape(tf.sparse.to_dense(inputs), shape)
+        return ids, tf.ensure_shape(tf.sparse.to_dense(exist), shape)
+    return inputs, None
+
+
+def _dense(values, inputs, rows, ids, name):
+    """Weights or mask of ids as a dense tensor.
+
+    Of the shape of `ids`, and 0 beyond the ends of ragged rows; or of rank 1,
+    as it is.
+    """
+    is_ragged = isinstance(values, tf.RaggedTensor)
+    if values.shape.rank == 2 and is_ragged != isinstance(
+        inputs, tf.RaggedTensor
+    ):
+        raise ValueError(
+            f"`{name}` of rank 2 must be ragged if `inputs` are, and must not "
+            f"be otherwise. Received: {type(values).__name__} for inputs of "
+            f"type {type(inputs).__name__}."
+        )
+    if is_ragged:
+        same_rows = tf.debugging.assert_equal(
+            values.row_splits,
+            tf.cast(inputs.row_splits, values.row_splits.dtype),
+            f"`{name}` must have rows as long as those of `inputs`.",
+        )
+        with tf.control_dependencies([same_rows]):
+            return rows.lay_out(tf.identity(values.flat_values), 0)
+    if isinstance(values, tf.SparseTensor):
+        values = tf.sparse.to_dense(tf.sparse.reorder(values))
+    rank = values.shape.rank
+    shape = tf.shape(ids)[:rank]
+    if isinstance(inputs, tf.RaggedTensor):
+        shape = tf.cast(inputs.nrows(), tf.int32)[None]
+    same_shape = tf.debugging.assert_equal(
+        tf.shape(values),
+        shape,
+        f"`{name}` must have the shape of `inputs`.",
+    )
+    with tf.control_dependencies([same_shape]):
+        return tf.ensure_shape(tf.identity(values), inputs.shape[:rank])
+
+
+def _both(first, second):
+    return second if first is None else first & second
+
+
+def _not_without_columns(ids, weights, counts):
+    """Adds an id that does not count where there is none at all."""
+    if ids.shape[1]:
+        return ids, weights, counts
+    missing = tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)
+    if counts is None:
+        counts = tf.ones_like(ids, tf.bool)
+    paddings = tf.convert_to_tensor([[0, 0], [0, missing]])
+    ids, counts = tf.pad(ids, paddings), tf.pad(counts, paddings)
+    if weights is not None and weights.shape.rank == 2:
+        weights = tf.pad(weights, paddings)
+    return ids, weights, counts
+
+
+def _safe_sqrt(values):
+    """The root, whose gradient at 0 is 0."""
+    positive = values > 0
+    root = tf.sqrt(tf.where(positive, values, tf.ones_like(values)))
+    return tf.where(positive, root, tf.zeros_like(root))
