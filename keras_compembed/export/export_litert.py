@@ -15,12 +15,15 @@ from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import order_ends
 from keras_compembed.export.flatbuffer import pack_tables
+from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.input_check import check_inputs
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.int8_matrices import quantize_matrices
 from keras_compembed.export.marks import take_out_marks
+from keras_compembed.export.one_hot_bytes import UNPACK_RUNTIME
+from keras_compembed.export.one_hot_bytes import unpack_once
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.row_check import check_rows
@@ -34,6 +37,7 @@ from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_version
@@ -58,7 +62,12 @@ class LiteRTExport:
             compared, those of all ids.
         not_held_layers: Tuple of strings, names of those of which only
             outputs of the model were compared, because the converter looked
-            ids up itself or merged the look-up with the rest.
+            ids up itself or merged the look-up with the rest, or because
+            weights or a mask went into sums of rows.
+        pooled_layers: Tuple of strings, names of the look-up layers whose
+            vectors are added up or averaged without being composed.
+        folded_layers: Tuple of strings, names of the `Dense` and `Conv1D`
+            layers whose kernels became part of codebooks or anchors.
     """
 
     path: str
@@ -69,6 +78,8 @@ class LiteRTExport:
     max_row_error: float | None = None
     held_layers: tuple = ()
     not_held_layers: tuple = ()
+    pooled_layers: tuple = ()
+    folded_layers: tuple = ()
 
     def __str__(self):
         text = (
@@ -81,6 +92,12 @@ class LiteRTExport:
         if self.not_held_layers:
             names = ", ".join(map(repr, self.not_held_layers))
             text += f"; rows of {names} were not compared"
+        if self.pooled_layers:
+            names = ", ".join(map(repr, self.pooled_layers))
+            text += f"; rows of {names} are added up as codes"
+        if self.folded_layers:
+            names = ", ".join(map(repr, self.folded_layers))
+            text += f"; {names} folded into tables"
         return text
 
 
@@ -92,6 +109,7 @@ def export_litert(
     top_k=None,
     quantize=None,
     optimize_for=None,
+    fold=True,
     min_runtime=None,
     overwrite=False,
     sample_inputs=None,
@@ -105,10 +123,12 @@ def export_litert(
     transforms of `ANTEmbedding` layers, trained or sparsified, the file holds
     the non-zeros, and only rows of the ids looked up are read; where shapes
     are known, so are those of the look-up, as the runtime's `CompiledModel`
-    wants. The file is run and compared with the model before it gets its
-    name, and each look-up in it with the layer that it comes from, for all
-    ids. With composition `"lstm"`, whose rows take long, codes of all ids are
-    compared, and rows that name each codeword.
+    wants. Sums and averages of vectors over time are made of codes, and layers
+    that are linear become part of codebooks: see `fold`. The file is run and
+    compared with the model before it gets its name, and each look-up in it with
+    the layer that it comes from, for all ids. With composition `"lstm"`, whose
+    rows take long, codes of all ids are compared, and rows that name each
+    codeword.
 
     Example:
 
@@ -152,6 +172,13 @@ def export_litert(
             holds while it runs. Where the number of ids is open, the choice
             is made for 64 at once. Defaults to `None`: the fastest ops with
             which the file is at most 2 % larger than need be.
+        fold: Boolean. Whether `keras.layers.Dense` layers behind look-ups, or
+            behind sums or averages of their vectors over time, and
+            `keras.layers.Conv1D` layers behind look-ups become part of
+            codebooks and anchors, where that makes the file faster and not
+            more than 2 % larger (or as `optimize_for` says). `False` leaves
+            their kernels in the file; sums and averages are made of codes
+            either way. Defaults to `True`.
         min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
             that must run the file: a file that needs a newer one is an error.
             Defaults to `None`.
@@ -206,7 +233,9 @@ def export_litert(
         oldest = check_version("min_runtime", min_runtime)
     if tolerance is not None:
         check_positive_number("tolerance", tolerance)
-    options = ExportOptions(quantize, oldest, optimize_for)
+    options = ExportOptions(
+        quantize, oldest, optimize_for, check_boolean("fold", fold)
+    )
     signature = get_signature(model, input_signature)
     if quantize in ("int8", "int8_codebooks"):
         _check_finite(model, quantize)
@@ -218,14 +247,16 @@ def export_litert(
             else:
                 samples = [check.fit_inputs(signature, sample_inputs)]
                 outputs = check.run_keras(model, samples)
-        with litert_form(model, options) as (tables, lookups):
-            function = trace(model, signature)
+        with litert_form(model, options) as (tables, lookups, linear):
+            function = trace(model, signature, linear)
         check_ops(function, model)
         content = _convert(function, model, quantize)
         converted = read_model(content)
         names = [spec.name for spec in keras.tree.flatten(signature)]
         order_ends(converted, names, list(outputs[0]))
-        content, ops, runtime, *passages = _finish(converted, tables, options)
+        content, ops, runtime, *passages = _finish(
+            converted, tables, linear.constants, options
+        )
         check_inputs(
             converted, model, signature, is_given=input_signature is not None
         )
@@ -253,6 +284,8 @@ def export_litert(
         rows.max_error,
         rows.held,
         rows.not_held,
+        linear.pooled_layers,
+        linear.folded_layers,
     )
     if verbose:
         print(export)
@@ -331,7 +364,7 @@ def _explain(message, function, model):
     return text
 
 
-def _finish(model, tables, options):
+def _finish(model, tables, constants, options):
     """Packs the codes in a converted file, and reads what is in it.
 
     Returns:
@@ -340,6 +373,8 @@ def _finish(model, tables, options):
     """
     pack_tables(model, tables)
     quantize_matrices(model, options.matrices)
+    if unpack_once(model, constants):
+        raise_min_runtime(model, UNPACK_RUNTIME)
     passages, lost = take_out_marks(model)
     ops = list_ops(model)
     foreign = [op for op in ops if op.startswith("CUSTOM ")]

@@ -7,6 +7,7 @@ across them. They are taken out before the file is written.
 
 import copy
 import dataclasses
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -39,43 +40,71 @@ class MarkedLookup:
     Attributes:
         layer: The layer.
         method: String, the layer's method: `"embed"`, from ids to rows, or
-            another, from vectors to a number for each id.
+            another, from vectors to a number for each id. Or `"texts"`, from
+            texts of ids to what is linear in their rows.
         number: Integer, that of the marks.
         codes: Optional uint8 array, the codes that the file holds.
+        texts: `Texts`, for `"texts"`.
         calls: Integer, how often the model called it.
         has_constants: Boolean, whether with constants, which the converter
             may look up itself.
+        has_other_inputs: Boolean, whether with more than ids.
+        outputs: List of the tensors that it gave.
     """
 
     layer: keras.layers.Layer
     method: str
     number: int
     codes: np.ndarray | None = None
+    texts: "Texts | None" = None
     calls: int = 0
     has_constants: bool = False
+    has_other_inputs: bool = False
+    outputs: list = dataclasses.field(default_factory=list)
 
     def marked(self, function):
         """The function with marks before and after it."""
 
         def call(inputs):
             self.calls += 1
-            if _is_known(inputs):
+            if is_known(inputs):
                 # Marks would be computed with the rows, and stay in them.
                 self.has_constants = True
                 return function(inputs)
             if self.number >= _MOST_MARKS:
-                return function(inputs)
-            if self.method == "embed":
-                inputs = tf.cast(inputs, tf.int32)
-                start = _FIRST_OF_IDS - self.number
+                outputs = function(inputs)
             else:
-                start = _FIRST_OF_VECTORS + _STEP * self.number
-            return tf.maximum(function(tf.maximum(inputs, start)), _END)
+                if self.method in ("embed", "texts"):
+                    inputs = tf.cast(inputs, tf.int32)
+                    start = _FIRST_OF_IDS - self.number
+                else:
+                    start = _FIRST_OF_VECTORS + _STEP * self.number
+                outputs = function(tf.maximum(inputs, start))
+                outputs = tf.maximum(outputs, _END)
+            self.outputs.append(outputs)
+            return outputs
 
         return call
 
 
-def _is_known(tensor):
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """Texts by which a function of ids is held to Keras.
+
+    Attributes:
+        reference: Function from int32 arrays `(texts, length)` to what Keras
+            gives.
+        window: Integer, the neighbours that an output is made of, or None if
+            it is made of all ids of a text, which then are one id.
+        step: Integer, how far windows are apart.
+    """
+
+    reference: Callable
+    window: int | None = None
+    step: int = 1
+
+
+def is_known(tensor):
     """Whether a tensor depends on no input, so that the converter has it."""
     seen, ahead = set(), [tensor]
     while ahead:

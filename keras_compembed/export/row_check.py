@@ -40,6 +40,8 @@ _ROUNDING = {
     "int8": 1 / 254,
     "int8_codebooks": 1 / 254,
 }
+# Ids in a text of open length.
+_TEXT = 64
 # Half the least step of float16, and what a sum in float32 is off by.
 _LEAST = 2.0**-25
 _FLOAT32 = 2.0**-23
@@ -89,6 +91,8 @@ def check_rows(content, lookups, passages, lost, quantize, tolerance=None):
             continue
         parts = _different_parts(model, passages, lookup.number)
         name = lookup.layer.name
+        if lookup.has_other_inputs:
+            parts = []
         if not parts or lookup.number in lost or lookup.has_constants:
             not_held[name] = None
         if not parts:
@@ -130,7 +134,9 @@ def _check_lookup(lookup, parts, quantize, tolerance):
     """The largest difference over the largest number of the table."""
     layer = lookup.layer
     threads = os.cpu_count() if layer.input_dim > _ROWS else 1
-    item_shape = () if lookup.method == "embed" else (layer.output_dim,)
+    has_ids = lookup.method == "embed" or (
+        lookup.method == "texts" and lookup.texts.window == 0
+    )
     worst, largest, worst_id = 0.0, 0.0, None
     with tempfile.TemporaryDirectory() as folder:
         functions = []
@@ -138,9 +144,13 @@ def _check_lookup(lookup, parts, quantize, tolerance):
             path = os.path.join(folder, f"{place}.tflite")
             with open(path, "wb") as file:
                 file.write(write_model(part))
-            functions.append(_CutFunction(part, path, item_shape, threads))
+            functions.append(
+                _CutFunction(part, path, 0 if has_ids else 1, threads)
+            )
         if lookup.method == "embed":
             cases = _rows(layer, _choose_ids(lookup, parts), functions)
+        elif lookup.method == "texts":
+            cases = _texts(lookup, functions)
         else:
             cases = _logits(layer, lookup.method, functions)
         for ids, got, expected in cases:
@@ -198,6 +208,57 @@ def _rows(layer, ids, functions):
         expected = expected.astype("float32", copy=False)
         for function in functions:
             yield part, function(part), expected
+
+
+def _texts(lookup, functions):
+    """Same, with what is made of texts that hold all ids in place of rows."""
+    texts = lookup.texts
+    every = np.arange(lookup.layer.input_dim, dtype="int32")
+    for function in functions:
+        # As many numbers as the vectors of these ids take.
+        number = max(1, _NUMBERS // (8 * lookup.layer.output_dim))
+        number = min(number, _ROWS)
+        if texts.window != 0:
+            length, per_text = _text_shape(texts, function.length)
+            number = max(1, number // length) * per_text
+        for start in range(0, len(every), number):
+            ids = every[start : start + number]
+            if texts.window == 0:
+                array = ids
+            else:
+                array = _lay_out(ids, texts, length, per_text)
+            expected = texts.reference(tf.constant(array))
+            expected = keras.ops.convert_to_numpy(expected)
+            yield (
+                array.reshape(len(array), -1)[:, 0],
+                function(array),
+                expected.reshape(len(array), -1),
+            )
+
+
+def _text_shape(texts, length):
+    """The length of texts, and how many ids one is for.
+
+    Args:
+        texts: `Texts`.
+        length: Integer, the ids that a text has in the file, or -1.
+    """
+    if texts.window is None:
+        return max(1, length), 1
+    if length < 0:
+        length = _TEXT * texts.step + texts.window - 1
+    return length, max(1, (length - texts.window + 1) // texts.step)
+
+
+def _lay_out(ids, texts, length, per_text):
+    """An array of texts that hold all of some ids."""
+    ids = np.pad(ids, (0, -len(ids) % per_text), "edge")
+    ids = ids.reshape(-1, per_text)
+    if texts.window is None:
+        return np.repeat(ids, length, axis=1)
+    # Each id begins a window.
+    ids = np.repeat(ids, texts.step, axis=1)[:, :length]
+    return np.pad(ids, ((0, 0), (0, length - ids.shape[1])), "edge")
 
 
 def _logits(layer, method, functions):
@@ -261,19 +322,22 @@ class _CutFunction:
     Args:
         part: The object of the model.
         path: String, its file.
-        item_shape: Shape of an item: an id or a vector.
+        item_rank: Integer, 0 for ids, 1 for vectors and texts.
         num_threads: Integer.
+
+    Attributes:
+        length: Integer, the last axis of the input, -1 if it is open.
     """
 
-    def __init__(self, part, path, item_shape, num_threads):
+    def __init__(self, part, path, item_rank, num_threads):
         graph = part.subgraphs[0]
         tensor = graph.tensors[graph.inputs[0]]
         shape = tensor.shape
         if tensor.shapeSignature is not None:
             shape = tensor.shapeSignature
-        rank = len(shape) - len(item_shape)
+        rank = len(shape) - item_rank
         self._leading = [int(size) for size in shape[:rank]]
-        self._item_shape = item_shape
+        self.length = int(shape[-1]) if len(shape) else 1
         self._model = LiteRTModel(path, num_threads)
 
     def __call__(self, items):
@@ -289,7 +353,7 @@ class _CutFunction:
             missing = size - len(part)
             if missing:
                 part = np.concatenate([part, np.repeat(part[-1:], missing, 0)])
-            shape = (*leading, *self._item_shape)
+            shape = (*leading, *items.shape[1:])
             output = self._model(np.reshape(part, shape))
             outputs.append(np.reshape(output, (size, -1))[: size - missing])
         return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)

@@ -10,13 +10,16 @@ import tensorflow as tf
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.export.code_lookup import TracedLookup
 from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.export.linear_layers import LinearLayers
 from keras_compembed.export.marks import MarkedLookup
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
+from keras_compembed.export.row_products import make_products
 from keras_compembed.export.transform_lookup import TracedTransform
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.swapped import swapped
 
 _HALF_DTYPES = ("float16", "bfloat16")
@@ -78,10 +81,12 @@ def litert_form(model, options=DEFAULTS):
         options: `ExportOptions`.
 
     Yields:
-        Tuple of two lists: `CodeTable`, one for each `CodeEmbedding`, and
-        `MarkedLookup`, in the order of their numbers.
+        Tuple of two lists and an object: `CodeTable`, one for each
+        `CodeEmbedding`, `MarkedLookup`, in the order of their numbers, and
+        `LinearLayers`.
     """
     tables, lookups = [], []
+    linear = LinearLayers(lookups, options)
 
     def mark(layer, method, function, codes=None):
         lookups.append(MarkedLookup(layer, method, len(lookups), codes))
@@ -136,10 +141,31 @@ def litert_form(model, options=DEFAULTS):
             elif isinstance(layer, keras.layers.TimeDistributed):
                 call = litert_time_distributed(layer)
                 swap = swapped(layer, call=call)
+            elif (call := linear.stand_in(layer)) is not None:
+                swap = swapped(layer, call=call)
             else:
                 continue
             stack.enter_context(swap)
-        yield tables, lookups
+            if isinstance(layer, LookupLayer):
+                products = make_products(layer, lookup, options)
+                if products is not None:
+                    stack.enter_context(linear.of_table(layer, products))
+        for operation in _operations(model):
+            call = linear.stand_in_of_operation(operation)
+            if call is not None:
+                stack.enter_context(swapped(operation, call=call))
+        yield tables, lookups, linear
+
+
+def _operations(model):
+    """Operations of functional models, however deep, that are no layers."""
+    found = {
+        id(operation): operation
+        for layer in all_layers(model)
+        for operation in getattr(layer, "operations", ())
+        if not isinstance(operation, keras.layers.Layer)
+    }
+    return found.values()
 
 
 def get_signature(model, input_signature=None):
@@ -215,8 +241,22 @@ def _new_name(name, names):
     return name
 
 
-def trace(model, signature):
-    """A concrete function of the model, from named inputs to named outputs."""
+def trace(model, signature, linear=None):
+    """A concrete function of the model, from named inputs to named outputs.
+
+    Args:
+        model: A `keras.Model`.
+        signature: Structure of `tf.TensorSpec`.
+        linear: Optional `LinearLayers`, which decides how often to trace.
+    """
+    function = _trace_once(model, signature)
+    while linear is not None and linear.reconsider(function):
+        linear.restart()
+        function = _trace_once(model, signature)
+    return function
+
+
+def _trace_once(model, signature):
 
     @tf.function(input_signature=keras.tree.flatten(signature), autograph=False)
     def serve(*tensors):

@@ -4,6 +4,8 @@ The rows of the transform stay sparse in the file: where each row begins, the
 columns of its numbers, and the numbers. Only rows looked up are read.
 """
 
+import copy
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -45,18 +47,20 @@ class TracedTransform:
         offsets: `PackedOffsets`.
         columns: Integer array, one entry a number and a last one of no row.
         values: Array of the same shape, ending in 0.
+        anchors: float32 array `(anchors used, output_dim)`.
+        bias: float32 array `(output_dim,)` that is part of every row, or None.
     """
 
     def __init__(self, layer, options=DEFAULTS):
         transform = layer.get_transform()
         anchors = keras.ops.convert_to_numpy(layer.anchors).astype("float64")
         values = transform.values.astype("float64")
-        self._bias = None
+        self.bias = None
         if layer.activation == "softmax":
             values, anchors, bias = softmax_as_linear(
                 transform, anchors, layer.segments
             )
-            self._bias = bias.astype("float32")
+            self.bias = bias.astype("float32")
         # Anchors that no row names are left out.
         used = np.unique(transform.columns)
         columns = np.searchsorted(used, transform.columns)
@@ -89,7 +93,48 @@ class TracedTransform:
             vectors = self._window(ids)
         else:
             vectors = self._ragged(ids)
-        return vectors if self._bias is None else vectors + self._bias
+        return vectors if self.bias is None else vectors + self.bias
+
+    def folded(self, kernel):
+        """The same look-up with each vector times a matrix.
+
+        Args:
+            kernel: float32 array `(output_dim, width)`.
+        """
+        lookup = copy.copy(self)
+        lookup.anchors = self.anchors @ kernel
+        if self.bias is not None:
+            lookup.bias = self.bias @ kernel
+        return lookup
+
+    def weigh(self, ids, groups, weights, num_groups):
+        """Sums of weighted rows of the transform.
+
+        Args:
+            ids: Rank-1 tensor of ids.
+            groups: int32 tensor like `ids`: the sum that a row is part of.
+            weights: Float tensor like `ids`, or None for ones.
+            num_groups: Integer or int32 scalar.
+
+        Returns:
+            Tensor `(num_groups, anchors)`, to be multiplied by `anchors`.
+        """
+        ids = tf.cast(ids, tf.int32)
+        if ids.shape[0] is not None and self._has_windows:
+            columns, values = self._read(self._places(ids))
+        else:
+            rows, columns, values = self._numbers(ids)
+            groups = tf.gather(groups, rows)
+            weights = None if weights is None else tf.gather(weights, rows)
+        if weights is not None:
+            values *= weights
+        num_anchors = len(self.anchors)
+        sums = tf.math.unsorted_segment_sum(
+            tf.reshape(values, [-1]),
+            tf.reshape(columns + groups * num_anchors, [-1]),
+            num_groups * num_anchors,
+        )
+        return tf.reshape(sums, [-1, num_anchors])
 
     def logits(self, vectors):
         """Products `(..., input_dim)` of vectors `(..., output_dim)`.
@@ -112,8 +157,8 @@ class TracedTransform:
         else:
             dense = self._dense_rows(rows, columns, values, [self._num_rows])
             logits = tf.matmul(scores, dense, transpose_b=True)
-        if self._bias is not None:
-            logits += tf.matmul(flat, self._bias[:, None])
+        if self.bias is not None:
+            logits += tf.matmul(flat, self.bias[:, None])
         shape = tf.concat([tf.shape(vectors)[:-1], [self._num_rows]], axis=0)
         logits = tf.reshape(logits, shape)
         logits.set_shape((*vectors.shape[:-1], self._num_rows))
@@ -149,15 +194,18 @@ class TracedTransform:
             tf.size(ids),
         )
 
-    def _window(self, ids):
+    def _places(self, ids):
+        """Where the numbers of rows are, in windows of the longest row."""
         starts, stops = self.offsets(ids)
         # Row by row of the window, which broadcasts faster than id by id.
         steps = np.arange(self._longest, dtype="int32")[:, None]
         places = tf.expand_dims(starts, 0) + steps
-        places = tf.where(
+        return tf.where(
             places < tf.expand_dims(stops, 0), places, len(self.values) - 1
         )
-        columns, values = self._read(places)
+
+    def _window(self, ids):
+        columns, values = self._read(self._places(ids))
         if self._prefers_product(_DENSE_ANCHORS_PER_SLOT * self._longest):
             rows = tf.expand_dims(tf.cumsum(_ones(ids), exclusive=True), 0)
             return self._product(rows, columns, values, tf.shape(ids))
