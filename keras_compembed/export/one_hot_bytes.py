@@ -70,8 +70,8 @@ def unpack_once(model, tables):
         (graph, index, table)
         for graph in model.subgraphs
         for index, tensor in enumerate(graph.tensors)
-        for table in tables
-        if _is_table(model, tensor, table)
+        # Layers with codebooks of one size have equal tables.
+        for table in [x for x in tables if _is_table(model, tensor, x)][:1]
     ]
     for graph, index, _ in found:
         _unpack_once(model, graph, index)
