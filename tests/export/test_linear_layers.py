@@ -422,3 +422,17 @@ def test_a_model_is_as_it_was(path):
     for one, other in zip(before, after, strict=True):
         assert one.keys() == other.keys()
         assert all(one[key] is other[key] for key in one)
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_several_layers_of_one_codebook_size(path, quantize):
+    """What each byte of codes stands for is there once for all of them."""
+    inputs = [ids_input(), ids_input()]
+    pooled = [
+        L.GlobalAveragePooling1D()(code_embedding(5, 16, 24, name=name)(ids))
+        for name, ids in zip("ab", inputs, strict=True)
+    ]
+    model = keras.Model(inputs, L.Concatenate()(pooled))
+    export = export_litert(model, path, quantize=quantize, verbose=0)
+    assert export.pooled_layers == ("a", "b")
+    assert export.max_error < BOUNDS[quantize]
