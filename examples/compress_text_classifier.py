@@ -14,11 +14,11 @@ from.
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
 import statistics
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # TensorFlow splits its sums by threads, so their number is part of the result:
@@ -29,6 +29,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
+from benchmarks.common import litert
 from benchmarks.data import labelled_texts
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.reports.plots import plot_accuracy_against_size
@@ -139,22 +140,16 @@ def litert_accuracy(path, ids, labels):
     return accuracy(np.concatenate(outputs), labels)
 
 
-def latency_ratios(paths, ids, rounds=15, texts=8):
-    """Median time of one text to the first file's, in turns."""
-    models = [LiteRTModel(path) for path in paths]
-    ratios = [[] for _ in models]
-    for step in range(rounds + 1):
-        seconds = []
-        for model in models:
-            start = time.perf_counter()
-            for row in range(texts):
-                at = (step * texts + row) % len(ids)
-                model(ids[at : at + 1])
-            seconds.append(time.perf_counter() - start)
-        if step:  # The first round warms up.
-            for ratio, taken in zip(ratios, seconds, strict=True):
-                ratio.append(taken / seconds[0])
-    return [statistics.median(ratio) for ratio in ratios]
+def latency_ratios(paths, ids, seconds=1.0):
+    """Median time of one text to the first file's, each in turns with it."""
+    shapes = {None: (1, ids.shape[1])}
+    first, *others = (litert.File(path, shapes) for path in paths)
+    ratios = [1.0]
+    for file in others:
+        texts = (ids[row : row + 1] for row in itertools.cycle(range(len(ids))))
+        taken, of_first = litert.in_turns(file.run, first.run, texts, seconds)
+        ratios.append(taken / of_first)
+    return ratios
 
 
 def embedding_bytes(model, quantize):

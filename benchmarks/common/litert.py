@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 
 import numpy as np
 
@@ -16,11 +17,9 @@ class File:
     """
 
     def __init__(self, file, shapes=None):
-        from ai_edge_litert.interpreter import Interpreter
-
         content = file if isinstance(file, bytes) else None
         path = None if content is not None else os.fspath(file)
-        self._interpreter = Interpreter(
+        self._interpreter = _interpreter(
             model_path=path, model_content=content, num_threads=1
         )
         self._inputs, self._outputs = _places(self._interpreter)
@@ -61,6 +60,18 @@ class File:
             name: self._interpreter.get_tensor(place)
             for name, place in self._outputs.items()
         }
+
+
+def _interpreter(**kwargs):
+    # Not through keras_compembed, which needs TensorFlow.
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        from tensorflow.lite.python.interpreter import Interpreter
+    with warnings.catch_warnings():
+        # That of TensorFlow works, and asks for the other.
+        warnings.simplefilter("ignore")
+        return Interpreter(**kwargs)
 
 
 def _places(interpreter):

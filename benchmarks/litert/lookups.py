@@ -66,6 +66,7 @@ class Row:
         codes: String such as `"32x16"`, or None for a table.
         composition: String, of `CodeEmbedding`.
         quantize: String, of `export_litert`.
+        optimize_for: String, of `export_litert`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Row:
     codes: str | None = None
     composition: str = "sum"
     quantize: str | None = None
+    optimize_for: str | None = None
 
 
 def of_length(length, key):
@@ -89,11 +91,15 @@ class Lookups(Benchmark):
     choices = {
         "input_dims": (16_000, 100_000, 1_000_000),
         "codes": ("16x16", "32x16", "8x256", "32x16 concat"),
-        "quantize": ("float32", "float16", "int8"),
+        "quantize": ("float32", "float16", "int8", "int8_codebooks"),
+        "optimize_for": Flag(
+            ("latency", "size", "memory"), "of the codes of --optimized"
+        ),
+        "optimized": "32x16",
         "full_dim": Flag(
             100_000,
-            "rows of the tables whose codes are written in all of --quantize; "
-            "others are in float32 and int8",
+            "rows of the tables whose codes are written in all ways; others "
+            "are in float32 and int8",
         ),
         "picture": Flag(
             None, "file to draw, of the tables of --full-dim", pathlib.Path
@@ -107,6 +113,7 @@ class Lookups(Benchmark):
         "input_dims": (2000,),
         "codes": ("8x16",),
         "quantize": ("float32", "int8"),
+        "optimize_for": (),
     }
 
     @property
@@ -131,21 +138,23 @@ class Lookups(Benchmark):
             self.args.input_dims, (False, True)
         ):
             rows += [Row(name, input_dim, pooled) for name in TABLES]
-            kinds = self.args.quantize
-            if input_dim != self.args.full_dim:
-                kinds = [kind for kind in kinds if kind in ("float32", "int8")]
-            for codes, quantize in itertools.product(self.args.codes, kinds):
-                shape, _, composition = codes.partition(" ")
-                row = Row(
-                    f"codes {codes}, {quantize}",
-                    input_dim,
-                    pooled,
-                    shape,
-                    composition or "sum",
-                    None if quantize == "float32" else quantize,
-                )
-                rows.append(row)
+            rows += [
+                row_of_codes(input_dim, pooled, *ways)
+                for ways in self.ways(input_dim == self.args.full_dim)
+            ]
         return rows
+
+    def ways(self, all_of_them):
+        """Yields shapes of codes, `quantize` and `optimize_for`."""
+        args = self.args
+        for codes, quantize in itertools.product(args.codes, args.quantize):
+            if all_of_them or quantize in ("float32", "int8"):
+                yield codes, quantize, None
+        if all_of_them:
+            for goal, quantize in itertools.product(
+                args.optimize_for, ("float32", "int8")
+            ):
+                yield args.optimized, quantize, goal
 
     def together(self, row):
         return row.input_dim, row.pooled
@@ -188,8 +197,23 @@ class Lookups(Benchmark):
                 row
                 for row in rows
                 if row["row"]["input_dim"] == self.args.full_dim
+                and row["row"]["optimize_for"] is None
             ]
             draw(drawn, self.args.picture_length, self.args.picture)
+
+
+def row_of_codes(input_dim, pooled, codes, quantize, optimize_for):
+    shape, _, composition = codes.partition(" ")
+    name = f"codes {codes}, {quantize}"
+    return Row(
+        name if optimize_for is None else f"{name}, {optimize_for}",
+        input_dim,
+        pooled,
+        shape,
+        composition or "sum",
+        None if quantize == "float32" else quantize,
+        optimize_for,
+    )
 
 
 def compare(content, base, input_dim, length, seconds, rng):
@@ -240,12 +264,16 @@ def write_codes(row, path, width, seed):
     layer.codebooks.assign(rng.normal(size=layer.codebooks.shape))
     if row.pooled:
         rows = keras.layers.GlobalAveragePooling1D()(rows)
+    options = {}
+    if row.optimize_for is not None:
+        options["optimize_for"] = row.optimize_for
     kc.export.export_litert(
         keras.Model(ids, rows),
         path,
         quantize=row.quantize,
         overwrite=True,
         verbose=0,
+        **options,
     )
 
 

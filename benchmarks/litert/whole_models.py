@@ -137,7 +137,12 @@ class WholeModels(Benchmark):
         "codes": ("32x16",),
         "shapes": ("open", "static"),
         "quantize": Flag(
-            ("float32", "float16", "int8"), "float16 of open tables only"
+            ("float32", "float16", "int8", "int8_codebooks"),
+            "float16 of tables, int8_codebooks of codes, with open shapes only",
+        ),
+        "optimize_for": Flag(
+            ("latency",),
+            "besides none, of codes in float32 and int8, with open shapes",
         ),
     }
     quick = {
@@ -147,6 +152,7 @@ class WholeModels(Benchmark):
         "codes": ("4x16",),
         "shapes": ("open",),
         "quantize": ("float32", "int8"),
+        "optimize_for": (),
     }
     columns = {
         "model": title,
@@ -162,13 +168,17 @@ class WholeModels(Benchmark):
 
     def rows(self):
         args = self.args
-        return [
-            row_of(model, codes, quantize, shapes == "static")
-            for model, shapes, codes, quantize in itertools.product(
-                args.models, args.shapes, (None, *args.codes), args.quantize
+        rows = [
+            row_of(model, codes, quantize, shapes == "static", goal)
+            for model, shapes, codes, goal, quantize in itertools.product(
+                args.models,
+                args.shapes,
+                (None, *args.codes),
+                (None, *args.optimize_for),
+                args.quantize,
             )
-            if quantize != "float16" or (codes is None and shapes == "open")
         ]
+        return list(filter(is_wanted, rows))
 
     def together(self, row):
         return row.model, row.static
@@ -354,7 +364,10 @@ def export(model, row, shapes, path):
     if KINDS[row.model].best:
         # Of random weights, 8 bits put others first.
         options["tolerance"] = 1e9 if row.quantize else None
-        model = keras.Model(inputs, BestItems(TOP)(model.outputs[0]))
+        if row.codes is None:
+            model = keras.Model(inputs, BestItems(TOP)(model.outputs[0]))
+        else:
+            options["top_k"] = TOP
     if row.static:
         options["input_signature"] = keras.tree.map_structure(
             lambda tensor: tf.TensorSpec(
@@ -367,7 +380,7 @@ def export(model, row, shapes, path):
 
 
 class BestItems(keras.layers.Layer):
-    """The best of all scores."""
+    """The best of all scores, of tables: codes have `top_k` of their own."""
 
     def __init__(self, k):
         super().__init__()
@@ -385,12 +398,24 @@ class BestItems(keras.layers.Layer):
         }
 
 
+def is_wanted(row):
+    """Whether a row says more than others do."""
+    if row.codes is None:
+        if row.quantize == "int8_codebooks" or row.optimize_for:
+            return False
+        return row.quantize != "float16" or not row.static
+    special = [row.quantize == "int8_codebooks", row.optimize_for is not None]
+    if row.quantize == "float16" or all(special):
+        return False
+    return not (any(special) and row.static)
+
+
 def row_of(
     model, codes=None, quantize="float32", static=False, optimize_for=None
 ):
     name = f"{f'codes {codes}' if codes else 'tables'}, {quantize}"
     if optimize_for:
-        name += f', "{optimize_for}"'
+        name += f", {optimize_for}"
     if static:
         name += ", static"
     if quantize == "float32":

@@ -143,6 +143,21 @@ def test_rows_of_whole_models():
     assert {row.model for row in rows} == set(whole_models.KINDS)
     for row in rows:
         assert row.name.endswith(", static") == row.static
+    names = [row.name for row in rows if row.model == "mean"]
+    assert names == [
+        "tables, float32",
+        "tables, float16",
+        "tables, int8",
+        "codes 32x16, float32",
+        "codes 32x16, int8",
+        "codes 32x16, int8_codebooks",
+        "codes 32x16, float32, latency",
+        "codes 32x16, int8, latency",
+        "tables, float32, static",
+        "tables, int8, static",
+        "codes 32x16, float32, static",
+        "codes 32x16, int8, static",
+    ]
 
 
 def test_words_are_decoded_one_by_one():

@@ -422,3 +422,20 @@ def test_a_model_is_as_it_was(path):
     for one, other in zip(before, after, strict=True):
         assert one.keys() == other.keys()
         assert all(one[key] is other[key] for key in one)
+
+
+def test_two_pooled_layers_of_one_codebook_size(path):
+    """What each byte of codes stands for is in the file once for both."""
+    inputs = [ids_input(), ids_input()]
+    # Large enough for the table of bytes to be a small part of the file.
+    pooled = [
+        L.GlobalAveragePooling1D()(
+            code_embedding(32, 16, 24, name=name, input_dim=20_000)(ids)
+        )
+        for name, ids in zip("ab", inputs, strict=True)
+    ]
+    model = keras.Model(inputs, L.Concatenate()(pooled))
+    export = export_litert(model, path, verbose=0)
+    assert export.pooled_layers == ("a", "b")
+    assert "DEQUANTIZE" in export.ops
+    assert export.max_error < BOUNDS[None]
