@@ -285,6 +285,21 @@ def code_steps():
     return markdown(["optimizer", *(f"{n:,} rows" for n in sizes)], lines)
 
 
+def pooled_steps():
+    rows = read("codes/pooled_step.json")
+    lines = []
+    for row in rows:
+        if row["row"]["words"] == "uniform":
+            zipf = pick(rows, row["name"], words="zipf")
+            lines.append(
+                [
+                    row["name"],
+                    *(f"{mean(each, 'ratio'):.2f}" for each in (row, zipf)),
+                ]
+            )
+    return markdown(["vectors", "uniform", "by Zipf's law"], lines)
+
+
 def anchor_classifiers():
     rows = read("anchors/classification.json")
     lines = []
@@ -409,6 +424,21 @@ def anchor_files():
             field("name"),
             figure("file_bytes", "{:,.0f}"),
             figure("latency_ratio", "{:.2f}"),
+        ],
+    )
+
+
+def scored_ids():
+    rows = read("litert/scoring.json")
+    return listed(
+        ["ids", "file, bytes", "ms", "to the table", "MB at most"],
+        [(None, row) for row in rows],
+        [
+            field("name"),
+            figure("file_bytes", "{:,.0f}"),
+            figure("milliseconds", "{:.1f}"),
+            figure("ratio", "{:.2f}"),
+            figure("peak_megabytes", "{:.0f}"),
         ],
     )
 
@@ -676,6 +706,7 @@ TABLES = {
     "codes.task": task_codes,
     "codes.clusters": clusters,
     "codes.training_step": code_steps,
+    "codes.pooled_step": pooled_steps,
     "codes.models": kinds_of_models,
     "anchors.classification": anchor_classifiers,
     "anchors.recommendation": recommender,
@@ -687,6 +718,7 @@ TABLES = {
     "litert.sizes": lookup_sizes,
     "litert.whole_models": whole_models,
     "litert.sentences": decoded_sentences,
+    "litert.scoring": scored_ids,
     "classes.job_titles": lambda: class_accuracy("job_titles"),
     "classes.clinc150": lambda: class_accuracy("clinc150"),
     "classes.words": words_in_time,
