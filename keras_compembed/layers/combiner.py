@@ -4,6 +4,7 @@ import dataclasses
 import math
 import numbers
 
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.layers.split_rows import SplitRows
@@ -166,7 +167,7 @@ class Combiner:
             return IdGroups(rows, ids, weights, counts, None)
         if self.combiner == "sqrtn":
             tf.debugging.assert_non_negative(
-                weights, "`weights` must not be negative with combiner='sqrtn'."
+                weights, "`weights` must not be negative with combiner='sqrtn'"
             )
         if of_rows is not None:
             # As in keras-rs, the weight of a row is divided by once.
@@ -194,8 +195,10 @@ class Combiner:
 
     def output_mask(self, inputs, mask):
         """The mask of what is made of `inputs`: only vectors keep theirs."""
-        has_logits = mask is not None and len(mask.shape) < len(inputs.shape)
-        return mask if has_logits else None
+        if mask is None:
+            return None
+        rank = len(mask.shape) if hasattr(mask, "shape") else np.ndim(mask)
+        return mask if rank < len(inputs.shape) else None
 
     def finish(self, sums, groups):
         """The output: sums of rows, or `empty_value` where no ids are."""
@@ -208,7 +211,7 @@ class Combiner:
 
 
 def _check_empty_value(value):
-    if value == "nan":
+    if isinstance(value, str) and value == "nan":
         return math.nan
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise ValueError(

@@ -94,7 +94,7 @@ class LookupLayer(keras.layers.Layer):
             answers = self._top_k(flat, k, dtype, result_dtype)
             return tuple(map(queries.with_flat_values, answers))
         queries = tf.convert_to_tensor(queries)
-        self._check_vectors(queries)
+        self._check_vectors(queries, "`queries`")
         vectors = tf.reshape(tf.cast(queries, dtype), (-1, self.output_dim))
         scores, ids = self.top_ids(vectors, k)
         return tuple(
@@ -142,18 +142,17 @@ class LookupLayer(keras.layers.Layer):
             -1:
         ] == (self.output_dim,)
 
-    def _check_vectors(self, inputs):
+    def _check_vectors(self, inputs, name="`inputs` with `reverse=True`"):
         """Raises if these cannot be inputs of a `reverse` call."""
         shape = tf.TensorShape(inputs.shape)
         wanted = tf.TensorShape((self.output_dim,))
         is_wide = shape.rank != 0 and shape[-1:].is_compatible_with(wanted)
         if not (is_wide and keras.backend.is_float_dtype(inputs.dtype)):
             raise ValueError(
-                "`inputs` must be float vectors of width `output_dim`="
-                f"{self.output_dim} with `reverse=True`. Received: "
-                f"inputs of shape {shape} and dtype "
-                f"{keras.backend.standardize_dtype(inputs.dtype)}, in the "
-                f"layer {self.name!r}."
+                f"{name} must be float vectors of width `output_dim`="
+                f"{self.output_dim}. Received: vectors of shape {shape} and "
+                f"dtype {keras.backend.standardize_dtype(inputs.dtype)}, in "
+                f"the layer {self.name!r}."
             )
 
     def _cast_as_variable(self, table):

@@ -162,6 +162,7 @@ def test_ids_that_do_not_count(make, combiner):
     for each, with_weights in (
         (lambda **kw: masking(ids, **kw), bad),
         (lambda **kw: layer(ids, mask=exists, **kw), bad),
+        (lambda **kw: layer(ids, mask=exists.tolist(), **kw), bad),
         (lambda **kw: layer(sparse, **kw), bad),
         (
             lambda **kw: layer(sparse, **kw),
@@ -346,6 +347,7 @@ def test_reverse_calls(make):
         ({"empty_value": "zero"}, "`empty_value` must be a number"),
         ({"empty_value": True}, "`empty_value` must be a number"),
         ({"empty_value": None}, "`empty_value` must be a number"),
+        ({"empty_value": np.ones(2)}, "`empty_value` must be a number"),
         ({"mask_zero": "yes"}, "`mask_zero` must be"),
     ],
 )
