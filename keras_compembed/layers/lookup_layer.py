@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
+from keras_compembed.optimizers.read_rows import without_gradients
 from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_positive_int
@@ -79,9 +80,13 @@ class LookupLayer(keras.layers.Layer):
         """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
 
         def make_score(part):
-            return lambda ids: tf.matmul(
-                part, tf.cast(self.embed(ids), part.dtype), transpose_b=True
-            )
+            def score(ids):
+                # Devices cannot wait for each other in a loop.
+                with without_gradients():
+                    rows = tf.cast(self.embed(ids), part.dtype)
+                return tf.matmul(part, rows, transpose_b=True)
+
+            return score
 
         return top_rows(vectors, k, self.input_dim, make_score)
 

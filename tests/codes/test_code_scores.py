@@ -232,3 +232,15 @@ def test_devices_agree(strategy):
         predictor = kc.top_k_model(model, 3)
         answer = predictor.predict(vectors, batch_size=4, verbose=0)
     np.testing.assert_array_equal(answer["ids"], reference(logits, 3))
+
+
+def test_devices_read_rows_in_chunks(strategy):
+    """Rows of anchors, which devices otherwise exchange."""
+    with strategy.scope():
+        layer = kc.ANTEmbedding(V, D, 7, seed=0)
+        inputs = keras.Input((D,))
+        model = keras.Model(inputs, kc.TopIds(layer, 4)(inputs))
+    vectors = np.random.default_rng(3).normal(size=(5, D)).astype("float32")
+    answer = model.predict(vectors, batch_size=4, verbose=0)
+    logits = np.asarray(layer(vectors, reverse=True))
+    np.testing.assert_array_equal(answer["ids"], reference(logits, 4))
