@@ -232,10 +232,8 @@ def _dense_ids(inputs, rows):
     if inputs.dtype not in (tf.int32, tf.int64):
         inputs = tf.cast(inputs, tf.int32)
     if isinstance(inputs, tf.RaggedTensor):
-        # An id that there is, so that no other row is touched.
         flat = inputs.flat_values
-        some = tf.reduce_max(tf.pad(flat, [[0, 1]]))
-        return rows.lay_out(flat, some), rows.exists
+        return rows.lay_out(flat, _some_id(flat)), rows.exists
     if isinstance(inputs, tf.SparseTensor):
         inputs = tf.sparse.reorder(inputs)
         exist = tf.SparseTensor(
@@ -244,9 +242,15 @@ def _dense_ids(inputs, rows):
             inputs.dense_shape,
         )
         shape = inputs.shape
-        ids = tf.ensure_shape(tf.sparse.to_dense(inputs), shape)
+        ids = tf.sparse.to_dense(inputs, _some_id(inputs.values))
+        ids = tf.ensure_shape(ids, shape)
         return ids, tf.ensure_shape(tf.sparse.to_dense(exist), shape)
     return inputs, None
+
+
+def _some_id(ids):
+    """One of the ids, so that no other row is touched where there is none."""
+    return tf.reduce_max(tf.pad(ids, [[0, 1]]))
 
 
 def _dense(values, inputs, rows, ids, name):

@@ -606,3 +606,15 @@ def test_from_table(make):
     assert_close(layer(ids, weights), expected)
     with pytest.raises(ValueError, match="`combiner` must be one of"):
         kind.from_table(table, 10, combiner="max", verbose=0)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_no_row_is_read_where_there_is_no_id(is_sparse):
+    ids = tf.ragged.constant([[3, 4], [7], [9, 11, 12]])
+    inputs = ids.to_sparse() if is_sparse else ids
+    layer = fill(codes(learn_codes="softmax"))
+    with tf.GradientTape() as tape:
+        outputs = layer(inputs, training=True)
+    gradients = tape.gradient(outputs, layer.trainable_weights)
+    (of_rows,) = (x for x in gradients if isinstance(x, tf.IndexedSlices))
+    np.testing.assert_array_equal(np.sort(of_rows.indices), ids.flat_values)
