@@ -41,11 +41,12 @@ def random_inputs(model, signature, seed=0):
 
     Integer inputs are ids that every embedding of the model knows; so are
     float inputs, if there are no integer ones and the model has embeddings.
+    Floats that may be weights of a `"sqrtn"` are not negative.
     """
     rng = np.random.default_rng(seed)
     bounds = [_num_ids(model)] * len(keras.tree.flatten(signature))
     for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
-        yield _random_input(signature, rng, batch, length, bounds)
+        yield _random_input(model, signature, rng, batch, length, bounds)
 
 
 def run_on_random_inputs(model, signature):
@@ -66,7 +67,7 @@ def run_on_random_inputs(model, signature):
     samples, outputs = [], []
     for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
         candidates = (
-            _random_input(signature, rng, batch, shorter, bounds)
+            _random_input(model, signature, rng, batch, shorter, bounds)
             for shorter in _shorter(length)
             for bounds in ([own, common] if own != common else [own])
         )
@@ -126,8 +127,13 @@ def _num_ids_of_inputs(model, default):
     ]
 
 
-def _random_input(signature, rng, batch, length, bounds):
+def _random_input(model, signature, rng, batch, length, bounds):
     flat = keras.tree.flatten(signature)
+    # Which takes no negative weights.
+    has_sqrtn = any(
+        getattr(layer, "combiner", None) == "sqrtn"
+        for layer in all_layers(model)
+    )
     float_ids = not any(spec.dtype.is_integer for spec in flat)
 
     def fill(spec, num_ids):
@@ -139,7 +145,8 @@ def _random_input(signature, rng, batch, length, bounds):
         if spec.dtype.is_integer or (num_ids and float_ids):
             ids = rng.integers(num_ids or 2, size=shape)
             return ids.astype(spec.dtype.as_numpy_dtype)
-        return rng.normal(size=shape).astype(spec.dtype.as_numpy_dtype)
+        floats = rng.normal(size=shape).astype(spec.dtype.as_numpy_dtype)
+        return np.abs(floats) if has_sqrtn else floats
 
     arrays = [fill(*pair) for pair in zip(flat, bounds, strict=True)]
     return keras.tree.pack_sequence_as(signature, arrays)

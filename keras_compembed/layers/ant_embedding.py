@@ -431,6 +431,8 @@ class ANTEmbedding(LookupLayer):
 
     def logits(self, inputs):
         """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
+        if isinstance(inputs, tf.RaggedTensor):
+            return inputs.with_flat_values(self.logits(inputs.flat_values))
         inputs = tf.convert_to_tensor(inputs)
         self._check_vectors(inputs)
         flat = tf.reshape(inputs, (-1, self.output_dim))

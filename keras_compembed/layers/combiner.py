@@ -4,6 +4,7 @@ import dataclasses
 import math
 import numbers
 
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.layers.split_rows import SplitRows
@@ -166,7 +167,7 @@ class Combiner:
             return IdGroups(rows, ids, weights, counts, None)
         if self.combiner == "sqrtn":
             tf.debugging.assert_non_negative(
-                weights, "`weights` must not be negative with combiner='sqrtn'."
+                weights, "`weights` must not be negative with combiner='sqrtn'"
             )
         if of_rows is not None:
             # As in keras-rs, the weight of a row is divided by once.
@@ -194,8 +195,10 @@ class Combiner:
 
     def output_mask(self, inputs, mask):
         """The mask of what is made of `inputs`: only vectors keep theirs."""
-        has_logits = mask is not None and len(mask.shape) < len(inputs.shape)
-        return mask if has_logits else None
+        if mask is None:
+            return None
+        rank = len(mask.shape) if hasattr(mask, "shape") else np.ndim(mask)
+        return mask if rank < len(inputs.shape) else None
 
     def finish(self, sums, groups):
         """The output: sums of rows, or `empty_value` where no ids are."""
@@ -208,7 +211,7 @@ class Combiner:
 
 
 def _check_empty_value(value):
-    if value == "nan":
+    if isinstance(value, str) and value == "nan":
         return math.nan
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise ValueError(
@@ -229,10 +232,8 @@ def _dense_ids(inputs, rows):
     if inputs.dtype not in (tf.int32, tf.int64):
         inputs = tf.cast(inputs, tf.int32)
     if isinstance(inputs, tf.RaggedTensor):
-        # An id that there is, so that no other row is touched.
         flat = inputs.flat_values
-        some = tf.reduce_max(tf.pad(flat, [[0, 1]]))
-        return rows.lay_out(flat, some), rows.exists
+        return rows.lay_out(flat, _some_id(flat)), rows.exists
     if isinstance(inputs, tf.SparseTensor):
         inputs = tf.sparse.reorder(inputs)
         exist = tf.SparseTensor(
@@ -241,9 +242,15 @@ def _dense_ids(inputs, rows):
             inputs.dense_shape,
         )
         shape = inputs.shape
-        ids = tf.ensure_shape(tf.sparse.to_dense(inputs), shape)
+        ids = tf.sparse.to_dense(inputs, _some_id(inputs.values))
+        ids = tf.ensure_shape(ids, shape)
         return ids, tf.ensure_shape(tf.sparse.to_dense(exist), shape)
     return inputs, None
+
+
+def _some_id(ids):
+    """One of the ids, so that no other row is touched where there is none."""
+    return tf.reduce_max(tf.pad(ids, [[0, 1]]))
 
 
 def _dense(values, inputs, rows, ids, name):

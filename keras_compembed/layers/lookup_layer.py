@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend import get_autocast_scope
 
+from keras_compembed.optimizers.read_rows import without_gradients
 from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_positive_int
@@ -79,9 +80,13 @@ class LookupLayer(keras.layers.Layer):
         """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
 
         def make_score(part):
-            return lambda ids: tf.matmul(
-                part, tf.cast(self.embed(ids), part.dtype), transpose_b=True
-            )
+            def score(ids):
+                # Devices cannot wait for each other in a loop.
+                with without_gradients():
+                    rows = tf.cast(self.embed(ids), part.dtype)
+                return tf.matmul(part, rows, transpose_b=True)
+
+            return score
 
         return top_rows(vectors, k, self.input_dim, make_score)
 
@@ -94,7 +99,7 @@ class LookupLayer(keras.layers.Layer):
             answers = self._top_k(flat, k, dtype, result_dtype)
             return tuple(map(queries.with_flat_values, answers))
         queries = tf.convert_to_tensor(queries)
-        self._check_vectors(queries)
+        self._check_vectors(queries, "`queries`")
         vectors = tf.reshape(tf.cast(queries, dtype), (-1, self.output_dim))
         scores, ids = self.top_ids(vectors, k)
         return tuple(
@@ -142,18 +147,17 @@ class LookupLayer(keras.layers.Layer):
             -1:
         ] == (self.output_dim,)
 
-    def _check_vectors(self, inputs):
+    def _check_vectors(self, inputs, name="`inputs` with `reverse=True`"):
         """Raises if these cannot be inputs of a `reverse` call."""
         shape = tf.TensorShape(inputs.shape)
         wanted = tf.TensorShape((self.output_dim,))
         is_wide = shape.rank != 0 and shape[-1:].is_compatible_with(wanted)
         if not (is_wide and keras.backend.is_float_dtype(inputs.dtype)):
             raise ValueError(
-                "`inputs` must be float vectors of width `output_dim`="
-                f"{self.output_dim} with `reverse=True`. Received: "
-                f"inputs of shape {shape} and dtype "
-                f"{keras.backend.standardize_dtype(inputs.dtype)}, in the "
-                f"layer {self.name!r}."
+                f"{name} must be float vectors of width `output_dim`="
+                f"{self.output_dim}. Received: vectors of shape {shape} and "
+                f"dtype {keras.backend.standardize_dtype(inputs.dtype)}, in "
+                f"the layer {self.name!r}."
             )
 
     def _cast_as_variable(self, table):

@@ -12,7 +12,8 @@ class TopIds(keras.layers.Layer):
 
     The last layer of a recommender that answers: `table(queries,
     reverse=True)` and the best of it, without a logit for each id in memory.
-    It holds the table and shares its weights.
+    It holds the table and shares its weights, in files too; only
+    `keras.models.clone_model` makes it a table of its own.
 
     Example:
 

@@ -42,28 +42,30 @@ def _top_rows(vectors, k, num_rows, score):
     if count is None:
         count = tf.shape(vectors)[0]
         most = tf.clip_by_value(_NUMBERS // tf.maximum(count, 1), *_ROWS)
-        size = tf.minimum(most, num_rows)
+        size = tf.minimum(tf.maximum(most, k), num_rows)
     else:
         most = min(max(_NUMBERS // max(count, 1), _ROWS[0]), _ROWS[1])
-        size = min(most, num_rows)
+        size = min(max(most, k), num_rows)
     # Of a size that XLA knows, but only outside the loop.
     offsets = tf.range(size)
     lowest = tf.constant(-float("inf"), vectors.dtype)
 
     def add(start, best, ids):
-        part = start + offsets
-        scores = score(tf.minimum(part, num_rows - 1))
-        scores = tf.where(part < num_rows, scores, lowest)
+        exists = start + offsets < num_rows
+        part = tf.minimum(start + offsets, num_rows - 1)
+        scores = tf.where(exists, score(part), lowest)
         # Lower ids stand first, and win among equal ones.
         every = tf.broadcast_to(part, tf.shape(scores))
         best, places = tf.math.top_k(tf.concat([best, scores], 1), k)
         ids = tf.gather(tf.concat([ids, every], 1), places, batch_dims=1)
         return start + size, best, ids
 
+    # Not from the lowest scores: rows may score as low, or NaN.
+    best, ids = tf.math.top_k(score(offsets), k)
     _, best, ids = tf.while_loop(
         lambda start, *_: start < num_rows,
         add,
-        (0, tf.fill([count, k], lowest), tf.zeros([count, k], tf.int32)),
+        (size, best, ids),
         parallel_iterations=1,
         shape_invariants=(
             tf.TensorShape([]),

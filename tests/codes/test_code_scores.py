@@ -107,6 +107,24 @@ def test_ties_go_to_lower_ids(rows, monkeypatch):
     assert layer.top_k(np.ones((0, 2), "float32"), V)[1].shape == (0, V)
 
 
+@pytest.mark.parametrize("rows", [1 << 18, 8])
+@pytest.mark.parametrize("worst", [-3e4, np.nan])
+def test_scores_that_are_no_numbers(worst, rows, monkeypatch):
+    monkeypatch.setattr(top_rows, "_ROWS", (rows, rows))
+    codes = np.arange(V)[:, None] % 2
+    # In float16, -30,000 times 8 is as low as numbers get.
+    layer = kc.CodeEmbedding(
+        V, 1, 1, 2, codes=codes, codebooks=[[[1], [8]]], dtype="float16"
+    )
+    for count in (1, 3):
+        scores, ids = layer.top_k(np.full((count, 1), worst, "float16"), V)
+        logits = layer(np.full((count, 1), worst, "float16"), reverse=True)
+        picked = np.take_along_axis(np.asarray(logits), np.asarray(ids), -1)
+        np.testing.assert_array_equal(scores, picked)
+        # Each id once.
+        np.testing.assert_array_equal(np.sort(ids), [np.arange(V)] * count)
+
+
 @pytest.mark.parametrize(
     "kwargs",
     [
@@ -147,7 +165,7 @@ def test_k_out_of_range(k):
 def test_queries_that_are_no_vectors(queries):
     layer = kc.CodeEmbedding(V, D, 3, 16)
     layer.build()
-    with pytest.raises(ValueError, match="float vectors of width `output_dim`"):
+    with pytest.raises(ValueError, match="`queries` must be float vectors"):
         layer.top_k(queries, 2)
 
 
@@ -182,6 +200,10 @@ def test_anchors():
     )
     answer = kc.TopIds(layer, 4)(queries)
     np.testing.assert_array_equal(answer["ids"], ids)
+    ragged = tf.RaggedTensor.from_row_lengths(queries[:, 0], [2, 0, 1])
+    got = layer(ragged, reverse=True)
+    np.testing.assert_array_equal(got.row_lengths(), [2, 0, 1])
+    np.testing.assert_allclose(got.flat_values, logits[:, 0], atol=1e-6)
 
 
 def test_devices_agree(strategy):
@@ -210,3 +232,15 @@ def test_devices_agree(strategy):
         predictor = kc.top_k_model(model, 3)
         answer = predictor.predict(vectors, batch_size=4, verbose=0)
     np.testing.assert_array_equal(answer["ids"], reference(logits, 3))
+
+
+def test_devices_read_rows_in_chunks(strategy):
+    """Rows of anchors, which devices otherwise exchange."""
+    with strategy.scope():
+        layer = kc.ANTEmbedding(V, D, 7, seed=0)
+        inputs = keras.Input((D,))
+        model = keras.Model(inputs, kc.TopIds(layer, 4)(inputs))
+    vectors = np.random.default_rng(3).normal(size=(5, D)).astype("float32")
+    answer = model.predict(vectors, batch_size=4, verbose=0)
+    logits = np.asarray(layer(vectors, reverse=True))
+    np.testing.assert_array_equal(answer["ids"], reference(logits, 4))

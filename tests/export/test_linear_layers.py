@@ -370,9 +370,10 @@ def test_a_table_pooled_and_read_as_rows_is_there_once(path):
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
-def test_weights_and_masks_of_others(path):
+@pytest.mark.parametrize("combiner", ["mean", "sqrtn"])
+def test_weights_and_masks_of_others(combiner, path):
     ids, weights = ids_input(), keras.Input((None,))
-    outputs = dense()(reduced()(ids, weights=weights))
+    outputs = dense()(reduced(combiner=combiner)(ids, weights=weights))
     model = keras.Model([ids, weights], outputs)
     export = export_litert(model, path, verbose=0)
     assert export.pooled_layers == ("table",)

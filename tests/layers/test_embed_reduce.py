@@ -162,6 +162,7 @@ def test_ids_that_do_not_count(make, combiner):
     for each, with_weights in (
         (lambda **kw: masking(ids, **kw), bad),
         (lambda **kw: layer(ids, mask=exists, **kw), bad),
+        (lambda **kw: layer(ids, mask=exists.tolist(), **kw), bad),
         (lambda **kw: layer(sparse, **kw), bad),
         (
             lambda **kw: layer(sparse, **kw),
@@ -346,6 +347,7 @@ def test_reverse_calls(make):
         ({"empty_value": "zero"}, "`empty_value` must be a number"),
         ({"empty_value": True}, "`empty_value` must be a number"),
         ({"empty_value": None}, "`empty_value` must be a number"),
+        ({"empty_value": np.ones(2)}, "`empty_value` must be a number"),
         ({"mask_zero": "yes"}, "`mask_zero` must be"),
     ],
 )
@@ -604,3 +606,15 @@ def test_from_table(make):
     assert_close(layer(ids, weights), expected)
     with pytest.raises(ValueError, match="`combiner` must be one of"):
         kind.from_table(table, 10, combiner="max", verbose=0)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_no_row_is_read_where_there_is_no_id(is_sparse):
+    ids = tf.ragged.constant([[3, 4], [7], [9, 11, 12]])
+    inputs = ids.to_sparse() if is_sparse else ids
+    layer = fill(codes(learn_codes="softmax"))
+    with tf.GradientTape() as tape:
+        outputs = layer(inputs, training=True)
+    gradients = tape.gradient(outputs, layer.trainable_weights)
+    (of_rows,) = (x for x in gradients if isinstance(x, tf.IndexedSlices))
+    np.testing.assert_array_equal(np.sort(of_rows.indices), ids.flat_values)

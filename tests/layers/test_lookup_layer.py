@@ -107,7 +107,7 @@ def test_masks_of_ids_as_many_as_columns(make, dtype):
     ],
 )
 def test_reverse_takes_vectors(make, inputs):
-    message = "`inputs` must be float vectors of width `output_dim`=7"
+    message = "`inputs` with `reverse=True` must be float vectors of width"
     layer = make()
     with pytest.raises(ValueError, match=message):
         layer(inputs, reverse=True)
