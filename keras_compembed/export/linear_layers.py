@@ -385,7 +385,6 @@ class LinearLayers:
                 and isinstance(inputs, tf.Tensor)
                 and inputs.shape.rank == 2
                 and not is_known(inputs)
-                and products.may_sum(inputs.shape[1])
             )
             if not is_plain:
                 return original(
@@ -438,11 +437,15 @@ class LinearLayers:
                 finish,
                 mask is None,
             )
-            sums = pooled.tensor = self._multiply(pooled)
-            self._note_reduced(layer, pooled)
+            if products.may_sum(inputs.shape[1]):
+                pooled.tensor = self._multiply(pooled)
+                self._note_reduced(layer, pooled)
+            else:
+                # As it was, unless a layer behind it is folded.
+                pooled.tensor = original(inputs, mask=mask)
             if not has_other_value:
                 self._remember(pooled)
-            return sums
+            return pooled.tensor
 
         return call
 
@@ -564,11 +567,9 @@ class LinearLayers:
         goal = self._options.optimize_for
         if goal in ("size", "memory"):
             return after < before
-        if vectors.features is None:
-            cost = products.row_cost
-        else:
-            cost = products.sum_cost
-        if cost(width) >= cost(products.width) + products.width * width:
+        if not products.folds_faster(
+            width, vectors.features is not None, _length(vectors)
+        ):
             return False
         small = _SMALL_PART * (products.num_bytes + before)
         return goal == "latency" or after - before <= small
@@ -609,6 +610,10 @@ class _LiveOps:
                     ahead.extend(op.control_inputs)
             self._names[id(graph)] = names
         return self._names[id(graph)]
+
+
+def _length(vectors):
+    return vectors.ids.shape[1] if vectors.ids.shape.rank == 2 else None
 
 
 def _names(layers):

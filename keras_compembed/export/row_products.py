@@ -11,18 +11,21 @@ import tensorflow as tf
 from keras_compembed.export.one_hot_rows import OneHotRows
 from keras_compembed.export.one_hot_rows import can_unpack
 from keras_compembed.export.one_hot_rows import one_hot_bytes
+from keras_compembed.export.row_costs import ASSUMED_IDS
+from keras_compembed.export.row_costs import NUMBER_BYTES
+from keras_compembed.export.row_costs import estimate_counts
+from keras_compembed.export.row_costs import estimate_product
+from keras_compembed.export.row_costs import estimate_sum
+from keras_compembed.export.row_graphs import Gathers
+from keras_compembed.export.row_sums import SIZE_MARGINS
 from keras_compembed.export.row_sums import RowSums
 from keras_compembed.export.transform_lookup import TracedTransform
 
-# Up to so many codewords a codebook for each row, rows are added up faster by
-# counts of all codewords than one by one.
-_COUNTED_SIZE = 8
 # Up to so many codewords a codebook, one-hot vectors are not too wide.
 _SPREAD_SIZE = 16
-# Rows of a text of unknown length.
-_USUAL_LENGTH = 32
-# Part of what a look-up takes in a file that may be added to make it faster.
-_SMALL_PART = 0.02
+# Bytes in a file of the ops that count subcodes one by one, and of those that
+# make one-hot vectors of them.
+_COUNT_BYTES, _SPREAD_BYTES = 2350, 0
 
 
 def make_products(layer, lookup, options):
@@ -58,6 +61,7 @@ class CodeProducts:
         columns: Integer, the width of features.
         width: Integer, the width of vectors.
         can_spread: Boolean, whether `spread` can be called.
+        counts_bytes: Boolean, whether sums are made of one-hot rows of bytes.
         num_numbers: Integer, numbers that vectors are composed from as they
             are, apart from codes.
         composes_faster: Boolean, whether vectors are composed in less time and
@@ -70,11 +74,16 @@ class CodeProducts:
         self._options = options
         self.width = codewords.shape[-1]
         self.num_numbers = lookup.codewords.size
+        self._own_shape = lookup.codewords.shape
         self.composes_faster = lookup.codewords.shape != codewords.shape
+        self._rows = RowSums(codewords, options, codes)
         self._one_hot = None
-        shape = codes.codebook_size, codes.per_byte
-        if codes.per_byte > 1 and self._fits(one_hot_bytes(*shape)):
-            self._one_hot = OneHotRows(*shape, options)
+        self.counts_bytes = self._fits(_COUNT_BYTES)
+        self._spreads_bytes = self._fits(_SPREAD_BYTES)
+        if self.counts_bytes or self._spreads_bytes:
+            self._one_hot = OneHotRows(
+                codes.codebook_size, codes.per_byte, options
+            )
             spare = codes.per_byte * codes.table.packed.shape[1]
             spare -= len(codewords)
             padding = np.zeros((spare, *codewords.shape[1:]), "float32")
@@ -82,17 +91,26 @@ class CodeProducts:
         self._matrix = codewords.reshape(-1, self.width)
         self.columns = len(self._matrix)
 
-    def _fits(self, num_bytes):
-        """Whether so many bytes more in a file are worth less time."""
-        if not can_unpack(self._options):
+    def _fits(self, op_bytes):
+        """Whether a table of one-hot rows of bytes is worth its space.
+
+        Args:
+            op_bytes: Integer, bytes of the ops that the file has without.
+        """
+        codes, goal = self._codes, self._options.optimize_for
+        if codes.per_byte == 1 or not can_unpack(self._options):
             return False
-        if self._options.optimize_for == "latency":
+        if goal == "latency":
             return True
-        if self._options.optimize_for is not None:
+        if goal == "memory":
             return False
-        number = {None: 4, "float16": 2}.get(self._options.quantize, 1)
-        own = self._codes.table.packed.size + number * self._codewords.size
-        return num_bytes <= _SMALL_PART * own
+        added = one_hot_bytes(codes.codebook_size, codes.per_byte)
+        # Without, the file has the digits of each byte, and where the
+        # codewords of each codebook begin.
+        added -= op_bytes + 256 * codes.per_byte + 4 * codes.num_codebooks
+        number = NUMBER_BYTES[self._options.quantize]
+        own = codes.table.packed.size + number * self._codewords.size
+        return added <= (SIZE_MARGINS[goal] - 1) * own
 
     @property
     def can_spread(self):
@@ -103,27 +121,63 @@ class CodeProducts:
         """Bytes of codes in a file."""
         return self._codes.table.packed.size
 
-    def row_cost(self, width):
+    def may_sum(self, length):
+        """Whether to add up texts of so many ids, or None if that is open."""
+        if self.composes_faster:
+            return False
+        counts = self._count_costs(self.width, length)
+        rows = self._rows.sum_costs(length)
+        if self._options.optimize_for == "memory":
+            return counts.arena_bytes <= rows.arena_bytes
+        return counts.nanoseconds <= rows.nanoseconds
+
+    def folds_faster(self, width, sums=False, length=None):
+        """Whether vectors times a matrix are made faster by folding it.
+
+        Args:
+            width: Integer, the columns of the matrix.
+            sums: Boolean, whether it is for sums of vectors.
+            length: Integer, the ids of a text that is summed, or None.
+        """
+        if not sums:
+            after = self._row_cost(width)
+            return after < self._row_cost(self.width) + self.width * width
+        quantize = self._options.quantize
+        before = estimate_product((self.width, width), quantize)
+        if self.may_sum(length):
+            before += self._count_costs(self.width, length).nanoseconds
+        elif self.composes_faster:
+            before += self._compose_nanoseconds(length)
+        else:
+            before += self._rows.sum_costs(length).nanoseconds
+        return self._count_costs(width, length).nanoseconds < before
+
+    def _compose_nanoseconds(self, length):
+        """Of a text of rows that are made of smaller codewords."""
+        shape, num_ids = self._own_shape, length or ASSUMED_IDS
+        graph = Gathers(1, shape[0])
+        costs = estimate_sum(graph, shape, num_ids, self._options.quantize)
+        return costs.nanoseconds
+
+    def _row_cost(self, width):
         """About the products that it takes to compose a row of a width."""
         num_codebooks, codebook_size, _ = self._codewords.shape
         if self.composes_faster and width == self.width:
             return width
         return num_codebooks * width * min(codebook_size, 16)
 
-    def sum_cost(self, width):
-        """Same, for the sum of a text."""
-        if self.composes_faster and width == self.width:
-            return _USUAL_LENGTH * width
-        return self.columns * width
-
-    def may_sum(self, length):
-        """Whether to add up texts of so many ids, or None if that is open."""
-        if self.composes_faster:
-            return False
-        if self._one_hot is not None:
-            return True
-        most = _COUNTED_SIZE * (length or _USUAL_LENGTH)
-        return self._codewords.shape[1] <= most
+    def _count_costs(self, width, length):
+        codes = self._codes
+        way, together = ("bytes" if codes.is_aligned else "bits"), 1
+        if self.counts_bytes:
+            way, together = "one-hot", codes.per_byte
+        return estimate_counts(
+            (*self._codewords.shape[:2], width),
+            length or ASSUMED_IDS,
+            self._options.quantize,
+            way,
+            together,
+        )
 
     def fold(self, kernel=None):
         """The matrix `(columns, width)`, times another one."""
@@ -136,11 +190,11 @@ class CodeProducts:
 
     def spread(self, ids):
         """Features `(texts, length, columns)` of each of some ids."""
-        if self._one_hot is not None:
+        if self._spreads_bytes:
             vectors = self._one_hot(self._read_bytes(ids))
         else:
             subcodes = self._codes.read(tf.reshape(ids, [-1]))
-            vectors = tf.one_hot(subcodes, self._codewords.shape[1])
+            vectors = self._pad(tf.one_hot(subcodes, self._codewords.shape[1]))
         shape = tf.concat([tf.shape(ids), [self.columns]], axis=0)
         return _with_shape(vectors, shape, (*ids.shape, self.columns))
 
@@ -153,7 +207,7 @@ class CodeProducts:
             weights: Optional float tensor like `ids`.
             mean: Boolean. Whether to divide by the length.
         """
-        if self._one_hot is None:
+        if not self.counts_bytes:
             return self._count(ids, counts, weights, mean)
         stored = self._read_bytes(ids)
         if counts is not None:
@@ -164,6 +218,14 @@ class CodeProducts:
             vectors *= tf.expand_dims(tf.expand_dims(weights, 2), 3)
         reduce = tf.reduce_mean if mean else tf.reduce_sum
         return tf.reshape(reduce(vectors, axis=1), [-1, self.columns])
+
+    def _pad(self, vectors):
+        """One-hot vectors `(ids, num_codebooks, codebook_size)`, as many as
+        bytes have subcodes."""
+        spare = self.columns // vectors.shape[2] - vectors.shape[1]
+        if not spare:
+            return vectors
+        return tf.pad(vectors, [[0, 0], [0, spare], [0, 0]])
 
     def _read_bytes(self, ids):
         # Ids of any rank, which need no new shape then.
@@ -215,11 +277,9 @@ class AnchorProducts:
         self.columns, self.width = self._matrix.shape
         self.num_numbers = self._matrix.size
 
-    def row_cost(self, width):
-        return self.columns * width
-
-    def sum_cost(self, width):
-        return self.columns * width
+    def folds_faster(self, width, sums=False, length=None):
+        """Same as for codes."""
+        return self.columns * width < (self.columns + width) * self.width
 
     @property
     def num_bytes(self):

@@ -124,7 +124,7 @@ POOLED = {
         codes(mask_zero=True), mean(), dense(), length=7
     ),
     "bits": lambda: in_a_row(codes(codebook_size=2), mean(), dense()),
-    "pairs of bits": lambda: in_a_row(codes(codebook_size=3), mean(), dense()),
+    "pairs of bits": lambda: in_a_row(codes(9, 3), mean(), dense()),
     "stream": lambda: in_a_row(
         codes(codebook_size=40, mask_zero=True), mean(), dense()
     ),
