@@ -263,6 +263,20 @@ def test_dense_behind_one_look_up(path):
     np.testing.assert_allclose(LiteRTModel(path)(ids), model(ids), atol=1e-5)
 
 
+@pytest.mark.parametrize("make_table", ["pooling", "layer"])
+def test_short_texts_of_large_codebooks_are_composed(make_table, path):
+    """Two ids of 256 codewords a codebook, and a wide layer behind them."""
+    if make_table == "pooling":
+        table = [code_embedding(3, 256, 24, name="table"), mean()]
+    else:
+        table = CodeEmbedReduce(ROWS, 24, 3, 256, seed=4, name="table")
+        table.build()
+        table = [table]
+    export = check_file(in_a_row(*table, dense(600), length=2), path)
+    assert (export.pooled_layers, export.folded_layers) == ((), ())
+    assert export.held_layers == ("table",)
+
+
 def lora():
     layer = dense()
     layer.build((None, 24))
