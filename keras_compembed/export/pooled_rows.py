@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.export.counted_ids import count_ids
+from keras_compembed.export.texts_of_ids import count_ids
 
 
 class PooledRows:

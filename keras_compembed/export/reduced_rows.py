@@ -5,8 +5,8 @@ import math
 
 import tensorflow as tf
 
-from keras_compembed.export.counted_ids import count_ids
 from keras_compembed.export.marks import is_known
+from keras_compembed.export.texts_of_ids import count_ids
 from keras_compembed.export.vectors import Vectors
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from keras_compembed.codes.packing import bits_per_subcode
+from keras_compembed.export.code_products import CodeProducts
 from keras_compembed.export.export_options import ExportOptions
 from keras_compembed.export.row_graphs import Product
-from keras_compembed.export.row_products import CodeProducts
 from keras_compembed.export.row_sums import RowSums
 
 WIDTH = 256
