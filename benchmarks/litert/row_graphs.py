@@ -24,7 +24,10 @@ from benchmarks.common import timing
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
+from keras_compembed.export import flatbuffer
+from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.export_options import ExportOptions
+from keras_compembed.export.one_hot_rows import unpack_once
 from keras_compembed.export.row_costs import estimate
 from keras_compembed.export.row_sums import RowSums
 from keras_compembed.export.stored_codes import StoredCodes
@@ -108,11 +111,9 @@ class RowGraphs(Benchmark):
         table = rng.random((args.input_dim, first.output_dim), "float32")
         contents = {None: convert(lambda ids: tf.gather(table, ids))}
         for graph in sums.candidates():
-
-            def look_up(ids, graph=graph):
-                return graph(codewords, codes.read(ids, graph.together))
-
-            contents[graph] = convert(look_up, first.quantize)
+            contents[graph] = write(
+                graph, codewords, codes, ExportOptions(first.quantize)
+            )
         for row in rows:
             microseconds = self.time(contents, row.num_ids, rng)
             yield figures_of(sums, row, microseconds, contents)
@@ -175,8 +176,17 @@ def make_row(shape, num_ids, quantize=None):
     return Row(name, *shape, num_ids, quantize)
 
 
-def convert(look_up, quantize=None):
-    """A LiteRT file of a function of ids, as bytes."""
+def write(graph, codewords, codes, options):
+    """A LiteRT file of a graph, as bytes."""
+
+    def look_up(ids):
+        return graph(codewords, codes.read(ids, graph.together), options)
+
+    return convert(look_up, options)
+
+
+def convert(look_up, options=DEFAULTS):
+    """A LiteRT file of a function of ids, as bytes, as export writes it."""
     signature = [tf.TensorSpec((None,), "int32")]
     module = tf.Module()
     module.function = tf.function(
@@ -187,9 +197,14 @@ def convert(look_up, quantize=None):
         [concrete], module
     )
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    if quantize is not None:
+    if options.quantize is not None:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    return converter.convert()
+    content = converter.convert()
+    if not options.unpacked:
+        return content
+    model = flatbuffer.read_model(content)
+    unpack_once(model, options.unpacked)
+    return flatbuffer.write_model(model)
 
 
 main = functools.partial(run, RowGraphs)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from keras_compembed.export.row_costs import ASSUMED_IDS
 from keras_compembed.export.row_costs import estimate
 from keras_compembed.export.row_graphs import Gathers
 from keras_compembed.export.row_graphs import Product
@@ -14,8 +15,8 @@ _LARGEST_CODEBOOK = 256
 _LEAST_RATIO = 10
 # Larger codebooks must save so much of the time.
 _LARGEST_TIME_RATIO = 0.9
-# Ids of a text, for which times are estimated, and what is added up at once.
-_IDS, _GROUPS = 64, (1, 2, 4, 8, 16, 32)
+# What is added up at once.
+_GROUPS = (1, 2, 4, 8, 16, 32)
 _FLOAT_BYTES = 4
 
 
@@ -116,7 +117,8 @@ def _nanoseconds(shape, quantize):
     """Estimated time of a look-up, by the fastest graph for the shape."""
     graphs = [Product(), *(Gathers(1, group) for group in _GROUPS)]
     return min(
-        estimate(graph, shape, _IDS, quantize).nanoseconds for graph in graphs
+        estimate(graph, shape, ASSUMED_IDS, quantize).nanoseconds
+        for graph in graphs
     )
 
 

@@ -10,6 +10,9 @@ import dataclasses
 from keras_compembed.export.one_hot_rows import one_hot_bytes
 from keras_compembed.export.row_graphs import Product
 
+# Rows looked up at once, or ids of a text, where a file leaves it open.
+ASSUMED_IDS = 64
+
 # Bytes of a number in the file, and in what a look-up brings.
 NUMBER_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
 # Nanoseconds of a product of one-hot rows: of its ops, of a number that is
@@ -21,10 +24,21 @@ _PRODUCT[True] = (2100, 8.7, 0.028, 0.0116, 0.0025)
 # that is looked up, of a byte of float32 that is looked up and added up, what
 # that takes longer where codewords or what is looked up at once outgrow the
 # cache next to the core, and of a byte of a sum that one more is added to.
-_GATHERS = {False: (2950, 675, 12.6, 0.0355, 0.046, 0.0142, 0.046)}
+_GATHERS = {False: (2950, 675, 12.6, 0.0355, 0.040, 0.0142, 0.046)}
 _GATHERS[True] = (2850, 660, 25, 0.010, 0.069, 0.029, 0.070)
-# What groups take longer for a byte where int8 codewords outgrow the cache.
-_INT8_GROUPS = 0.03
+# Nanoseconds of counts of codewords times a matrix: of their ops, and of a byte
+# of the matrix, which is read once for each text. About half of that where it
+# is in a cache already, and so are times of gathers from large codewords.
+_COUNTS = {False: (2300, 0.022), True: (2100, 0.020)}
+# Nanoseconds of a number that is counted: added up as a one-hot row, or put
+# where its codeword is counted, after it was taken out of a byte, or out of
+# bits that begin anywhere.
+_COUNTED = {"one-hot": 4.3, "bytes": 6.5, "bits": 16}
+# Nanoseconds of an op that adds up rows.
+_SUM = 400
+# What it takes longer to take a subcode out of bits that begin anywhere, which
+# times of rows leave out.
+_BITS = 8
 # Where that begins, and after how many bytes more it is complete.
 _CACHE = 1 << 19
 _CODEWORDS_BEYOND = 1 << 21
@@ -66,6 +80,59 @@ def estimate(graph, shape, num_ids, quantize=None):
     return costs(graph, shape, num_ids, NUMBER_BYTES[quantize])
 
 
+def estimate_sum(graph, shape, num_ids, quantize=None, aligned=True):
+    """Same, for the sum of the rows that a graph gives.
+
+    Args:
+        aligned: Boolean, whether no subcode begins in one byte and ends in
+            another. Defaults to `True`.
+    """
+    costs = estimate(graph, shape, num_ids, quantize)
+    add = _GATHERS[NUMBER_BYTES[quantize] == 1][-1]
+    time = costs.nanoseconds + _SUM + add * 4 * num_ids * shape[2]
+    if not aligned:
+        time += _BITS * num_ids * shape[0]
+    return dataclasses.replace(costs, nanoseconds=time)
+
+
+def estimate_counts(shape, num_ids, quantize=None, way="bytes", together=1):
+    """Costs of the sum of a text by counts of its codewords.
+
+    Args:
+        shape: Shape `(num_codebooks, codebook_size, width)` of codewords.
+        num_ids: Integer, the ids of the text.
+        quantize: Same as in `export_litert`.
+        way: `"one-hot"`, if one-hot rows of whole bytes are added up; or
+            `"bytes"` or `"bits"`, if each subcode is counted, taken out of a
+            byte or of bits that begin anywhere.
+        together: Integer, the subcodes that a number that is counted names.
+
+    Returns:
+        `RowCosts`.
+    """
+    num_codebooks, codebook_size, width = shape
+    size = NUMBER_BYTES[quantize]
+    numbers = num_ids * -(-num_codebooks // together)
+    columns = num_codebooks * codebook_size
+    ops, matrix_byte = _COUNTS[size == 1]
+    # Numbers of float16 are float32 once the file is loaded.
+    read = columns * width * (1 if size == 1 else 4)
+    time = ops + _COUNTED[way] * numbers + matrix_byte * read
+    if way == "one-hot":
+        held = 4 * num_ids * columns
+    else:
+        held = 8 * numbers
+    arena = _CODE_BYTES * numbers + held + 4 * columns
+    return RowCosts(time, columns * width * size, arena)
+
+
+def estimate_product(shape, quantize=None):
+    """Nanoseconds of a vector times a matrix `(rows, columns)`."""
+    is_int8 = NUMBER_BYTES[quantize] == 1
+    size = 1 if is_int8 else 4
+    return _COUNTS[is_int8][1] * size * shape[0] * shape[1]
+
+
 def _of_product(graph, shape, num_ids, size):
     num_codebooks, codebook_size, width = shape
     columns = -(-num_codebooks // graph.together)
@@ -94,13 +161,16 @@ def _of_gathers(graph, shape, num_ids, size):
     steps = -(-columns // group)
     places = num_ids * columns
     values = codebook_size if graph.together == 1 else 256
-    table = columns * values * width * size
+    file_bytes = table = columns * values * width * size
     held, result = 4 * num_ids * group * width, 4 * num_ids * width
-    ops, step, place, near, far_table, far_rows, add = _GATHERS[size == 1]
+    is_int8, loaded = size == 1, 0
+    if is_int8 and steps > 1:
+        # What several ops read is made float32 when the file is loaded.
+        is_int8, table = False, 4 * table
+        loaded = table
+    ops, step, place, near, far_table, far_rows, add = _GATHERS[is_int8]
     byte = near + far_table * _share_beyond(table, _CODEWORDS_BEYOND)
     byte += far_rows * _share_beyond(held, _ROWS_BEYOND)
-    if size == 1 and steps > 1:
-        byte += _INT8_GROUPS * _share_beyond(table, _CODEWORDS_BEYOND)
     time = (
         ops
         + step * (steps - 1)
@@ -108,10 +178,10 @@ def _of_gathers(graph, shape, num_ids, size):
         + byte * 4 * places * width
         + add * (steps - 1) * result
     )
-    held += held // 4 if size == 1 else 0
+    held += held // 4 if is_int8 else loaded
     # While a group is added up, the sum of those before is held.
     arena = _CODE_BYTES * places + held + result * min(steps, 2)
-    return RowCosts(time, table + (steps - 1) * _GROUP_BYTES, arena)
+    return RowCosts(time, file_bytes + (steps - 1) * _GROUP_BYTES, arena)
 
 
 def _share_beyond(held, beyond):

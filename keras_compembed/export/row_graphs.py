@@ -71,6 +71,8 @@ class Gathers:
         flat = tf.constant(options.note(codewords.reshape(-1, width)))
         first = np.arange(num_codebooks, dtype="int32") * codebook_size
         places = numbers + first
+        if self.group >= num_codebooks:
+            return tf.reduce_sum(tf.gather(flat, places), axis=1)
         total = None
         for start in range(0, num_codebooks, self.group):
             part = places[:, start : start + self.group]

@@ -5,24 +5,24 @@ import functools
 import numpy as np
 
 from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.export.row_costs import ASSUMED_IDS
 from keras_compembed.export.row_costs import estimate
+from keras_compembed.export.row_costs import estimate_sum
 from keras_compembed.export.row_graphs import Gathers
 from keras_compembed.export.row_graphs import Product
 
-# Rows looked up at once, where a file leaves it open.
-ASSUMED_IDS = 64
 # Graphs are not to hold more than the file saves, for so many then.
 _MANY_IDS = 512
 # Memory that is no reason to choose a slower graph.
 _ANY_MEMORY = 2 << 20
-# What is allowed beyond the least where all graphs hold more.
-_LEAST_MARGIN = 1.25
 # Largest codebooks for which one-hot rows are worth trying, and groups.
 _LARGEST_PRODUCT = 128
 _KERAS_PRODUCT = 16
 _GROUPS = (8, 4, 2, 1)
 # How much larger than need be a faster graph may make a file.
-_SIZE_MARGINS = {None: 1.02, "size": 1.001}
+SIZE_MARGINS = {None: 1.02, "size": 1.001}
+# Bytes of the ops that take subcodes out of bytes, and of the digits of a byte.
+_DIGIT_OPS, _DIGITS = 600, 256
 # Numbers that the sums of all pairs of codewords may be.
 _MOST_SUMS = 1 << 24
 
@@ -72,6 +72,16 @@ class RowSums:
         costs = estimate(graph, self.codewords.shape, num_ids)
         return -(-costs.arena_bytes // (4 * num_ids))
 
+    def sum_costs(self, num_ids=None):
+        """`RowCosts` of the sum of so many rows, or of an open number."""
+        return estimate_sum(
+            self.choose(num_ids),
+            self.codewords.shape,
+            num_ids or ASSUMED_IDS,
+            self._options.quantize,
+            self._codes is None or self._codes.is_aligned,
+        )
+
     def candidates(self):
         """All graphs that there are to choose from."""
         return self._candidates(
@@ -90,7 +100,10 @@ class RowSums:
             return costs[graph].nanoseconds
 
         def size(graph):
-            return costs[graph].file_bytes
+            digits = 0
+            if graph.together < per_byte:
+                digits = _DIGIT_OPS + _DIGITS * per_byte
+            return costs[graph].file_bytes + digits
 
         def memory(graph):
             return costs[graph].file_bytes + costs[graph].arena_bytes
@@ -103,7 +116,7 @@ class RowSums:
         if goal != "latency":
             rest = 0 if self._codes is None else self._codes.table.packed.nbytes
             least = rest + min(map(size, graphs))
-            most = _SIZE_MARGINS[goal] * least - rest
+            most = SIZE_MARGINS[goal] * least - rest
             graphs = [graph for graph in graphs if size(graph) <= most]
         return min(graphs, key=time)
 
@@ -143,5 +156,5 @@ class RowSums:
         budget = max(budget, _ANY_MEMORY)
         if min(used.values()) > budget:
             # Of tables so small, codewords alone may take more.
-            budget = _LEAST_MARGIN * min(used.values())
+            budget = min(used.values()) + _ANY_MEMORY
         return [graph for graph in graphs if used[graph] <= budget]

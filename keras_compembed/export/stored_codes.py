@@ -25,12 +25,15 @@ class StoredCodes:
         codebook_size: Integer.
         per_byte: Integer, the subcodes in a byte, or 1 if they begin
             anywhere.
+        is_aligned: Boolean, whether no subcode begins in one byte and ends
+            in another.
     """
 
     def __init__(self, layer):
         self.num_codebooks = layer.num_codebooks
         self.codebook_size = layer.codebook_size
         self._bits = bits_per_subcode(self.codebook_size)
+        self.is_aligned = self._bits in (1, 2, 4, 8)
         self.per_byte = 8 // self._bits if self._bits in (1, 2, 4) else 1
         packed = pack_codes(layer.codes, self.codebook_size)
         self.table = CodeTable(layer.path, packed, packed, None)
@@ -52,7 +55,10 @@ class StoredCodes:
         digits = split_digits(self.codebook_size, self.per_byte)
         subcodes = tf.gather(digits.astype("uint8"), numbers)
         columns = rows.shape[1] * self.per_byte
-        subcodes = tf.reshape(subcodes, (-1, columns))[:, : self.num_codebooks]
+        subcodes = tf.reshape(subcodes, (-1, columns))
+        if columns > self.num_codebooks:
+            # Not always: it would take as long as all the rest.
+            subcodes = subcodes[:, : self.num_codebooks]
         return tf.cast(subcodes, tf.int32)
 
 

@@ -1,25 +1,13 @@
 """A Keras model as a TensorFlow function that LiteRT can hold."""
 
 import contextlib
-import functools
 import re
 
 import keras
 import tensorflow as tf
 
-from keras_compembed.candidates.beam_tree import BeamTree
-from keras_compembed.export.code_lookup import TracedLookup
 from keras_compembed.export.export_options import DEFAULTS
-from keras_compembed.export.linear_layers import LinearLayers
-from keras_compembed.export.marks import MarkedLookup
-from keras_compembed.export.recurrent import litert_inner_loop
-from keras_compembed.export.recurrent import litert_time_distributed
-from keras_compembed.export.row_products import make_products
-from keras_compembed.export.transform_lookup import TracedTransform
-from keras_compembed.layers.ant_embedding import ANTEmbedding
-from keras_compembed.layers.cane_softmax import CANESoftmax
-from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.export.layer_forms import LayerForms
 from keras_compembed.utils.swapped import swapped
 
 _HALF_DTYPES = ("float16", "bfloat16")
@@ -85,76 +73,13 @@ def litert_form(model, options=DEFAULTS):
         `CodeEmbedding`, `MarkedLookup`, in the order of their numbers, and
         `LinearLayers`.
     """
-    tables, lookups = [], []
-    linear = LinearLayers(lookups, options)
-
-    def mark(layer, method, function, codes=None):
-        lookups.append(MarkedLookup(layer, method, len(lookups), codes))
-        return lookups[-1].marked(function)
-
-    def count(layer, method, function):
-        lookup = MarkedLookup(layer, method, len(lookups))
-        lookups.append(lookup)
-
-        def call(*inputs):
-            # Without marks, the layer is told not to be held to Keras.
-            lookup.calls += 1
-            return function(*inputs)
-
-        return call
-
+    forms = LayerForms(options)
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
-            if isinstance(layer, CodeEmbedding):
-                lookup = TracedLookup(layer, options)
-                tables.append(lookup.codes.table)
-                embed = mark(layer, "embed", lookup, lookup.codes.table.packed)
-                swap = layer.embed_with(
-                    embed,
-                    embed_all=functools.partial(lookup.embed_all, embed),
-                    score=mark(layer, "score", lookup.score),
-                    top_ids=count(layer, "top_ids", lookup.top_ids),
-                )
-                if lookup.scores is not None:
-                    # What tracing finds to be stored.
-                    lookup.scores.tables = tables
-            elif isinstance(layer, ANTEmbedding):
-                lookup = TracedTransform(layer, options)
-                logits = mark(layer, "logits", lookup.logits)
-                stack.enter_context(swapped(layer, logits=logits))
-                swap = layer.embed_with(
-                    mark(layer, "embed", lookup),
-                    top_ids=count(layer, "top_ids", lookup.top_ids),
-                )
-            elif isinstance(layer, CANESoftmax):
-                if not isinstance(layer.selector, BeamTree):
-                    continue
-                # One matrix, in place of rows to be added up in each call.
-                parts = layer.selector.frontier(layer.scores)
-                constants = [tf.constant(part.numpy()) for part in parts]
-                swap = swapped(
-                    layer.selector, frontier=lambda scores, c=constants: c
-                )
-            elif isinstance(layer, keras.layers.RNN):
-                loop = litert_inner_loop(layer)
-                swap = swapped(layer, inner_loop=loop)
-            elif isinstance(layer, keras.layers.TimeDistributed):
-                call = litert_time_distributed(layer)
-                swap = swapped(layer, call=call)
-            elif (call := linear.stand_in(layer)) is not None:
-                swap = swapped(layer, call=call)
-            else:
-                continue
-            stack.enter_context(swap)
-            if isinstance(layer, LookupLayer):
-                products = make_products(layer, lookup, options)
-                if products is not None:
-                    stack.enter_context(linear.of_table(layer, products))
+            stack.enter_context(forms.of_layer(layer))
         for operation in _operations(model):
-            call = linear.stand_in_of_operation(operation)
-            if call is not None:
-                stack.enter_context(swapped(operation, call=call))
-        yield tables, lookups, linear
+            stack.enter_context(forms.of_operation(operation))
+        yield forms.tables, forms.lookups, forms.linear
 
 
 def _operations(model):

@@ -124,7 +124,7 @@ POOLED = {
         codes(mask_zero=True), mean(), dense(), length=7
     ),
     "bits": lambda: in_a_row(codes(codebook_size=2), mean(), dense()),
-    "pairs of bits": lambda: in_a_row(codes(codebook_size=3), mean(), dense()),
+    "pairs of bits": lambda: in_a_row(codes(9, 3), mean(), dense()),
     "stream": lambda: in_a_row(
         codes(codebook_size=40, mask_zero=True), mean(), dense()
     ),
@@ -261,6 +261,20 @@ def test_dense_behind_one_look_up(path):
     assert export.folded_layers == ("last",)
     ids = random_ids(9)
     np.testing.assert_allclose(LiteRTModel(path)(ids), model(ids), atol=1e-5)
+
+
+@pytest.mark.parametrize("make_table", ["pooling", "layer"])
+def test_short_texts_of_large_codebooks_are_composed(make_table, path):
+    """Two ids of 256 codewords a codebook, and a wide layer behind them."""
+    if make_table == "pooling":
+        table = [code_embedding(3, 256, 24, name="table"), mean()]
+    else:
+        table = CodeEmbedReduce(ROWS, 24, 3, 256, seed=4, name="table")
+        table.build()
+        table = [table]
+    export = check_file(in_a_row(*table, dense(600), length=2), path)
+    assert (export.pooled_layers, export.folded_layers) == ((), ())
+    assert export.held_layers == ("table",)
 
 
 def lora():

@@ -1,0 +1,94 @@
+"""Poolings of rows, made of codes while a model is traced."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.export.texts_of_ids import count_ids
+
+
+class PooledRows:
+    """Stands in for a pooling over time, where rows of a layer go in.
+
+    Args:
+        trace: `LinearTrace`.
+        owner: The layer or operation, whose `call` this one takes the place of.
+        mean: Boolean, whether it is a mean; else a sum.
+        keepdims: Boolean, whether it keeps the axis of time.
+    """
+
+    def __init__(self, trace, owner, mean, keepdims):
+        self._trace = trace
+        self._owner, self._original = owner, owner.call
+        self._mean, self._keepdims = mean, keepdims
+
+    def call(self, inputs, mask=None):
+        """In place of the pooling's own."""
+        owner, original = self._owner, self._original
+        mean, keepdims = self._mean, self._keepdims
+
+        def as_it_was(x, mask):
+            return original(x) if mask is None else original(x, mask=mask)
+
+        vectors, key = self._trace.find(inputs, owner)
+        if (
+            vectors is None
+            or vectors.features is not None
+            or vectors.ids.shape.rank != 2
+            or (mask is not None and mask.shape.rank != 2)
+        ):
+            return as_it_was(inputs, mask)
+        length = vectors.ids.shape[1]
+        divides = mean and mask is not None
+        is_of_ids = mask is None or _is_mask_of(mask, vectors)
+
+        def reference(ids):
+            known = None if mask is None else tf.not_equal(ids, 0)
+            pooled = as_it_was(vectors.reference(ids), known)
+            return pooled[:, 0] if keepdims else pooled
+
+        def counts(ids):
+            if mask is None:
+                return None
+            # Of the same ids, which then are all that goes in.
+            return ids != 0 if is_of_ids else tf.cast(mask, tf.bool)
+
+        def finish(sums, ids):
+            return sums / count_ids(counts(ids)) if divides else sums
+
+        pooled = dataclasses.replace(
+            vectors,
+            reference=reference,
+            features=lambda ids: vectors.products.sums(
+                ids,
+                counts(ids),
+                mean=mean and not divides,
+            ),
+            finish=finish,
+            is_held=is_of_ids,
+        )
+        if not vectors.products.may_sum(length):
+            # As it was, unless a layer behind it is folded.
+            pooled.tensor = as_it_was(inputs, mask)
+            if not keepdims:
+                self._trace.remember(pooled)
+            return pooled.tensor
+        pooled.tensor = self._trace.multiply(pooled)
+        self._trace.add_site(key, owner, vectors, pooled.tensor)
+        if keepdims:
+            return tf.expand_dims(pooled.tensor, 1)
+        self._trace.remember(pooled)
+        return pooled.tensor
+
+
+def _is_mask_of(mask, vectors):
+    """Whether a mask is what the look-up layer makes of its ids."""
+    if not vectors.layer.mask_zero or mask.op.type != "NotEqual":
+        return False
+    ids, zero = mask.op.inputs
+    return (
+        ids.name == vectors.inputs.name
+        and ids.graph is vectors.inputs.graph
+        and np.array_equal(tf.get_static_value(zero), 0)
+    )
