@@ -66,14 +66,24 @@ def run_on_random_inputs(model, signature):
     samples, outputs = [], []
     for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
         candidates = (
-            _random_input(signature, rng, batch, shorter, bounds)
+            sample
             for shorter in _shorter(length)
             for bounds in ([own, common] if own != common else [own])
+            for sample in _with_positive(
+                _random_input(signature, rng, batch, shorter, bounds)
+            )
         )
         sample, output = _run_first(model, candidates)
         samples.append(sample)
         outputs.append(output)
     return samples, outputs
+
+
+def _with_positive(sample):
+    """Yields inputs, and then those whose floats, if any, are positive."""
+    yield sample
+    if any(x.dtype.kind == "f" for x in keras.tree.flatten(sample)):
+        yield keras.tree.map_structure(np.abs, sample)
 
 
 def _shorter(length):

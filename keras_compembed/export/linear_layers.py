@@ -18,6 +18,9 @@ import tensorflow as tf
 from keras_compembed.export.marks import MarkedLookup
 from keras_compembed.export.marks import Texts
 from keras_compembed.export.marks import is_known
+from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
+from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.swapped import swapped
 
 # Part of what layers take in a file that may be added to make them faster.
@@ -25,6 +28,8 @@ _SMALL_PART = 0.02
 # Bytes of a number of codebooks, and of one of a kernel.
 _BYTES_OF_NUMBER = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
 _BYTES_OF_KERNEL = {**_BYTES_OF_NUMBER, "int8_codebooks": 4}
+# Layers that add vectors up.
+_REDUCING = (CodeEmbedReduce, ANTEmbedReduce)
 # Of the operations behind `keras.ops`, which have no public name.
 _MODULE_OF_OPS = "keras.src.ops.numpy"
 
@@ -147,10 +152,14 @@ class LinearLayers:
                     )
             return tensor
 
-        swaps = {"look_up": remember}
-        if hasattr(layer, "combiner"):
+        swaps, kind = {}, type(layer)
+        # Not what a subclass does in another way.
+        if kind.look_up is LookupLayer.look_up:
+            swaps["look_up"] = remember
+        if isinstance(layer, _REDUCING):
             swaps["sum_rows"] = self._weighted_sums(layer, products)
-            swaps["call"] = self._reducing(layer, products)
+            if kind.call in [each.call for each in _REDUCING]:
+                swaps["call"] = self._reducing(layer, products)
         with swapped(layer, **swaps):
             yield
 
@@ -233,12 +242,13 @@ class LinearLayers:
                 vectors is None
                 or vectors.features is not None
                 or vectors.ids.shape.rank != 2
-                or (mask is not None and mask.shape.rank != 2)
+                or (mask is not None and not _is_mask(mask))
             ):
                 return as_it_was(inputs, mask)
             length = vectors.ids.shape[1]
             divides = mean and mask is not None
             is_of_ids = mask is None or _is_mask_of(mask, vectors)
+            size = None if is_of_ids else _count(mask)
 
             def reference(ids):
                 known = None if mask is None else tf.not_equal(ids, 0)
@@ -248,11 +258,14 @@ class LinearLayers:
             def counts(ids):
                 if mask is None:
                     return None
-                # Of the same ids, which then are all that goes in.
-                return ids != 0 if is_of_ids else tf.cast(mask, tf.bool)
+                # Of the same ids, which then are all that goes in. Others
+                # may be for all texts, or all ids of one, as Keras has it.
+                return ids != 0 if is_of_ids else mask & (ids >= 0)
 
             def finish(sums, ids):
-                return sums / _count(counts(ids)) if divides else sums
+                if not divides:
+                    return sums
+                return sums / (_count(ids != 0) if is_of_ids else size)
 
             pooled = dataclasses.replace(
                 vectors,
@@ -636,9 +649,16 @@ def _read_kernel(layer):
         return keras.ops.convert_to_numpy(layer.kernel).astype("float32")
 
 
+def _is_mask(mask):
+    """Whether a mask leaves ids out; older Keras weighs by other numbers."""
+    return mask.dtype == tf.bool and tf.TensorShape(mask.shape).rank == 2
+
+
 def _is_mask_of(mask, vectors):
     """Whether a mask is what the look-up layer makes of its ids."""
-    if not vectors.layer.mask_zero or mask.op.type != "NotEqual":
+    if not vectors.layer.mask_zero or not tf.is_symbolic_tensor(mask):
+        return False
+    if mask.op.type != "NotEqual":
         return False
     ids, zero = mask.op.inputs
     return (
