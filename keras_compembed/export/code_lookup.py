@@ -45,8 +45,9 @@ class TracedLookup:
             saved += codebooks.shape.num_elements()
             if folded.shape.num_elements() > saved:
                 folded = None
+        # Parts of vectors, in units or not, would be padded to be summed.
         is_sum = folded is not None and not isinstance(
-            composition, ConcatComposition
+            composition.unscaled(), ConcatComposition
         )
         self._composition = composition
         self._options = options

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import tempfile
+import threading
 
 import keras
 import tensorflow as tf
@@ -41,6 +42,9 @@ from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_version
+
+# Layers compute in another way while a model is exported.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +244,7 @@ def export_litert(
     if quantize in ("int8", "int8_codebooks"):
         _check_finite(model, quantize)
 
-    with float32_form(model):
+    with _ONE_AT_A_TIME, float32_form(model):
         with kept_state(model):
             if sample_inputs is None:
                 samples, outputs = check.run_on_random_inputs(model, signature)

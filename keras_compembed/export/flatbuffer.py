@@ -190,8 +190,12 @@ def pack_tables(model, tables):
             _pack_table(model, graph, index, table)
         tensor = graph.tensors[index]
         tensor.name = f"{table.name}/codes".encode()
-        # One buffer however many tensors name the table.
-        tensor.buffer = buffers.setdefault(id(table), tensor.buffer)
+        # One buffer however many tensors name the table. A new one: others
+        # may share that of the converter, by equal bytes.
+        if id(table) not in buffers:
+            buffers[id(table)] = len(model.buffers)
+            model.buffers.append(schema.BufferT())
+        tensor.buffer = buffers[id(table)]
         model.buffers[tensor.buffer].data = table.packed.reshape(-1)
     drop_unused(model)
     known = set(buffers.values())
@@ -356,6 +360,7 @@ def _refuse_unpacked(model, table, known):
                 and tensor.shape is not None
                 and tensor.buffer not in known
                 and tensor.type not in _FLOAT_TYPES
+                and not _has_scales(tensor)
                 and len(data) >= max(table.packed.size, 64)
             ):
                 buffers[tensor.buffer] = tuple(map(int, tensor.shape))
@@ -367,6 +372,16 @@ def _refuse_unpacked(model, table, known):
                 f"converter made a table of shape {shape} of them. Please "
                 "report this with the model."
             )
+
+
+def _has_scales(tensor):
+    """Whether integers stand for floats, as weights of int8 do."""
+    quantization = tensor.quantization
+    return (
+        quantization is not None
+        and quantization.scale is not None
+        and len(quantization.scale) > 0
+    )
 
 
 _FLOAT_TYPES = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16)

@@ -58,16 +58,17 @@ def quantize_matrices(model, matrices):
         else:
             continue
         tensor = graph.tensors[index]
-        old = tensor.buffer
-        values = model.buffers[old].data if (old, axis) not in buffers else None
-        if values is not None:
+        # Matrices of other shapes may have the same bytes.
+        key = tensor.buffer, tuple(tensor.shape), axis
+        if key not in buffers:
+            values = model.buffers[tensor.buffer].data
             values = np.asarray(values, "uint8").view("float32")
             values, scales = round_to_int8(values.reshape(tensor.shape), axis)
             buffer = schema.BufferT()
             buffer.data = values.reshape(-1).view("uint8")
             model.buffers.append(buffer)
-            buffers[old, axis] = len(model.buffers) - 1, scales
-        tensor.buffer, scales = buffers[old, axis]
+            buffers[key] = len(model.buffers) - 1, scales
+        tensor.buffer, scales = buffers[key]
         _set_type(tensor, scales)
         if axis is None:
             for op in readers:

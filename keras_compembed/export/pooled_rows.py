@@ -36,12 +36,13 @@ class PooledRows:
             vectors is None
             or vectors.features is not None
             or vectors.ids.shape.rank != 2
-            or (mask is not None and mask.shape.rank != 2)
+            or (mask is not None and not _is_mask(mask))
         ):
             return as_it_was(inputs, mask)
         length = vectors.ids.shape[1]
         divides = mean and mask is not None
         is_of_ids = mask is None or _is_mask_of(mask, vectors)
+        size = None if is_of_ids else count_ids(mask)
 
         def reference(ids):
             known = None if mask is None else tf.not_equal(ids, 0)
@@ -51,11 +52,14 @@ class PooledRows:
         def counts(ids):
             if mask is None:
                 return None
-            # Of the same ids, which then are all that goes in.
-            return ids != 0 if is_of_ids else tf.cast(mask, tf.bool)
+            # Of the same ids, which then are all that goes in. Others may be
+            # for all texts, or all ids of one, as Keras has it.
+            return ids != 0 if is_of_ids else mask & (ids >= 0)
 
         def finish(sums, ids):
-            return sums / count_ids(counts(ids)) if divides else sums
+            if not divides:
+                return sums
+            return sums / (count_ids(ids != 0) if is_of_ids else size)
 
         pooled = dataclasses.replace(
             vectors,
@@ -82,9 +86,16 @@ class PooledRows:
         return pooled.tensor
 
 
+def _is_mask(mask):
+    """Whether a mask leaves ids out; older Keras weighs by other numbers."""
+    return mask.dtype == tf.bool and tf.TensorShape(mask.shape).rank == 2
+
+
 def _is_mask_of(mask, vectors):
     """Whether a mask is what the look-up layer makes of its ids."""
-    if not vectors.layer.mask_zero or mask.op.type != "NotEqual":
+    if not vectors.layer.mask_zero or not tf.is_symbolic_tensor(mask):
+        return False
+    if mask.op.type != "NotEqual":
         return False
     ids, zero = mask.op.inputs
     return (

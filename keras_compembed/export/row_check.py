@@ -308,7 +308,8 @@ def _allowed(lookup, quantize, largest):
                 composition.fold(tf.convert_to_tensor(layer.codebooks.value))
             )
             terms = layer.num_codebooks + 1
-            if isinstance(plain, ConcatComposition):
+            # In units of a `ScaledComposition`, each part has an offset.
+            if isinstance(composition, ConcatComposition):
                 terms = 1
             largest = float(_largest(codebooks))
             rounding = _ROUNDING[quantize] + (terms + 1) * _FLOAT32

@@ -44,11 +44,11 @@ class ScoredCodes:
         self._options = options
         self._codes = codes
         self._num_rows = layer.input_dim
-        self._is_concat = isinstance(layer.composition, ConcatComposition)
+        composition = layer.composition
+        self._is_concat = isinstance(composition.unscaled(), ConcatComposition)
+        self._codebooks = composition.fold(codebooks).numpy()
         if self._is_concat:
-            self._codebooks = codebooks.numpy()
-        else:
-            self._codebooks = layer.composition.fold(codebooks).numpy()
+            self._codebooks = _own_columns(self._codebooks)
         self._bits = bits_per_subcode(layer.codebook_size)
         self._packed = pack_codes(layer.codes, layer.codebook_size)
         self._stored = {}
@@ -147,6 +147,20 @@ class ScoredCodes:
             table = CodeTable(self._layer.path, columns, columns, None)
             self.tables.append(table)
         return self._stored[size]
+
+
+def _own_columns(folded):
+    """Codebooks `(codebook_size, width)` whose columns are parts of vectors.
+
+    Args:
+        folded: Array `(num_codebooks, codebook_size, width)` whose plain sum a
+            vector is. What it has beyond a codebook's own columns is the same
+            for all of its codewords.
+    """
+    columns = np.arange(folded.shape[2])
+    owners = part_of_column(len(columns), len(folded))
+    shared = folded[:, 0].sum(axis=0) - folded[owners, 0, columns]
+    return folded[owners, :, columns].T + shared
 
 
 def top_of_chunks(chunks, k):

@@ -186,9 +186,17 @@ def _trace_once(model, signature):
     @tf.function(input_signature=keras.tree.flatten(signature), autograph=False)
     def serve(*tensors):
         inputs = keras.tree.pack_sequence_as(signature, list(tensors))
-        return name_outputs(model, model(inputs, training=False))
+        with _scope(model):
+            return name_outputs(model, model(inputs, training=False))
 
     return serve.get_concrete_function()
+
+
+def _scope(model):
+    """An outer name for a model whose own one cannot be the outermost."""
+    if model.name[:1] in "_-/":
+        return tf.name_scope("model")
+    return contextlib.nullcontext()
 
 
 def name_outputs(model, outputs):

@@ -1,3 +1,4 @@
+import concurrent.futures
 import dataclasses
 import errno
 import importlib
@@ -22,6 +23,7 @@ from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.tracing import get_signature
+from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
 
 # Its name in the package is that of the function.
@@ -484,3 +486,44 @@ def test_random_ids_are_those_that_inputs_go_to():
     for sample in samples:
         assert sample["tokens"].max() > 50
         assert sample["segments"].max() == 1
+
+
+class _Hidden(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table = code_embedding()
+
+    def call(self, inputs):
+        return self.table(inputs)
+
+
+def test_a_model_whose_class_is_private(path):
+    """Its own name, `__hidden`, cannot be that of an outermost scope."""
+    model = _Hidden()
+    model(random_ids(2, 3))
+    signature = tf.TensorSpec((None, None), "int32")
+    export = export_litert(model, path, input_signature=signature, verbose=0)
+    assert export.held_layers == (model.table.name,)
+
+
+def test_weights_that_may_not_be_negative(path):
+    inputs = ids_input(9), keras.Input((9,))
+    layer = CodeEmbedReduce(ROWS, 6, combiner="sqrtn", name="table")
+    model = keras.Model(inputs, layer(inputs[0], weights=inputs[1]))
+    export = export_litert(model, path, verbose=0)
+    assert export.pooled_layers == ("table",)
+
+
+def test_threads_that_export_one_model(tmp_path):
+    ids = ids_input()
+    rows = code_embedding(name="table")(ids)
+    model = keras.Model(ids, keras.layers.GlobalAveragePooling1D()(rows))
+    before = [set(vars(layer)) for layer in model.layers]
+    paths = [tmp_path / f"{number}.tflite" for number in range(3)]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        exports = list(
+            pool.map(lambda path: export_litert(model, path, verbose=0), paths)
+        )
+    assert [set(vars(layer)) for layer in model.layers] == before
+    assert {export.pooled_layers for export in exports} == {("table",)}
+    assert len({path.read_bytes() for path in paths}) == 1

@@ -224,3 +224,19 @@ def test_every_way_gives_what_numpy_gives():
         chunks = lookup.scores.chunks(tf.constant(vectors), is_looked_up)
         got = tf.concat(list(chunks), axis=1)
         np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_parts_of_vectors_in_units_are_as_short_as_they_are(tmp_path):
+    table = kc.CodeEmbedding(
+        V, 63, 7, 64, composition=kc.compositions.ScaledComposition("concat")
+    )
+    table.build()
+    rng = np.random.default_rng(0)
+    for weight in table.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape))
+    queries = keras.Input((63,))
+    model = keras.Model(queries, table(queries, reverse=True))
+    path = tmp_path / "model.tflite"
+    export = export_litert(model, path, verbose=0)
+    assert export.held_layers == (table.name,)
+    assert export.file_bytes < 8 * V + 4 * 64 * 63 + 20_000

@@ -144,3 +144,39 @@ def test_codes_of_another_layer_are_no_unpacked_ones():
     model = convert(used)
     flatbuffer.pack_tables(model, [unused.table, used.table])
     assert "EMBEDDING_LOOKUP" in flatbuffer.list_ops(model)
+
+
+def test_other_tensors_keep_the_bytes_that_they_share():
+    """The converter gives constants of equal bytes one buffer."""
+    table = CodeTable(
+        "rows", np.zeros((4, 1), "int8"), np.zeros((4, 1), "uint8"), 4
+    )
+    content = np.zeros((4, 1), "int8")
+    other = np.zeros((2, 2), "int8")
+
+    def function(ids):
+        rows = tf.cast(tf.gather(content, ids), tf.float32)
+        return rows, tf.gather(other, ids)
+
+    model = convert(function)
+    (graph,) = model.subgraphs
+    tables = [x for x in graph.tensors if x.type == 9 and len(x.shape) == 2]
+    constants = [x for x in tables if model.buffers[x.buffer].data is not None]
+    for tensor in constants:
+        tensor.buffer = constants[0].buffer
+    table.packed[:] = 0x11
+    flatbuffer.pack_tables(model, [table])
+    (kept,) = [x for x in graph.tensors if x.type == 9 and x in constants]
+    assert tuple(kept.shape) == other.shape
+    assert not np.any(model.buffers[kept.buffer].data)
+
+
+def test_int8_weights_are_no_unpacked_codes(tmp_path):
+    """As many as there are ids, where codes are stored column by column."""
+    queries = keras.Input((17,))
+    table = code_embedding(16, 4, 17, input_dim=17)
+    model = keras.Model(queries, table(queries, reverse=True))
+    export = export_litert(
+        model, tmp_path / "model.tflite", quantize="int8", verbose=0
+    )
+    assert export.held_layers == (table.name,)

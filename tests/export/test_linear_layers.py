@@ -17,6 +17,7 @@ from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
+from keras_compembed.layers.code_embedding import CodeEmbedding
 
 L = keras.layers
 module = importlib.import_module(export_litert.__module__)
@@ -399,6 +400,76 @@ def test_weights_and_masks_of_others(combiner, path):
     model = keras.Model([ids, mask], outputs)
     export = export_litert(model, path, overwrite=True, verbose=0)
     assert export.pooled_layers == export.not_held_layers == ("table",)
+
+
+class Masked(keras.Model):
+    def __init__(self, make_mask):
+        super().__init__()
+        self.table = codes(mask_zero=True)
+        self.pool = mean()
+        self.last = dense()
+        self.make_mask = make_mask
+
+    def call(self, inputs):
+        mask = self.make_mask(inputs)
+        return self.last(self.pool(self.table(inputs), mask=mask))
+
+
+@pytest.mark.parametrize(
+    "make_mask",
+    [
+        lambda ids: tf.range(tf.shape(ids)[1])[None] < 3,
+        lambda ids: ids[:, :1] >= 0,
+        lambda ids: tf.constant([[True]]),
+    ],
+    ids=["for all texts", "for all ids", "for all"],
+)
+def test_masks_that_are_for_more_than_one(make_mask, path):
+    model = Masked(make_mask)
+    model(random_ids(2, 5))
+    signature = tf.TensorSpec((None, None), "int32")
+    export = check_file(model, path, signature)
+    assert export.pooled_layers == export.not_held_layers == ("table",)
+
+
+def test_masks_of_numbers_are_left_to_keras(path):
+    """Older versions of it weigh by them."""
+    model = Masked(lambda ids: tf.cast(ids % 3 + 1, tf.float32))
+    model(random_ids(2, 5))
+    signature = tf.TensorSpec((None, None), "int32")
+    export = check_file(model, path, signature)
+    assert export.pooled_layers == ()
+    assert export.held_layers == ("table",)
+
+
+class Doubled(CodeEmbedReduce):
+    def call(self, inputs, scale=2.0, **kwargs):
+        return scale * super().call(inputs, **kwargs)
+
+
+class DoubledAnchors(ANTEmbedReduce):
+    def call(self, inputs, scale=2.0, **kwargs):
+        return scale * super().call(inputs, **kwargs)
+
+
+class Shifted(CodeEmbedding):
+    combiner = "of a user"
+
+    def look_up(self, inputs, embed):
+        return super().look_up(inputs, embed) + 1.0
+
+
+@pytest.mark.parametrize("cls", [Doubled, DoubledAnchors])
+def test_subclasses_that_do_more_than_add_up(cls, path):
+    shape = {} if cls is Doubled else {"num_anchors": 20}
+    model = in_a_row(cls(ROWS, 24, mask_zero=True, **shape), dense())
+    check_file(model, path)
+
+
+def test_subclasses_that_change_rows(path):
+    model = in_a_row(Shifted(ROWS, 24, name="table"), mean(), dense())
+    export = check_file(model, path)
+    assert export.pooled_layers == ()
 
 
 @pytest.mark.parametrize("kind", ["mask", "layer", "valid"])

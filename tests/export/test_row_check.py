@@ -14,6 +14,7 @@ from export_models import code_embedding
 from export_models import ids_input
 
 from keras_compembed.compositions import LinearComposition
+from keras_compembed.compositions import ScaledComposition
 from keras_compembed.export import code_lookup
 from keras_compembed.export import row_check
 from keras_compembed.export.export_litert import export_litert
@@ -391,3 +392,19 @@ def test_rows_that_take_long_are_sampled(path, monkeypatch):
     codes = layer.codes[compared[0]]
     assert len(codes) < 100
     assert all(len(np.unique(part)) == 16 for part in codes.T)
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_parts_of_vectors_in_units(path, quantize):
+    """A trained offset is added to parts, which stay as short as they are."""
+    table = code_embedding(7, 64, 63, composition=ScaledComposition("concat"))
+    table.build()
+    rng = np.random.default_rng(0)
+    for weight in table.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape))
+    table.composition.scale.assign(3.0)
+    model = keras.Sequential([ids_input(), table])
+    export = export_litert(model, path, quantize=quantize, verbose=0)
+    assert export.held_layers == (table.name,)
+    # Codes, codewords and the graph.
+    assert export.file_bytes < 8 * ROWS + 4 * 64 * 63 + 8_000

@@ -17,6 +17,7 @@ from keras_compembed.codes.codeword_sums import decode_codes
 from keras_compembed.export import flatbuffer
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.export_options import ExportOptions
+from keras_compembed.export.int8_matrices import quantize_matrices
 from keras_compembed.export.int8_matrices import round_to_int8
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.row_costs import estimate
@@ -270,3 +271,23 @@ def test_bad_words(tmp_path):
     with pytest.raises(ValueError, match="`quantize='int8_codebooks'` needs"):
         export_litert(model, path, quantize="int8_codebooks")
     assert not path.exists()
+
+
+def test_int8_matrices_of_equal_bytes_and_other_shapes():
+    """The converter gives constants of equal bytes one buffer."""
+    numbers = np.random.default_rng(1).normal(size=48).astype("float32")
+    matrices = [numbers.reshape(6, 8).T, numbers.reshape(8, 6).T]
+
+    def function(ids):
+        numbers = tf.expand_dims(tf.cast(ids, tf.float32), 1)
+        features = [numbers + tf.range(float(len(x))) for x in matrices]
+        return tuple(map(tf.matmul, features, matrices))
+
+    model = flatbuffer.read_model(convert(function))
+    assert quantize_matrices(model, matrices) == 2
+    (graph,) = model.subgraphs
+    kind = flatbuffer.schema.TensorType.INT8
+    weights = [tensor for tensor in graph.tensors if tensor.type == kind]
+    assert sorted(tensor.shape[0] for tensor in weights) == [6, 8]
+    for tensor in weights:
+        assert len(tensor.quantization.scale) == tensor.shape[0]
