@@ -554,7 +554,7 @@ def test_recode_every_without_the_callback_warns():
         {"mixture": kc.transforms.Mixture(2, "entmax")},
         {"storage": "lazy", "negative_weight": 0.1},
     ],
-    ids=str,
+    ids=["dense", "sparse", "softmax", "entmax", "negative pairs"],
 )
 def test_anchors_give_the_sums_of_their_vectors(arguments):
     ids, _ = draw()
