@@ -22,13 +22,10 @@ from keras_compembed.export.marks import is_known
 from keras_compembed.export.pooled_rows import PooledRows
 from keras_compembed.export.reduced_rows import ReducedRows
 from keras_compembed.export.vectors import Vectors
-from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
-from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
+from keras_compembed.layers.embed_reduce import EmbedReduce
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.swapped import swapped
 
-# Layers that add vectors up.
-_REDUCING = (CodeEmbedReduce, ANTEmbedReduce)
 # Of the operations behind `keras.ops`, which have no public name.
 _MODULE_OF_OPS = "keras.src.ops.numpy"
 
@@ -105,10 +102,10 @@ class LinearLayers:
         # Not what a subclass does in another way.
         if kind.look_up is LookupLayer.look_up:
             swaps["look_up"] = remember
-        if isinstance(layer, _REDUCING):
+        if isinstance(layer, EmbedReduce):
             reduced = ReducedRows(self._trace, layer, products)
             swaps["sum_rows"] = reduced.sum_rows
-            if kind.call in [each.call for each in _REDUCING]:
+            if kind.call is EmbedReduce.call:
                 swaps["call"] = reduced.call
         with swapped(layer, **swaps):
             yield

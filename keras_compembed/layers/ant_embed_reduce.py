@@ -1,14 +1,14 @@
 """Embedding from anchors whose vectors are summed or averaged."""
 
 import keras
-import tensorflow as tf
 
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.combiner import Combiner
+from keras_compembed.layers.embed_reduce import EmbedReduce
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class ANTEmbedReduce(ANTEmbedding):
+class ANTEmbedReduce(EmbedReduce, ANTEmbedding):
     """An `ANTEmbedding` that sums or averages the vectors of each row of ids.
 
     Drop-in replacement of `keras_rs.layers.EmbedReduce`, and of a
@@ -79,50 +79,7 @@ class ANTEmbedReduce(ANTEmbedding):
         super().__init__(input_dim, output_dim, num_anchors, **kwargs)
         self._combiner = Combiner(combiner, empty_value, self.mask_zero)
 
-    @property
-    def combiner(self):
-        """`"mean"`, `"sum"` or `"sqrtn"`."""
-        return self._combiner.combiner
-
-    @property
-    def empty_value(self):
-        """Float, what a row without ids gives."""
-        return self._combiner.empty_value
-
-    def call(
-        self, inputs, weights=None, mask=None, reverse=False, training=False
-    ):
-        if reverse:
-            return self.logits(inputs)
-        groups = self._combiner.groups(
-            inputs, weights, mask, self._dtype_of_sums
-        )
+    def _sums_of_groups(self, groups, training):
         if self._separates(training):
-            sums = self._sum_rows(groups.ids, groups.weights, separates=True)
-        else:
-            sums = self.sum_rows(groups.ids, groups.weights)
-        sums = self._combiner.finish(sums, groups)
-        return tf.cast(sums, self.compute_dtype)
-
-    def compute_mask(self, inputs, mask=None):
-        return self._combiner.output_mask(inputs, mask)
-
-    def compute_output_shape(
-        self, input_shape, weights_shape=None, reverse=False
-    ):
-        if reverse:
-            return super().compute_output_shape(input_shape, reverse)
-        return (*input_shape[:1], self.output_dim)
-
-    def compute_output_spec(
-        self, inputs, weights=None, mask=None, reverse=False, training=False
-    ):
-        if reverse:
-            return super().compute_output_spec(inputs, reverse, training)
-        self._combiner.check_shapes(inputs, weights, mask)
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
-        )
-
-    def get_config(self):
-        return {**super().get_config(), **self._combiner.get_config()}
+            return self._sum_rows(groups.ids, groups.weights, separates=True)
+        return self.sum_rows(groups.ids, groups.weights)

@@ -1,14 +1,14 @@
 """Embedding from codes whose vectors are summed or averaged."""
 
 import keras
-import tensorflow as tf
 
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.combiner import Combiner
+from keras_compembed.layers.embed_reduce import EmbedReduce
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class CodeEmbedReduce(CodeEmbedding):
+class CodeEmbedReduce(EmbedReduce, CodeEmbedding):
     """A `CodeEmbedding` that sums or averages the vectors of each row of ids.
 
     Drop-in replacement of `keras_rs.layers.EmbedReduce`, and of a
@@ -95,54 +95,12 @@ class CodeEmbedReduce(CodeEmbedding):
             input_dim, output_dim, num_codebooks, codebook_size, **kwargs
         )
 
-    @property
-    def combiner(self):
-        """`"mean"`, `"sum"` or `"sqrtn"`."""
-        return self._combiner.combiner
-
-    @property
-    def empty_value(self):
-        """Float, what a row without ids gives."""
-        return self._combiner.empty_value
-
-    def call(
-        self, inputs, weights=None, mask=None, reverse=False, training=False
-    ):
-        if reverse:
-            return self.logits(inputs)
-        groups = self._combiner.groups(
-            inputs, weights, mask, self._dtype_of_sums
+    def _sums_of_groups(self, groups, training):
+        if not self._learns(training):
+            return self.sum_rows(groups.ids, groups.weights)
+        sums, losses = self.learn_codes.step_sums(
+            groups.ids, groups.weights, groups.counts
         )
-        if self._learns(training):
-            sums, losses = self.learn_codes.step_sums(
-                groups.ids, groups.weights, groups.counts
-            )
-            for loss in losses:
-                self.add_replica_loss(loss)
-        else:
-            sums = self.sum_rows(groups.ids, groups.weights)
-        sums = self._combiner.finish(sums, groups)
-        return tf.cast(sums, self.compute_dtype)
-
-    def compute_mask(self, inputs, mask=None):
-        return self._combiner.output_mask(inputs, mask)
-
-    def compute_output_shape(
-        self, input_shape, weights_shape=None, reverse=False
-    ):
-        if reverse:
-            return super().compute_output_shape(input_shape, reverse)
-        return (*input_shape[:1], self.output_dim)
-
-    def compute_output_spec(
-        self, inputs, weights=None, mask=None, reverse=False, training=False
-    ):
-        if reverse:
-            return super().compute_output_spec(inputs, reverse, training)
-        self._combiner.check_shapes(inputs, weights, mask)
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
-        )
-
-    def get_config(self):
-        return {**super().get_config(), **self._combiner.get_config()}
+        for loss in losses:
+            self.add_replica_loss(loss)
+        return sums
