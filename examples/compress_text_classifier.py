@@ -94,11 +94,13 @@ def parse_arguments(argv=None):
 def build_model(args, vocabulary_size, num_classes):
     """The classifier: 256-wide embedding, then one of `ENCODERS`."""
     layers = keras.layers
+    # First: layers draw their seeds as they are made.
+    encoder = ENCODERS[args.model]()
     return keras.Sequential(
         [
             keras.Input((args.length,), dtype="int32", name="ids"),
             layers.Embedding(vocabulary_size, args.embedding_dim, name="words"),
-            *ENCODERS[args.model](),
+            *encoder,
             layers.Dropout(0.5),
             layers.Dense(num_classes, activation="softmax"),
         ],
