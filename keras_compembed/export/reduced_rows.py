@@ -56,12 +56,12 @@ class ReducedRows:
             return ids != 0 if exist is None else (ids != 0) & exist
 
         def finish(sums, ids):
+            if layer.combiner == "sum" or is_mean:
+                return sums
             if has_counts:
                 size = count_ids(counts(ids))
             else:
                 size = tf.cast(tf.shape(ids)[1], tf.float32)
-            if layer.combiner == "sum" or is_mean:
-                return sums
             is_empty = tf.equal(size, 0.0)
             if not math.isnan(layer.empty_value):
                 size = tf.maximum(size, 1.0)
