@@ -20,6 +20,7 @@ from keras_compembed import compositions
 from keras_compembed import compression
 from keras_compembed import export
 from keras_compembed import learners
+from keras_compembed import methods
 from keras_compembed import noises
 from keras_compembed import optimizers
 from keras_compembed import reports
@@ -65,6 +66,7 @@ __all__ = [
     "compression",
     "export",
     "learners",
+    "methods",
     "noises",
     "optimizers",
     "reports",

@@ -1,4 +1,4 @@
-"""Replaces the embedding tables of a trained model by codes."""
+"""Replaces the embedding tables of a trained model by smaller layers."""
 
 import contextlib
 
@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.compression.code_shapes import code_shape_for_latency
-from keras_compembed.compression.coded_table import CodedTable
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.copy_check import check_copy
 from keras_compembed.compression.copy_check import made_up_inputs
@@ -18,8 +17,11 @@ from keras_compembed.compression.pooling_choice import keep_shared_poolings
 from keras_compembed.compression.pooling_place import pooled_before
 from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.compression.replaceable_layers import reason_to_skip
+from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_names
+from keras_compembed.methods.codes import Codes
+from keras_compembed.methods.method import check_method
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.sizes import format_bytes
@@ -27,7 +29,8 @@ from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 
-_SHAPE = frozenset(("num_codebooks", "codebook_size"))
+_SHAPE = frozenset(("num_codebooks", "codebook_size", "method"))
+_CODES = ("num_codebooks", "codebook_size", "composition", "learner")
 
 
 def compress_model(
@@ -39,6 +42,7 @@ def compress_model(
     min_bytes=65_536,
     composition=None,
     learner=None,
+    method=None,
     optimize_for=None,
     recode_every=None,
     seed=None,
@@ -116,8 +120,9 @@ def compress_model(
             every one of `min_bytes` or more.
         layer_settings: Optional dict from a layer's name, or path, to a dict
             of its own `num_codebooks`, `codebook_size`, `composition`,
-            `learner`, `seed`, `sample_weight` (array `(input_dim,)`, how
-            much each row counts, e.g. how often its token occurs) or `pooled`
+            `learner`, `method`, `seed`, `sample_weight` (array
+            `(input_dim,)`, how much each row counts, e.g. how often its token
+            occurs) or `pooled`
             (boolean: `False` for a layer that shall give rows though only a
             pooling reads them, `True` to raise an error where it cannot give
             pooled vectors).
@@ -130,6 +135,9 @@ def compress_model(
             that makes a `CodeLearner`, e.g. the class `GumbelCodeLearner`.
             Defaults to `None`: `AdditiveQuantizer`, or for compositions other
             than `"sum"` `KDCodeLearner`.
+        method: Optional `keras_compembed.methods.Method`, another way to store
+            tables, in place of the four arguments on codes. Defaults to
+            `None`: `keras_compembed.methods.Codes` of these.
         optimize_for: `None` or `"latency"`, which codes tables that give rows
             in fewer, larger codebooks with as many bits a row, which LiteRT
             files look up faster; see `code_shape_for_latency` for when, and
@@ -164,6 +172,9 @@ def compress_model(
     """
     _check_model(model)
     check_code_shape(num_codebooks, codebook_size)
+    codes = (num_codebooks, codebook_size, composition, learner)
+    if method is not None:
+        _check_alone(method, codes, recode_every, optimize_for)
     check_choice("optimize_for", optimize_for, (None, "latency"))
     check_positive_int("min_bytes", min_bytes, minimum=0)
     if recode_every is not None:
@@ -171,10 +182,8 @@ def compress_model(
     names = named_layers(model, keras.layers.Embedding)
     wanted, own_settings = read_names(model, layers, layer_settings or {})
     defaults = {
-        "num_codebooks": num_codebooks,
-        "codebook_size": codebook_size,
-        "composition": composition,
-        "learner": learner,
+        **dict(zip(_CODES, codes, strict=True)),
+        "method": method,
         "pooled": None,
         "sample_weight": None,
         "seed": seed,
@@ -185,6 +194,7 @@ def compress_model(
     for name, layer in names.items():
         own = own_settings.get(id(layer), {})
         settings = {**defaults, **own}
+        settings["method"] = _method_of(settings, own)
         if layers is not None and id(layer) not in wanted:
             reason = "not named in `layers`"
         else:
@@ -194,17 +204,19 @@ def compress_model(
             pooling = get_pooling(name, layer, settings, poolings)
             if optimize_for and not _SHAPE.intersection(own):
                 if pooling is None and not is_embed_reduce(layer):
-                    settings.update(_fast_shape(name, layer, settings, verbose))
-            table = CodedTable(
+                    settings["method"] = _faster(name, layer, settings, verbose)
+            table = ReplacedTable(
                 name, layer, settings, recode_every, verbose, pooling
             )
             if table.bytes_after >= table.bytes_before:
-                reason = "codes and codebooks would be no smaller than it is"
+                reason = (
+                    f"{settings['method'].name} would be no smaller than it is"
+                )
         if not reason:
             chosen.append(table)
         elif id(layer) in wanted:
             raise ValueError(
-                "`layers` must name layers that codes can replace. "
+                "`layers` must name layers that can be replaced. "
                 f"Received: {name!r}, but {reason}."
             )
         else:
@@ -264,11 +276,20 @@ def compress_model(
     return small
 
 
-def _fast_shape(name, layer, settings, verbose):
-    """Settings of the code shape that files look up fastest."""
-    if not is_same_composition(settings["composition"] or "sum", "sum"):
-        return {}
-    asked = settings["num_codebooks"], settings["codebook_size"]
+def _method_of(settings, own):
+    """The `Method` of a layer: its own, or codes of its own settings."""
+    names_codes = "method" not in own and any(name in own for name in _CODES)
+    if settings["method"] is not None and not names_codes:
+        return settings["method"]
+    return Codes(*(settings[name] for name in _CODES))
+
+
+def _faster(name, layer, settings, verbose):
+    """Codes of the shape that files look up fastest."""
+    codes = settings["method"]
+    if not is_same_composition(codes.composition or "sum", "sum"):
+        return codes
+    asked = codes.num_codebooks, codes.codebook_size
     fast = code_shape_for_latency(layer.input_dim, layer.output_dim, *asked)
     if verbose and fast.added_codebook_bytes:
         print(
@@ -279,10 +300,35 @@ def _fast_shape(name, layer, settings, verbose):
             f"{fast.time_ratio:.2f} times the time of a look-up in float32 "
             f"files and {fast.int8_time_ratio:.2f} in int8 files"
         )
-    return {
-        "num_codebooks": fast.num_codebooks,
-        "codebook_size": fast.codebook_size,
-    }
+    return Codes(
+        fast.num_codebooks,
+        fast.codebook_size,
+        codes.composition,
+        codes.learner,
+    )
+
+
+def _check_alone(method, codes, recode_every, optimize_for):
+    check_method("method", method)
+    defaults = (32, 16, None, None)
+    given = [
+        name
+        for name, value, default in zip(_CODES, codes, defaults, strict=True)
+        if value is not default and value != default
+    ]
+    if given:
+        raise ValueError(
+            f"`method` must not be given with {', '.join(given)}, which are "
+            f"settings of codes. Received: method={method.name!r}. Pass "
+            "`method=keras_compembed.methods.Codes(...)` with them."
+        )
+    if not isinstance(method, Codes):
+        if recode_every is not None or optimize_for is not None:
+            raise ValueError(
+                "`recode_every` and `optimize_for` must be None with a method "
+                f"other than codes. Received: {recode_every=}, "
+                f"{optimize_for=}, method={method.name!r}."
+            )
 
 
 def _poolings_before(tables):

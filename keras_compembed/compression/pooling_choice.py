@@ -27,21 +27,23 @@ def get_pooling(name, layer, settings, poolings):
             )
         return None
     pooling = poolings.get(id(layer))
-    if asked and pooling is None:
+    if asked and (pooling is None or settings["method"].reduce is None):
         raise ValueError(
             "`layer_settings` may have pooled=True for layers whose rows "
             "nothing reads but a `GlobalAveragePooling1D`, or a "
             "`keras.ops.mean` or `sum` over time, in the graph of a Sequential "
             f"or functional model. Received: it, for the layer {name!r}."
         )
-    return None if asked is False else pooling
+    if asked is False or settings["method"].reduce is None:
+        return None
+    return pooling
 
 
 def keep_shared_poolings(tables, poolings):
     """Lets tables give rows whose pooling is that of others too, which stay.
 
     Args:
-        tables: List of the `CodedTable`s of a model.
+        tables: List of the `ReplacedTable`s of a model.
         poolings: What `find_poolings` gives.
 
     Raises:

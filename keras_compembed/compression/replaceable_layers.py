@@ -1,11 +1,10 @@
-"""Which Embedding layers a layer of codes can replace."""
+"""Which Embedding layers can be replaced."""
 
 import sys
 
 import keras
 import numpy as np
 
-from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import format_bytes
 
@@ -19,7 +18,7 @@ def reason_to_skip(layer, settings, smallest, held):
 
     Args:
         layer: An Embedding layer.
-        settings: Dict of what `layer_settings` may hold.
+        settings: Dict of what `layer_settings` may hold, with a `method`.
         smallest: Integer, `min_bytes`.
         held: What `layers_that_hold` gives.
     """
@@ -43,11 +42,27 @@ def reason_to_skip(layer, settings, smallest, held):
     before = count_bytes(layer.weights)
     if before < smallest:
         return f"{format_bytes(before)} is below `min_bytes`"
-    if settings["num_codebooks"] > layer.output_dim and is_same_composition(
-        settings["composition"] or "sum", "concat"
-    ):
-        return "it is narrower than `num_codebooks` parts side by side"
-    return None
+    method = settings["method"]
+    if layer_class(method, layer) is None:
+        return (
+            f"nothing in the place of an {_kind(layer).__name__} holds "
+            f"{method.name}"
+        )
+    return method.reason_against(layer.input_dim, layer.output_dim)
+
+
+def layer_class(method, layer):
+    """The class of a method for the place of a layer, or None.
+
+    Args:
+        method: A `Method`.
+        layer: An Embedding layer.
+    """
+    if is_embed_reduce(layer):
+        return method.reduce
+    if isinstance(layer, keras.layers.ReversibleEmbedding):
+        return method.reversible
+    return method.rows
 
 
 def mask_zero(layer):

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_compembed.methods.method import check_method
 from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_code_shape
@@ -11,6 +12,7 @@ _SETTINGS = (
     "codebook_size",
     "composition",
     "learner",
+    "method",
     "pooled",
     "sample_weight",
     "seed",
@@ -40,6 +42,8 @@ def read_names(model, layers, layer_settings):
         check_code_shape(
             own.get("num_codebooks", 1), own.get("codebook_size", 2)
         )
+        if own.get("method") is not None:
+            check_method("method", own["method"])
         if own.get("pooled") is not None:
             check_boolean("pooled", own["pooled"])
         layer = _find("layer_settings", name, paths)

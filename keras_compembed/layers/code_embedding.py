@@ -13,7 +13,6 @@ from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
@@ -407,26 +406,6 @@ class CodeEmbedding(LookupLayer):
             self.add_replica_loss(loss)
         return vectors
 
-    def logits(self, inputs, dtype=None):
-        """Products `(..., input_dim)` of vectors `(..., output_dim)`.
-
-        Args:
-            inputs: Float tensor `(..., output_dim)`.
-            dtype: Optional string, the dtype to compute in and to return.
-                Defaults to `None`: computed in the variable dtype, and of
-                the dtype of a product with `embeddings`.
-        """
-        if isinstance(inputs, tf.RaggedTensor):
-            return inputs.with_flat_values(
-                CodeEmbedding.logits(self, inputs.flat_values, dtype)
-            )
-        inputs = tf.convert_to_tensor(inputs)
-        self._check_vectors(inputs)
-        vectors = tf.cast(inputs, dtype or self.variable_dtype)
-        logits = self.score(tf.reshape(vectors, (-1, self.output_dim)))
-        logits = tf.cast(logits, dtype or self._dtype_of_products(inputs))
-        return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
-
     def score(self, vectors):
         """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
 
@@ -434,45 +413,10 @@ class CodeEmbedding(LookupLayer):
             codes, tables = self._score_codes(vectors)
             return tf.cast(codes.score(tables), vectors.dtype)
 
-        def from_rows():
-            table = tf.cast(self.embed_all(), vectors.dtype)
-            return tf.matmul(vectors, table, transpose_b=True)
-
-        return self._choose(vectors, from_codes, from_rows)
-
-    def top_k(self, queries, k, dtype=None):
-        """The ids with the highest logits, exactly.
-
-        The same as `tf.math.top_k` of `layer(queries, reverse=True)`, in
-        memory that does not grow with the number of ids times queries: ids
-        are scored in chunks, by their codes where that takes less time.
-
-        Args:
-            queries: Float tensor `(..., output_dim)`.
-            k: Integer from 1 to `input_dim`.
-            dtype: Same as in `logits`.
-
-        Returns:
-            Tuple `(scores, ids)` of tensors `(..., k)`, best first: floats of
-            the dtype of logits, and int32. Of ids with equal scores, the
-            lower is first.
-
-        Raises:
-            ValueError: if `k` is out of range or the queries are no float
-                vectors of width `output_dim`.
-
-        References:
-            - [Petrov & Macdonald, 2024](https://arxiv.org/abs/2312.06165)
-            - [Petrov, Macdonald & Tonellotto, 2024](
-              https://arxiv.org/abs/2408.09992), PQTopK
-        """
-        if not isinstance(queries, tf.RaggedTensor):
-            queries = tf.convert_to_tensor(queries)
-        return self._top_k(
-            queries,
-            k,
-            dtype or self.variable_dtype,
-            dtype or self._dtype_of_products(queries),
+        return self._choose(
+            vectors,
+            from_codes,
+            lambda: super(CodeEmbedding, self).score(vectors),
         )
 
     def top_ids(self, vectors, k):
@@ -525,22 +469,6 @@ class CodeEmbedding(LookupLayer):
             (self.learn_codes or self._rows).all_subcodes()
         )
 
-    def compute_output_shape(self, input_shape, reverse=False):
-        if reverse:
-            return (*input_shape[:-1], self.input_dim)
-        return (*input_shape, self.output_dim)
-
-    def compute_output_spec(self, inputs, reverse=False, training=False):
-        dtype = self.compute_dtype
-        if reverse:
-            self._check_vectors(inputs)
-            dtype = self._dtype_of_products(inputs)
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape, reverse=reverse),
-            dtype=dtype,
-            ragged=getattr(inputs, "ragged", False),
-        )
-
     @property
     def codes(self):
         """Codes as an array `(input_dim, num_codebooks)`, uint8 or uint16.
@@ -549,19 +477,6 @@ class CodeEmbedding(LookupLayer):
         """
         self._require_built("codes")
         return (self.learn_codes or self._rows).codes
-
-    @property
-    def embeddings(self):
-        """The whole table, a tensor `(input_dim, output_dim)`.
-
-        It is composed each time that it is read, part by part, and can be
-        differentiated with respect to codebooks and composition: a layer that
-        multiplies by it stays tied to this one, trains it, and is exported
-        without the table. While codes are learned, those that `freeze_codes`
-        would fix.
-        """
-        self._require_built("embeddings")
-        return self._cast_as_variable(self.embed_all())
 
     def freeze_codes(self):
         """Fixes the codes learned; what only learning needs is let go.

@@ -15,7 +15,17 @@ from keras_compembed.utils.weighted_sums import weighted_sums
 
 
 class LookupLayer(keras.layers.Layer):
-    """Base of layers with `input_dim`, `output_dim` and `embed`."""
+    """Base of layers that turn ids into vectors, and vectors into logits.
+
+    A subclass has the attributes `input_dim`, `output_dim` and `mask_zero`,
+    and `embed`, from a rank-1 tensor of ids to vectors `(ids, output_dim)`. It
+    may do the rest faster than from rows.
+    """
+
+    def call(self, inputs, reverse=False, training=False):
+        if reverse:
+            return self.logits(inputs)
+        return self._set_mask(self.look_up(inputs, self.embed), inputs)
 
     @contextlib.contextmanager
     def embed_with(self, embed, **methods):
@@ -76,6 +86,66 @@ class LookupLayer(keras.layers.Layer):
         vectors = tf.cast(embed(tf.reshape(ids, (-1,))), self.compute_dtype)
         return _reshape(vectors, tf.shape(ids), ids.shape, self.output_dim)
 
+    def logits(self, inputs, dtype=None):
+        """Products `(..., input_dim)` of vectors `(..., output_dim)`.
+
+        Args:
+            inputs: Float tensor `(..., output_dim)`.
+            dtype: Optional string, the dtype to compute in and to return.
+                Defaults to `None`: computed in the variable dtype, and of
+                the dtype of a product with `embeddings`.
+        """
+        if isinstance(inputs, tf.RaggedTensor):
+            return inputs.with_flat_values(
+                LookupLayer.logits(self, inputs.flat_values, dtype)
+            )
+        inputs = tf.convert_to_tensor(inputs)
+        self._check_vectors(inputs)
+        vectors = tf.cast(inputs, dtype or self.variable_dtype)
+        logits = self.score(tf.reshape(vectors, (-1, self.output_dim)))
+        logits = tf.cast(logits, dtype or self._dtype_of_products(inputs))
+        return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
+
+    def score(self, vectors):
+        """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
+        table = tf.cast(self.embed_all(), vectors.dtype)
+        return tf.matmul(vectors, table, transpose_b=True)
+
+    def top_k(self, queries, k, dtype=None):
+        """The ids with the highest logits, exactly.
+
+        The same as `tf.math.top_k` of `layer(queries, reverse=True)`, in
+        memory that does not grow with the number of ids times queries: ids
+        are scored in chunks, by their codes where that takes less time.
+
+        Args:
+            queries: Float tensor `(..., output_dim)`.
+            k: Integer from 1 to `input_dim`.
+            dtype: Same as in `logits`.
+
+        Returns:
+            Tuple `(scores, ids)` of tensors `(..., k)`, best first: floats of
+            the dtype of logits, and int32. Of ids with equal scores, the
+            lower is first.
+
+        Raises:
+            ValueError: if `k` is out of range or the queries are no float
+                vectors of width `output_dim`.
+
+        References:
+            - [Petrov & Macdonald, 2024](https://arxiv.org/abs/2312.06165)
+            - [Petrov, Macdonald & Tonellotto, 2024](
+              https://arxiv.org/abs/2408.09992), PQTopK
+        """
+        if not isinstance(queries, tf.RaggedTensor):
+            queries = tf.convert_to_tensor(queries)
+        return self._top_k(
+            queries,
+            k,
+            dtype or self.variable_dtype,
+            dtype or self._dtype_of_products(queries),
+        )
+
     def top_ids(self, vectors, k):
         """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
 
@@ -105,6 +175,38 @@ class LookupLayer(keras.layers.Layer):
         return tuple(
             unflatten(answer, queries, queries.shape[:-1], k)
             for answer in (tf.cast(scores, result_dtype), ids)
+        )
+
+    @property
+    def embeddings(self):
+        """The whole table, a tensor `(input_dim, output_dim)`.
+
+        It is made each time that it is read, and can be differentiated with
+        respect to the weights that it is made of: a layer that multiplies by
+        it stays tied to this one, trains it, and is exported without the
+        table. While codes are learned, by those that `freeze_codes` would fix.
+        """
+        self._require_built("embeddings")
+        return self._cast_as_variable(self.embed_all())
+
+    def embed_all(self):
+        """The table `(input_dim, output_dim)`, made for the moment."""
+        return self.embed(tf.range(self.input_dim))
+
+    def compute_output_shape(self, input_shape, reverse=False):
+        if reverse:
+            return (*input_shape[:-1], self.input_dim)
+        return (*input_shape, self.output_dim)
+
+    def compute_output_spec(self, inputs, reverse=False, training=False):
+        dtype = self.compute_dtype
+        if reverse:
+            self._check_vectors(inputs)
+            dtype = self._dtype_of_products(inputs)
+        return keras.KerasTensor(
+            self.compute_output_shape(inputs.shape, reverse=reverse),
+            dtype=dtype,
+            ragged=getattr(inputs, "ragged", False),
         )
 
     def add_replica_loss(self, loss):

@@ -126,7 +126,7 @@ def test_real_ctrl_c(folder):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     ) as process:
         for line in process.stdout:
-            if "learning 2 x 4 codes" in line:
+            if "learning codes 2x4" in line:
                 break
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130

@@ -350,7 +350,10 @@ def test_layers_of_one_name(capsys):
             "`layer_settings` must name layers by path",
         ),
         ({"layers": ["tower_c/words"]}, r"are \['kinds', 'words'\]"),
-        ({"layers": ["kinds"], "codebook_size": 256}, "'kinds', but codes and"),
+        (
+            {"layers": ["kinds"], "codebook_size": 256},
+            "'kinds', but codes 4x256",
+        ),
     ],
 )
 def test_names_that_are_no_layer(arguments, message):

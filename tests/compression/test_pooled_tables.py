@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed.compression import coded_table
 
 layers = keras.layers
 ROWS, WIDTH = 60, 8
@@ -85,7 +84,7 @@ def test_global_average_pooling(mask_zero, keepdims, capsys):
     check_same(run(small, ids), with_rows(model, small, ids))
     assert np.isnan(run(small, ids)[0][-1]).all() == mask_zero
     said = capsys.readouterr().out
-    assert "words: pooled in code space with 'pool'" in said
+    assert "words: pooled by the layer itself, in place of 'pool'" in said
 
 
 def test_texts_without_ids():
@@ -380,7 +379,7 @@ def test_copy_is_compared(monkeypatch):
         def call(self, inputs, **kwargs):
             return 1.01 * super().call(inputs, **kwargs)
 
-    monkeypatch.setattr(coded_table, "CodeEmbedReduce", Wrong)
+    monkeypatch.setattr(kc.methods.Codes, "reduce", Wrong)
     with pytest.raises(ValueError, match="first .* is the layer 'pool'"):
         compress(sequential())
 

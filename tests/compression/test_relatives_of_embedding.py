@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed.compression.coded_table import read_tables
+from keras_compembed.compression.replaced_table import read_tables
 
 layers = keras.layers
 V, D = 400, 16

@@ -1,4 +1,4 @@
-"""A table of a model, and the layer of codes that takes its place."""
+"""A table of a model, and the layer that takes its place."""
 
 import contextlib
 
@@ -8,15 +8,11 @@ import tensorflow as tf
 
 from keras_compembed.compression.replaceable_layers import differences
 from keras_compembed.compression.replaceable_layers import is_embed_reduce
+from keras_compembed.compression.replaceable_layers import layer_class
 from keras_compembed.compression.replaceable_layers import listed
 from keras_compembed.compression.replaceable_layers import mask_zero
-from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
-from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.layers.reversible_code_embedding import (
-    ReversibleCodeEmbedding,
-)
+from keras_compembed.layers.embed_reduce import EmbedReduce
 from keras_compembed.learners.following_codes import FollowingCodes
-from keras_compembed.learners.registry import get_learner
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.sizes import count_bytes
@@ -28,19 +24,23 @@ _CHUNK_ELEMENTS = 1 << 22
 _REVERSE_OPTIONS = ("tie_weights", "reverse_dtype", "logit_soft_cap")
 
 
-class CodedTable:
-    """A table, and the layer of codes that takes its place.
+class ReplacedTable:
+    """A table, and the layer that takes its place.
 
     A `ReversibleEmbedding` whose weights are not tied has two tables.
 
     Args:
         name: String, what to call it in messages.
         layer: An Embedding layer.
-        settings: Dict of what `layer_settings` may hold.
+        settings: Dict of `method`, a `Method`, and of what `layer_settings`
+            may hold.
         recode_every: Same as in `compress_model`.
         verbose: Same as in `compress_model`.
-        pooling: Optional `Pooling` that alone reads its rows: the layer of
-            codes gives what it gives. Defaults to `None`.
+        pooling: Optional `Pooling` that alone reads its rows: the layer in
+            its place gives what it gives. Defaults to `None`.
+
+    Attributes:
+        small: The layer in its place; `learn` fills it.
     """
 
     def __init__(
@@ -51,39 +51,35 @@ class CodedTable:
         self.pooling = pooling
         self.must_pool = settings["pooled"] is True
         self.verbose = verbose
+        self.method = settings["method"]
         self.sample_weight = settings["sample_weight"]
-        shape = settings["num_codebooks"], settings["codebook_size"]
         check_sample_weight(self.sample_weight, layer.input_dim)
         tables = read_tables(layer)
         for table in tables:
             check_table(table, f"embeddings of {name}")
-        self.learners = [_make_learner(settings, verbose) for _ in tables]
-        self.options = {
-            "num_codebooks": shape[0],
-            "codebook_size": shape[1],
-            "learn_codes": recode_every and FollowingCodes(recode_every),
-            "dtype": _float_policy(layer.dtype_policy),
-        }
+        seed = settings["seed"]
+        self._fits = [self.method.start(seed, verbose) for _ in tables]
+        self._options = {"dtype": _float_policy(layer.dtype_policy)}
+        if recode_every is not None:
+            self._options["learn_codes"] = FollowingCodes(recode_every)
         self.small = self._make_layer()
 
     def _make_layer(self):
-        """The layer of codes, without codes yet: `learn` fills it."""
         layer = self.layer
-        cls, options = _class_and_options(layer, self.pooling)
-        shape = layer.input_dim, self.options["num_codebooks"]
-        return cls(
+        cls, options = _class_and_options(self.method, layer, self.pooling)
+        return self.method.new_layer(
+            cls,
+            self._fits[0],
             layer.input_dim,
             layer.output_dim,
-            composition=self.learners[0].composition,
-            codes=np.zeros(shape, "uint8"),
             activity_regularizer=layer.activity_regularizer,
             name=layer.name,
             **options,
-            **self.options,
+            **self._options,
         )
 
     def keep_rows(self):
-        """Makes the layer of codes give rows, whatever pools them."""
+        """Makes the layer in its place give rows, whatever pools them."""
         self.pooling = None
         self.small = self._make_layer()
 
@@ -93,13 +89,13 @@ class CodedTable:
 
     @property
     def bytes_after(self):
-        """Codes and codebooks, without what only learning codes needs."""
+        """What the layer in its place stores, without what only learning
+        codes needs."""
         return size_report(self.small).embedding_bytes
 
     @contextlib.contextmanager
     def original_rows(self):
-        """Makes the layer of codes compute as the one it replaces."""
-
+        """Makes the layer in its place compute as the one it replaces."""
         layer = self.layer
         # Not the layer itself, which reads variables in another precision
         # when it is called within a layer.
@@ -124,38 +120,36 @@ class CodedTable:
             return tf.einsum("gl,glw->gw", weights, tf.reshape(rows, shape))
 
         methods = {"embed_all": read}
-        if isinstance(self.small, CodeEmbedReduce):
+        if isinstance(self.small, EmbedReduce):
             methods["sum_rows"] = sum_rows
-        if isinstance(self.small, ReversibleCodeEmbedding):
+        if self.method.reversible and isinstance(
+            self.small, self.method.reversible
+        ):
             methods["logits"] = lambda inputs: call(inputs, reverse=True)
         with self.small.embed_with(call, **methods):
             yield
 
     def learn(self):
-        """Learns codes and codebooks from the table."""
-        shape = self.options["num_codebooks"], self.options["codebook_size"]
+        """Fits the layer in its place to the table."""
         if self.verbose:
             print(*self._what_is_lost(), sep="", end="")
-            print(f"{self.name}: learning {shape[0]} x {shape[1]} codes")
+            print(f"{self.name}: learning {self.method.name}")
         tables = read_tables(self.layer)
         weights = []
-        options = dict(self.options)
-        for table, learner in zip(tables, self.learners, strict=True):
-            learned = CodeEmbedding.from_table(
-                table,
-                learner=learner,
-                sample_weight=self.sample_weight,
-                **options,
+        options = dict(self._options)
+        for table, fit in zip(tables, self._fits, strict=True):
+            learned = fit.from_table(
+                table, sample_weight=self.sample_weight, **options
             )
             weights += learned.get_weights()
             # Codes of the second table are fixed.
-            options["learn_codes"] = None
+            options.pop("learn_codes", None)
         self.small.set_weights(weights)
         if self.verbose:
             self._say_what_was_done(tables)
 
     def _what_is_lost(self):
-        """Yields lines on what the layer of codes does not have."""
+        """Yields lines on what the layer in its place does not have."""
         if self.layer.lora_enabled:
             yield f"{self.name}: updates of LoRA merged into the table\n"
         if self.layer.quantization_mode:
@@ -188,7 +182,7 @@ class CodedTable:
         more = count_bytes(self.small.weights) - after
         if self.pooling is not None:
             print(
-                f"{self.name}: pooled in code space with "
+                f"{self.name}: pooled by the layer itself, in place of "
                 f"{self.pooling.operation.name!r}"
             )
         if more:
@@ -198,22 +192,22 @@ class CodedTable:
             )
 
 
-def _class_and_options(layer, pooling):
-    """The class of the layer of codes, and its arguments that tables lack."""
+def _class_and_options(method, layer, pooling):
+    """The class of what takes a layer's place, and arguments that it needs."""
     if pooling is not None:
-        return CodeEmbedReduce, {
+        return method.reduce, {
             "combiner": pooling.combiner,
             "empty_value": pooling.empty_value,
             "mask_zero": pooling.mask_zero,
         }
+    cls = layer_class(method, layer)
     if is_embed_reduce(layer):
         # Its call reads id 0 as any other, whatever it masks.
-        return CodeEmbedReduce, {"combiner": layer.combiner}
+        return cls, {"combiner": layer.combiner}
     options = {"mask_zero": mask_zero(layer)}
     if isinstance(layer, keras.layers.ReversibleEmbedding):
         options |= {name: getattr(layer, name) for name in _REVERSE_OPTIONS}
-        return ReversibleCodeEmbedding, options
-    return CodeEmbedding, options
+    return cls, options
 
 
 def read_tables(layer):
@@ -270,15 +264,3 @@ def _float_policy(policy):
     compute = policy.compute_dtype
     mixed = compute != policy.variable_dtype
     return keras.DTypePolicy(f"mixed_{compute}" if mixed else compute)
-
-
-def _make_learner(settings, verbose):
-    shape = settings["num_codebooks"], settings["codebook_size"]
-    make = settings["learner"]
-    return get_learner(
-        make and make(*shape),
-        settings["composition"],
-        *shape,
-        seed=settings["seed"],
-        verbose=verbose,
-    )

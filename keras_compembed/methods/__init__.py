@@ -1,0 +1,7 @@
+"""Ways to store a table of vectors in few bytes."""
+
+from keras_compembed.methods.codes import Codes
+from keras_compembed.methods.method import Fit
+from keras_compembed.methods.method import Method
+
+__all__ = ["Codes", "Fit", "Method"]

@@ -1,0 +1,115 @@
+"""Tables as codes of codewords."""
+
+import numpy as np
+
+from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.compositions.registry import get_composition
+from keras_compembed.compositions.registry import is_same_composition
+from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.reversible_code_embedding import (
+    ReversibleCodeEmbedding,
+)
+from keras_compembed.learners.registry import get_learner
+from keras_compembed.methods.method import Fit
+from keras_compembed.methods.method import Method
+from keras_compembed.utils.validation import check_code_shape
+
+_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
+
+
+class Codes(Method):
+    """A short code for each row, whose codewords make up its vector.
+
+    See `keras_compembed.CodeEmbedding`.
+
+    Example:
+
+    >>> method = Codes(16, 16)
+    >>> method.name
+    'codes 16x16'
+    >>> method.litert_bytes(10_000, 64, quantize="int8")
+    96384
+
+    Args:
+        num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.
+        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
+            Defaults to `16`.
+        composition: Optional composition of codewords: `"sum"`, `"concat"`,
+            `"linear"`, `"lstm"` or a `Composition`. Defaults to `None`: that
+            of the learner, or `"sum"`.
+        learner: Optional callable `learner(num_codebooks, codebook_size)`
+            that makes a `CodeLearner`. Defaults to `None`:
+            `AdditiveQuantizer`, or for compositions other than `"sum"`
+            `KDCodeLearner`.
+
+    Raises:
+        ValueError: if a size is out of range.
+    """
+
+    rows = CodeEmbedding
+    reduce = CodeEmbedReduce
+    reversible = ReversibleCodeEmbedding
+
+    def __init__(
+        self, num_codebooks=32, codebook_size=16, composition=None, learner=None
+    ):
+        self.num_codebooks, self.codebook_size = check_code_shape(
+            num_codebooks, codebook_size
+        )
+        self.composition = composition
+        self.learner = learner
+
+    @property
+    def name(self):
+        name = f"codes {self.num_codebooks}x{self.codebook_size}"
+        if self.composition in (None, "sum"):
+            return name
+        kind = getattr(self.composition, "name", self.composition)
+        return f"{name} {kind}"
+
+    def start(self, seed=None, verbose=0):
+        shape = self.num_codebooks, self.codebook_size
+        learner = get_learner(
+            self.learner and self.learner(*shape),
+            self.composition,
+            *shape,
+            seed=seed,
+            verbose=verbose,
+        )
+
+        def from_table(table, sample_weight=None, **kwargs):
+            return CodeEmbedding.from_table(
+                table,
+                *shape,
+                learner=learner,
+                sample_weight=sample_weight,
+                **kwargs,
+            )
+
+        options = {
+            "num_codebooks": self.num_codebooks,
+            "codebook_size": self.codebook_size,
+            "composition": learner.composition,
+        }
+        return Fit(options, from_table)
+
+    def litert_bytes(self, input_dim, output_dim, quantize=None):
+        shape = self.num_codebooks, self.codebook_size
+        composition = get_composition(
+            self.composition or "sum", *shape, output_dim
+        )
+        numbers = composition.count_values()
+        return input_dim * bytes_per_row(*shape) + _BYTES[quantize] * numbers
+
+    def reason_against(self, input_dim, output_dim):
+        if self.num_codebooks > output_dim and is_same_composition(
+            self.composition or "sum", "concat"
+        ):
+            return "it is narrower than `num_codebooks` parts side by side"
+        return None
+
+    def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
+        # Random codes would take time, and be of no use.
+        codes = np.zeros((input_dim, self.num_codebooks), "uint8")
+        return cls(input_dim, output_dim, codes=codes, **fit.options, **kwargs)

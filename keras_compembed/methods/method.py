@@ -1,0 +1,86 @@
+"""Base of the ways to store a table."""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """One use of a method, on one table.
+
+    Args:
+        options: Dict, arguments of the method's layers besides their sizes.
+        from_table: Callable `from_table(table, sample_weight=None, **kwargs)`
+            that fits a table `(input_dim, output_dim)` and returns a built
+            layer that gives its rows; further arguments are the layer's.
+    """
+
+    options: dict
+    from_table: Callable
+
+
+class Method(abc.ABC):
+    """Base of the ways to store a table, each with settings of its own.
+
+    A method tells which layers hold a table in this way, how to fit one to a
+    table, and what that takes in a file. It holds no table itself.
+
+    Attributes:
+        rows: The class of layers that give rows, a `LookupLayer`.
+        reduce: The class of layers that sum or average rows, or None.
+        reversible: The class of layers that also project vectors back to ids,
+            as `keras.layers.ReversibleEmbedding`, or None.
+    """
+
+    rows = None
+    reduce = None
+    reversible = None
+
+    @property
+    @abc.abstractmethod
+    def name(self):
+        """String, the method and its settings, such as `"codes 32x16"`."""
+
+    @abc.abstractmethod
+    def start(self, seed=None, verbose=0):
+        """A `Fit`, whose settings are checked.
+
+        Args:
+            seed: Optional integer.
+            verbose: `0` or `1`, whether it shows progress.
+        """
+
+    @abc.abstractmethod
+    def litert_bytes(self, input_dim, output_dim, quantize=None):
+        """Bytes of constants that a table takes in a LiteRT file.
+
+        Args:
+            input_dim: Integer, rows of the table.
+            output_dim: Integer, columns of the table.
+            quantize: Same as in `export_litert`.
+        """
+
+    def reason_against(self, input_dim, output_dim):
+        """Why a table of this shape cannot be stored so, or None."""
+        return None
+
+    def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
+        """A built layer of one of the method's classes, fit to no table yet.
+
+        Its weights have the shapes of those of `fit.from_table`.
+        """
+        layer = cls(input_dim, output_dim, **fit.options, **kwargs)
+        layer.build()
+        return layer
+
+
+def check_method(name, value):
+    """Returns a `Method`, or raises an error that names the argument."""
+    if not isinstance(value, Method):
+        raise TypeError(
+            f"`{name}` must be a `keras_compembed.methods.Method`, such as "
+            "`keras_compembed.methods.Codes(16, 16)`. Received: "
+            f"{name}={value!r}."
+        )
+    return value
