@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.layers.lookup_layer import LookupLayer
@@ -31,8 +32,8 @@ def read_all(variable, rows):
 class EmbeddingBaseline(LookupLayer):
     """Base of small embeddings that rival `CodeEmbedding`, one signature each.
 
-    A subclass adds its own settings between `output_dim` and `mask_zero`,
-    makes its weights in `build` with `autocast=False`, and has `embed`. All
+    A subclass adds its own settings between `output_dim` and `mask_zero`, says
+    what its weights are by `shapes` and `initializers`, and has `embed`. All
     else that a `LookupLayer` does it inherits: masks, ragged and sparse ids,
     `reverse` calls, `top_k`, `embeddings`. Vectors of a new layer are to be as
     large as those of `keras.layers.Embedding`, whose standard deviation is
@@ -53,6 +54,8 @@ class EmbeddingBaseline(LookupLayer):
 
     # Of numbers drawn from -0.05 to 0.05.
     INITIAL_STDDEV = 0.05 / 3**0.5
+    # Shapes of integers that are not trained, by the names of weights.
+    integer_shapes = {}
 
     def __init__(
         self, input_dim, output_dim, mask_zero=False, seed=None, **kwargs
@@ -64,6 +67,46 @@ class EmbeddingBaseline(LookupLayer):
         self.seed = check_seed(seed)
         self.supports_masking = True
         self.autocast = False
+
+    @property
+    def shapes(self):
+        """Dict, shapes of float weights by their names."""
+        raise NotImplementedError
+
+    def initializers(self):
+        """Dict, initializers of all weights by their names."""
+        raise NotImplementedError
+
+    def seeds(self, number):
+        """Seeds for initializers, None if the layer has none."""
+        if self.seed is None:
+            return [None] * number
+        found = np.random.SeedSequence(self.seed).generate_state(number)
+        return [int(seed) for seed in found]
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        initializers = self.initializers()
+        for name, shape in self.shapes.items():
+            weight = self.add_weight(
+                shape=shape,
+                initializer=initializers[name],
+                autocast=False,
+                name=name,
+            )
+            setattr(self, name, weight)
+        for name, shape in self.integer_shapes.items():
+            weight = self.add_weight(
+                shape=shape,
+                initializer=initializers[name],
+                dtype="int64",
+                trainable=False,
+                autocast=False,
+                name=name,
+            )
+            setattr(self, name, weight)
+        self.built = True
 
     def embed(self, ids, read=read_all):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids.
