@@ -43,6 +43,7 @@ class Anchors(Method):
 
     rows = ANTEmbedding
     reduce = ANTEmbedReduce
+    is_by_row = True
 
     def __init__(self, num_anchors=100, max_nonzeros=8, iterations=10):
         self.num_anchors = check_positive_int("num_anchors", num_anchors)
@@ -79,6 +80,10 @@ class Anchors(Method):
             )
 
         return Fit(options, from_table)
+
+    def quicker(self, effort):
+        iterations = max(1, round(self.iterations * effort))
+        return Anchors(self.num_anchors, self.max_nonzeros, iterations)
 
     def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
         layer = cls(input_dim, output_dim, **fit.options, **kwargs)
