@@ -1,7 +1,5 @@
 """Embedding whose table is a sum of products of small tables."""
 
-import math
-
 import keras
 import tensorflow as tf
 
