@@ -26,6 +26,14 @@ class RoundedTable:
     unit: np.float32
     block_size: int
 
+    def part(self, start, stop):
+        """Some of the rows."""
+        return dataclasses.replace(
+            self,
+            integers=self.integers[start:stop],
+            scales=self.scales[start:stop],
+        )
+
     def decode(self):
         """The float32 array `(rows, width)` that it stands for."""
         scales = self.scales.astype("float32") * self.unit
