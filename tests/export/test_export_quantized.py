@@ -119,6 +119,23 @@ def test_blocks_and_projections(settings, quantize, tmp_path):
     assert made.held_layers == ("words",)
 
 
+@pytest.mark.parametrize("quantize", QUANTIZE)
+@pytest.mark.parametrize("rank", [None, 15, 16])
+def test_bytes_are_those_of_the_method(rank, quantize, tmp_path):
+    # A projection of 1,024 numbers, and one that stays float32 with int8.
+    block_size = 3 if rank is None else None
+    method = kc.methods.Rounded(4, block_size, rank)
+    layer = kc.QuantizedEmbedding(ROWS, 64, 4, block_size, rank, name="words")
+    path = tmp_path / "model.tflite"
+    made, _ = export(of_rows(layer), path, quantize=quantize, tolerance=0.1)
+    constants = kc.export.inspect_litert(path).constants
+    # The rest are shapes and the like.
+    floats = sum(c.bytes for c in constants if c.dtype != "int32")
+    assert floats == method.litert_bytes(ROWS, 64, quantize)
+    rest = made.file_bytes - method.litert_bytes(ROWS, 64, quantize)
+    assert 0 < rest < 6000
+
+
 class Steps(keras.layers.Layer):
     """A cell of an RNN that looks ids up."""
 
