@@ -76,12 +76,15 @@ class LinearTrace:
         """Sums of vectors as a product, with a mark before and after it."""
         if matrix is None:
             matrix = self.fold(pooled.products)
+
+        def compute(ids):
+            sums = pooled.features(ids)
+            if matrix is not None:
+                sums = tf.matmul(sums, self._constant(matrix))
+            return pooled.finish(sums, ids)
+
         return self.mark(
-            pooled,
-            Texts(reference or pooled.reference),
-            lambda ids: pooled.finish(
-                tf.matmul(pooled.features(ids), self._constant(matrix)), ids
-            ),
+            pooled, Texts(reference or pooled.reference), compute
         )
 
     def _constant(self, matrix):

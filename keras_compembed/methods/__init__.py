@@ -1,7 +1,8 @@
 """Ways to store a table of vectors in few bytes."""
 
+from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 
-__all__ = ["Codes", "Fit", "Method"]
+__all__ = ["Anchors", "Codes", "Fit", "Method"]
