@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.baselines.embedding_baseline import EmbeddingBaseline
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.layers.ant_embedding import ANTEmbedding
@@ -146,7 +147,7 @@ def size_report(model, reference=None):
     return SizeReport(embeddings=tuple(rows), other_bytes=other_bytes)
 
 
-_COMPRESSED = (CodeEmbedding, ANTEmbedding)
+_COMPRESSED = (CodeEmbedding, ANTEmbedding, EmbeddingBaseline)
 _EMBEDDINGS = (*_COMPRESSED, keras.layers.Embedding)
 
 
@@ -181,6 +182,8 @@ def _measure(name, layer):
     size = count_bytes(weights)
     if not layer.built:
         size = table[0] * table[1] * itemsize
+        if isinstance(layer, EmbeddingBaseline):
+            size = layer.litert_bytes()
     return EmbeddingSize(name, *table, uncompressed_bytes=size), weights
 
 
