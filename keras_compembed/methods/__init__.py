@@ -6,6 +6,7 @@ from keras_compembed.methods.hashed import Hashed
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.methods.quotient_remainder import QuotientRemainder
+from keras_compembed.methods.rounded import Rounded
 from keras_compembed.methods.tensor_train import TensorTrain
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "Hashed",
     "Method",
     "QuotientRemainder",
+    "Rounded",
     "TensorTrain",
 ]
