@@ -52,8 +52,7 @@ class HashEmbedding(EmbeddingBaseline):
         ValueError: if a size is out of range.
 
     References:
-        - [Svenstrup et al., 2017](https://arxiv.org/abs/1709.03933), equations
-          1 and 2
+        - [Svenstrup et al., 2017](https://arxiv.org/abs/1709.03933), section 2
     """
 
     def __init__(

@@ -59,7 +59,6 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
 
     References:
         - [Shi et al., 2019](https://arxiv.org/abs/1909.02107), Algorithm 2
-          and section 4
     """
 
     def __init__(

@@ -65,8 +65,8 @@ class TensorTrainEmbedding(EmbeddingBaseline):
             there are not as many of rows as of columns.
 
     References:
-        - [Hrinchuk et al., 2020](https://arxiv.org/abs/1901.10787), equation 3
-        - [Yin et al., 2021](https://arxiv.org/abs/2101.11714), equation 3
+        - [Hrinchuk et al., 2020](https://arxiv.org/abs/1901.10787)
+        - [Yin et al., 2021](https://arxiv.org/abs/2101.11714), TT-Rec
     """
 
     def __init__(

@@ -59,7 +59,7 @@ class Word2KetEmbedding(EmbeddingBaseline):
             factors, of the product asked for.
 
     References:
-        - [Panahi et al., 2020](https://arxiv.org/abs/1911.04975), equation 5
+        - [Panahi et al., 2020](https://arxiv.org/abs/1911.04975), word2ketXS
     """
 
     def __init__(
