@@ -14,6 +14,7 @@ NAMES = (
     "codes.learning",
     "codes.language_model",
     "codes.task",
+    "codes.baselines",
     "codes.clusters",
     "codes.training_step",
     "codes.pooled_step",

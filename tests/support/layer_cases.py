@@ -221,6 +221,19 @@ def sparsified(**kwargs):
     return layer
 
 
+def baseline(name, *settings, **options):
+    """An `EmbeddingBaseline`."""
+
+    def make(**kwargs):
+        cls = getattr(baselines, name)
+        arguments = {"name": "words", "seed": 0, **options, **kwargs}
+        layer = cls(IDS, WIDTH, *settings, **arguments)
+        layer.build()
+        return layer
+
+    return make
+
+
 def head(make_selector, **settings):
     """A `CANESoftmax`."""
 
@@ -342,6 +355,11 @@ CASES = [
         anchors("lazy", kc.ANTEmbedReduce, mask_zero=True),
         Pooled(),
     ),
+    LayerCase(
+        "hash", baseline("HashEmbedding", 9, num_importances=20), LookUp()
+    ),
+    LayerCase("tensor-train", baseline("TensorTrainEmbedding", 3), LookUp()),
+    LayerCase("deep-hash", baseline("DeepHashEmbedding", 8, (7, 6)), LookUp()),
     LayerCase("classes-tree", head(beam_tree), Classes()),
     LayerCase(
         "classes-nearest",
