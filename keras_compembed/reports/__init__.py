@@ -6,6 +6,7 @@ from keras_compembed.reports.code_statistics import codes_of_words
 from keras_compembed.reports.code_statistics import format_codes
 from keras_compembed.reports.code_statistics import words_sharing_codes
 from keras_compembed.reports.fidelity import fidelity
+from keras_compembed.reports.html_report import html_report
 from keras_compembed.reports.plots import plot_accuracy_against_size
 from keras_compembed.reports.plots import plot_code_balance
 from keras_compembed.reports.plots import plot_frontier
@@ -17,6 +18,7 @@ __all__ = [
     "codes_of_words",
     "fidelity",
     "format_codes",
+    "html_report",
     "plot_accuracy_against_size",
     "plot_code_balance",
     "plot_frontier",

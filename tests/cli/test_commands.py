@@ -273,7 +273,7 @@ def test_inspect(small, capsys):
 
 def test_report(model, small, capsys):
     pytest.importorskip("matplotlib")
-    command = "report small.keras --reference model.keras"
+    command = "report small.keras model.keras"
     assert cli.main(f"{command} --json r.json --plot r.png".split()) == 0
     out = capsys.readouterr().out
     assert re.search(r"tokens +600 x 32 +4 x 16", out)
@@ -345,7 +345,7 @@ def test_help_and_version(capsys):
         ("compress gone.keras -o b.keras", "No such file: 'gone.keras'"),
         ("export gone.keras b.tflite", "No such file: 'gone.keras'"),
         ("report gone.keras", "No such file: 'gone.keras'"),
-        ("report model.keras --reference gone", "No such file: 'gone'"),
+        ("report model.keras gone", "No such file: 'gone'"),
         ("compress model.keras -o b.h5", "must end in '.keras'"),
         ("export model.keras b.bin", "must end in '.tflite'"),
         ("compress model.keras -o gone/b.keras", "folder of the output"),
@@ -361,7 +361,7 @@ def test_help_and_version(capsys):
         ("report model.keras --json /dev/null --overwrite", "the device"),
         ("report model.keras --import no.such", "No module named 'no.such'"),
         ("report model.keras --import ../code.py", "name a module"),
-        ("report model.keras --reference model.keras", "has none"),
+        ("report model.keras model.keras", "has none"),
     ],
 )
 def test_bad_arguments(model, capsys, arguments, message):
