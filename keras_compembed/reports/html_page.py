@@ -104,8 +104,9 @@ def _sentence(figures):
     if not number:
         return "The model has no embedding layers."
     compressed = figures.num_compressed
-    layers = "embedding layer" if number == 1 else "embedding layers"
-    return f"{number:,} {layers}, {compressed:,} of them compressed."
+    if number == compressed == 1:
+        return "One embedding layer, which is compressed."
+    return f"{_count(number, 'embedding layer')}, {compressed:,} compressed."
 
 
 def _sizes(figures):
@@ -480,8 +481,8 @@ def _codes(layer):
     yield element("h3", "How evenly codes are used")
     yield element(
         "p",
-        f"{count} codebooks go across, {size} codewords down; the darker, the "
-        f"more rows use it. As varied as {mean:.1f} equally used codewords of "
+        f"{count} codebooks go across, {size} codewords down; the stronger the "
+        f"colour, the more rows use it. As varied as {mean:.1f} equally used codewords of "
         f"{size} on average, {min(perplexity):.1f} in the least even codebook. "
         f"{_count(codes.usage['num_unused'], 'codeword')} unused.",
         class_="note",
