@@ -482,8 +482,9 @@ def _codes(layer):
     yield element(
         "p",
         f"{count} codebooks go across, {size} codewords down; the stronger the "
-        f"colour, the more rows use it. As varied as {mean:.1f} equally used codewords of "
-        f"{size} on average, {min(perplexity):.1f} in the least even codebook. "
+        "colour, the more rows use it. As varied as "
+        f"{mean:.1f} equally used codewords of {size} on average, "
+        f"{min(perplexity):.1f} in the least even codebook. "
         f"{_count(codes.usage['num_unused'], 'codeword')} unused.",
         class_="note",
     )

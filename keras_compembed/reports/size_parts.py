@@ -12,10 +12,10 @@ _PARTS = {
     "scales": ("scale_bytes",),
     "projection": ("projection_bytes",),
     "plain table": ("uncompressed_bytes",),
+    "weights": ("weight_bytes",),
 }
-OTHER = "other"
 REST = "everything else"
-PART_NAMES = (*_PARTS, OTHER, REST)
+PART_NAMES = (*_PARTS, REST)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,6 @@ def layer_parts(size):
         name: sum(getattr(size, figure, 0) for figure in figures)
         for name, figures in _PARTS.items()
     }
-    parts[OTHER] = size.stored_bytes - sum(parts.values())
     return SizeParts(
         name=size.name,
         parts={name: count for name, count in parts.items() if count},
@@ -71,5 +70,4 @@ def _kind(size):
         return f"codes {size.num_codebooks} × {size.codebook_size}"
     if size.num_anchors is not None:
         return f"{size.num_anchors:,} anchors, {size.num_nonzeros:,} non-zeros"
-    # What other kinds of layers say of themselves.
     return getattr(size, "stored_as", None) or "plain table"
