@@ -8,6 +8,7 @@ from keras_compembed.layers.reversible_quantized_embedding import (
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.rounding.rounded_table import count_blocks
+from keras_compembed.rounding.rounded_table import name_of_rows
 from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.utils.validation import check_positive_int
 
@@ -74,12 +75,7 @@ class Rounded(Method):
 
     @property
     def name(self):
-        name = f"int{self.bits}"
-        if self.rank is not None:
-            name += f" rank {self.rank}"
-        if self.block_size is not None:
-            name += f" blocks of {self.block_size}"
-        return name
+        return name_of_rows(self.bits, self.block_size, self.rank)
 
     def start(self, seed=None, verbose=0):
         options = {
