@@ -1,10 +1,12 @@
 """A callback that writes figures of embeddings for TensorBoard."""
 
 import os
+import warnings
 
 import keras
 import tensorflow as tf
 
+from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.metrics.coverage import Coverage
 from keras_compembed.reports.layer_summary import LayerSummary
@@ -86,17 +88,11 @@ class EmbeddingSummaries(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         layers = named_layers(self.model, LookupLayer)
-        self._coverages = [
-            metric.name
-            for group in self.model.metrics
-            for metric in getattr(group, "metrics", [group])
-            if isinstance(metric, Coverage)
-        ]
-        if not layers and not self._coverages:
+        if not layers and not named_layers(self.model, ClassHead):
             raise ValueError(
                 "The model must have a compressed embedding, such as a "
-                "CodeEmbedding, or the metric Coverage. Received: the model "
-                f"{self.model.name!r}, which has none."
+                "CodeEmbedding, or a layer of classes and the metric Coverage. "
+                f"Received: the model {self.model.name!r}, which has none."
             )
         originals = {}
         if self.reference is not None:
@@ -135,14 +131,34 @@ class EmbeddingSummaries(keras.callbacks.Callback):
             for name, summary in self._summaries.items():
                 for figure, value in summary.read().items():
                     _write_scalar(f"{name}/{figure}", value)
-            for key, value in (logs or {}).items():
-                # The key of one of several outputs begins with its name.
-                if any(
-                    key == name or key.endswith(f"_{name}")
-                    for name in self._coverages
-                ) and not key.startswith("val_"):
-                    _write_scalar(key, value)
+            for key, value in self._coverages(logs or {}).items():
+                _write_scalar(key, value)
         self._writer.flush()
+
+    def _coverages(self, logs):
+        """Those of the figures in `logs` that are of `Coverage`."""
+        # Keras makes the list of metrics while it trains.
+        names = [
+            metric.name
+            for group in self.model.metrics
+            for metric in getattr(group, "metrics", [group])
+            if isinstance(metric, Coverage)
+        ]
+        # The key of one of several outputs begins with its name.
+        found = {
+            key: value
+            for key, value in logs.items()
+            if not key.startswith("val_")
+            and any(key == x or key.endswith(f"_{x}") for x in names)
+        }
+        if not found and not self._summaries:
+            warnings.warn(
+                "`EmbeddingSummaries` writes nothing: the model has no "
+                "compressed embedding, and is compiled without the metric "
+                "`keras_compembed.Coverage`.",
+                stacklevel=2,
+            )
+        return found
 
     def _close(self):
         if self._writer is not None:

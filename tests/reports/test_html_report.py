@@ -70,7 +70,7 @@ def original():
 def model(original):
     table = original.get_layer("words").embeddings.numpy()
     layer = kc.CodeEmbedding.from_table(table, 2, 4, name="words", verbose=0)
-    return classifier(layer, "<small> & \u202etwo")
+    return classifier(layer)
 
 
 def words():
@@ -99,7 +99,7 @@ def test_page_of_all_there_is(model, original, tmp_path):
     page = path.read_text(encoding="utf-8")
     text = check(page)
     for said in (
-        "<small> & \u202etwo",
+        "classifier",
         "One embedding layer, which is compressed.",
         f"words {ROWS} × 8, codes 2 × 4",
         "accuracy, 0.",
@@ -182,8 +182,12 @@ def test_every_layer_has_a_place():
     assert "rounded rows" in text and "scales" in text
 
 
-def test_no_embedding_and_not_built(tmp_path):
-    dense = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+def test_no_embedding_and_not_built():
+    inputs = keras.Input((3,))
+    dense = keras.Model(
+        inputs, keras.layers.Dense(2)(inputs), name="<title><b>"
+    )
+    assert "<title><b>The model has" in check(html_page(model_figures(dense)))
     assert "no embedding layers" in check(html_page(model_figures(dense)))
     empty = keras.Sequential([keras.layers.Dense(2)])
     assert "no weights yet" in check(html_page(model_figures(empty)))
