@@ -131,9 +131,11 @@ def run(arguments, stops):
         original = _load(arguments.original, arguments)
 
     if arguments.html:
+        from keras_compembed.reports.html_report import check_arguments
         from keras_compembed.reports.html_report import model_figures
         from keras_compembed.reports.html_report import write_page
 
+        check_arguments(model, original, words, data)
         if arguments.frontier == _COMPUTE:
             frontier = _compute(original)
         show("looking at words")
@@ -168,7 +170,7 @@ def _compute(original):
     from keras_compembed import compression
 
     show("computing sizes that could be had")
-    return compression.frontier(original)
+    return compression.frontier(original, verbose=0)
 
 
 def _load(path, arguments):

@@ -64,8 +64,11 @@ class EmbeddingSummaries(keras.callbacks.Callback):
         update_freq: `"epoch"`, `"batch"`, or an integer: write after each
             epoch, each batch, or each so many batches, as in
             `keras.callbacks.TensorBoard`; with `steps_per_execution`, after
-            the steps done together. Each time reads all codes, and up to
-            10,000 rows where there is a `reference`. Defaults to `"epoch"`.
+            the steps done together. Each time reads all codes or rounded rows
+            that are learned, and up to 10,000 rows where there is a
+            `reference`: for a table of 16,000 x 256 under 0.1 seconds, and
+            0.3 with a reference, on two cores; for 200,000 x 128 up to 2.
+            Defaults to `"epoch"`.
         reference: Optional original, same as in `size_report`. Defaults to
             `None`.
 

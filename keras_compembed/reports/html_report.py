@@ -99,18 +99,7 @@ def model_figures(model, original=None, words=None, data=None, frontier=None):
     Args:
         model: Same as in `html_report`, as are the others.
     """
-    if not isinstance(model, keras.layers.Layer):
-        raise ValueError(
-            "`model` must be a Keras model or layer. "
-            f"Received: model={model!r} (of type {type(model).__name__})."
-        )
-    layers = named_layers(model, _LAYERS)
-    compressed = compressed_layers(layers)
-    words = words_by_layer(layers, words)
-    if original is not None:
-        find_originals(compressed, original, "original")
-    if data is not None:
-        check_data(model, data)
+    layers, words = check_arguments(model, original, words, data)
     if frontier is not None and not isinstance(frontier, compression.Frontier):
         raise ValueError(
             "`frontier` must be a `keras_compembed.compression.Frontier`. "
@@ -125,12 +114,33 @@ def model_figures(model, original=None, words=None, data=None, frontier=None):
         sizes=sizes,
         original_sizes=original_model and size_report(original_model),
         layers=all_layer_figures(layers, original, words),
-        num_compressed=len(compressed),
+        num_compressed=len(compressed_layers(layers)),
         left=tuple(left_tables(model)),
         scores=measured,
         frontier=frontier,
         place=frontier and _place(model, sizes, frontier),
     )
+
+
+def check_arguments(model, original=None, words=None, data=None):
+    """Raises if these are not what `html_report` takes.
+
+    Returns:
+        Dict from name to embedding layer, and dict from name to words.
+    """
+    if not isinstance(model, keras.layers.Layer):
+        raise ValueError(
+            "`model` must be a Keras model or layer. "
+            f"Received: model={model!r} (of type {type(model).__name__})."
+        )
+    layers = named_layers(model, _LAYERS)
+    compressed = compressed_layers(layers)
+    words = words_by_layer(layers, words)
+    if original is not None:
+        find_originals(compressed, original, "original")
+    if data is not None:
+        check_data(model, data)
+    return layers, words
 
 
 def _place(model, sizes, frontier):
