@@ -50,18 +50,16 @@ class Frontier:
 
     Example:
 
-    >>> frontier = Frontier(
-    ...     points=(
-    ...         FrontierPoint({"words": "int4"}, 150_000, error=0.01),
-    ...         FrontierPoint(
-    ...             {"words": "codes 16x16"}, 50_000, error=0.3, is_chosen=True
-    ...         ),
-    ...     ),
-    ...     limit_bytes=60_000,
+    >>> larger = kc.compression.FrontierPoint(
+    ...     {"words": "int4"}, file_bytes=150_000, error=0.01
     ... )
+    >>> smaller = kc.compression.FrontierPoint(
+    ...     {"words": "codes 16x16"}, 50_000, error=0.3, is_chosen=True
+    ... )
+    >>> frontier = kc.compression.Frontier([larger, smaller], 60_000)
     >>> frontier.chosen.name
     'codes 16x16'
-    >>> Frontier.from_dict(frontier.to_dict()) == frontier
+    >>> kc.compression.Frontier.from_dict(frontier.to_dict()) == frontier
     True
 
     Args:
