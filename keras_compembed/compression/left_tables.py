@@ -48,7 +48,7 @@ def left_tables(model, min_bytes=65_536, method=None):
     for name, layer in named_layers(model, keras.layers.Embedding).items():
         size = count_bytes(layer.weights)
         shape = layer.input_dim, layer.output_dim
-        reason = reason_to_skip(layer, {"method": method}, min_bytes, held)
+        reason = reason_to_skip(layer, method, min_bytes, held)
         if not reason and method.litert_bytes(*shape) >= size:
             reason = f"{method.name} would be no smaller than it is"
         tables.append(LeftTable(name, *shape, size, reason))

@@ -1,5 +1,7 @@
 """The page of `html_report`, from plain data."""
 
+import math
+
 from keras_compembed.reports.charts import ChartPoint
 from keras_compembed.reports.charts import balance_chart
 from keras_compembed.reports.charts import size_chart
@@ -171,7 +173,8 @@ def _size(row, largest, with_parts=False):
     said = [format_bytes(row.total)]
     if row.shape:
         table = 4 * row.shape[0] * row.shape[1]
-        said.append(f"{table / row.total:.1f}× smaller" if row.total else "")
+        if row.total and table > 1.05 * row.total:
+            said.append(f"{table / row.total:.1f}× smaller")
     about = ""
     if row.shape:
         about = f" {row.shape[0]:,} × {row.shape[1]:,}, {row.kind}"
@@ -194,7 +197,7 @@ def _size(row, largest, with_parts=False):
                 element("b", shown_word(row.name)),
                 element("span", about, class_="soft"),
             ),
-            element("span", ", ".join(filter(None, said))),
+            element("span", ", ".join(said)),
             class_="head",
         ),
         stacked_bar(row.parts, largest, PART_CLASSES),
@@ -246,7 +249,7 @@ def _chart_points(frontier, place, figure):
     points = []
     for point in frontier:
         value = getattr(point, figure)
-        if value is None:
+        if value is None or not math.isfinite(value):
             continue
         kind = "best" if id(point) in best and figure == "error" else "other"
         kind = "chosen" if point.is_chosen else kind
@@ -275,8 +278,9 @@ def _about_frontier(frontier, place):
         )
         if place.error is not None:
             said.append(
-                "Training after compression moves rows further from the "
-                "original, and makes up for accuracy."
+                "Its error counts all rows alike; training after compression "
+                "moves rows further from the original, and makes up for "
+                "accuracy."
             )
     if frontier.quantize:
         said.append(f"Files with quantize={frontier.quantize!r}.")

@@ -85,7 +85,16 @@ def check_data(model, data):
             "`data` must be a tuple (inputs, labels). Received: "
             f"{type(data).__name__}."
         )
-    counts = [len(array) for part in data for array in keras.tree.flatten(part)]
+    counts = [
+        array.shape[0] if getattr(array, "shape", ()) else None
+        for part in data
+        for array in keras.tree.flatten(part)
+    ]
+    if None in counts:
+        raise ValueError(
+            "`data` must hold arrays, or dicts of them. Received: "
+            f"{[type(part).__name__ for part in data]}."
+        )
     if len(set(counts)) != 1 or not counts[0]:
         raise ValueError(
             "`data` must hold as many labels as inputs, and at least one. "

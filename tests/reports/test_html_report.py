@@ -227,6 +227,7 @@ def test_bad_input_is_named_before_work(model, original, tmp_path, monkeypatch):
         "`words` must be a list": dict(words="vocabulary.txt"),
         "`original` must hold a table": dict(original=other),
         r"tuple \(inputs, labels\)": dict(data=ids),
+        "must hold arrays": dict(data=([[1, 2]], labels)),
         r"as many labels.*\[4, 3\]": dict(data=(ids, labels[:3])),
         "unless labels are integers": dict(data=(ids, labels + 0.5)),
         "Keras says": dict(data=(ids.astype("str"), labels)),
