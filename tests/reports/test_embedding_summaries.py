@@ -36,11 +36,15 @@ def make_layers():
     ]
 
 
-def make_model(**options):
+def make_model(names=None, **options):
     keras.utils.set_random_seed(0)
     ids = keras.Input((3,), dtype="int32")
-    rows = [layer(ids) for layer in make_layers()]
-    outputs = keras.layers.Add()(rows)
+    rows = [
+        layer(ids)
+        for layer in make_layers()
+        if names is None or layer.name in names
+    ]
+    outputs = rows[0] if len(rows) == 1 else keras.layers.Add()(rows)
     model = keras.Model(ids, outputs)
     model.compile(keras.optimizers.Adam(0.1), "mse", **options)
     return model
@@ -108,7 +112,7 @@ def test_figures_of_each_epoch_beside_those_of_keras(tmp_path):
 
 
 def test_every_few_steps(tmp_path):
-    model = make_model(steps_per_execution=2)
+    model = make_model(["fixed"], steps_per_execution=2)
     fit(model, [EmbeddingSummaries(tmp_path, update_freq=3)])
     # Eight steps, seen after 2, 4, 6 and 8.
     assert list(read(tmp_path)["fixed/bytes"]) == [4, 6]
@@ -164,10 +168,10 @@ def test_coverage(tmp_path):
 
 def test_on_several_devices(tmp_path, strategy):
     with strategy.scope():
-        model = make_model()
+        model = make_model(["codes", "rounded"])
     fit(model, [EmbeddingSummaries(tmp_path, 2)])
     found = read(tmp_path)
-    assert found.keys() == TAGS
+    assert found.keys() == {x for x in TAGS if x[0] in "cr"}
     assert list(found["codes/bytes"]) == [2, 4, 6, 8]
     assert found["rounded/rows_changed"][2] > 0
 
@@ -179,7 +183,7 @@ def test_what_was_written_stays_if_training_breaks(tmp_path):
 
     stopper = keras.callbacks.LambdaCallback(on_epoch_end=stop)
     callback = EmbeddingSummaries(tmp_path)
-    model = make_model()
+    model = make_model(["fixed"])
     with pytest.raises(KeyboardInterrupt):
         fit(model, [callback, stopper])
     assert list(read(tmp_path)["fixed/bytes"]) == [0, 1]
@@ -205,5 +209,5 @@ def test_bad_input(tmp_path):
         dense.fit(*arrays, callbacks=[EmbeddingSummaries(tmp_path)], verbose=0)
     callback = EmbeddingSummaries(tmp_path, reference=np.zeros((2, 2)))
     with pytest.raises(ValueError, match="`reference` must hold"):
-        fit(make_model(), [callback])
+        fit(make_model(["fixed"]), [callback])
     assert os.listdir(tmp_path) == ["file"]
