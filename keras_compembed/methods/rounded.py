@@ -10,9 +10,11 @@ from keras_compembed.methods.method import Method
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import name_of_rows
 from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_positive_int
 
-_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
+# Of the unit of scales.
+_UNIT_BYTES = 4
 
 
 class Rounded(Method):
@@ -26,7 +28,7 @@ class Rounded(Method):
     >>> method.name
     'int4 rank 16'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
-    91024
+    91028
 
     Args:
         bits: `8`, `4` or `2`. Bits of a number. Defaults to `4`.
@@ -104,7 +106,8 @@ class Rounded(Method):
         if self.scale_dtype == "int16":
             scales *= 2
         rows = input_dim * (packed_width(width, self.bits) + scales)
-        return rows + _BYTES[quantize] * (self.rank or 0) * output_dim
+        projection = (self.rank or 0) * output_dim
+        return rows + _UNIT_BYTES + count_litert_bytes(projection, quantize)
 
     def reason_against(self, input_dim, output_dim):
         for name in ("rank", "block_size"):
