@@ -9,6 +9,7 @@ from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.transforms.l1 import L1
 from keras_compembed.transforms.sparse_rows import SparseRows
+from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
 
@@ -43,6 +44,7 @@ class Anchors(Method):
 
     rows = ANTEmbedding
     reduce = ANTEmbedReduce
+    is_by_row = True
 
     def __init__(self, num_anchors=100, max_nonzeros=8, iterations=10):
         self.num_anchors = check_positive_int("num_anchors", num_anchors)
@@ -80,13 +82,24 @@ class Anchors(Method):
 
         return Fit(options, from_table)
 
+    def quicker(self, effort):
+        iterations = max(1, round(self.iterations * effort))
+        return Anchors(self.num_anchors, self.max_nonzeros, iterations)
+
     def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
         layer = cls(input_dim, output_dim, **fit.options, **kwargs)
         layer.build()
-        # As many numbers as rows will have.
-        transform = np.zeros((input_dim, self.num_anchors), "float32")
-        transform[:, : self.max_nonzeros] = 1
-        layer.assign_transform(transform)
+        # As many numbers as rows will have, and each anchor in some row.
+        places = np.arange(input_dim)[:, None] + np.arange(self.max_nonzeros)
+        columns = np.sort(places % self.num_anchors, axis=1)
+        layer.assign_transform(
+            SparseTransform(
+                np.arange(input_dim + 1) * self.max_nonzeros,
+                columns.ravel(),
+                np.ones(columns.size, "float32"),
+                self.num_anchors,
+            )
+        )
         return layer
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):

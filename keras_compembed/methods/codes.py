@@ -1,5 +1,7 @@
 """Tables as codes of codewords."""
 
+import copy
+
 import numpy as np
 
 from keras_compembed.codes.packing import bytes_per_row
@@ -61,6 +63,7 @@ class Codes(Method):
     rows = CodeEmbedding
     reduce = CodeEmbedReduce
     reversible = ReversibleCodeEmbedding
+    is_by_row = True
 
     def __init__(
         self,
@@ -130,10 +133,15 @@ class Codes(Method):
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
         shape = self.num_codebooks, self.codebook_size
-        composition = get_composition(
-            self.composition or "sum", *shape, output_dim
-        )
-        numbers = composition.count_values()
+        codewords = self.num_codebooks * self.codebook_size
+        if self.rank is not None:
+            numbers = (codewords + output_dim) * self.rank
+        elif self.composition in (None, "sum"):
+            numbers = codewords * output_dim
+        else:
+            numbers = get_composition(
+                self.composition, *shape, output_dim
+            ).count_values()
         return input_dim * bytes_per_row(*shape) + _BYTES[quantize] * numbers
 
     def reason_against(self, input_dim, output_dim):
@@ -144,6 +152,13 @@ class Codes(Method):
         ):
             return "it is narrower than `num_codebooks` parts side by side"
         return None
+
+    def quicker(self, effort):
+        if self.learner is not None:
+            return self
+        quick = copy.copy(self)
+        quick.effort = self.effort * effort
+        return quick
 
     def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
         # Random codes would take time, and be of no use.
