@@ -12,6 +12,9 @@ from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
+from keras_compembed.layers.codebooks import Codebooks
+from keras_compembed.layers.codebooks import check_codebooks
+from keras_compembed.layers.codebooks import get_codebooks
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.registry import get_learner
@@ -81,8 +84,10 @@ class CodeEmbedding(LookupLayer):
             Defaults to `None`: random codes.
         codebooks: Optional array of the codebooks' shape, which is
             `(num_codebooks, codebook_size, code_dim)`, or, side by side,
-            `(codebook_size, output_dim)` for composition `"concat"`. Defaults
-            to `None`: `codebooks_initializer` fills them.
+            `(codebook_size, output_dim)` for composition `"concat"`. Or a
+            `Codebooks` of the layer's sizes and composition, which several
+            layers hold as one. Defaults to `None`: `codebooks_initializer`
+            fills them.
         codebooks_initializer: Initializer of the codebooks. Defaults to
             `"uniform"`.
         codebooks_regularizer: Optional regularizer of the codebooks.
@@ -99,6 +104,7 @@ class CodeEmbedding(LookupLayer):
     Attributes:
         learn_codes: The layer's own copy of the `TaskCodes`, or None once
             codes are fixed.
+        shared_codebooks: The `Codebooks` that the layer was given, or None.
 
     Call arguments:
         inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
@@ -131,7 +137,8 @@ class CodeEmbedding(LookupLayer):
             `learn_codes` is unknown, `num_codebooks` is above `output_dim`
             with `"concat"`, `codes` or `codebooks` has the wrong shape, a
             subcode is not below `codebook_size`, a codeword is not finite,
-            `codes` are given and learned from nothing as well, a teacher has
+            `Codebooks` are of other sizes or come with arguments of their
+            own, `codes` are given and learned from nothing as well, a teacher has
             another shape than the table, `mask_zero` is no boolean, `seed` is
             no integer of at least 0, or what a `composition` makes has not
             the shape of vectors.
@@ -184,15 +191,35 @@ class CodeEmbedding(LookupLayer):
         self.output_dim = output_dim
         self.num_codebooks = num_codebooks
         self.codebook_size = codebook_size
-        self.composition = get_composition(
-            composition,
-            num_codebooks,
-            codebook_size,
-            output_dim,
-            dtype=self.variable_dtype,
-        )
+        self.shared_codebooks = None
+        if isinstance(codebooks, (Codebooks, dict)):
+            shared, codebooks = get_codebooks(codebooks), None
+            shared.check_fits(
+                output_dim,
+                (num_codebooks, codebook_size),
+                composition,
+                self.variable_dtype,
+            )
+            shared.check_alone(
+                initializer=codebooks_initializer,
+                regularizer=codebooks_regularizer,
+                constraint=codebooks_constraint,
+            )
+            codebooks_initializer = shared.initializer
+            codebooks_regularizer = shared.regularizer
+            codebooks_constraint = shared.constraint
+            self.shared_codebooks = shared
+            self.composition = shared.composition
+        else:
+            self.composition = get_composition(
+                composition,
+                num_codebooks,
+                codebook_size,
+                output_dim,
+                dtype=self.variable_dtype,
+            )
         if codebooks is not None:
-            codebooks = _check_codebooks(
+            codebooks = check_codebooks(
                 codebooks, self.composition.codebooks_shape
             )
         self.codebooks_initializer = keras.initializers.get(
@@ -321,20 +348,32 @@ class CodeEmbedding(LookupLayer):
             trainable=False,
             name="packed_codes",
         )
-        self.codebooks = self.add_weight(
-            shape=self.composition.codebooks_shape,
-            initializer=self.codebooks_initializer,
-            regularizer=self.codebooks_regularizer,
-            constraint=self.codebooks_constraint,
-            autocast=False,
-            name="codebooks",
-        )
-        self._rows = CodedRows(
-            self.packed_codes, self.codebooks, self.composition
-        )
+        if self.shared_codebooks is not None:
+            self.shared_codebooks.build()
+        else:
+            self._codebooks = self.add_weight(
+                shape=self.composition.codebooks_shape,
+                initializer=self.codebooks_initializer,
+                regularizer=self.codebooks_regularizer,
+                constraint=self.codebooks_constraint,
+                autocast=False,
+                name="codebooks",
+            )
         if self.learn_codes is not None:
             self.learn_codes.build(self._add_learning_weight, self._rows)
         self.built = True
+
+    @property
+    def codebooks(self):
+        """Keras variable, of the composition's `codebooks_shape`."""
+        if self.shared_codebooks is not None:
+            return self.shared_codebooks.values
+        return self._codebooks
+
+    @property
+    def _rows(self):
+        # Made anew: other codebooks and codes may be put in their places.
+        return CodedRows(self.packed_codes, self.codebooks, self.composition)
 
     def _add_learning_weight(self, name, **kwargs):
         weight = self.add_weight(name=name, autocast=False, **kwargs)
@@ -532,6 +571,13 @@ class CodeEmbedding(LookupLayer):
         new codebooks for the codes.
         """
         self._require_built("reset_codebooks")
+        if self.shared_codebooks is not None:
+            raise ValueError(
+                "`reset_codebooks` must be called on a layer with codebooks "
+                f"of its own. Received: the layer {self.name!r}, whose "
+                "codebooks other layers hold as well. Assign new ones to "
+                "`layer.shared_codebooks.values`."
+            )
         codes = self.codes
         self.codebooks.assign(
             self.codebooks_initializer(
@@ -575,15 +621,8 @@ class CodeEmbedding(LookupLayer):
                 "seed": self.seed,
             }
         )
+        if self.shared_codebooks is not None:
+            for name in ("initializer", "regularizer", "constraint"):
+                del config[f"codebooks_{name}"]
+            config["codebooks"] = self.shared_codebooks.serialize()
         return config
-
-
-def _check_codebooks(codebooks, shape):
-    codebooks = np.asarray(codebooks)
-    if codebooks.shape != shape:
-        raise ValueError(
-            f"`codebooks` must have shape {shape}, as the composition's are. "
-            f"Received: an array of shape {codebooks.shape}."
-        )
-    flat = check_table(codebooks.reshape(-1, shape[-1]), name="codebooks")
-    return flat.reshape(shape)
