@@ -138,10 +138,10 @@ class CodeEmbedding(LookupLayer):
             with `"concat"`, `codes` or `codebooks` has the wrong shape, a
             subcode is not below `codebook_size`, a codeword is not finite,
             `Codebooks` are of other sizes or come with arguments of their
-            own, `codes` are given and learned from nothing as well, a teacher has
-            another shape than the table, `mask_zero` is no boolean, `seed` is
-            no integer of at least 0, or what a `composition` makes has not
-            the shape of vectors.
+            own, `codes` are given and learned from nothing as well, a teacher
+            has another shape than the table, `mask_zero` is no boolean,
+            `seed` is no integer of at least 0, or what a `composition` makes
+            has not the shape of vectors.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
