@@ -15,10 +15,13 @@ from keras_compembed.compositions.registry import get_composition
 from keras_compembed.layers.codebooks import Codebooks
 from keras_compembed.layers.codebooks import check_codebooks
 from keras_compembed.layers.codebooks import get_codebooks
+from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.refinement import encode_composed
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
+from keras_compembed.optimizers.add_rows import add_rows
 from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
@@ -29,7 +32,7 @@ from keras_compembed.utils.validation import check_table
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class CodeEmbedding(LookupLayer):
+class CodeEmbedding(GrowingTable, LookupLayer):
     """Turns non-negative integers into vectors composed from codewords.
 
     Drop-in replacement of `keras.layers.Embedding`. Each id has a code of
@@ -540,6 +543,50 @@ class CodeEmbedding(LookupLayer):
         self.learn_codes.fix()
         drop_weights(self, self.learn_codes.weights)
         self.learn_codes = None
+
+    def _make_rows(self, vectors):
+        self._check_can_grow()
+        codes = encode_composed(
+            vectors,
+            self.composition,
+            keras.ops.convert_to_numpy(self.codebooks).astype("float32"),
+        )
+        added = [(self.packed_codes, pack_codes(codes, self.codebook_size))]
+        if self.learn_codes is not None:
+            added.append((self.learn_codes.latents, vectors))
+        return added
+
+    def _take_rows(self, added, input_dim):
+        _, *latents = add_rows(self, added)
+        if latents:
+            self.learn_codes.take_rows(self._rows, *latents)
+
+    def _check_can_grow(self):
+        """Raises if no codes can be found for new ids."""
+        learns = self.learn_codes
+        if learns is not None and not isinstance(learns, FollowingCodes):
+            raise ValueError(
+                "`add_ids` must be called on a layer whose codes are fixed, "
+                f"or follow the task. Received: the layer {self.name!r} with "
+                f"learn_codes={type(learns).__name__}, which has no queries "
+                "for new ids. Call `freeze_codes` first."
+            )
+        if learns is not None and learns.teacher is not None:
+            raise ValueError(
+                "`add_ids` must be called on a layer without a teacher. "
+                f"Received: the layer {self.name!r}, whose teacher has no "
+                "rows for new ids. Set `layer.learn_codes.teacher = None` "
+                "before, and a teacher with all rows after."
+            )
+        if not self.composition.is_linear:
+            raise ValueError(
+                "`add_ids` must be called on a layer whose composition is "
+                "linear in the codewords, so that the code nearest a vector "
+                f"can be found. Received: the layer {self.name!r} with "
+                f"{type(self.composition.unscaled()).__name__}. Learn codes "
+                "anew, by `from_table` of `layer.embeddings` with the vectors "
+                "added."
+            )
 
     def recode(self):
         """Gives each id the code nearest its latent vector.
