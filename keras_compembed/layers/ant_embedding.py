@@ -658,6 +658,13 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             )
 
     def _take_rows(self, added, input_dim):
+        # Data on ids would be of fewer ids.
+        self._anchors_initializer = without_data(
+            self._anchors_initializer,
+            self.input_dim,
+            self.num_anchors,
+            self.output_dim,
+        )
         old = self.storage
         old.settle()
         state = old.state()
