@@ -31,6 +31,7 @@ from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.codebooks import Codebooks
 from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.layers.reversible_code_embedding import (
@@ -58,6 +59,7 @@ __all__ = [
     "ClassLoss",
     "CodeEmbedReduce",
     "CodeEmbedding",
+    "Codebooks",
     "Coverage",
     "Perplexity",
     "QuantizedEmbedReduce",

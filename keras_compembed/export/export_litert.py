@@ -14,6 +14,7 @@ from keras_compembed.export.export_options import OPTIMIZE_FOR
 from keras_compembed.export.export_options import ExportOptions
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
+from keras_compembed.export.flatbuffer import merge_buffers
 from keras_compembed.export.flatbuffer import order_ends
 from keras_compembed.export.flatbuffer import pack_tables
 from keras_compembed.export.flatbuffer import raise_min_runtime
@@ -377,6 +378,7 @@ def _finish(model, tables, options):
     quantize_matrices(model, options.matrices)
     if unpack_once(model, options.unpacked):
         raise_min_runtime(model, UNPACK_RUNTIME)
+    merge_buffers(model)
     passages, lost = take_out_marks(model)
     ops = list_ops(model)
     foreign = [op for op in ops if op.startswith("CUSTOM ")]

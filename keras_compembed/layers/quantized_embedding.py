@@ -6,16 +6,21 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.optimizers.add_rows import add_rows
 from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.optimizers.read_rows import without_gradients
 from keras_compembed.rounding.latent_rows import LatentRows
 from keras_compembed.rounding.round_factors import rank_of_energy
 from keras_compembed.rounding.round_factors import round_factors
+from keras_compembed.rounding.round_factors import round_onto
+from keras_compembed.rounding.round_rows import check_room
 from keras_compembed.rounding.round_rows import round_rows
 from keras_compembed.rounding.rounded_rows import RoundedRows
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
@@ -31,7 +36,7 @@ _RANDOM_SIZE = 0.05
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class QuantizedEmbedding(LookupLayer):
+class QuantizedEmbedding(GrowingTable, LookupLayer):
     """Turns non-negative integers into rows of 8, 4 or 2 bits a number.
 
     Drop-in replacement of `keras.layers.Embedding`. Each number of a row is
@@ -319,6 +324,19 @@ class QuantizedEmbedding(LookupLayer):
                 autocast=False,
                 name="projection",
             )
+        if self.learn_rows:
+            self.rows_are_fixed = self.add_weight(
+                shape=(),
+                initializer="zeros",
+                dtype="bool",
+                trainable=False,
+                name="rows_are_fixed",
+            )
+        self._make_parts()
+        self.built = True
+
+    def _make_parts(self):
+        """What reads rows, of the weights that there are."""
         block_size = self.block_size or self.width
         self._rows = RoundedRows(
             self.packed_rows,
@@ -329,13 +347,6 @@ class QuantizedEmbedding(LookupLayer):
             block_size,
         )
         if self.learn_rows:
-            self.rows_are_fixed = self.add_weight(
-                shape=(),
-                initializer="zeros",
-                dtype="bool",
-                trainable=False,
-                name="rows_are_fixed",
-            )
             self._latents = LatentRows(
                 self.latent_rows,
                 self.scale_unit,
@@ -344,7 +355,6 @@ class QuantizedEmbedding(LookupLayer):
                 block_size,
                 self.scale_dtype,
             )
-        self.built = True
 
     def _initialize_rows(self, shape, dtype=None):
         seed = random.getrandbits(32) if self.seed is None else self.seed
@@ -467,6 +477,29 @@ class QuantizedEmbedding(LookupLayer):
         """
         self._require_built("rounded_table")
         return self._current.table()
+
+    def _make_rows(self, vectors):
+        shape = self.bits, self.block_size, self.scale_dtype
+        unit = keras.ops.convert_to_numpy(self.scale_unit)[()]
+        if self.rank is None:
+            rounded, latents = round_rows(vectors, *shape, unit), vectors
+        else:
+            projection = keras.ops.convert_to_numpy(self.projection)
+            projection = projection.astype("float32")
+            factors = round_onto(vectors, projection, *shape, unit)
+            rounded, latents = factors.rows, factors.latents
+        check_room(latents, *shape, unit)
+        added = [
+            (self.packed_rows, pack_integers(rounded.integers, self.bits)),
+            (self.scales, rounded.scales),
+        ]
+        if self.learn_rows:
+            added.append((self.latent_rows, latents))
+        return added
+
+    def _take_rows(self, added, input_dim):
+        add_rows(self, added)
+        self._make_parts()
 
     def freeze_rows(self):
         """Fixes the rows learned; what only learning needs is let go.

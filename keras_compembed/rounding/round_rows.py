@@ -13,6 +13,9 @@ from keras_compembed.utils.validation import float_chunks
 _CHUNK_ELEMENTS = 1 << 16
 # Below this, an integer scale is more than a tenth off.
 _COARSE = 5
+# Scales so much larger than there is room for cut numbers off that hardly
+# matter.
+_ROOM = 1.1
 # Scales to begin from, as shares of the one that cuts no number off. The
 # fewer the integers, the more the largest numbers are worth cutting off.
 _SHARES = {
@@ -29,7 +32,7 @@ FINE_SHARES = {
 }
 
 
-def round_rows(table, bits, block_size=None, scale_dtype="int8"):
+def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
     """Rounds a table to integers, each block of a row with its best scale.
 
     Least squared error by search: integers of several scales, of each of
@@ -41,6 +44,8 @@ def round_rows(table, bits, block_size=None, scale_dtype="int8"):
         bits: Integer, 8, 4 or 2.
         block_size: Optional integer. Defaults to `None`: the whole row.
         scale_dtype: `"int8"` or `"int16"`.
+        unit: Optional float32, what a scale of 1 stands for. Defaults to
+            `None`: the least with which all scales fit.
 
     Returns:
         A `RoundedTable`.
@@ -52,7 +57,8 @@ def round_rows(table, bits, block_size=None, scale_dtype="int8"):
     for rows, blocks in _blocks(table, block_size):
         best[rows] = best_scales(blocks, bits).reshape(-1, num_blocks)
     highest = np.iinfo(scale_dtype).max
-    unit = scale_unit(best.max(), highest)
+    if unit is None:
+        unit = scale_unit(best.max(), highest)
     scales = np.empty(best.shape, scale_dtype)
     integers = np.empty((num_rows, width), "int8")
     for rows, blocks in _blocks(table, block_size):
@@ -81,6 +87,31 @@ def scale_unit(largest, highest):
     unit = np.float32(largest) / np.float32(highest)
     # A table of zeros, or of numbers that float32 hardly holds.
     return unit if unit > 0 else np.float32(np.finfo("float32").tiny)
+
+
+def check_room(table, bits, block_size, scale_dtype, unit):
+    """Raises if rows need larger scales than there is room for.
+
+    Args:
+        table: Array `(rows, width)`.
+        bits: Integer, 8, 4 or 2.
+        block_size: Optional integer, see `round_rows`.
+        scale_dtype: String, see `round_rows`.
+        unit: float32, what a scale of 1 stands for.
+    """
+    largest = max(
+        float(best_scales(blocks, bits).max())
+        for _, blocks in _blocks(table, block_size or table.shape[1])
+    )
+    room = float(np.iinfo(scale_dtype).max * unit)
+    if largest > _ROOM * room:
+        raise ValueError(
+            "`vectors` must be about as large as the largest rows of the "
+            f"layer at most, whose scales reach {room:.3g}. Received: vectors "
+            f"that need scales up to {largest:.3g}. Multiply them by a "
+            "constant, or round all rows anew, by `from_table` of "
+            "`layer.embeddings` with the vectors added."
+        )
 
 
 def best_scales(blocks, bits):
