@@ -15,6 +15,7 @@ from keras_compembed.baselines.quotient_remainder_embedding import (
     QuotientRemainderEmbedding,
 )
 from keras_compembed.baselines.sampled_softmax_loss import SampledSoftmaxLoss
+from keras_compembed.baselines.sparse_embedding import SparseEmbedding
 from keras_compembed.baselines.tensor_train_embedding import (
     TensorTrainEmbedding,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "NCELoss",
     "QuotientRemainderEmbedding",
     "SampledSoftmaxLoss",
+    "SparseEmbedding",
     "TensorTrainEmbedding",
     "Word2KetEmbedding",
 ]

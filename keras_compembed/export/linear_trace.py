@@ -83,9 +83,7 @@ class LinearTrace:
                 sums = tf.matmul(sums, self._constant(matrix))
             return pooled.finish(sums, ids)
 
-        return self.mark(
-            pooled, Texts(reference or pooled.reference), compute
-        )
+        return self.mark(pooled, Texts(reference or pooled.reference), compute)
 
     def _constant(self, matrix):
         return tf.constant(self._options.note(matrix))

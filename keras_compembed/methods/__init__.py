@@ -3,5 +3,6 @@
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
+from keras_compembed.methods.pruned import Pruned
 
-__all__ = ["Codes", "Fit", "Method"]
+__all__ = ["Codes", "Fit", "Method", "Pruned"]
