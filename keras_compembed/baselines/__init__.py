@@ -6,7 +6,6 @@ Of `CANESoftmax` and `CANELoss`, and of `CodeEmbedding` and `ANTEmbedding`.
 from keras_compembed.baselines.adaptive_softmax import AdaptiveSoftmax
 from keras_compembed.baselines.blackout_loss import BlackOutLoss
 from keras_compembed.baselines.deep_hash_embedding import DeepHashEmbedding
-from keras_compembed.baselines.embedding_baseline import EmbeddingBaseline
 from keras_compembed.baselines.full_softmax_loss import FullSoftmaxLoss
 from keras_compembed.baselines.hash_embedding import HashEmbedding
 from keras_compembed.baselines.hierarchical_softmax import HierarchicalSoftmax
@@ -25,7 +24,6 @@ __all__ = [
     "AdaptiveSoftmax",
     "BlackOutLoss",
     "DeepHashEmbedding",
-    "EmbeddingBaseline",
     "FullSoftmaxLoss",
     "HashEmbedding",
     "HierarchicalSoftmax",

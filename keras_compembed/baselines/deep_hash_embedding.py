@@ -133,8 +133,12 @@ class DeepHashEmbedding(EmbeddingBaseline):
     def codes(self, ids):
         """Hash codes `(ids, num_hashes)` of ids, from -1 to 1."""
         hashes = tf.convert_to_tensor(self.hashes.value)
-        values = hash_ids(ids, hashes, self.num_buckets)
-        values = tf.cast(values, "float32") * (2 / (self.num_buckets - 1)) - 1
+        values = hash_ids(self.known(ids), hashes, self.num_buckets)
+        # By numbers that float16 holds, which files may make of constants.
+        largest = (self.num_buckets - 1) / 2048
+        values = (tf.cast(values, "float32") / 1024 - largest) / largest
+        # Keeps the converter from making all this a part of the kernel.
+        values = tf.maximum(values, -1.0)
         return tf.cast(values, self.variable_dtype)
 
     def embed(self, ids, read=read_all):

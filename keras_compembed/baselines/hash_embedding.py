@@ -186,6 +186,7 @@ class HashEmbedding(EmbeddingBaseline):
         """
         hashes = tf.convert_to_tensor(self.hashes.value)
         number = self.num_hashes
+        ids = self.known(ids)
         places = hash_ids(ids, hashes[:, :number], self.num_rows)
         if self.num_importances is None:
             return places, ids

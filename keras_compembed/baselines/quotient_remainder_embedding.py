@@ -162,6 +162,7 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
         }
 
     def embed(self, ids, read=read_all):
+        ids = self.known(ids)
         quotients = read(self.quotients, ids // self.num_remainders)
         remainders = read(self.remainders, ids % self.num_remainders)
         if self.operation == "multiply":

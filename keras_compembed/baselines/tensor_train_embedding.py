@@ -181,7 +181,7 @@ class TensorTrainEmbedding(EmbeddingBaseline):
 
     def embed(self, ids, read=read_all):
         left = None
-        for k, places in enumerate(digits(ids, self.row_factors)):
+        for k, places in enumerate(digits(self.known(ids), self.row_factors)):
             # Cores are small, and most batches read all of them.
             core = read_all(self.cores[k], places)
             rank, columns, after = (

@@ -1,7 +1,5 @@
 """Embedding whose table is a sum of products of small tables."""
 
-import math
-
 import keras
 import tensorflow as tf
 
@@ -121,7 +119,7 @@ class Word2KetEmbedding(EmbeddingBaseline):
             tf.reshape(read_all(self.factors[k], places), (-1, self.rank, size))
             for k, (places, size) in enumerate(
                 zip(
-                    digits(ids, self.row_factors),
+                    digits(self.known(ids), self.row_factors),
                     self.column_factors,
                     strict=True,
                 )

@@ -11,9 +11,9 @@ from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.export.code_lookup import TracedLookup
 from keras_compembed.export.linear_layers import LinearLayers
 from keras_compembed.export.marks import MarkedLookup
+from keras_compembed.export.plain_rows import PlainRows
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
-from keras_compembed.export.plain_rows import PlainRows
 from keras_compembed.export.row_products import make_products
 from keras_compembed.export.sparse_lookup import TracedSparseRows
 from keras_compembed.export.table_lookup import TracedTable

@@ -1,8 +1,15 @@
 """Ways to store a table of vectors in few bytes."""
 
+from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.methods.pruned import Pruned
 
-__all__ = ["Codes", "Fit", "Method", "Pruned"]
+__all__ = [
+    "Anchors",
+    "Codes",
+    "Fit",
+    "Method",
+    "Pruned",
+]
