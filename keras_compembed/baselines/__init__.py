@@ -10,6 +10,9 @@ from keras_compembed.baselines.full_softmax_loss import FullSoftmaxLoss
 from keras_compembed.baselines.hash_embedding import HashEmbedding
 from keras_compembed.baselines.hierarchical_softmax import HierarchicalSoftmax
 from keras_compembed.baselines.nce_loss import NCELoss
+from keras_compembed.baselines.pruned_vocabulary_embedding import (
+    PrunedVocabularyEmbedding,
+)
 from keras_compembed.baselines.quotient_remainder_embedding import (
     QuotientRemainderEmbedding,
 )
@@ -28,6 +31,7 @@ __all__ = [
     "HashEmbedding",
     "HierarchicalSoftmax",
     "NCELoss",
+    "PrunedVocabularyEmbedding",
     "QuotientRemainderEmbedding",
     "SampledSoftmaxLoss",
     "SparseEmbedding",

@@ -171,7 +171,7 @@ class SparseEmbedding(EmbeddingBaseline):
 
     def embed(self, ids, read=read_all):
         places = RowPlaces(self.row_lengths.value, self.row_starts.value)
-        starts, stops = places(self.parts(ids))
+        starts, stops = places(self.parts(self.known(ids)))
         # Wide enough for any part: then all shapes are known.
         steps = np.arange(self.part_width, dtype="int32")
         found = tf.expand_dims(starts, 1) + steps

@@ -5,6 +5,7 @@ from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.methods.pruned import Pruned
+from keras_compembed.methods.vocabulary import Vocabulary
 
 __all__ = [
     "Anchors",
@@ -12,4 +13,5 @@ __all__ = [
     "Fit",
     "Method",
     "Pruned",
+    "Vocabulary",
 ]

@@ -7,6 +7,8 @@ import pytest
 import keras_compembed as kc
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
+from keras_compembed.methods import Pruned
+from keras_compembed.methods import Vocabulary
 
 TABLE = np.random.default_rng(0).normal(size=(400, 12)).astype("float32")
 METHODS = {
@@ -15,6 +17,11 @@ METHODS = {
         Codes(4, 8, effort=0.05),
         Codes(4, 8, rank=3, effort=0.05),
         Anchors(30, 2, iterations=1),
+        Pruned(0.8),
+        Pruned(0.8, bits=8),
+        Vocabulary(150, 7),
+        Vocabulary(150, 7, "nearest", scores=np.arange(400) % 7),
+        Vocabulary(150, 7, rows=Pruned(0.5)),
     )
 }
 QUANTIZE = (None, "int8")

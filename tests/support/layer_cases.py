@@ -205,6 +205,45 @@ def sparsified(**kwargs):
     return layer
 
 
+def pruned(**kwargs):
+    layer = baselines.SparseEmbedding(IDS, WIDTH, 0.7, seed=0, **kwargs)
+    layer.build()
+    return layer
+
+
+def vocabulary(rows=None, **settings):
+    """A layer with rows for some ids."""
+
+    def make(**kwargs):
+        layer = baselines.PrunedVocabularyEmbedding(
+            IDS,
+            WIDTH,
+            15,
+            3,
+            kept_ids=np.arange(15) * 7 % IDS,
+            rows=rows and rows(dtype=kwargs.get("dtype")),
+            seed=0,
+            **settings,
+            **kwargs,
+        )
+        layer.build()
+        return layer
+
+    return make
+
+
+def rounded_rows(**kwargs):
+    return kc.QuantizedEmbedding(
+        18,
+        WIDTH,
+        bits=4,
+        learn_rows=True,
+        rows_initializer=keras.initializers.RandomUniform(seed=0),
+        seed=0,
+        **kwargs,
+    )
+
+
 def head(make_selector, **settings):
     """A `CANESoftmax`."""
 
@@ -300,6 +339,13 @@ CASES = [
         "anchors-pooled",
         anchors("lazy", kc.ANTEmbedReduce, mask_zero=True),
         Pooled(),
+    ),
+    LayerCase("pruned", pruned, LookUp()),
+    LayerCase("vocabulary", vocabulary(), LookUp()),
+    LayerCase(
+        "vocabulary-rounded",
+        vocabulary(rounded_rows, sharing="nearest"),
+        LookUp(),
     ),
     LayerCase("classes-tree", head(beam_tree), Classes()),
     LayerCase(
