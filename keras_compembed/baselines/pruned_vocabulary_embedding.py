@@ -290,11 +290,8 @@ def _check_kept_ids(kept_ids, num_rows, input_dim):
             f"`kept_ids` must hold num_rows={num_rows} integers. Received: an "
             f"array of shape {ids.shape} and dtype {ids.dtype}."
         )
-    if (
-        ids.min() < 0
-        or ids.max() >= input_dim
-        or len(np.unique(ids)) < num_rows
-    ):
+    number = len(np.unique(ids))
+    if ids.min() < 0 or ids.max() >= input_dim or number < num_rows:
         raise ValueError(
             f"`kept_ids` must hold different ids below input_dim={input_dim}. "
             f"Received: {number} different ones from {ids.min()} to "
