@@ -32,7 +32,7 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
     >>> layer = QuotientRemainderEmbedding(1000, 16, num_remainders=100)
     >>> layer(np.array([[3, 999]])).shape
     TensorShape([1, 2, 16])
-    >>> layer.quotients.shape, layer.remainders.shape
+    >>> tuple(layer.quotients.shape), tuple(layer.remainders.shape)
     ((10, 16), (100, 16))
 
     Args:

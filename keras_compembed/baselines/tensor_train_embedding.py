@@ -33,7 +33,7 @@ class TensorTrainEmbedding(EmbeddingBaseline):
     >>> layer = TensorTrainEmbedding(1000, 16, rank=4)
     >>> layer(np.array([[3, 999]])).shape
     TensorShape([1, 2, 16])
-    >>> [core.shape for core in layer.cores]
+    >>> [tuple(core.shape) for core in layer.cores]
     [(10, 8), (10, 32), (10, 16)]
 
     Args:

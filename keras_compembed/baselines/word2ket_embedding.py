@@ -27,7 +27,7 @@ class Word2KetEmbedding(EmbeddingBaseline):
     >>> layer = Word2KetEmbedding(1000, 16, order=2, rank=4)
     >>> layer(np.array([[3, 999]])).shape
     TensorShape([1, 2, 16])
-    >>> [factor.shape for factor in layer.factors]
+    >>> [tuple(factor.shape) for factor in layer.factors]
     [(32, 16), (32, 16)]
 
     Args:

@@ -235,43 +235,48 @@ def plot_size_report(report, path, overwrite=False):
     def total(figure):
         return sum(getattr(row, figure) or 0 for row in rows)
 
-    def kinds(*names):
-        figures = ("code_bytes", "anchor_bytes")
+    def kinds(**figures):
         return " and ".join(
-            name
-            for name, figure in zip(names, figures, strict=True)
+            name.replace("_", " ")
+            for name, figure in figures.items()
             if total(figure)
         )
 
-    tables = total("uncompressed_bytes")
+    tables = total("uncompressed_bytes") + total("weight_bytes")
     bars = [
         ("float32 tables", (0, 0, report.table_bytes)),
         ("int8 tables", (0, 0, total("table_int8_bytes"))),
         ("int4 tables", (0, 0, total("table_int4_bytes"))),
     ]
-    if total("anchor_bytes"):
-        sizes = total("code_bytes") + total("transform_bytes")
-        vectors = total("codebook_bytes") + total("anchor_bytes")
-        bars.append(("as stored", (sizes, vectors, tables)))
-    elif total("code_bytes"):
+    ids, shared = total("id_bytes"), total("shared_bytes")
+    if ids and ids == total("code_bytes"):
         for dtype, codebooks in (
             ("as stored", "codebook_bytes"),
             ("float16 codebooks", "codebook_float16_bytes"),
             ("int8 codebooks", "codebook_int8_bytes"),
         ):
-            bars.append(
-                (
-                    f"codes, {dtype}",
-                    (total("code_bytes"), total(codebooks), tables),
-                )
-            )
-    elif tables != report.table_bytes:
-        bars.append(("as stored", (0, 0, tables)))
+            bars.append((f"codes, {dtype}", (ids, total(codebooks), tables)))
+    elif ids or tables != report.table_bytes:
+        bars.append(("as stored", (ids, shared, tables)))
     figure, axes = _new_figure(path, overwrite, (7.2, 0.9 + 0.42 * len(bars)))
     rest = report.other_bytes or 0
     parts = (
-        (kinds("codes", "sparse rows"), _CODES),
-        (kinds("codebooks", "anchors"), _CODEBOOKS),
+        (
+            kinds(
+                codes="code_bytes",
+                sparse_rows="transform_bytes",
+                rounded_rows="row_bytes",
+            ),
+            _CODES,
+        ),
+        (
+            kinds(
+                codebooks="codebook_bytes",
+                anchors="anchor_bytes",
+                projections="projection_bytes",
+            ),
+            _CODEBOOKS,
+        ),
         ("tables", _BASELINE),
         ("everything else", _REST),
     )

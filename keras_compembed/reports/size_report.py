@@ -3,17 +3,22 @@
 import dataclasses
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.reports.embedding_size import EmbeddingSize
 from keras_compembed.reports.fidelity import fidelity
+from keras_compembed.reports.originals import compressed_layers
+from keras_compembed.reports.originals import find_originals
 from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
+from keras_compembed.rounding.rounded_table import name_of_rows
+from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.sizes import count_bytes
 
@@ -77,13 +82,14 @@ class SizeReport:
 def size_report(model, reference=None):
     """Sizes of a model's embeddings, against those of uncompressed tables.
 
-    Finds every `CodeEmbedding`, every `ANTEmbedding` and every
+    Finds every layer of this package that looks ids up, and every
     `keras.layers.Embedding` left, in nested models, wrappers and subclassed
     models too; a layer used several times counts once. `print` the report,
     take its `to_dict()`, or `plot` it. Sizes are those of the layers'
-    variables; of layers not built, those that their configuration leads to.
-    What learning codes needs besides is not counted. An `ANTEmbedding` must
-    be built, and is counted as `sparsify` would store it now.
+    variables; of layers of codes and rounded rows not built, those that their
+    configuration leads to. What learning codes or rows needs besides is not
+    counted. Others must be built; an `ANTEmbedding` is counted as `sparsify`
+    would store it now.
 
     Layers whose name is not unique are told apart by path, as in
     `"tower_a/embedding"`. In print, the layers that take most come first, and
@@ -104,16 +110,15 @@ def size_report(model, reference=None):
         reference: Optional original, from which the codes were learned: a
             model with Embedding layers of the same names, or, for one layer,
             an Embedding layer or an array `(input_dim, output_dim)`. Each
-            layer with codes or anchors then gets a `Fidelity`. Defaults to
-            `None`.
+            layer of this package then gets a `Fidelity`. Defaults to `None`.
 
     Returns:
         A `SizeReport`.
 
     Raises:
-        ValueError: if `model` is no Keras layer or has an `ANTEmbedding` that
-            is not built, or `reference` has no table of the same name and
-            shape.
+        ValueError: if `model` is no Keras layer or has a layer that must be
+            built to be measured, or `reference` has no table of the same name
+            and shape.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Tables 1
@@ -127,7 +132,7 @@ def size_report(model, reference=None):
     layers = named_layers(model, _EMBEDDINGS)
     originals = {}
     if reference is not None:
-        originals = _originals(layers, reference)
+        originals = find_originals(compressed_layers(layers), reference)
     counted = set()
     rows = []
     for name, layer in layers.items():
@@ -146,99 +151,98 @@ def size_report(model, reference=None):
     return SizeReport(embeddings=tuple(rows), other_bytes=other_bytes)
 
 
-_COMPRESSED = (CodeEmbedding, ANTEmbedding)
-_EMBEDDINGS = (*_COMPRESSED, keras.layers.Embedding)
+_EMBEDDINGS = (LookupLayer, keras.layers.Embedding)
 
 
 def _measure(name, layer):
     """The row of a layer, and the weights that it counts."""
-    table = layer.input_dim, layer.output_dim
-    itemsize = tf.as_dtype(layer.variable_dtype).size
-    if isinstance(layer, CodeEmbedding):
-        # Not what learning codes takes besides: `freeze_codes` drops it.
-        shape = layer.num_codebooks, layer.codebook_size
-        num_values = layer.composition.count_values()
-        code_bytes = layer.input_dim * bytes_per_row(*shape)
-        codebook_bytes = num_values * itemsize
-        if layer.built:
-            code_bytes = count_bytes([layer.packed_codes])
-            codebook_bytes = count_bytes(
-                [layer.codebooks, *layer.composition.weights]
-            )
-        row = EmbeddingSize(
-            name,
-            *table,
-            *shape,
-            num_values=num_values,
-            code_bytes=code_bytes,
-            codebook_bytes=codebook_bytes,
-        )
-        return row, layer.weights
-    if isinstance(layer, ANTEmbedding):
-        return _measure_anchors(name, layer), layer.weights
-    # Quantized tables, and those with low-rank updates, have other weights.
-    weights = layer.weights
-    size = count_bytes(weights)
-    if not layer.built:
-        size = table[0] * table[1] * itemsize
-    return EmbeddingSize(name, *table, uncompressed_bytes=size), weights
+    for kind, measure in (
+        (CodeEmbedding, _measure_codes),
+        (ANTEmbedding, _measure_anchors),
+        (QuantizedEmbedding, _measure_rows),
+        (LookupLayer, _measure_weights),
+        (keras.layers.Embedding, _measure_table),
+    ):
+        if isinstance(layer, kind):
+            figures = measure(layer)
+            break
+    row = EmbeddingSize(name, layer.input_dim, layer.output_dim, **figures)
+    return row, layer.weights
 
 
-def _measure_anchors(name, layer):
-    if not layer.built:
-        raise ValueError(
-            "`model` must be built to count the non-zeros of its "
-            f"ANTEmbedding. Received: {name!r}, which is not built."
+def _measure_codes(layer):
+    # Not what learning codes takes besides: `freeze_codes` drops it.
+    shape = layer.num_codebooks, layer.codebook_size
+    num_values = layer.composition.count_values()
+    code_bytes = layer.input_dim * bytes_per_row(*shape)
+    codebook_bytes = num_values * _itemsize(layer)
+    if layer.built:
+        code_bytes = count_bytes([layer.packed_codes])
+        codebook_bytes = count_bytes(
+            [layer.codebooks, *layer.composition.weights]
         )
+    return {
+        "num_codebooks": shape[0],
+        "codebook_size": shape[1],
+        "num_values": num_values,
+        "code_bytes": code_bytes,
+        "codebook_bytes": codebook_bytes,
+    }
+
+
+def _measure_anchors(layer):
+    _check_built(layer)
     transform = layer.get_transform()
-    return EmbeddingSize(
-        name,
-        layer.input_dim,
-        layer.output_dim,
-        num_anchors=layer.num_anchors,
-        num_nonzeros=transform.nnz,
-        num_values=transform.nnz + layer.num_anchors * layer.output_dim,
-        offset_bytes=transform.offsets.nbytes,
-        packed_offset_bytes=PackedOffsets(transform.offsets).nbytes,
-        column_bytes=transform.columns.nbytes,
-        value_bytes=transform.values.nbytes,
-        anchor_bytes=count_bytes([layer.anchors]),
-    )
+    return {
+        "num_anchors": layer.num_anchors,
+        "num_nonzeros": transform.nnz,
+        "num_values": transform.nnz + layer.num_anchors * layer.output_dim,
+        "offset_bytes": transform.offsets.nbytes,
+        "packed_offset_bytes": PackedOffsets(transform.offsets).nbytes,
+        "column_bytes": transform.columns.nbytes,
+        "value_bytes": transform.values.nbytes,
+        "anchor_bytes": count_bytes([layer.anchors]),
+    }
 
 
-def _originals(layers, reference):
-    """The originals of compressed layers, by the layers' names."""
-    coded = {
-        name: layer
-        for name, layer in layers.items()
-        if isinstance(layer, _COMPRESSED)
+def _measure_rows(layer):
+    # Not the latent rows: `freeze_rows` drops them.
+    scale_size = tf.as_dtype(layer.scale_dtype).size
+    projection = (layer.rank or 0) * layer.output_dim
+    row_size = packed_width(layer.width, layer.bits)
+    return {
+        "stored_as": name_of_rows(layer.bits, layer.block_size, layer.rank),
+        "num_values": layer.input_dim * layer.width + projection,
+        "row_bytes": layer.input_dim * row_size,
+        "scale_bytes": layer.input_dim * layer.num_blocks * scale_size + 4,
+        "projection_bytes": projection * _itemsize(layer),
     }
-    if not isinstance(reference, keras.layers.Layer):
-        table = np.asanyarray(reference)
-        candidates = dict.fromkeys(coded, table) if len(coded) == 1 else {}
-        shapes = [table.shape]
-    else:
-        candidates = named_layers(reference, _EMBEDDINGS)
-        if len(coded) == 1 and len(candidates) == 1:
-            candidates = dict(zip(coded, candidates.values(), strict=True))
-        shapes = [_shape(layer) for layer in candidates.values()]
-    found = {
-        name: candidates[name]
-        for name, layer in coded.items()
-        if name in candidates and _shape(candidates[name]) == _shape(layer)
+
+
+def _measure_weights(layer):
+    _check_built(layer)
+    return {
+        "stored_as": type(layer).__name__,
+        "num_values": layer.count_params(),
+        "weight_bytes": count_bytes(layer.weights),
     }
-    if not found:
-        wanted = {name: _shape(layer) for name, layer in coded.items()}
+
+
+def _measure_table(layer):
+    # Quantized tables, and those with low-rank updates, have other weights.
+    size = count_bytes(layer.weights)
+    if not layer.built:
+        size = layer.input_dim * layer.output_dim * _itemsize(layer)
+    return {"uncompressed_bytes": size}
+
+
+def _itemsize(layer):
+    return tf.as_dtype(layer.variable_dtype).size
+
+
+def _check_built(layer):
+    if not layer.built:
         raise ValueError(
-            "`reference` must hold a table of the same name and shape as a "
-            "CodeEmbedding or ANTEmbedding of the model, which has "
-            f"{wanted or 'none'}. "
-            f"Received: tables of shape {shapes}."
+            "`model` must be built for its size to be known. Received: the "
+            f"{type(layer).__name__} {layer.name!r}, which is not built."
         )
-    return found
-
-
-def _shape(source):
-    if isinstance(source, keras.layers.Layer):
-        return source.input_dim, source.output_dim
-    return source.shape

@@ -62,27 +62,25 @@ class LatentRows:
 
     def read(self, ids, training=False):
         """Rows, float32 `(ids, width)`."""
-        rows, places = self._read_once(ids, training)
-        return tf.gather(rows, places)
+        different, places, room = unique_ids(ids)
+        rows = read_unique_rows(self.latents, different, room)
+        if training:
+            self.grow(rows)
+        return tf.gather(self.straight_through(rows), places)
 
     def sum_rows(self, ids, weights, training=False):
         """Weighted sums of rows, as `RoundedRows.sum_rows`."""
         rows = self.read(tf.reshape(ids, (-1,)), training)
         return sum_groups(rows, weights)
 
-    def _read_once(self, ids, training):
-        different, places, room = unique_ids(ids)
-        rows = read_unique_rows(self.latents, different, room)
-        if training:
-            self._grow(rows)
-        return self.straight_through(rows), places
-
-    def read_all(self, training=False):
+    def read_all(self):
         """All rows, float32 `(rows, width)`."""
-        rows = tf.convert_to_tensor(self.latents.value)
-        if training:
-            self._grow(rows)
-        return self.straight_through(rows)
+        return self.straight_through(tf.convert_to_tensor(self.latents.value))
+
+    def score(self, vectors):
+        """Products `(vectors, rows)` with vectors `(vectors, width)`."""
+        rows = tf.cast(self.read_all(), vectors.dtype)
+        return tf.matmul(vectors, rows, transpose_b=True)
 
     def straight_through(self, rows):
         """What rows are rounded to, with the gradient of the rows."""
@@ -92,18 +90,35 @@ class LatentRows:
             integers, scales = self._round(rows)
             scales *= tf.convert_to_tensor(self.scale_unit.value)
             result = multiply_blocks(integers, scales, self.block_size)
-            return result, lambda upstream: tf.cast(upstream, rows.dtype)
+
+            def gradient(upstream):
+                # Of repeated rows, it comes in slices.
+                return tf.cast(tf.convert_to_tensor(upstream), rows.dtype)
+
+            return result, gradient
 
         return rounded(rows)
 
-    def _grow(self, rows):
-        """Makes the unit large enough for the scales of some rows."""
+    def grow(self, rows=None):
+        """Makes the unit large enough for the scales of some rows, or all."""
         self.check_learns()
+        if rows is None:
+            rows = tf.convert_to_tensor(self.latents.value)
         blocks = self._blocks(tf.stop_gradient(rows))
         largest = tf.reduce_max(_best_scales(blocks, self.bits))
         unit = tf.convert_to_tensor(self.scale_unit.value)
         # Of rows that all devices read: they come to the same unit.
         write(self.scale_unit, tf.maximum(unit, largest / self._highest))
+
+    def assign(self, latents):
+        """Sets all latent rows, and a unit large enough for them."""
+        self.latents.assign(latents)
+        self.scale_unit.assign(0)
+        self.grow()
+
+    def fix(self):
+        """Makes functions raise that were traced before, and still learn."""
+        self.is_fixed.assign(True)
 
     def check_learns(self):
         """Raises if rows were fixed since the function was traced."""
@@ -119,7 +134,8 @@ class LatentRows:
         """Integers `(ids, width)` and scales `(ids, blocks)`, as floats."""
         unit = tf.convert_to_tensor(self.scale_unit.value)
         blocks = self._blocks(rows)
-        scales = tf.round(_best_scales(blocks, self.bits) / unit)
+        scales = tf.math.divide_no_nan(_best_scales(blocks, self.bits), unit)
+        scales = tf.round(scales)
         scales = tf.clip_by_value(scales, 0, self._highest)
         steps = tf.expand_dims(scales * unit, 2)
         integers = tf.round(tf.math.divide_no_nan(blocks, steps))

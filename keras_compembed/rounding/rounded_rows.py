@@ -7,6 +7,9 @@ from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import unpack_integers
 
+# Numbers of rows that are floats at once.
+_CHUNK_ELEMENTS = 1 << 22
+
 
 class RoundedRows:
     """Reads and writes a rounded table.
@@ -47,6 +50,66 @@ class RoundedRows:
             self.float_scales(ids),
             self.block_size,
         )
+
+    def read_all(self):
+        """All rows, float32 `(rows, width)`."""
+        return self.read(tf.range(self.packed_rows.shape[0]))
+
+    def score(self, vectors):
+        """Products `(vectors, rows)` with vectors `(vectors, width)`.
+
+        Of large tables, some rows are floats at a time.
+        """
+        num_rows = self.packed_rows.shape[0]
+        size = _CHUNK_ELEMENTS // self.width
+        if num_rows <= size:
+            rows = tf.cast(self.read_all(), vectors.dtype)
+            return tf.matmul(vectors, rows, transpose_b=True)
+        return self._score_in_parts(vectors, num_rows, max(1, size))
+
+    def _score_in_parts(self, vectors, num_rows, size):
+        starts = tf.range(0, num_rows, size)
+        offsets = tf.range(size)
+        padded = -(-num_rows // size) * size
+
+        def read(start, dtype):
+            # The last part repeats the last row.
+            ids = tf.minimum(start + offsets, num_rows - 1)
+            return tf.cast(self.read(ids), dtype)
+
+        @tf.custom_gradient
+        def score(vectors):
+            parts = tf.map_fn(
+                lambda start: tf.matmul(
+                    vectors, read(start, vectors.dtype), transpose_b=True
+                ),
+                starts,
+                parallel_iterations=1,
+                fn_output_signature=tf.TensorSpec(
+                    (vectors.shape[0], size), vectors.dtype
+                ),
+            )
+            scores = tf.reshape(tf.transpose(parts, (1, 0, 2)), (-1, padded))
+
+            def gradient(upstream):
+                upstream = tf.pad(upstream, ((0, 0), (0, padded - num_rows)))
+                upstream = tf.reshape(upstream, (-1, padded // size, size))
+
+                def add(total, part):
+                    start, upstream = part
+                    rows = read(start, upstream.dtype)
+                    return total + tf.matmul(upstream, rows)
+
+                return tf.foldl(
+                    add,
+                    (starts, tf.transpose(upstream, (1, 0, 2))),
+                    tf.zeros_like(vectors),
+                    parallel_iterations=1,
+                )
+
+            return scores[:, :num_rows], gradient
+
+        return score(vectors)
 
     def sum_rows(self, ids, weights):
         """Weighted sums of rows, `(groups, width)`.

@@ -26,11 +26,29 @@ class RoundedTable:
     unit: np.float32
     block_size: int
 
+    def part(self, start, stop):
+        """Some of the rows."""
+        return dataclasses.replace(
+            self,
+            integers=self.integers[start:stop],
+            scales=self.scales[start:stop],
+        )
+
     def decode(self):
         """The float32 array `(rows, width)` that it stands for."""
         scales = self.scales.astype("float32") * self.unit
         width = self.integers.shape[1]
         return self.integers * np.repeat(scales, self.block_size, 1)[:, :width]
+
+
+def name_of_rows(bits, block_size=None, rank=None):
+    """How rows are stored, as `"int4 rank 16"`."""
+    name = f"int{bits}"
+    if rank is not None:
+        name += f" rank {rank}"
+    if block_size is not None:
+        name += f" blocks of {block_size}"
+    return name
 
 
 def count_blocks(width, block_size):

@@ -187,6 +187,22 @@ def codes(cls=kc.CodeEmbedding, **settings):
     return make
 
 
+def rounded(cls=kc.QuantizedEmbedding, **settings):
+    """A layer of rounded rows."""
+
+    def make(**kwargs):
+        layer = cls(IDS, 8, seed=0, **settings, **kwargs)
+        layer.build()
+        rng = np.random.default_rng(0)
+        # Numbers of size 1, so that no part of a vector can be missed.
+        for weight in layer.trainable_weights:
+            weight.assign(0.5 * rng.normal(size=weight.shape))
+        layer.scale_unit.assign(layer.scale_unit * 20)
+        return layer
+
+    return make
+
+
 def anchors(storage, cls=kc.ANTEmbedding, **settings):
     """A layer of anchors."""
 
@@ -205,43 +221,33 @@ def sparsified(**kwargs):
     return layer
 
 
-def pruned(**kwargs):
-    layer = baselines.SparseEmbedding(IDS, WIDTH, 0.7, seed=0, **kwargs)
-    layer.build()
-    return layer
-
-
-def vocabulary(rows=None, **settings):
-    """A layer with rows for some ids."""
+def baseline(name, *settings, **options):
+    """An `EmbeddingBaseline`."""
 
     def make(**kwargs):
-        layer = baselines.PrunedVocabularyEmbedding(
-            IDS,
-            WIDTH,
-            15,
-            3,
-            kept_ids=np.arange(15) * 7 % IDS,
-            rows=rows and rows(dtype=kwargs.get("dtype")),
-            seed=0,
-            **settings,
-            **kwargs,
-        )
+        cls = getattr(baselines, name)
+        arguments = {"name": "words", "seed": 0, **options, **kwargs}
+        layer = cls(IDS, WIDTH, *settings, **arguments)
         layer.build()
         return layer
 
     return make
 
 
-def rounded_rows(**kwargs):
-    return kc.QuantizedEmbedding(
+def vocabulary_of_rounded_rows(**kwargs):
+    rows = kc.QuantizedEmbedding(
         18,
         WIDTH,
         bits=4,
         learn_rows=True,
         rows_initializer=keras.initializers.RandomUniform(seed=0),
         seed=0,
-        **kwargs,
+        dtype=kwargs.get("dtype"),
     )
+    make = baseline(
+        "PrunedVocabularyEmbedding", 15, 3, sharing="nearest", rows=rows
+    )
+    return make(**kwargs)
 
 
 def head(make_selector, **settings):
@@ -331,6 +337,31 @@ CASES = [
         ),
         NextId(),
     ),
+    LayerCase(
+        "rounded-narrow", rounded(bits=4, block_size=3, rank=5), LookUp()
+    ),
+    LayerCase("rounded-learned", rounded(bits=2, learn_rows=True), LookUp()),
+    LayerCase(
+        "rounded-pooled-learned",
+        rounded(
+            kc.QuantizedEmbedReduce,
+            bits=4,
+            rank=5,
+            learn_rows=True,
+            mask_zero=True,
+        ),
+        Pooled(),
+    ),
+    LayerCase(
+        "rounded-reversible",
+        rounded(
+            kc.ReversibleQuantizedEmbedding,
+            bits=4,
+            learn_rows=True,
+            logit_soft_cap=3.0,
+        ),
+        NextId(),
+    ),
     LayerCase("anchors-dense", anchors("dense"), LookUp()),
     LayerCase("anchors-lazy", anchors("lazy"), LookUp()),
     LayerCase("anchors-sparse", anchors(kc.transforms.SparseRows(4)), LookUp()),
@@ -340,13 +371,18 @@ CASES = [
         anchors("lazy", kc.ANTEmbedReduce, mask_zero=True),
         Pooled(),
     ),
-    LayerCase("pruned", pruned, LookUp()),
-    LayerCase("vocabulary", vocabulary(), LookUp()),
     LayerCase(
-        "vocabulary-rounded",
-        vocabulary(rounded_rows, sharing="nearest"),
+        "hash", baseline("HashEmbedding", 9, num_importances=20), LookUp()
+    ),
+    LayerCase("tensor-train", baseline("TensorTrainEmbedding", 3), LookUp()),
+    LayerCase("deep-hash", baseline("DeepHashEmbedding", 8, (7, 6)), LookUp()),
+    LayerCase("pruned", baseline("SparseEmbedding", 0.7), LookUp()),
+    LayerCase(
+        "vocabulary",
+        baseline("PrunedVocabularyEmbedding", 15, 3, kept_ids=range(3, 33, 2)),
         LookUp(),
     ),
+    LayerCase("vocabulary-rounded", vocabulary_of_rounded_rows, LookUp()),
     LayerCase("classes-tree", head(beam_tree), Classes()),
     LayerCase(
         "classes-nearest",
