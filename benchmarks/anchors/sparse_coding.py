@@ -30,7 +30,7 @@ from keras_compembed.transforms.sparse_coding import sparse_code
 from keras_compembed.utils.extras import require
 
 ALPHAS = (0.1, 0.3, 1.0)
-FOLDERS = {"googlenews": "vectors_googlenews_8k_300d"}
+FOLDERS = {"googlenews": vectors.GOOGLE_NEWS}
 
 
 @dataclasses.dataclass(frozen=True)

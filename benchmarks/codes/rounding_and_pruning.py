@@ -30,7 +30,7 @@ from keras_compembed.methods import Rounded
 from keras_compembed.methods import Vocabulary
 
 FOLDERS = {
-    "googlenews": "vectors_googlenews_8k_300d",
+    "googlenews": vectors.GOOGLE_NEWS,
     "reviews": vectors.REVIEWS,
 }
 ROWS = {"googlenews": 8000, "reviews": 75_102, "generated": 500}
