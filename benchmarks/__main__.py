@@ -14,6 +14,7 @@ NAMES = (
     "codes.learning",
     "codes.language_model",
     "codes.task",
+    "codes.baselines",
     "codes.clusters",
     "codes.rounding_and_pruning",
     "codes.training_step",

@@ -7,13 +7,14 @@ made up at any number.
 import collections
 import csv
 import dataclasses
-import json
 import lzma
 import pathlib
 import re
 import zlib
 
 import numpy as np
+
+from benchmarks.data import labelled_texts
 
 # Id of places in a bag that hold nothing.
 PAD = 0
@@ -141,16 +142,14 @@ def intents(folder, buckets=1 << 15, length=128):
         buckets: Integer, see `bags`.
         length: Integer, see `bags`.
     """
-    path = folder / "clinc150" / "data_full.json.xz"
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        data = json.load(file)
-    names = sorted({name for _, name in data["train"]})
-    codes = {name: place for place, name in enumerate(names)}
+    data = labelled_texts.intents(folder)
     parts = {
-        part: [(text, codes[name]) for text, name in data[key]]
-        for part, key in zip(_PARTS, ("train", "val", "test"), strict=True)
+        part: list(zip(*values, strict=True))
+        for part, values in zip(
+            _PARTS, (data.train, data.validation, data.test), strict=True
+        )
     }
-    return _text_task(names, parts, buckets, length)
+    return _text_task(data.classes, parts, buckets, length)
 
 
 def _text_task(names, parts, buckets, length):
