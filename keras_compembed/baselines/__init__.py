@@ -10,10 +10,14 @@ from keras_compembed.baselines.full_softmax_loss import FullSoftmaxLoss
 from keras_compembed.baselines.hash_embedding import HashEmbedding
 from keras_compembed.baselines.hierarchical_softmax import HierarchicalSoftmax
 from keras_compembed.baselines.nce_loss import NCELoss
+from keras_compembed.baselines.pruned_vocabulary_embedding import (
+    PrunedVocabularyEmbedding,
+)
 from keras_compembed.baselines.quotient_remainder_embedding import (
     QuotientRemainderEmbedding,
 )
 from keras_compembed.baselines.sampled_softmax_loss import SampledSoftmaxLoss
+from keras_compembed.baselines.sparse_embedding import SparseEmbedding
 from keras_compembed.baselines.tensor_train_embedding import (
     TensorTrainEmbedding,
 )
@@ -27,8 +31,10 @@ __all__ = [
     "HashEmbedding",
     "HierarchicalSoftmax",
     "NCELoss",
+    "PrunedVocabularyEmbedding",
     "QuotientRemainderEmbedding",
     "SampledSoftmaxLoss",
+    "SparseEmbedding",
     "TensorTrainEmbedding",
     "Word2KetEmbedding",
 ]

@@ -18,7 +18,8 @@ class PolynomialSparsity:
     `final + (initial - final) * (1 - (step - begin) / (end - begin)) ** power`
 
     of the numbers are 0. Between these steps, and after the last, the same
-    numbers stay 0.
+    numbers stay 0. A table that is pruned already stays so with an
+    `initial_sparsity` as high as `final_sparsity`.
 
     Example:
 

@@ -5,9 +5,11 @@ from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.hashed import Hashed
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
+from keras_compembed.methods.pruned import Pruned
 from keras_compembed.methods.quotient_remainder import QuotientRemainder
 from keras_compembed.methods.rounded import Rounded
 from keras_compembed.methods.tensor_train import TensorTrain
+from keras_compembed.methods.vocabulary import Vocabulary
 
 __all__ = [
     "Anchors",
@@ -15,7 +17,9 @@ __all__ = [
     "Fit",
     "Hashed",
     "Method",
+    "Pruned",
     "QuotientRemainder",
     "Rounded",
     "TensorTrain",
+    "Vocabulary",
 ]

@@ -5,6 +5,9 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from keras_compembed.baselines.pruned_vocabulary_embedding import (
+    PrunedVocabularyEmbedding,
+)
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.layers.ant_embedding import ANTEmbedding
@@ -130,7 +133,7 @@ def size_report(model, reference=None):
             "`model` must be a Keras model or layer. "
             f"Received: model={model!r} (of type {type(model).__name__})."
         )
-    layers = named_layers(model, _EMBEDDINGS)
+    layers = _without_rows_of_others(named_layers(model, _EMBEDDINGS))
     originals = {}
     if reference is not None:
         originals = find_originals(compressed_layers(layers), reference)
@@ -158,6 +161,18 @@ def size_report(model, reference=None):
 
 
 _EMBEDDINGS = (LookupLayer, keras.layers.Embedding)
+
+
+def _without_rows_of_others(layers):
+    """Those of a dict that are not part of another one's table."""
+    held = {
+        id(layer.rows)
+        for layer in layers.values()
+        if isinstance(layer, PrunedVocabularyEmbedding)
+    }
+    return {
+        name: layer for name, layer in layers.items() if id(layer) not in held
+    }
 
 
 def _measure(name, layer):

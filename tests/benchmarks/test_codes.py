@@ -13,6 +13,7 @@ from benchmarks.codes import clusters
 from benchmarks.codes import language_model
 from benchmarks.codes import models
 from benchmarks.codes import pooled_step
+from benchmarks.codes import rounding_and_pruning
 from benchmarks.codes import task
 from benchmarks.codes import training_step
 from benchmarks.common import word_lstm
@@ -75,6 +76,18 @@ def test_unknown_names_are_refused(monkeypatch):
     monkeypatch.delenv("COMPEMBED_DATA", raising=False)
     with pytest.raises(SystemExit, match="--data"):
         learning.main(["--quick", "--tables", "generated,reviews"])
+
+
+@pytest.mark.scripts
+def test_rounding_and_pruning(capsys):
+    rows = rounding_and_pruning.main(["--quick", "--rows", "int|pruned"])
+    found = {row["name"]: figures(row) for row in rows}
+    errors = [found[f"int{x}"]["relative_error"] for x in (8, 4, 2)]
+    assert errors == sorted(errors) and errors[0] < 1e-4
+    errors = [found[f"pruned {x}%"]["relative_error"] for x in (80, 90, 95, 98)]
+    assert errors == sorted(errors) and errors[-1] < 1
+    assert found["pruned 98%"]["bytes"] < found["pruned 80%"]["bytes"]
+    assert "| generated | int8 |" in capsys.readouterr().out
 
 
 @pytest.mark.scripts

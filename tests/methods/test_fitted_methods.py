@@ -8,8 +8,10 @@ import keras_compembed as kc
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
 from keras_compembed.methods import Hashed
+from keras_compembed.methods import Pruned
 from keras_compembed.methods import QuotientRemainder
 from keras_compembed.methods import TensorTrain
+from keras_compembed.methods import Vocabulary
 
 TABLE = np.random.default_rng(0).normal(size=(400, 12)).astype("float32")
 METHODS = {
@@ -24,6 +26,11 @@ METHODS = {
         QuotientRemainder(25, "add"),
         TensorTrain(8),
         TensorTrain(6, (25, 17), (3, 4)),
+        Pruned(0.8),
+        Pruned(0.8, bits=8),
+        Vocabulary(150, 7),
+        Vocabulary(150, 7, "nearest", scores=np.arange(400) % 7),
+        Vocabulary(150, 7, rows=Pruned(0.5)),
     )
 }
 QUANTIZE = (None, "int8")

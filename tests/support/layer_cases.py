@@ -234,6 +234,22 @@ def baseline(name, *settings, **options):
     return make
 
 
+def vocabulary_of_rounded_rows(**kwargs):
+    rows = kc.QuantizedEmbedding(
+        18,
+        WIDTH,
+        bits=4,
+        learn_rows=True,
+        rows_initializer=keras.initializers.RandomUniform(seed=0),
+        seed=0,
+        dtype=kwargs.get("dtype"),
+    )
+    make = baseline(
+        "PrunedVocabularyEmbedding", 15, 3, sharing="nearest", rows=rows
+    )
+    return make(**kwargs)
+
+
 def head(make_selector, **settings):
     """A `CANESoftmax`."""
 
@@ -360,6 +376,13 @@ CASES = [
     ),
     LayerCase("tensor-train", baseline("TensorTrainEmbedding", 3), LookUp()),
     LayerCase("deep-hash", baseline("DeepHashEmbedding", 8, (7, 6)), LookUp()),
+    LayerCase("pruned", baseline("SparseEmbedding", 0.7), LookUp()),
+    LayerCase(
+        "vocabulary",
+        baseline("PrunedVocabularyEmbedding", 15, 3, kept_ids=range(3, 33, 2)),
+        LookUp(),
+    ),
+    LayerCase("vocabulary-rounded", vocabulary_of_rounded_rows, LookUp()),
     LayerCase("classes-tree", head(beam_tree), Classes()),
     LayerCase(
         "classes-nearest",
