@@ -15,6 +15,7 @@ from keras_compembed.rounding.round_factors import round_factors
 from keras_compembed.rounding.round_rows import round_rows
 from keras_compembed.rounding.rounded_rows import RoundedRows
 from keras_compembed.rounding.rounded_table import count_blocks
+from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
@@ -284,13 +285,16 @@ class QuantizedEmbedding(LookupLayer):
             trainable=False,
             name="scales",
         )
+        if self.learn_rows:
+            self.latent_rows = self.add_weight(
+                shape=(self.input_dim, self.width),
+                initializer=self.rows_initializer,
+                autocast=False,
+                name="latent_rows",
+            )
         self.scale_unit = self.add_weight(
             shape=(),
-            initializer=keras.initializers.Constant(
-                _RANDOM_SIZE
-                / 2 ** (self.bits - 1)
-                / np.iinfo(self.scale_dtype).max
-            ),
+            initializer=self._initialize_unit,
             dtype="float32",
             trainable=False,
             name="scale_unit",
@@ -313,12 +317,6 @@ class QuantizedEmbedding(LookupLayer):
             block_size,
         )
         if self.learn_rows:
-            self.latent_rows = self.add_weight(
-                shape=(self.input_dim, self.width),
-                initializer=self.rows_initializer,
-                autocast=False,
-                name="latent_rows",
-            )
             self.rows_are_fixed = self.add_weight(
                 shape=(),
                 initializer="zeros",
@@ -342,6 +340,15 @@ class QuantizedEmbedding(LookupLayer):
         return tf.convert_to_tensor(
             rng.integers(256, size=shape, dtype="uint8")
         )
+
+    def _initialize_unit(self, shape, dtype=None):
+        largest = _RANDOM_SIZE / 2 ** (self.bits - 1)
+        if self.learn_rows:
+            # At least what each row needs.
+            _, highest = integer_range(self.bits)
+            latents = tf.convert_to_tensor(self.latent_rows.value)
+            largest = tf.reduce_max(tf.abs(latents)) / highest
+        return tf.cast(largest, dtype) / np.iinfo(self.scale_dtype).max
 
     def call(self, inputs, reverse=False, training=False):
         if reverse:
@@ -438,6 +445,7 @@ class QuantizedEmbedding(LookupLayer):
 
     def numpy_integers(self):
         """Integers of all rows, an int8 array `(input_dim, width)`."""
+        self._require_built("numpy_integers")
         return self.rounded_table().integers
 
     def rounded_table(self):
