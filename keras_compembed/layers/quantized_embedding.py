@@ -241,8 +241,19 @@ class QuantizedEmbedding(LookupLayer):
             sample_weight: Optional array `(input_dim,)`.
             seed: Optional integer.
             verbose: `0` or `1`.
+
+        Raises:
+            ValueError: if the table is not a finite matrix of that shape.
         """
         self._require_built("round_table")
+        table = check_table(table)
+        if table.shape != (self.input_dim, self.output_dim):
+            raise ValueError(
+                "`table` must have the shape (input_dim, output_dim)="
+                f"{(self.input_dim, self.output_dim)}. "
+                f"Received: an array of shape {table.shape}."
+            )
+        sample_weight = check_sample_weight(sample_weight, len(table))
         shape = self.bits, self.block_size, self.scale_dtype
         if self.rank is None:
             rounded, latents = round_rows(table, *shape), table
@@ -297,6 +308,7 @@ class QuantizedEmbedding(LookupLayer):
             initializer=self._initialize_unit,
             dtype="float32",
             trainable=False,
+            autocast=False,
             name="scale_unit",
         )
         if self.rank is not None:

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.export.export_litert import export_litert
 from keras_compembed.methods import Rounded
 
 layers = keras.layers
@@ -77,21 +76,6 @@ def test_instead_of_embed_reduce():
 )
 def test_name(method, name):
     assert method.name == name
-
-
-@pytest.mark.parametrize("quantize", [None, "float16", "int8"])
-@pytest.mark.parametrize(
-    "method",
-    [Rounded(8), Rounded(2, block_size=7), Rounded(4, rank=33)],
-    ids=["int8", "blocks", "rank"],
-)
-def test_bytes_are_those_of_the_file(method, quantize, tmp_path):
-    layer = kc.QuantizedEmbedding(60, 40, **method.start(0).options)
-    model = keras.Sequential([keras.Input((5,), dtype="int32"), layer])
-    export = export_litert(model, tmp_path / "a.tflite", quantize=quantize)
-    constants = kc.export.inspect_litert(export.path).constants
-    large = sum(one.bytes for one in constants if one.bytes >= 60)
-    assert large == method.litert_bytes(60, 40, quantize)
 
 
 def test_what_is_too_narrow():
