@@ -44,6 +44,7 @@ class Rounded(Method):
     rows = QuantizedEmbedding
     reduce = QuantizedEmbedReduce
     reversible = ReversibleQuantizedEmbedding
+    is_by_row = True
 
     def __init__(
         self,
