@@ -75,6 +75,10 @@ class FileBytes:
             self.size(table, choice) for table, choice in enumerate(choices)
         )
 
+    def knows(self, table, kind):
+        """Whether a file of this kind was counted."""
+        return kind in self._kinds[table]
+
     def is_exact(self, choices):
         """Whether the file of these choices was counted."""
         return _key(choices) in self._exact

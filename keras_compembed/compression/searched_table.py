@@ -13,7 +13,7 @@ from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
 
 # Of quick fits: the rows of a sample, and the share of the time.
-_SAMPLE_ROWS, QUICK = 16_384, 0.15
+_SAMPLE_ROWS, QUICK = 16_384, 0.1
 
 
 class SearchedTable:

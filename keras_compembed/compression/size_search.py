@@ -18,6 +18,8 @@ from keras_compembed.utils.sizes import format_bytes
 _TIMES, _MORE = 2.0, 0.05
 # Measurements and counted files of one limit at most.
 _MEASURED, _COUNTED = 40, 12
+# Bytes by which a file of a kind that was never counted may be smaller.
+_GUESSED = 16_384
 # Kinds tried where even the smallest file is too large.
 _KINDS = 6
 # Errors of quick fits so near to the best may change places.
@@ -191,12 +193,18 @@ class SizeSearch:
         except KeyboardInterrupt:
             # What learns ends by itself; all else ends here.
             self._stop.set()
+        if self._stop.is_set:
+            self.say("Interrupted: the best found so far is taken.")
         if is_quick:
             return self._candidates(limit, number)[:number]
         return self._finish(limit, number)
 
     def _measure_kinds(self, limit):
-        """Quick errors of the most promising of each kind that fits."""
+        """Quick errors of the most promising of each kind that may fit.
+
+        Of one table, each is counted as well: of a kind that never was, the
+        bytes of its ops are only guessed.
+        """
         choices = self._pick(limit)
         if choices is None:
             return
@@ -205,7 +213,9 @@ class SizeSearch:
             room += self.files.size(number, choices[number])
             best = {}
             for choice in table.choices:
-                if self.files.size(number, choice) > room:
+                guessed = not self.files.knows(number, choice.kind)
+                size = self.files.size(number, choice)
+                if size > room + guessed * _GUESSED:
                     continue
                 error = self._expected(number, choice)
                 kind = choice.kind
@@ -213,8 +223,11 @@ class SizeSearch:
                     best[kind] = error, choice
             lowest = min(error for error, _ in best.values())
             for error, choice in sorted(best.values(), key=lambda x: x[0]):
-                if error <= _TIMES * lowest + _MORE and not self.is_over:
-                    self._measure(number, choice)
+                if error > _TIMES * lowest + _MORE or self.is_over:
+                    continue
+                self._measure(number, choice)
+                if len(self.tables) == 1:
+                    self.count([choice])
 
     def _pick(self, limit):
         """The best choices by what is known, or None if none fits."""

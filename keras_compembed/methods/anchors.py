@@ -29,7 +29,7 @@ class Anchors(Method):
     >>> method.name
     '100 anchors, 4 a row'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
-    96716
+    97031
 
     Args:
         num_anchors: Integer, at most the rows of the table. Defaults to

@@ -47,6 +47,7 @@ class Rounded(Method):
     rows = QuantizedEmbedding
     reduce = QuantizedEmbedReduce
     reversible = ReversibleQuantizedEmbedding
+    is_by_row = True
 
     def __init__(
         self,

@@ -598,3 +598,65 @@ def test_bugs_keep_their_traceback(model, monkeypatch):
     monkeypatch.setattr(report, "load_model", bug)
     with pytest.raises(ZeroDivisionError):
         cli.main(["report", "model.keras"])
+
+
+LIMIT = "compress model.keras -o out.keras --min-bytes 1000 --seed 0"
+
+
+def test_compress_within_bytes(folder, model, capsys):
+    command = f"{LIMIT} --max-bytes 9k --quantize int8 --frontier f.json"
+    assert cli.main(command.split()) == 0
+    out = capsys.readouterr().out
+    assert "The file may have 9,000 bytes." in out
+    frontier = kc.compression.Frontier.load("f.json")
+    assert cli.main("export out.keras o.tflite --quantize int8".split()) == 0
+    size = os.path.getsize("o.tflite")
+    assert 0.9 * 9000 < size == frontier.chosen.file_bytes <= 9000
+    assert "must allow a file of" in fails(
+        capsys, f"{LIMIT} --max-bytes 900 --overwrite"
+    )
+
+
+def test_compress_within_a_loss(folder, capsys):
+    save(
+        "model.keras",
+        keras.layers.Embedding(600, 32, name="tokens"),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dense(1),
+        loss="mse",
+    )
+    ids = np.random.default_rng(0).integers(600, size=(64, 5))
+    half = {"x_validation": ids, "y_validation": np.zeros((64, 1))}
+    np.savez("half.npz", **half)
+    np.savez("other.npz", x_train=ids, **half)
+    command = f"{LIMIT} --max-loss 0.5 --num-tuned 1"
+    assert "--data, on which" in fails(capsys, command)
+    assert "y_train" in fails(capsys, f"{command} --data other.npz")
+    with open("text.npz", "w") as file:
+        file.write("words")
+    assert "must be an .npz" in fails(capsys, f"{command} --data text.npz")
+    assert cli.main(f"{command} --data half.npz".split()) == 0
+    assert "loss" in capsys.readouterr().out
+    assert os.path.exists("out.keras")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--max-bytes 9k --ratio 3", "One of --max-bytes, --ratio"),
+        ("--quantize int8", "--quantize must be given with"),
+        ("--frontier f.json", "--frontier must be given with"),
+        ("--ratio 3 -m 4", "--ratio must not be given with --num-codebooks"),
+        ("--ratio 3 --frontier f.txt", "must end in '.json'"),
+        ("--ratio 3 --data no.npz", "No such file"),
+    ],
+)
+def test_limits_that_do_not_go_together(folder, model, capsys, more, message):
+    assert message in fails(capsys, f"{LIMIT} {more}")
+    assert sorted(os.listdir()) == ["model.keras"]
+
+
+@pytest.mark.parametrize("text", ["1.5", "9G", "k", "0.0001k", "-3"])
+def test_numbers_that_are_no_bytes(folder, model, capsys, text):
+    line = fails(capsys, f"{LIMIT} --max-bytes={text}")
+    assert "--max-bytes" in line
