@@ -14,8 +14,8 @@ from keras_compembed.compression.pooling_choice import keep_shared_poolings
 from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.compression.replaced_table import ReplacedTable
-from keras_compembed.compression.searched_tables import find_searched_tables
 from keras_compembed.compression.replaced_table import float_policy
+from keras_compembed.compression.searched_tables import find_searched_tables
 from keras_compembed.compression.shared_tables import SharedTables
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_groups
