@@ -9,6 +9,9 @@ endif
 endif
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What tensorflow-model-optimization asks for suits no other environment.
+PRUNE_VENV := $(VENV)-prune
+PRUNE_STAMP := $(PRUNE_VENV)/.installed
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # What PYTHON names, else the first of 3.10, 3.11 ... that is at hand. The
@@ -21,7 +24,7 @@ else
 OLDEST = $(PYTHON)
 endif
 
-.PHONY: demo test test-oldest lint docs clean
+.PHONY: demo test test-oldest test-prune lint docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.compress_text_classifier --output build/demo $(ARGS)
@@ -36,6 +39,10 @@ test-oldest:
 	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest \
 		--resolution lowest-direct -e ".[all,test]"
 	.venv-oldest/bin/python $(PYTEST) $(ARGS)
+
+# Pruning held to that of tensorflow-model-optimization.
+test-prune: $(PRUNE_STAMP)
+	$(PRUNE_VENV)/bin/python -m pytest -m prune $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -52,6 +59,12 @@ $(STAMP): setup.cfg setup.py pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -e ".[all,dev]"
 	touch $(STAMP)
+
+$(PRUNE_STAMP): setup.cfg setup.py pyproject.toml
+	$(PYTHON) -m venv $(PRUNE_VENV)
+	$(PRUNE_VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(PRUNE_VENV)/bin/python -m pip install --quiet -e ".[prune,test]"
+	touch $(PRUNE_STAMP)
 
 clean:
 	rm -rf $(VENV) .venv-* build

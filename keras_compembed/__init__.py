@@ -32,8 +32,13 @@ from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.layers.reversible_code_embedding import (
     ReversibleCodeEmbedding,
+)
+from keras_compembed.layers.reversible_quantized_embedding import (
+    ReversibleQuantizedEmbedding,
 )
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import top_k_model
@@ -56,7 +61,10 @@ __all__ = [
     "CodeEmbedding",
     "Coverage",
     "Perplexity",
+    "QuantizedEmbedReduce",
+    "QuantizedEmbedding",
     "ReversibleCodeEmbedding",
+    "ReversibleQuantizedEmbedding",
     "TopClasses",
     "TopIds",
     "__version__",

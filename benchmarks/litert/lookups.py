@@ -327,7 +327,7 @@ def write_table(row, path, width, seed):
         # Two's complement, a field of each byte.
         fields = (values & (2**bits - 1)).astype("uint8")
         packed = pack_codes(fields, 2**bits)
-        table = flatbuffer.CodeTable("table", values, packed, bits)
+        table = flatbuffer.StoredTable("table", values, packed, bits)
         flatbuffer.pack_tables(model, [table])
     repeat_rows(model, row.input_dim)
     path.write_bytes(flatbuffer.write_model(model))

@@ -3,10 +3,18 @@
 from keras_compembed.compression.code_shapes import CodeShape
 from keras_compembed.compression.code_shapes import code_shape_for_latency
 from keras_compembed.compression.compress_model import compress_model
+from keras_compembed.compression.frontier import Frontier
+from keras_compembed.compression.frontier import FrontierPoint
+from keras_compembed.compression.magnitude_pruning import MagnitudePruning
+from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 
 __all__ = [
     "CodeShape",
+    "Frontier",
+    "FrontierPoint",
+    "MagnitudePruning",
+    "PolynomialSparsity",
     "RecodeEmbeddings",
     "code_shape_for_latency",
     "compress_model",

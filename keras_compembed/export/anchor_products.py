@@ -18,11 +18,12 @@ class AnchorProducts:
     Attributes:
         columns: Integer, the width of features.
         width: Integer, the width of vectors.
+        can_fold: Boolean, whether layers may become part of the matrix.
         can_spread: Boolean, whether `spread` can be called.
         num_numbers: Integer, numbers of anchors.
     """
 
-    can_spread = True
+    can_fold = can_spread = True
 
     def __init__(self, lookup):
         self._lookup = lookup

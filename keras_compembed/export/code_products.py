@@ -41,6 +41,7 @@ class CodeProducts:
     Attributes:
         columns: Integer, the width of features.
         width: Integer, the width of vectors.
+        can_fold: Boolean, whether layers may become part of the matrix.
         can_spread: Boolean, whether `spread` can be called.
         counts_bytes: Boolean, whether sums are made of one-hot rows of bytes.
         num_numbers: Integer, numbers that vectors are composed from as they
@@ -48,6 +49,8 @@ class CodeProducts:
         composes_faster: Boolean, whether vectors are composed in less time and
             space than by a product.
     """
+
+    can_fold = True
 
     def __init__(self, lookup, codewords, options):
         self._codes = codes = lookup.codes

@@ -98,7 +98,7 @@ class LiteRTExport:
             text += f"; rows of {names} were not compared"
         if self.pooled_layers:
             names = ", ".join(map(repr, self.pooled_layers))
-            text += f"; rows of {names} are added up as codes"
+            text += f"; rows of {names} are added up as stored"
         if self.folded_layers:
             names = ", ".join(map(repr, self.folded_layers))
             text += f"; {names} folded into tables"

@@ -1,7 +1,7 @@
-"""LiteRT files as objects: the op list, and int8 codes made int4 or int2.
+"""LiteRT files as objects: the op list, and int8 tables made int4 or int2.
 
 TensorFlow never emits the op that reads packed tables, EMBEDDING_LOOKUP, so
-files are converted with int8 codes and a GATHER, and rewritten here.
+files are converted with int8 tables and a GATHER, and rewritten here.
 """
 
 import dataclasses
@@ -15,8 +15,9 @@ IDENTIFIER = b"TFL3"
 _ALIGNMENT = 16
 _MIN_RUNTIME = b"min_runtime_version"
 # Version of EMBEDDING_LOOKUP that reads packed tables; older runtimes refuse
-# it when they load the file.
+# it when they load the file. The runtimes that have it, by bits of a number.
 _LOOKUP_VERSION = 4
+PACKED_RUNTIMES = {4: (2, 18, 0), 2: (2, 21, 0)}
 # TensorFlow before 2.21 has no name for INT2.
 _TYPES = {2: 19, 4: schema.TensorType.INT4}
 _OP_NAMES = {
@@ -32,21 +33,25 @@ _TYPE_NAMES = {_TYPES[2]: "int2"} | {
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CodeTable:
-    """Codes of one layer on their way into a file.
+class StoredTable:
+    """Integers of one layer on their way into a file.
 
     Attributes:
-        name: String, the layer's path, for messages.
-        converted: Array `(input_dim, columns)`, the table as the converter
-            gets it: int8 codes less half their range, or uint8 packed rows.
+        name: String, what the file and messages call it.
+        converted: Integer array `(input_dim, columns)`, the table as the
+            converter gets it: int8 numbers to be packed, or what the file
+            holds.
         packed: uint8 array, the bytes that the file must hold.
         bits: 2 or 4 if the file is to be rewritten, else None.
+        unit: Optional float32 that each number is multiplied by when it is
+            read, and which the converter must not round.
     """
 
     name: str
     converted: np.ndarray
     packed: np.ndarray
-    bits: int | None
+    bits: int | None = None
+    unit: np.float32 | None = None
 
 
 def read_model(content):
@@ -164,14 +169,15 @@ def order_ends(model, inputs, outputs):
 
 
 def pack_tables(model, tables):
-    """Turns the int8 codes of `tables` into packed ones, in place.
+    """Gives `tables` the bytes that the file must hold, in place.
 
-    Each `GATHER(int8 codes, ids) -> CAST -> float32` becomes
-    `EMBEDDING_LOOKUP(ids, packed codes) -> float32`.
+    Where int8 numbers are to be packed, each
+    `GATHER(int8 numbers, ids) -> CAST -> float32` becomes
+    `EMBEDDING_LOOKUP(ids, packed numbers) -> float32`.
 
     Args:
         model: Object from `read_model`.
-        tables: List of `CodeTable`.
+        tables: List of `StoredTable`.
 
     Raises:
         RuntimeError: if a table is in the file in another form than packed,
@@ -188,8 +194,10 @@ def pack_tables(model, tables):
     for graph, index, table in found:
         if table.bits is not None:
             _pack_table(model, graph, index, table)
+        if table.unit is not None:
+            _keep_unit(model, graph, index, table.unit)
         tensor = graph.tensors[index]
-        tensor.name = f"{table.name}/codes".encode()
+        tensor.name = table.name.encode()
         # One buffer however many tensors name the table. A new one: others
         # may share that of the converter, by equal bytes.
         if id(table) not in buffers:
@@ -221,6 +229,7 @@ def _find_table(model, tensor, tables):
 
 _TYPE_OF_DTYPE = {
     "int8": schema.TensorType.INT8,
+    "int16": schema.TensorType.INT16,
     "uint8": schema.TensorType.UINT8,
 }
 
@@ -228,21 +237,21 @@ _TYPE_OF_DTYPE = {
 def _pack_table(model, graph, index, table):
     """Rewrites one int8 tensor of `graph` and the ops that read it."""
     for gather in list_readers(graph, index):
-        codes = gather.outputs[0]
-        casts = list_readers(graph, codes)
+        numbers = gather.outputs[0]
+        casts = list_readers(graph, numbers)
         if (
             name_op(model, gather) != "GATHER"
             or gather.inputs[0] != index
             or len(graph.tensors[gather.inputs[1]].shape) != 1
-            or codes in graph.outputs
+            or numbers in graph.outputs
             or any(name_op(model, cast) != "CAST" for cast in casts)
         ):
             raise RuntimeError(
-                f"The codes of {table.name!r} cannot be packed: the converter "
-                f"reads them by {name_op(model, gather)}, followed by "
+                f"The table {table.name!r} cannot be packed: the converter "
+                f"reads it by {name_op(model, gather)}, followed by "
                 f"{[name_op(model, cast) for cast in casts]}, not by GATHER "
                 "of a row of ids and CAST. Pass `min_runtime='2.17'` to store "
-                "them in a way that needs no rewriting."
+                "it in a way that needs no rewriting."
             )
         gather.opcodeIndex = find_opcode(
             model, schema.BuiltinOperator.EMBEDDING_LOOKUP, _LOOKUP_VERSION
@@ -250,10 +259,10 @@ def _pack_table(model, graph, index, table):
         gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
         gather.builtinOptionsType = schema.BuiltinOptions.NONE
         gather.builtinOptions = None
-        graph.tensors[codes].type = schema.TensorType.FLOAT32
-        graph.tensors[codes].quantization = None
+        graph.tensors[numbers].type = schema.TensorType.FLOAT32
+        graph.tensors[numbers].quantization = None
         for cast in casts:
-            replace_tensor(model, graph, cast.outputs[0], codes)
+            replace_tensor(model, graph, cast.outputs[0], numbers)
             graph.operators.remove(cast)
     tensor = graph.tensors[index]
     tensor.type = _TYPES[table.bits]
@@ -261,6 +270,57 @@ def _pack_table(model, graph, index, table):
     quantization.scale = np.ones(1, dtype="float32")
     quantization.zeroPoint = np.zeros(1, dtype="int64")
     tensor.quantization = quantization
+    raise_min_runtime(model, PACKED_RUNTIMES[table.bits])
+
+
+def _keep_unit(model, graph, index, unit):
+    """Undoes that the converter rounded the unit of a table to float16.
+
+    It does so with all float32 constants of a file in float16.
+    """
+    ops = list_readers(graph, index)
+    for kind in ("GATHER", "CAST"):
+        ops = [
+            reader
+            for op in ops
+            if name_op(model, op) == kind
+            for reader in list_readers(graph, op.outputs[0])
+        ]
+    for op in ops:
+        for operand in op.inputs:
+            rounded = _find_float16_scalar(model, graph, operand)
+            if rounded is None:
+                continue
+            op.inputs = np.where(
+                op.inputs == operand, _add_scalar(model, graph, unit), op.inputs
+            )
+            if not list_readers(graph, operand):
+                graph.operators.remove(rounded)
+
+
+def _add_scalar(model, graph, value):
+    """Place of a new float32 constant."""
+    buffer, tensor = schema.BufferT(), schema.TensorT()
+    buffer.data = np.array([value], "float32").view("uint8")
+    tensor.type = schema.TensorType.FLOAT32
+    tensor.shape = np.zeros(0, "int32")
+    tensor.name = b"scale_unit"
+    tensor.buffer = len(model.buffers)
+    model.buffers.append(buffer)
+    graph.tensors.append(tensor)
+    return len(graph.tensors) - 1
+
+
+def _find_float16_scalar(model, graph, index):
+    """The op that makes a tensor of a float16 constant number, or None."""
+    for op in graph.operators:
+        if index in op.outputs and name_op(model, op) == "DEQUANTIZE":
+            stored = graph.tensors[op.inputs[0]]
+            data = model.buffers[stored.buffer].data
+            is_half = stored.type == schema.TensorType.FLOAT16
+            if is_half and data is not None and len(data) == 2:
+                return op
+    return None
 
 
 def list_readers(graph, index):
@@ -350,7 +410,7 @@ def _drop_unused_tensors(model, graph):
 
 
 def _refuse_unpacked(model, table, known):
-    """Raises if the file holds integers as many as the table has codes."""
+    """Raises if the file holds as many integers as the table."""
     buffers = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
@@ -368,8 +428,8 @@ def _refuse_unpacked(model, table, known):
     for shape in buffers.values():
         if rows in shape:
             raise RuntimeError(
-                f"The codes of {table.name!r} are not packed in the file: the "
-                f"converter made a table of shape {shape} of them. Please "
+                f"The table {table.name!r} is not in the file as it is: the "
+                f"converter made a table of shape {shape} of it. Please "
                 "report this with the model."
             )
 

@@ -27,6 +27,8 @@ class FoldRule:
             kernels: Integer, same for kernels.
         """
         products, quantize = vectors.products, self._options.quantize
+        if not products.can_fold:
+            return False
         number = NUMBER_BYTES[quantize]
         # Of layers, unlike of codebooks.
         of_kernel = 4 if quantize == "int8_codebooks" else number

@@ -10,13 +10,17 @@ from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.export.code_lookup import TracedLookup
 from keras_compembed.export.linear_layers import LinearLayers
 from keras_compembed.export.marks import MarkedLookup
+from keras_compembed.export.plain_rows import PlainRows
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
 from keras_compembed.export.row_products import make_products
+from keras_compembed.export.table_lookup import TracedTable
 from keras_compembed.export.transform_lookup import TracedTransform
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.utils.swapped import swapped
 
 
@@ -27,7 +31,7 @@ class LayerForms:
         options: `ExportOptions`.
 
     Attributes:
-        tables: List of `CodeTable`, one for each `CodeEmbedding`.
+        tables: List of `StoredTable`, what look-up layers store in integers.
         lookups: List of `MarkedLookup`, in the order of their numbers.
         linear: `LinearLayers`.
     """
@@ -42,6 +46,8 @@ class LayerForms:
         for kind, form in (
             (CodeEmbedding, self._of_codes),
             (ANTEmbedding, self._of_anchors),
+            (QuantizedEmbedding, self._of_integers),
+            (LookupLayer, self._of_plain_rows),
             (CANESoftmax, self._of_classes),
             (keras.layers.RNN, self._of_loop),
             (keras.layers.TimeDistributed, self._of_steps),
@@ -86,6 +92,34 @@ class LayerForms:
             top_ids=self._count(layer, "top_ids", lookup.top_ids),
         )
         with swapped(layer, logits=logits), swap, self._followed(layer, lookup):
+            yield
+
+    @contextlib.contextmanager
+    def _of_integers(self, layer):
+        lookup = TracedTable(layer, self._options)
+        self.tables += lookup.tables
+        embed = self._mark(layer, "embed", lookup)
+        swap = layer.embed_with(
+            embed,
+            embed_all=functools.partial(lookup.embed_all, embed),
+            score=self._mark(layer, "score", lookup.score),
+            top_ids=self._count(layer, "top_ids", lookup.top_ids),
+        )
+        with swap, self._followed(layer, lookup):
+            yield
+
+    @contextlib.contextmanager
+    def _of_plain_rows(self, layer):
+        rows = PlainRows(layer)
+        methods = {
+            "embed_all": rows.embed_all,
+            "score": self._mark(layer, "score", rows.score),
+            "top_ids": self._count(layer, "top_ids", rows.top_ids),
+        }
+        if rows.sum_rows is not None:
+            methods["sum_rows"] = rows.sum_rows
+        embed = self._mark(layer, "embed", rows.embed)
+        with layer.embed_with(embed, **methods):
             yield
 
     def _followed(self, layer, lookup):

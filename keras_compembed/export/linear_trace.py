@@ -76,13 +76,14 @@ class LinearTrace:
         """Sums of vectors as a product, with a mark before and after it."""
         if matrix is None:
             matrix = self.fold(pooled.products)
-        return self.mark(
-            pooled,
-            Texts(reference or pooled.reference),
-            lambda ids: pooled.finish(
-                tf.matmul(pooled.features(ids), self._constant(matrix)), ids
-            ),
-        )
+
+        def compute(ids):
+            sums = pooled.features(ids)
+            if matrix is not None:
+                sums = tf.matmul(sums, self._constant(matrix))
+            return pooled.finish(sums, ids)
+
+        return self.mark(pooled, Texts(reference or pooled.reference), compute)
 
     def _constant(self, matrix):
         return tf.constant(self._options.note(matrix))

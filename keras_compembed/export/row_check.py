@@ -24,6 +24,7 @@ from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.marks import cut_out
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 
 # Rows at a time, and numbers held for them.
 _ROWS = 4096
@@ -40,6 +41,7 @@ _ROUNDING = {
     "int8": 1 / 254,
     "int8_codebooks": 1 / 254,
 }
+_INT8 = ("int8", "int8_codebooks")
 # Ids in a text of open length.
 _TEXT = 64
 # Half the least step of float16, and what a sum in float32 is off by.
@@ -294,10 +296,12 @@ def _largest(expected):
 def _allowed(lookup, quantize, largest):
     """How far a number may be off by arithmetic alone.
 
-    A sum of codewords is off by as many roundings as there are codewords. Of
-    other ways to a row, less is known.
+    A sum of codewords is off by as many roundings as there are codewords, a
+    rounded row by those of its scale. Of other ways to a row, less is known.
     """
     layer = lookup.layer
+    if isinstance(layer, QuantizedEmbedding):
+        return _allowed_of_rounded(lookup, quantize, largest)
     is_sum = lookup.method == "embed" and isinstance(layer, CodeEmbedding)
     # Not where Keras adds up in 16 bits.
     if is_sum and default_tolerance(layer, None) == TOLERANCES[None]:
@@ -315,6 +319,25 @@ def _allowed(lookup, quantize, largest):
             rounding = _ROUNDING[quantize] + (terms + 1) * _FLOAT32
             return terms * (largest * rounding + _LEAST)
     return default_tolerance(layer, quantize) * largest
+
+
+def _allowed_of_rounded(lookup, quantize, largest):
+    """Same, of rows that are rounded: only a projection may be rounded more."""
+    layer = lookup.layer
+    if layer.projection is None:
+        quantize = None
+    allowed = default_tolerance(layer, quantize) * largest
+    is_half = default_tolerance(layer, None) != TOLERANCES[None]
+    # Of int8 products, rows are rounded as well.
+    if lookup.method != "embed" or is_half or quantize in _INT8:
+        return allowed
+    if layer.projection is None:
+        return 4 * _FLOAT32 * largest
+    table = layer.rounded_table()
+    projection = keras.ops.convert_to_numpy(layer.projection)
+    most = np.abs(table.decode()).max(axis=0) @ np.abs(projection)
+    terms = layer.width + 4
+    return most.max() * (_ROUNDING[quantize] + terms * _FLOAT32) + _LEAST
 
 
 class _CutFunction:

@@ -11,7 +11,7 @@ from keras_compembed.codes.packing import bits_per_subcode
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.concat_composition import part_of_column
-from keras_compembed.export.flatbuffer import CodeTable
+from keras_compembed.export.flatbuffer import StoredTable
 
 # Ids at a time: what is held of them fits into a cache.
 _CHUNK = 1 << 16
@@ -35,7 +35,7 @@ class ScoredCodes:
         options: `ExportOptions`.
 
     Attributes:
-        tables: List of `CodeTable`, to which calls add what they have the
+        tables: List of `StoredTable`, to which calls add what they have the
             file store.
     """
 
@@ -144,7 +144,8 @@ class ScoredCodes:
             columns = np.ascontiguousarray(columns.transpose(2, 0, 1, 3))
             columns = columns.reshape(-1, self._chunk * size)
             self._stored[size] = columns
-            table = CodeTable(self._layer.path, columns, columns, None)
+            name = f"{self._layer.path}/codes"
+            table = StoredTable(name, columns, columns)
             self.tables.append(table)
         return self._stored[size]
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from keras_compembed.codes.packing import bits_per_subcode
 from keras_compembed.codes.packing import pack_codes
-from keras_compembed.export.flatbuffer import CodeTable
+from keras_compembed.export.flatbuffer import StoredTable
 from keras_compembed.export.one_hot_rows import split_digits
 
 
@@ -20,7 +20,7 @@ class StoredCodes:
         layer: A built `CodeEmbedding`.
 
     Attributes:
-        table: `CodeTable` to be found in the converted file.
+        table: `StoredTable` to be found in the converted file.
         num_codebooks: Integer.
         codebook_size: Integer.
         per_byte: Integer, the subcodes in a byte, or 1 if they begin
@@ -36,7 +36,7 @@ class StoredCodes:
         self.is_aligned = self._bits in (1, 2, 4, 8)
         self.per_byte = 8 // self._bits if self._bits in (1, 2, 4) else 1
         packed = pack_codes(layer.codes, self.codebook_size)
-        self.table = CodeTable(layer.path, packed, packed, None)
+        self.table = StoredTable(f"{layer.path}/codes", packed, packed)
 
     def read(self, ids, together=1):
         """Subcodes, int32 `(ids, num_codebooks)`, of a rank-1 tensor of ids.

@@ -69,7 +69,7 @@ def litert_form(model, options=DEFAULTS):
         options: `ExportOptions`.
 
     Yields:
-        Tuple of two lists and an object: `CodeTable`, one for each
+        Tuple of two lists and an object: `StoredTable`, one for each
         `CodeEmbedding`, `MarkedLookup`, in the order of their numbers, and
         `LinearLayers`.
     """

@@ -258,6 +258,7 @@ class ANTEmbedding(LookupLayer):
         max_nonzeros=8,
         l1=1e-5,
         iterations=10,
+        sample_weight=None,
         seed=None,
         verbose=1,
         **kwargs,
@@ -276,6 +277,8 @@ class ANTEmbedding(LookupLayer):
                 faithful for as many numbers, or a
                 `keras_compembed.transforms.L1`. Defaults to `1e-5`.
             iterations: Integer. Defaults to `10`.
+            sample_weight: Optional array `(input_dim,)`, how much each row
+                counts, e.g. how often its token occurs.
             seed: Optional integer.
             verbose: `0` or `1`, whether to show progress.
             **kwargs: Further arguments of the layer. With `storage="sparse"`,
@@ -311,6 +314,7 @@ class ANTEmbedding(LookupLayer):
             max_nonzeros,
             non_negative=l1.non_negative,
             iterations=iterations,
+            sample_weight=sample_weight,
             seed=seed,
             verbose=verbose,
         )

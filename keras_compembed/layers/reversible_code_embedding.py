@@ -1,16 +1,14 @@
 """`CodeEmbedding` with the options of `ReversibleEmbedding`."""
 
 import keras
-import tensorflow as tf
 
 from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.utils.validation import check_boolean
-from keras_compembed.utils.validation import check_positive_number
-from keras_compembed.utils.validation import check_table
+from keras_compembed.layers.reversible import Reversible
+from keras_compembed.layers.reversible import check_reverse_table
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class ReversibleCodeEmbedding(CodeEmbedding):
+class ReversibleCodeEmbedding(Reversible, CodeEmbedding):
     """A `CodeEmbedding` that also projects vectors back to ids.
 
     Drop-in replacement of `keras.layers.ReversibleEmbedding`, the first and
@@ -87,11 +85,7 @@ class ReversibleCodeEmbedding(CodeEmbedding):
         **kwargs,
     ):
         # First, as codes given to `super` build the layer.
-        self.tie_weights = check_boolean("tie_weights", tie_weights)
-        self.reverse_dtype = _check_dtype(reverse_dtype)
-        if logit_soft_cap is not None:
-            check_positive_number("logit_soft_cap", logit_soft_cap)
-        self.logit_soft_cap = logit_soft_cap
+        self._set_reverse_options(tie_weights, reverse_dtype, logit_soft_cap)
         super().__init__(
             input_dim, output_dim, num_codebooks, codebook_size, **kwargs
         )
@@ -157,21 +151,9 @@ class ReversibleCodeEmbedding(CodeEmbedding):
                 `reverse_table`, or the learner has another code shape or
                 composition.
         """
-        tie_weights = reverse_table is None
-        if kwargs.pop("tie_weights", tie_weights) is not tie_weights:
-            raise ValueError(
-                "`reverse_table` must be given where weights are not tied, "
-                f"and only there. Received: tie_weights={not tie_weights} and "
-                f"{'no' if tie_weights else 'a'} `reverse_table`."
-            )
-        table = check_table(table)
-        if not tie_weights:
-            reverse_table = check_table(reverse_table, "reverse_table")
-            if reverse_table.shape != table.shape:
-                raise ValueError(
-                    "`reverse_table` must have the shape of `table`, "
-                    f"{table.shape}. Received: {reverse_table.shape}."
-                )
+        table, reverse_table, tie_weights = check_reverse_table(
+            table, reverse_table, kwargs.pop("tie_weights", None)
+        )
         learning = {
             "num_codebooks": num_codebooks,
             "codebook_size": codebook_size,
@@ -191,73 +173,7 @@ class ReversibleCodeEmbedding(CodeEmbedding):
             layer.reverse_embedding.set_weights(learned.get_weights())
         return layer
 
-    def build(self, input_shape=None):
-        super().build(input_shape)
-        if self.reverse_embedding is not None:
-            self.reverse_embedding.build()
-
-    def logits(self, inputs):
-        """Logits `(..., input_dim)` of vectors `(..., output_dim)`."""
-        if self.tie_weights:
-            logits = super().logits(inputs, self.reverse_dtype)
-        else:
-            logits = self.reverse_embedding.logits(inputs, self.reverse_dtype)
-        return self._cap(logits)
-
-    def top_k(self, queries, k):
-        """The ids with the highest logits, see `CodeEmbedding.top_k`."""
-        if self.tie_weights:
-            scores, ids = super().top_k(queries, k, self.reverse_dtype)
-        else:
-            table = self.reverse_embedding
-            scores, ids = table.top_k(queries, k, self.reverse_dtype)
-        return self._cap(scores), ids
-
-    def _cap(self, logits):
-        cap = self.logit_soft_cap
-        return logits if cap is None else tf.tanh(logits / cap) * cap
-
-    def _set_mask(self, vectors, inputs):
-        if self.mask_zero:
-            vectors._keras_mask = keras.ops.not_equal(inputs, 0)
-        return vectors
-
-    def compute_mask(self, inputs, mask=None):
-        # It is set on the result of the call.
-        return None
-
-    def compute_output_spec(self, inputs, reverse=False, training=False):
-        spec = super().compute_output_spec(inputs, reverse, training)
-        if reverse and self.reverse_dtype is not None:
-            return keras.KerasTensor(spec.shape, dtype=self.reverse_dtype)
-        return spec
-
     def reset_codebooks(self):
         super().reset_codebooks()
         if self.reverse_embedding is not None:
             self.reverse_embedding.reset_codebooks()
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "tie_weights": self.tie_weights,
-            "reverse_dtype": self.reverse_dtype,
-            "logit_soft_cap": self.logit_soft_cap,
-        }
-
-
-def _check_dtype(dtype):
-    """The name of a floating dtype, or None."""
-    if dtype is None:
-        return None
-    try:
-        name = keras.backend.standardize_dtype(dtype)
-        is_float = keras.backend.is_float_dtype(name)
-    except ValueError:
-        is_float = False
-    if not is_float:
-        raise ValueError(
-            "`reverse_dtype` must be None or a floating dtype such as "
-            f"'float32'. Received: reverse_dtype={dtype!r}."
-        )
-    return name

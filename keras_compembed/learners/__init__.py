@@ -2,6 +2,7 @@
 
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
+from keras_compembed.learners.factor_quantizer import FactorQuantizer
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.gumbel_code_learner import GumbelCodeLearner
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
@@ -15,6 +16,7 @@ from keras_compembed.learners.training import Training
 __all__ = [
     "AdditiveQuantizer",
     "CodeLearner",
+    "FactorQuantizer",
     "FollowingCodes",
     "GumbelCodeLearner",
     "KDCodeLearner",

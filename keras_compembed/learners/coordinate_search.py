@@ -274,7 +274,11 @@ def water_level(covariance, bits):
     A Gaussian source of that covariance, coded at `bits` bits per row, is off
     by this variance along each axis that is worth coding.
     """
-    variances = np.linalg.eigvalsh(covariance)[::-1]
+    return level_of_variances(np.linalg.eigvalsh(covariance)[::-1], bits)
+
+
+def level_of_variances(variances, bits):
+    """`water_level` of the variances along axes, the largest first."""
     variances = variances[variances > 1e-12 * variances[0]]
     if not variances.size:
         return 0.0

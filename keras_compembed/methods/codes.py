@@ -1,8 +1,11 @@
 """Tables as codes of codewords."""
 
+import copy
+
 import numpy as np
 
 from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
@@ -10,10 +13,14 @@ from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.reversible_code_embedding import (
     ReversibleCodeEmbedding,
 )
+from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
+from keras_compembed.learners.factor_quantizer import FactorQuantizer
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.utils.validation import check_code_shape
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
 
 _BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
 
@@ -40,29 +47,54 @@ class Codes(Method):
             of the learner, or `"sum"`.
         learner: Optional callable `learner(num_codebooks, codebook_size)`
             that makes a `CodeLearner`. Defaults to `None`:
-            `AdditiveQuantizer`, or for compositions other than `"sum"`
-            `KDCodeLearner`.
+            `AdditiveQuantizer`, with a `rank` `FactorQuantizer`, or for other
+            compositions than `"sum"` `KDCodeLearner`.
+        rank: Optional integer. Codewords are so wide, and a matrix makes
+            vectors of their sums: composition `"linear"`, which is then not
+            to be given. Defaults to `None`.
+        effort: Positive number, see `AdditiveQuantizer`, for the learner by
+            default. Defaults to `1.0`.
 
     Raises:
-        ValueError: if a size is out of range.
+        ValueError: if a size is out of range, or `rank` comes with a
+            composition.
     """
 
     rows = CodeEmbedding
     reduce = CodeEmbedReduce
     reversible = ReversibleCodeEmbedding
+    is_by_row = True
 
     def __init__(
-        self, num_codebooks=32, codebook_size=16, composition=None, learner=None
+        self,
+        num_codebooks=32,
+        codebook_size=16,
+        composition=None,
+        learner=None,
+        rank=None,
+        effort=1.0,
     ):
         self.num_codebooks, self.codebook_size = check_code_shape(
             num_codebooks, codebook_size
         )
+        self.effort = check_positive_number("effort", effort)
+        self.rank = rank
+        if rank is not None:
+            if composition is not None:
+                raise ValueError(
+                    "`rank` must be None with a composition. Received: "
+                    f"{rank=}, {composition=}."
+                )
+            self.rank = check_positive_int("rank", rank)
+            composition = LinearComposition(self.rank)
         self.composition = composition
         self.learner = learner
 
     @property
     def name(self):
         name = f"codes {self.num_codebooks}x{self.codebook_size}"
+        if self.rank is not None:
+            return f"{name} rank {self.rank}"
         if self.composition in (None, "sum"):
             return name
         kind = getattr(self.composition, "name", self.composition)
@@ -70,13 +102,7 @@ class Codes(Method):
 
     def start(self, seed=None, verbose=0):
         shape = self.num_codebooks, self.codebook_size
-        learner = get_learner(
-            self.learner and self.learner(*shape),
-            self.composition,
-            *shape,
-            seed=seed,
-            verbose=verbose,
-        )
+        learner = self._make_learner(*shape, seed, verbose)
 
         def from_table(table, sample_weight=None, **kwargs):
             return CodeEmbedding.from_table(
@@ -94,20 +120,45 @@ class Codes(Method):
         }
         return Fit(options, from_table)
 
+    def _make_learner(self, num_codebooks, codebook_size, seed, verbose):
+        shape = num_codebooks, codebook_size
+        options = {"seed": seed, "verbose": verbose}
+        learner = self.learner and self.learner(*shape)
+        searches = {"effort": self.effort, **options}
+        if learner is None and self.rank is not None:
+            learner = FactorQuantizer(*shape, self.rank, **searches)
+        elif learner is None and self.composition in (None, "sum"):
+            learner = AdditiveQuantizer(*shape, **searches)
+        return get_learner(learner, self.composition, *shape, **options)
+
     def litert_bytes(self, input_dim, output_dim, quantize=None):
         shape = self.num_codebooks, self.codebook_size
-        composition = get_composition(
-            self.composition or "sum", *shape, output_dim
-        )
-        numbers = composition.count_values()
+        codewords = self.num_codebooks * self.codebook_size
+        if self.rank is not None:
+            numbers = (codewords + output_dim) * self.rank
+        elif self.composition in (None, "sum"):
+            numbers = codewords * output_dim
+        else:
+            numbers = get_composition(
+                self.composition, *shape, output_dim
+            ).count_values()
         return input_dim * bytes_per_row(*shape) + _BYTES[quantize] * numbers
 
     def reason_against(self, input_dim, output_dim):
+        if self.rank is not None and self.rank > output_dim:
+            return f"it is narrower than rank {self.rank}"
         if self.num_codebooks > output_dim and is_same_composition(
             self.composition or "sum", "concat"
         ):
             return "it is narrower than `num_codebooks` parts side by side"
         return None
+
+    def quicker(self, effort):
+        if self.learner is not None:
+            return self
+        quick = copy.copy(self)
+        quick.effort = self.effort * effort
+        return quick
 
     def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
         # Random codes would take time, and be of no use.

@@ -31,11 +31,14 @@ class Method(abc.ABC):
         reduce: The class of layers that sum or average rows, or None.
         reversible: The class of layers that also project vectors back to ids,
             as `keras.layers.ReversibleEmbedding`, or None.
+        is_by_row: Boolean, whether a row is stored by its numbers alone, so
+            that a sample of rows tells what the whole table loses.
     """
 
     rows = None
     reduce = None
     reversible = None
+    is_by_row = False
 
     @property
     @abc.abstractmethod
@@ -64,6 +67,10 @@ class Method(abc.ABC):
     def reason_against(self, input_dim, output_dim):
         """Why a table of this shape cannot be stored so, or None."""
         return None
+
+    def quicker(self, effort):
+        """The same method, whose fits take `effort` of the time, if it can."""
+        return self
 
     def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
         """A built layer of one of the method's classes, fit to no table yet.

@@ -2,14 +2,13 @@
 
 import dataclasses
 
-import keras
 import numpy as np
 
-from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports.table_rows import TableRows
+from keras_compembed.reports.table_rows import directions
+from keras_compembed.reports.table_rows import nearest_rows
+from keras_compembed.reports.table_rows import row_parts
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import check_table
-
-_CHUNK_ELEMENTS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +73,8 @@ def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
         ValueError: if a table is not a finite matrix, the shapes differ, or a
             layer is not built.
     """
-    original = _Rows("table", table)
-    rebuilt = _Rows("reconstruction", reconstruction)
+    original = TableRows("table", table)
+    rebuilt = TableRows("reconstruction", reconstruction)
     if original.shape != rebuilt.shape:
         raise ValueError(
             "`reconstruction` must have the shape of `table`, "
@@ -86,18 +85,18 @@ def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
     num_rows = original.shape[0]
     mean = sum(
         original[part].sum(axis=0, dtype="float64")
-        for part in _parts(original.shape)
+        for part in row_parts(original.shape)
     )
     mean /= num_rows
     error = energy = centred = cosines = 0.0
     directed = []
-    for part in _parts(original.shape):
+    for part in row_parts(original.shape):
         rows = original[part].astype("float64")
         others = rebuilt[part].astype("float64")
         error += np.sum((rows - others) ** 2)
         energy += np.sum(rows**2)
         centred += np.sum((rows - mean) ** 2)
-        cosines += np.sum(_directions(rows) * _directions(others))
+        cosines += np.sum(directions(rows) * directions(others))
         directed.append(part.start + np.flatnonzero(rows.any(axis=1)))
     directed = np.concatenate(directed)
     num_neighbors = min(num_neighbors, num_rows - 1)
@@ -124,73 +123,8 @@ def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
     )
 
 
-class _Rows:
-    """Rows of an array or of a layer, read by slice or by ids as float32."""
-
-    def __init__(self, name, source):
-        if not isinstance(source, keras.layers.Layer):
-            self._table = check_table(source, name)
-            self.shape = self._table.shape
-            self._read = self._table.__getitem__
-            return
-        if not source.built or not hasattr(source, "input_dim"):
-            raise ValueError(
-                f"`{name}` must be an array or a built embedding layer. "
-                f"Received: {name}={source!r}."
-            )
-        self.shape = (source.input_dim, source.output_dim)
-        if isinstance(source, CodeEmbedding):
-            codes = source.codes
-            codebooks = keras.ops.convert_to_numpy(source.codebooks)
-            decode = source.composition.decode
-            self._read = lambda ids: decode(codes[ids], codebooks)
-        else:
-            all_ids = np.arange(source.input_dim, dtype="int32")
-            self._read = lambda ids: keras.ops.convert_to_numpy(
-                keras.ops.cast(source(all_ids[ids]), "float32")
-            )
-
-    def __getitem__(self, ids):
-        return np.asarray(self._read(ids), dtype="float32")
-
-
-def _parts(shape, num_columns=0):
-    step = max(1, _CHUNK_ELEMENTS // max(shape[1], num_columns))
-    for start in range(0, shape[0], step):
-        yield slice(start, min(start + step, shape[0]))
-
-
-def _directions(rows):
-    """Rows of length 1; rows of zeros stay as they are."""
-    # Scaled first, so that the squares of tiny or huge numbers hold.
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    rows = rows / np.where(largest > 0, largest, 1)
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(length > 0, length, 1)
-
-
 def _overlap(original, rebuilt, queries, num_neighbors):
-    near, _ = _nearest(original, queries, num_neighbors)
-    also_near, has_direction = _nearest(rebuilt, queries, num_neighbors)
+    near, _ = nearest_rows(original, queries, num_neighbors)
+    also_near, has_direction = nearest_rows(rebuilt, queries, num_neighbors)
     shared = (near[:, :, None] == also_near[:, None, :]).any(axis=2)
     return float(np.mean(shared.mean(axis=1) * has_direction))
-
-
-def _nearest(rows, queries, num_neighbors):
-    """Ids of the nearest rows, and which of the queries are not zero."""
-    directions = _directions(rows[queries])
-    cosine = np.full((len(queries), 0), -np.inf, dtype="float32")
-    ids = np.zeros((len(queries), 0), dtype="int64")
-    for part in _parts(rows.shape, num_columns=len(queries)):
-        found = directions @ _directions(rows[part]).T
-        inside = (queries >= part.start) & (queries < part.stop)
-        found[inside, queries[inside] - part.start] = -np.inf
-        cosine = np.concatenate([cosine, found], axis=1)
-        new = np.broadcast_to(np.arange(part.start, part.stop), found.shape)
-        ids = np.concatenate([ids, new], axis=1)
-        if cosine.shape[1] > num_neighbors:
-            best = np.argpartition(-cosine, num_neighbors - 1, axis=1)
-            best = best[:, :num_neighbors]
-            cosine = np.take_along_axis(cosine, best, axis=1)
-            ids = np.take_along_axis(ids, best, axis=1)
-    return ids, directions.any(axis=1)

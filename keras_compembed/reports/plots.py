@@ -15,6 +15,7 @@ _BASELINE, _CODES, _CODEBOOKS, _REST = (
     "#dddddd",
 )
 _TICKS_UP_TO = 16
+_LABELS_UP_TO = 12
 # Where a label may stand, best first: sides (right, up) and points away.
 _SIDES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
 _DISTANCES = (9, 22, 36, 52, 70, 90)
@@ -144,6 +145,69 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     _label(figure, axes, points, [[mark] for mark in marks] + ranges)
+    _save(figure, path, overwrite)
+
+
+def plot_frontier(frontier, path, overwrite=False):
+    """Draws a `Frontier`: the error, or the metric, against bytes of the file.
+
+    A filled dot is a size counted in a file, a ring a size that was computed.
+    The line joins the points that no smaller one is as good as.
+
+    Args:
+        frontier: `keras_compembed.compression.Frontier` with points that have
+            an error or a score. Scores are drawn if two points have one.
+        path: String or path-like, the picture to write; the suffix says the
+            format (`.png`, `.svg`, `.pdf`).
+        overwrite: Boolean, whether `path` may exist. Defaults to `False`.
+
+    Raises:
+        ValueError: if no point has an error or a score.
+        FileExistsError: if `path` exists and `overwrite` is False.
+        ImportError: if matplotlib is not installed.
+    """
+    scored = [x for x in frontier.points if x.score is not None]
+    shows_scores = len(scored) > 1
+    points = scored
+    if not shows_scores:
+        points = [x for x in frontier.points if x.error is not None]
+    if not points:
+        raise ValueError(
+            "`frontier` must have points with an error or a score. "
+            f"Received: {len(frontier.points)} points with neither."
+        )
+    figure, axes = _new_figure(path, overwrite, (7.2, 4.4))
+    axes.set_xscale("log")
+    if not shows_scores:
+        line = frontier.best
+        axes.plot(
+            [x.file_bytes / 2**20 for x in line],
+            [x.error for x in line],
+            color=_BASELINE,
+            lw=1,
+        )
+    labels, marks = [], []
+    for point in points:
+        mark = point.file_bytes / 2**20, point.score
+        if not shows_scores:
+            mark = point.file_bytes / 2**20, point.error
+        color = _CODEBOOKS if point.is_chosen else _CODES
+        fill = color if point.is_exported else "none"
+        axes.plot(*mark, "o", ms=6, mfc=fill, mec=color)
+        marks.append(mark)
+        # More names than these cannot be read.
+        if point.is_chosen or len(points) <= _LABELS_UP_TO:
+            labels.append((*mark, point.name, color))
+    if frontier.limit_bytes is not None:
+        axes.axvline(
+            frontier.limit_bytes / 2**20, color="black", lw=0.8, ls=":"
+        )
+    axes.set_xlabel("size of the LiteRT file (MB, log scale)")
+    axes.set_ylabel(
+        frontier.metric or "score" if shows_scores else "error of rows"
+    )
+    axes.grid(alpha=0.25)
+    _label(figure, axes, labels, [[mark] for mark in marks])
     _save(figure, path, overwrite)
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.packing import bytes_per_row
@@ -12,6 +11,8 @@ from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.reports.embedding_size import EmbeddingSize
 from keras_compembed.reports.fidelity import fidelity
+from keras_compembed.reports.originals import compressed_layers
+from keras_compembed.reports.originals import find_originals
 from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
 from keras_compembed.utils.layer_names import named_layers
@@ -127,7 +128,7 @@ def size_report(model, reference=None):
     layers = named_layers(model, _EMBEDDINGS)
     originals = {}
     if reference is not None:
-        originals = _originals(layers, reference)
+        originals = find_originals(compressed_layers(layers), reference)
     counted = set()
     rows = []
     for name, layer in layers.items():
@@ -146,8 +147,7 @@ def size_report(model, reference=None):
     return SizeReport(embeddings=tuple(rows), other_bytes=other_bytes)
 
 
-_COMPRESSED = (CodeEmbedding, ANTEmbedding)
-_EMBEDDINGS = (*_COMPRESSED, keras.layers.Embedding)
+_EMBEDDINGS = (CodeEmbedding, ANTEmbedding, keras.layers.Embedding)
 
 
 def _measure(name, layer):
@@ -204,41 +204,3 @@ def _measure_anchors(name, layer):
         value_bytes=transform.values.nbytes,
         anchor_bytes=count_bytes([layer.anchors]),
     )
-
-
-def _originals(layers, reference):
-    """The originals of compressed layers, by the layers' names."""
-    coded = {
-        name: layer
-        for name, layer in layers.items()
-        if isinstance(layer, _COMPRESSED)
-    }
-    if not isinstance(reference, keras.layers.Layer):
-        table = np.asanyarray(reference)
-        candidates = dict.fromkeys(coded, table) if len(coded) == 1 else {}
-        shapes = [table.shape]
-    else:
-        candidates = named_layers(reference, _EMBEDDINGS)
-        if len(coded) == 1 and len(candidates) == 1:
-            candidates = dict(zip(coded, candidates.values(), strict=True))
-        shapes = [_shape(layer) for layer in candidates.values()]
-    found = {
-        name: candidates[name]
-        for name, layer in coded.items()
-        if name in candidates and _shape(candidates[name]) == _shape(layer)
-    }
-    if not found:
-        wanted = {name: _shape(layer) for name, layer in coded.items()}
-        raise ValueError(
-            "`reference` must hold a table of the same name and shape as a "
-            "CodeEmbedding or ANTEmbedding of the model, which has "
-            f"{wanted or 'none'}. "
-            f"Received: tables of shape {shapes}."
-        )
-    return found
-
-
-def _shape(source):
-    if isinstance(source, keras.layers.Layer):
-        return source.input_dim, source.output_dim
-    return source.shape

@@ -10,6 +10,7 @@ from keras_compembed.transforms.sparse_transform import column_dtype
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
@@ -69,6 +70,7 @@ def learn_dictionary(
     non_negative=True,
     iterations=10,
     initial=None,
+    sample_weight=None,
     seed=None,
     verbose=1,
 ):
@@ -90,6 +92,7 @@ def learn_dictionary(
             Defaults to `10`.
         initial: Optional array `(num_anchors, columns)` of anchors to start
             from. Defaults to rows drawn at random.
+        sample_weight: Optional array `(rows,)`, how much each row counts.
         seed: Optional integer. Makes the result repeatable.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`. The
             loss is the mean squared distance per row.
@@ -101,7 +104,8 @@ def learn_dictionary(
 
     Raises:
         ValueError: if the table or initial anchors are not finite matrices of
-            these shapes, or a number is out of range.
+            these shapes, a number is out of range, or `sample_weight` is not
+            a non-negative number per row.
 
     References:
         - Engan, Aase & Husøy, Method of Optimal Directions for Frame Design,
@@ -116,6 +120,7 @@ def learn_dictionary(
     )
     iterations = check_positive_int("iterations", iterations, minimum=0)
     non_negative = check_boolean("non_negative", non_negative)
+    weight = check_sample_weight(sample_weight, len(table))
     seed = check_seed(seed)
     if initial is None:
         rng = np.random.default_rng(seed)
@@ -136,12 +141,14 @@ def learn_dictionary(
             transform, squares = _code(
                 table, anchors, max_nonzeros, non_negative
             )
+            if weight is not None:
+                squares = squares * weight
             loss = squares.mean(dtype="float64")
             if best is None or loss < best[0]:
                 best = loss, transform, anchors
             bar.update(done + 1, [("loss", loss)])
             if done < iterations:
-                anchors = _fit_anchors(table, transform, anchors)
+                anchors = _fit_anchors(table, transform, anchors, weight)
                 anchors = _replace_unused(table, transform, squares, anchors)
     except KeyboardInterrupt:
         if best is None:
@@ -190,15 +197,18 @@ def _code(table, anchors, max_nonzeros, non_negative, l1=0.0):
     return transform, np.concatenate(squares)
 
 
-def _fit_anchors(table, transform, anchors):
+def _fit_anchors(table, transform, anchors, sample_weight=None):
     """Least squares for the anchors, from where they were."""
     gram = np.zeros((len(anchors), len(anchors)))
     products = np.zeros(anchors.shape)
     rows = max(1, _PART // max(anchors.shape))
     for start, chunk in float_chunks(table, rows):
         part = transform.dense_rows(start, start + rows)
-        gram += part.T @ part
-        products += part.T @ chunk
+        weighted = part
+        if sample_weight is not None:
+            weighted = part * sample_weight[start : start + len(part), None]
+        gram += weighted.T @ part
+        products += weighted.T @ chunk
     ridge = _RIDGE * max(np.trace(gram) / len(gram), np.finfo("float32").tiny)
     products += ridge * anchors
     gram[np.diag_indices_from(gram)] += ridge

@@ -71,6 +71,20 @@ def check_positive_number(name, value, zero=False):
     return float(value)
 
 
+def check_sparsity(name, value):
+    """Returns a share of zeros as a `float`, or raises if it is none."""
+    if (
+        not isinstance(value, numbers.Real)
+        or isinstance(value, bool)
+        or not 0 <= value < 1
+    ):
+        raise ValueError(
+            f"`{name}` must be a number from 0 to below 1. "
+            f"Received: {name}={value!r}."
+        )
+    return float(value)
+
+
 def check_seed(seed):
     """Returns a seed as an `int`, or None, or raises if it is neither."""
     if seed is None:

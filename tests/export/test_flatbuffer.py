@@ -10,7 +10,7 @@ from export_models import ids_input
 
 from keras_compembed.export import flatbuffer
 from keras_compembed.export.export_litert import export_litert
-from keras_compembed.export.flatbuffer import CodeTable
+from keras_compembed.export.flatbuffer import StoredTable
 from keras_compembed.export.flatbuffer import read_model
 
 
@@ -36,7 +36,7 @@ class Int4Rows:
         rows[:, 5] = 0
         low, high = rows[:, 0::2] & 15, rows[:, 1::2] & 15
         packed = (low | high << 4).astype("uint8")
-        self.table = CodeTable("rows", rows, packed, 4)
+        self.table = StoredTable("rows", rows, packed, 4)
 
     def __call__(self, ids):
         rows = tf.gather(self.table.converted, ids)
@@ -107,7 +107,7 @@ def test_unpacked_codes_are_refused():
     traced = Int4Rows()
     codes = traced.table.converted.astype("int32")
     model = convert(lambda ids: tf.gather(codes, ids))
-    with pytest.raises(RuntimeError, match="not packed"):
+    with pytest.raises(RuntimeError, match="not in the file as it is"):
         flatbuffer.pack_tables(model, [traced.table])
 
 
@@ -148,7 +148,7 @@ def test_codes_of_another_layer_are_no_unpacked_ones():
 
 def test_other_tensors_keep_the_bytes_that_they_share():
     """The converter gives constants of equal bytes one buffer."""
-    table = CodeTable(
+    table = StoredTable(
         "rows", np.zeros((4, 1), "int8"), np.zeros((4, 1), "uint8"), 4
     )
     content = np.zeros((4, 1), "int8")

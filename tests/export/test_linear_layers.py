@@ -190,7 +190,7 @@ def test_pooled_and_folded(kind, path):
     assert export.held_layers == ("table",)
     assert export.not_held_layers == ()
     assert 0 < export.max_row_error < 1e-6
-    assert "rows of 'table' are added up as codes" in str(export)
+    assert "rows of 'table' are added up as stored" in str(export)
     assert "'last' folded into tables" in str(export)
     shapes = [shape for _, shape, _ in read_tensors(path)]
     assert (4, 24) not in shapes

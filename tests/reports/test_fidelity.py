@@ -1,5 +1,4 @@
 import dataclasses
-import importlib
 import json
 
 import keras
@@ -7,10 +6,8 @@ import numpy as np
 import pytest
 
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports import table_rows
 from keras_compembed.reports.fidelity import fidelity
-
-# Its name in the package is that of the function.
-module = importlib.import_module(fidelity.__module__)
 
 
 def make_tables(rows=200, columns=12, noise=0.5):
@@ -52,7 +49,7 @@ def test_hand_computed():
 def test_overlap_against_brute_force(
     monkeypatch, num_neighbors, chunk_elements
 ):
-    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", chunk_elements)
+    monkeypatch.setattr(table_rows, "_CHUNK_ELEMENTS", chunk_elements)
     table, rebuilt = make_tables()
     result = fidelity(table, rebuilt, num_neighbors)
     expected = brute_force_overlap(
@@ -65,7 +62,7 @@ def test_overlap_against_brute_force(
 def test_chunks_do_not_change_the_result(monkeypatch):
     table, rebuilt = make_tables()
     whole = dataclasses.astuple(fidelity(table, rebuilt, num_queries=50))
-    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", 13)
+    monkeypatch.setattr(table_rows, "_CHUNK_ELEMENTS", 13)
     parts = dataclasses.astuple(fidelity(table, rebuilt, num_queries=50))
     assert parts == pytest.approx(whole, rel=1e-9)
 
@@ -174,7 +171,7 @@ def test_memory_mapped(tmp_path):
 
 
 def test_layers_are_their_tables(monkeypatch):
-    monkeypatch.setattr(module, "_CHUNK_ELEMENTS", 500)
+    monkeypatch.setattr(table_rows, "_CHUNK_ELEMENTS", 500)
     table, _ = make_tables()
     coded = CodeEmbedding(200, 12, 4, 8, codebooks=np.ones((4, 8, 12)))
     original = keras.layers.Embedding(200, 12, weights=table)

@@ -187,6 +187,22 @@ def codes(cls=kc.CodeEmbedding, **settings):
     return make
 
 
+def rounded(cls=kc.QuantizedEmbedding, **settings):
+    """A layer of rounded rows."""
+
+    def make(**kwargs):
+        layer = cls(IDS, 8, seed=0, **settings, **kwargs)
+        layer.build()
+        rng = np.random.default_rng(0)
+        # Numbers of size 1, so that no part of a vector can be missed.
+        for weight in layer.trainable_weights:
+            weight.assign(0.5 * rng.normal(size=weight.shape))
+        layer.scale_unit.assign(layer.scale_unit * 20)
+        return layer
+
+    return make
+
+
 def anchors(storage, cls=kc.ANTEmbedding, **settings):
     """A layer of anchors."""
 
@@ -289,6 +305,31 @@ CASES = [
         "reversible-untied",
         codes(
             kc.ReversibleCodeEmbedding, tie_weights=False, logit_soft_cap=3.0
+        ),
+        NextId(),
+    ),
+    LayerCase(
+        "rounded-narrow", rounded(bits=4, block_size=3, rank=5), LookUp()
+    ),
+    LayerCase("rounded-learned", rounded(bits=2, learn_rows=True), LookUp()),
+    LayerCase(
+        "rounded-pooled-learned",
+        rounded(
+            kc.QuantizedEmbedReduce,
+            bits=4,
+            rank=5,
+            learn_rows=True,
+            mask_zero=True,
+        ),
+        Pooled(),
+    ),
+    LayerCase(
+        "rounded-reversible",
+        rounded(
+            kc.ReversibleQuantizedEmbedding,
+            bits=4,
+            learn_rows=True,
+            logit_soft_cap=3.0,
         ),
         NextId(),
     ),

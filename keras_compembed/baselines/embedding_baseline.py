@@ -1,0 +1,135 @@
+"""Base of embeddings to compare `CodeEmbedding` and the like with."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_seed
+
+
+def read_all(variable, rows):
+    """Rows of a variable, whose gradient is as large as the variable.
+
+    It is exact in graphs of any optimizer, and takes one op in LiteRT files.
+
+    Args:
+        variable: Keras variable `(rows, ...)`.
+        rows: Integer tensor, of any shape.
+
+    Returns:
+        Tensor of the shape of `rows` followed by that of one row.
+    """
+    # The gradient of a reshape adds up that of rows that are read repeatedly.
+    values = tf.reshape(tf.convert_to_tensor(variable.value), variable.shape)
+    return tf.gather(values, rows)
+
+
+class EmbeddingBaseline(LookupLayer):
+    """Base of small embeddings that rival `CodeEmbedding`, one signature each.
+
+    A subclass adds its own settings between `output_dim` and `mask_zero`, says
+    what its weights are by `shapes` and `initializers`, and has `embed`. All
+    else that a `LookupLayer` does it inherits: masks, ragged and sparse ids,
+    `reverse` calls, `top_k`, `embeddings`. Vectors of a new layer are to be as
+    large as those of `keras.layers.Embedding`, whose standard deviation is
+    `INITIAL_STDDEV`.
+
+    Args:
+        input_dim: Integer. Number of ids, i.e. largest id + 1.
+        output_dim: Integer. Width of the vectors.
+        mask_zero: Boolean. Whether id 0 is padding to be masked. Defaults to
+            `False`.
+        seed: Optional integer. Seed of what begins at random.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: if a size is no positive integer, `mask_zero` is no boolean
+            or `seed` is no integer of at least 0.
+    """
+
+    # Of numbers drawn from -0.05 to 0.05.
+    INITIAL_STDDEV = 0.05 / 3**0.5
+    # Shapes of integers that are not trained, by the names of weights.
+    integer_shapes = {}
+
+    def __init__(
+        self, input_dim, output_dim, mask_zero=False, seed=None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.input_dim = check_positive_int("input_dim", input_dim)
+        self.output_dim = check_positive_int("output_dim", output_dim)
+        self.mask_zero = check_boolean("mask_zero", mask_zero)
+        self.seed = check_seed(seed)
+        self.supports_masking = True
+        self.autocast = False
+
+    @property
+    def shapes(self):
+        """Dict, shapes of float weights by their names."""
+        raise NotImplementedError
+
+    def initializers(self):
+        """Dict, initializers of all weights by their names."""
+        raise NotImplementedError
+
+    def seeds(self, number):
+        """Seeds for initializers, None if the layer has none."""
+        if self.seed is None:
+            return [None] * number
+        found = np.random.SeedSequence(self.seed).generate_state(number)
+        return [int(seed) for seed in found]
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        initializers = self.initializers()
+        for name, shape in self.shapes.items():
+            weight = self.add_weight(
+                shape=shape,
+                initializer=initializers[name],
+                autocast=False,
+                name=name,
+            )
+            setattr(self, name, weight)
+        for name, shape in self.integer_shapes.items():
+            weight = self.add_weight(
+                shape=shape,
+                initializer=initializers[name],
+                dtype="int64",
+                trainable=False,
+                autocast=False,
+                name=name,
+            )
+            setattr(self, name, weight)
+        self.built = True
+
+    def embed(self, ids, read=read_all):
+        """Vectors `(ids, output_dim)` of a rank-1 tensor of ids.
+
+        Args:
+            ids: Integer tensor.
+            read: Function from a variable `(rows, columns)` and an integer
+                tensor of rank 1 to its rows. In training, one after which
+                optimizers touch no other rows.
+        """
+        raise NotImplementedError
+
+    def call(self, inputs, reverse=False, training=False):
+        if reverse or not training:
+            return super().call(inputs, reverse=reverse)
+        embed = functools.partial(self.embed, read=read_rows)
+        return self._set_mask(self.look_up(inputs, embed), inputs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "mask_zero": self.mask_zero,
+            "seed": self.seed,
+        }

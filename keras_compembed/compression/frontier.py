@@ -1,0 +1,207 @@
+"""Sizes and losses of the ways to store a model's tables."""
+
+import dataclasses
+import json
+
+from keras_compembed.reports.plots import plot_frontier
+from keras_compembed.utils.files import replacing
+
+_MAX_METHODS = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class FrontierPoint:
+    """One way to store the tables of a model.
+
+    Args:
+        methods: Dict from the name of a layer to the name of its method,
+            e.g. `{"words": "codes 16x16"}`.
+        file_bytes: Integer, bytes of the LiteRT file.
+        error: Optional number, the squared error of rows over the squared
+            distances of rows from their mean, rows and tables weighted.
+            Defaults to `None`: not measured.
+        score: Optional number, the metric on validation data after tuning.
+            Defaults to `None`: not tuned.
+        is_exported: Boolean. Whether `file_bytes` was counted in a file, and
+            not computed. Defaults to `False`.
+        is_chosen: Boolean. Whether the search chose it. Defaults to `False`.
+    """
+
+    methods: dict
+    file_bytes: int
+    error: float | None = None
+    score: float | None = None
+    is_exported: bool = False
+    is_chosen: bool = False
+
+    @property
+    def name(self):
+        """String, the methods; with layers where there are several."""
+        if len(self.methods) == 1:
+            return next(iter(self.methods.values()))
+        return ", ".join(f"{key}: {x}" for key, x in self.methods.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Frontier:
+    """What a search among ways to store tables looked at.
+
+    `print` it, take its `to_dict()`, `save` it as JSON, or `plot` it.
+
+    Example:
+
+    >>> larger = kc.compression.FrontierPoint(
+    ...     {"words": "int4"}, file_bytes=150_000, error=0.01
+    ... )
+    >>> smaller = kc.compression.FrontierPoint(
+    ...     {"words": "codes 16x16"}, 50_000, error=0.3, is_chosen=True
+    ... )
+    >>> frontier = kc.compression.Frontier([larger, smaller], 60_000)
+    >>> frontier.chosen.name
+    'codes 16x16'
+    >>> kc.compression.Frontier.from_dict(frontier.to_dict()) == frontier
+    True
+
+    Args:
+        points: Sequence of `FrontierPoint`; kept smallest file first.
+        limit_bytes: Optional integer, the bytes that the file may have.
+            Defaults to `None`: no limit.
+        quantize: Same as in `keras_compembed.export.export_litert`.
+        min_runtime: Same as in `keras_compembed.export.export_litert`.
+        original_bytes: Optional integer, bytes of the float32 LiteRT file of
+            the model as it is.
+        original_score: Optional number, the metric of the model as it is.
+        metric: Optional string, the name of the metric of scores, e.g.
+            `"accuracy"`.
+    """
+
+    points: tuple
+    limit_bytes: int | None = None
+    quantize: str | None = None
+    min_runtime: str | None = None
+    original_bytes: int | None = None
+    original_score: float | None = None
+    metric: str | None = None
+
+    def __post_init__(self):
+        points = sorted(self.points, key=lambda point: point.file_bytes)
+        object.__setattr__(self, "points", tuple(points))
+
+    def __iter__(self):
+        return iter(self.points)
+
+    def __len__(self):
+        return len(self.points)
+
+    @property
+    def chosen(self):
+        """The `FrontierPoint` that the search chose, or None."""
+        return next((point for point in self.points if point.is_chosen), None)
+
+    @property
+    def best(self):
+        """Tuple of the points that no smaller one equals in error."""
+        found, lowest = [], float("inf")
+        for point in self.points:
+            if point.error is not None and point.error < lowest:
+                lowest = point.error
+                found.append(point)
+        return tuple(found)
+
+    def to_dict(self):
+        """All figures as a dict that `json` can write."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, content):
+        """The `Frontier` of what `to_dict` gave."""
+        points = [FrontierPoint(**point) for point in content["points"]]
+        return cls(**{**content, "points": tuple(points)})
+
+    def save(self, path, overwrite=False):
+        """Writes it as JSON.
+
+        Args:
+            path: String or path-like, the file to write.
+            overwrite: Boolean, whether it may exist. Defaults to `False`.
+
+        Raises:
+            FileExistsError: if `path` exists and `overwrite` is False.
+        """
+        with replacing(path, overwrite) as temporary:
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump(self.to_dict(), file, indent=2)
+                file.write("\n")
+
+    @classmethod
+    def load(cls, path):
+        """Reads what `save` wrote.
+
+        Raises:
+            ValueError: if the file is no frontier.
+        """
+        with open(path, encoding="utf-8") as file:
+            try:
+                return cls.from_dict(json.load(file))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(
+                    "`path` must be a file that `Frontier.save` wrote. "
+                    f"Received: path={path!r}."
+                ) from error
+
+    def plot(self, path, overwrite=False):
+        """Draws the points into a picture; needs the extra `plots`."""
+        plot_frontier(self, path, overwrite=overwrite)
+
+    def __str__(self):
+        header = ["file bytes", "smaller", "error", self.metric or "score"]
+        rows = [[*header, "", "stored as"]]
+        for point in self.points:
+            rows.append([*self._cells(point), _cut(point.name)])
+        if self.original_bytes:
+            size, score = f"{self.original_bytes:,}", self.original_score
+            rows.append([size, "1.0x", "0", _number(score), "", "as it is"])
+        # Columns that nothing is in are left out.
+        columns = [
+            column
+            for column in zip(*rows, strict=True)
+            if any(cell not in ("", "-") for cell in column[1:])
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        lines = []
+        for cells in zip(*columns, strict=True):
+            *figures, name = zip(cells, widths, strict=True)
+            parts = [cell.rjust(width) for cell, width in figures]
+            lines.append("  ".join([*parts, name[0]]).rstrip())
+        lines.insert(1, "-" * max(map(len, lines)))
+        lines += self._notes()
+        return "\n".join(lines)
+
+    def _cells(self, point):
+        mark = "=" if point.is_exported else "~"
+        smaller = "-"
+        if self.original_bytes:
+            smaller = f"{self.original_bytes / point.file_bytes:.1f}x"
+        return [
+            f"{mark} {point.file_bytes:,}",
+            smaller,
+            _number(point.error),
+            _number(point.score),
+            "->" if point.is_chosen else "",
+        ]
+
+    def _notes(self):
+        if any(point.is_exported for point in self.points):
+            yield "= counted in a file; ~ computed."
+        if self.limit_bytes is not None:
+            yield f"The file may have {self.limit_bytes:,} bytes."
+
+
+def _number(value):
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _cut(text):
+    return (
+        text if len(text) <= _MAX_METHODS else text[: _MAX_METHODS - 3] + "..."
+    )

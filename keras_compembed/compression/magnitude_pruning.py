@@ -1,0 +1,261 @@
+"""A callback that makes the smallest numbers of tables zero."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
+from keras_compembed.optimizers.running_optimizer import find_running_optimizer
+from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.layer_names import named_layers
+
+
+class MagnitudePruning(keras.callbacks.Callback):
+    """Makes the smallest numbers of tables zero while a model is trained.
+
+    Numbers nearest 0 become 0, more and more by a schedule, while training
+    goes on with the others. Then `compress_model(model,
+    method=keras_compembed.methods.Pruned(sparsity))` stores those that are
+    left alone.
+
+    It acts within the training step, after the optimizer: zeros are zeros
+    whenever the model is used, with any `steps_per_execution`, in graphs, on
+    several devices. What is zero is not for good: as in
+    tensorflow-model-optimization, whose weights it equals step by step, a
+    number that its last gradient made large may come back when zeros are next
+    chosen.
+
+    Steps are those that the model's optimizer has taken. So training that was
+    saved with the optimizer, by `model.save` or `BackupAndRestore`, goes on
+    where it was, with a new callback of the same schedule.
+
+    Example:
+
+    >>> model = keras.Sequential([
+    ...     keras.Input((4,), dtype="int32"),
+    ...     keras.layers.Embedding(100, 8, name="words"),
+    ... ])
+    >>> model.compile("sgd", "mse")
+    >>> pruning = MagnitudePruning(
+    ...     PolynomialSparsity(0.8, end_step=6, frequency=2)
+    ... )
+    >>> history = model.fit(
+    ...     np.zeros((64, 4)), np.zeros((64, 4, 8)), batch_size=8, verbose=0,
+    ...     callbacks=[pruning],
+    ... )
+    >>> table = model.get_layer("words").embeddings.numpy()
+    >>> round(float((table == 0).mean()), 3)
+    0.8
+
+    Args:
+        schedule: `PolynomialSparsity`, how much is zero after how many steps.
+        variables: Optional list of names: of layers whose `embeddings` are
+            pruned, or of variables, by path, such as `"dense/kernel"`.
+            Defaults to `None`: the tables of all `keras.layers.Embedding`.
+
+    Raises:
+        TypeError: if `schedule` is no `PolynomialSparsity`.
+        ValueError: when training begins, if a name is unknown or stands for
+            several variables, one is not trained or no matrix of floats, or
+            the optimizer is past steps of the schedule in which numbers
+            should have become zero.
+
+    References:
+        - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878)
+    """
+
+    def __init__(self, schedule, variables=None):
+        super().__init__()
+        if not isinstance(schedule, PolynomialSparsity):
+            raise TypeError(
+                "`schedule` must be a `PolynomialSparsity`. "
+                f"Received: schedule={schedule!r}."
+            )
+        self.schedule = schedule
+        self.variables = variables
+        self._constraints = []
+
+    def on_train_begin(self, logs=None):
+        self._found = _find_variables(self.model, self.variables)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        # Not when training begins: other callbacks may load weights then.
+        if self._constraints:
+            return
+        step = _steps_done(self.model.optimizer)
+        for name, variable in self._found.items():
+            _check_past(self.schedule, step, name, variable)
+        with self.model.distribute_strategy.scope():
+            for variable in self._found.values():
+                constraint = _Pruned(variable, self.schedule)
+                constraint.start(step)
+                self._constraints.append(constraint)
+        self._make_new_step()
+
+    def on_train_end(self, logs=None):
+        for constraint in self._constraints:
+            constraint.release()
+        self._constraints = []
+        # The next training is without, unless it has such a callback again.
+        self.model.train_function = None
+
+    def _make_new_step(self):
+        # Graphs that are there already know nothing of constraints.
+        self.model.make_train_function(force=True)
+
+
+class _Pruned(keras.constraints.Constraint):
+    """Keeps numbers of a variable 0, and chooses anew which.
+
+    Args:
+        variable: Keras variable, whose constraint it becomes; it applies the
+            one that was there first.
+        schedule: `PolynomialSparsity`.
+    """
+
+    def __init__(self, variable, schedule):
+        inner = variable.constraint
+        # Of a training that was interrupted.
+        self._inner = inner._inner if isinstance(inner, _Pruned) else inner
+        self._variable = variable
+        self._schedule = schedule
+        # All devices choose alike.
+        self._is_kept = keras.Variable(
+            np.ones(variable.shape, bool),
+            dtype="bool",
+            trainable=False,
+            aggregation="only_first_replica",
+            name="is_kept",
+        )
+
+    def start(self, step):
+        """Begins after so many steps of the optimizer."""
+        values = self._variable.numpy()
+        last = self._schedule.last_due(step)
+        if last is not None:
+            kept = values != 0
+            if last == step:
+                kept = largest(values, self._schedule(step)).numpy()
+            self._is_kept.assign(kept)
+            self._variable.assign(np.where(kept, values, 0))
+        self._variable.constraint = self
+
+    def release(self):
+        self._variable.constraint = self._inner
+
+    def __call__(self, variable):
+        values = tf.convert_to_tensor(variable.value)
+        if self._inner is not None:
+            values = tf.convert_to_tensor(self._inner(values))
+        is_kept = tf.convert_to_tensor(self._is_kept.value)
+        step = _steps_done(find_running_optimizer(), more=1)
+        is_kept = tf.cond(
+            self._schedule.is_due(step),
+            lambda: largest(values, self._schedule(step)),
+            lambda: is_kept,
+        )
+        self._is_kept.assign(is_kept)
+        return tf.where(is_kept, values, tf.zeros_like(values))
+
+
+def largest(values, sparsity):
+    """Which numbers stay: those furthest from 0, and all as far as the last.
+
+    Args:
+        values: Float tensor.
+        sparsity: float32 scalar tensor, the share of those that do not. One
+            number stays in any case.
+    """
+    sizes = tf.reshape(tf.abs(values), [-1])
+    number = tf.cast(tf.size(sizes), tf.float32) * (1 - sparsity)
+    number = tf.cast(tf.maximum(tf.round(number), 1), tf.int32)
+    threshold = tf.sort(sizes, direction="DESCENDING")[number - 1]
+    return tf.abs(values) >= threshold
+
+
+def _steps_done(optimizer, more=0):
+    """Steps in which weights moved, of an optimizer that may wrap another.
+
+    Args:
+        optimizer: Keras optimizer.
+        more: Integer, calls of `apply` that are not counted yet.
+    """
+    # With scaled losses, the one inside skips steps.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    # `iterations` leaves out steps that only add up gradients; the first
+    # variable of an optimizer counts all.
+    accumulation = optimizer.gradient_accumulation_steps or 1
+    calls = optimizer.iterations if accumulation == 1 else None
+    if calls is None:
+        calls = optimizer.variables[0]
+    if more:
+        return (tf.cast(calls.value, tf.int64) + more) // accumulation
+    # Under a strategy, a value on each device.
+    return int(keras.ops.convert_to_numpy(calls)) // accumulation
+
+
+def _check_past(schedule, step, name, variable):
+    """Refuses a schedule of which steps were missed."""
+    last = schedule.last_due(step - 1)
+    if last is None:
+        return
+    zeros = float(np.mean(variable.numpy() == 0))
+    wanted = float(schedule(last))
+    # Equal numbers stay together.
+    if zeros < 0.99 * wanted - 1 / variable.shape.num_elements():
+        raise ValueError(
+            f"`schedule` must not begin in the past: steps are those of the "
+            f"optimizer. Received: {schedule}, by which {wanted:.1%} of "
+            f"{name} would be zero after {last} steps, and an optimizer that "
+            f"has taken {step}, with {zeros:.1%} of it zero. Compile the "
+            f"model again, or add {step} to `begin_step` and `end_step`."
+        )
+
+
+def _find_variables(model, names):
+    """Dict from name to the variables to be pruned."""
+    tables = {
+        name: layer.embeddings
+        for name, layer in named_layers(model, keras.layers.Embedding).items()
+        if layer.quantization_mode is None
+    }
+    if names is None:
+        found = {
+            name: table for name, table in tables.items() if table.trainable
+        }
+        if not found:
+            raise ValueError(
+                "The model must have a `keras.layers.Embedding` that is "
+                f"trained. Received: the model {model.name!r}, which has none. "
+                "Name other variables in `variables`."
+            )
+        return found
+    paths = {}
+    for place, layer in layer_paths(model).items():
+        for variable in layer._trainable_variables:
+            for key in {variable.path, f"{place}/{variable.name}"}:
+                paths.setdefault(key, []).append(variable)
+    found = {}
+    for name in names:
+        if name in tables:
+            matches = [tables[name]]
+        else:
+            matches = paths.get(name, [])
+            matches = list({id(match): match for match in matches}.values())
+        if len(matches) != 1:
+            known = sorted({*tables, *paths})
+            raise ValueError(
+                "`variables` must name layers with a table, or variables by "
+                f"path, each one. Received: {name!r}, which "
+                f"{'several have' if matches else 'none has'}. There are: "
+                f"{', '.join(known)}."
+            )
+        (found[name],) = matches
+    for name, variable in found.items():
+        if not variable.trainable or "float" not in variable.dtype:
+            raise ValueError(
+                "`variables` must name float variables that are trained. "
+                f"Received: {name!r}, of dtype {variable.dtype}, "
+                f"trainable={variable.trainable}."
+            )
+    return found

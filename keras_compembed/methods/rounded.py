@@ -1,0 +1,117 @@
+"""Tables as rows of few bits."""
+
+from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
+from keras_compembed.layers.reversible_quantized_embedding import (
+    ReversibleQuantizedEmbedding,
+)
+from keras_compembed.methods.method import Fit
+from keras_compembed.methods.method import Method
+from keras_compembed.rounding.rounded_table import count_blocks
+from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.utils.validation import check_positive_int
+
+_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
+
+
+class Rounded(Method):
+    """Rows of 8, 4 or 2 bits a number, with scales.
+
+    See `keras_compembed.QuantizedEmbedding`.
+
+    Example:
+
+    >>> method = Rounded(4, rank=16)
+    >>> method.name
+    'int4 rank 16'
+    >>> method.litert_bytes(10_000, 64, quantize="int8")
+    91024
+
+    Args:
+        bits: `8`, `4` or `2`. Bits of a number. Defaults to `4`.
+        block_size: Optional integer. How many numbers of a row share a scale.
+            Defaults to `None`: all.
+        rank: Optional integer. The width of rows that are multiplied by a
+            matrix. Defaults to `None`: rows are vectors.
+        learn_rows: Boolean. Whether tuning trains rows. Defaults to `False`.
+        scale_dtype: `"int8"` or `"int16"`. Of the scales. Defaults to
+            `"int8"`.
+
+    Raises:
+        ValueError: if an argument is none of those above.
+    """
+
+    rows = QuantizedEmbedding
+    reduce = QuantizedEmbedReduce
+    reversible = ReversibleQuantizedEmbedding
+
+    def __init__(
+        self,
+        bits=4,
+        block_size=None,
+        rank=None,
+        learn_rows=False,
+        scale_dtype="int8",
+    ):
+        if rank is not None:
+            rank = check_positive_int("rank", rank)
+        # Of a table that is wide enough for all.
+        width = rank or block_size or 1
+        QuantizedEmbedding(
+            1,
+            width,
+            bits,
+            block_size,
+            rank,
+            scale_dtype=scale_dtype,
+            learn_rows=learn_rows,
+        )
+        self.bits = bits
+        self.block_size = block_size
+        self.rank = rank
+        self.learn_rows = learn_rows
+        self.scale_dtype = scale_dtype
+
+    @property
+    def name(self):
+        name = f"int{self.bits}"
+        if self.rank is not None:
+            name += f" rank {self.rank}"
+        if self.block_size is not None:
+            name += f" blocks of {self.block_size}"
+        return name
+
+    def start(self, seed=None, verbose=0):
+        options = {
+            "bits": self.bits,
+            "block_size": self.block_size,
+            "rank": self.rank,
+            "learn_rows": self.learn_rows,
+            "scale_dtype": self.scale_dtype,
+        }
+
+        def from_table(table, sample_weight=None, **kwargs):
+            return QuantizedEmbedding.from_table(
+                table,
+                sample_weight=sample_weight,
+                seed=seed,
+                verbose=verbose,
+                **options,
+                **kwargs,
+            )
+
+        return Fit(options, from_table)
+
+    def litert_bytes(self, input_dim, output_dim, quantize=None):
+        width = self.rank or output_dim
+        scales = count_blocks(width, self.block_size or width)
+        if self.scale_dtype == "int16":
+            scales *= 2
+        rows = input_dim * (packed_width(width, self.bits) + scales)
+        return rows + _BYTES[quantize] * (self.rank or 0) * output_dim
+
+    def reason_against(self, input_dim, output_dim):
+        for name in ("rank", "block_size"):
+            if (getattr(self, name) or 0) > output_dim:
+                return f"it is narrower than `{name}`={getattr(self, name)}"
+        return None

@@ -1,0 +1,188 @@
+"""Float rows that a task trains, read as what they are rounded to."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.optimizers.device_rows import write
+from keras_compembed.optimizers.read_rows import read_unique_rows
+from keras_compembed.optimizers.read_rows import unique_ids
+from keras_compembed.rounding.rounded_rows import multiply_blocks
+from keras_compembed.rounding.rounded_rows import sum_groups
+from keras_compembed.rounding.rounded_table import RoundedTable
+from keras_compembed.rounding.rounded_table import count_blocks
+from keras_compembed.rounding.rounded_table import integer_range
+
+# As in `round_rows`, but of each batch anew.
+_SHARES = {8: (1.0,), 4: (0.55, 0.75, 0.95), 2: (0.3, 0.45, 0.6)}
+_CHUNK_ELEMENTS = 1 << 22
+
+
+class LatentRows:
+    """Latent rows: rounded when they are read, with a gradient as if not.
+
+    A row's scales are functions of the row alone, and of the unit, which
+    grows where a row that training reads needs it.
+
+    Args:
+        latents: Float variable `(rows, width)`.
+        scale_unit: float32 variable `()`.
+        is_fixed: Boolean variable `()`.
+        bits: Integer, 8, 4 or 2.
+        block_size: Integer, numbers that share a scale.
+        scale_dtype: String, the dtype of scales.
+    """
+
+    def __init__(
+        self, latents, scale_unit, is_fixed, bits, block_size, scale_dtype
+    ):
+        self.latents = latents
+        self.scale_unit = scale_unit
+        self.is_fixed = is_fixed
+        self.width = latents.shape[1]
+        self.bits = bits
+        self.block_size = block_size
+        self._scale_dtype = scale_dtype
+        self._highest = np.iinfo(scale_dtype).max
+
+    @property
+    def weights(self):
+        """What goes when rows are fixed."""
+        return [self.latents, self.is_fixed]
+
+    def integers(self, ids):
+        """Integers, int8 `(ids, width)`, of a tensor of ids."""
+        integers, _ = self._round(tf.gather(self.latents.value, ids))
+        return tf.cast(integers, tf.int8)
+
+    def float_scales(self, ids):
+        """Scales, float32 `(ids, blocks)`."""
+        _, scales = self._round(tf.gather(self.latents.value, ids))
+        return scales * tf.convert_to_tensor(self.scale_unit.value)
+
+    def read(self, ids, training=False):
+        """Rows, float32 `(ids, width)`."""
+        different, places, room = unique_ids(ids)
+        rows = read_unique_rows(self.latents, different, room)
+        if training:
+            self.grow(rows)
+        return tf.gather(self.straight_through(rows), places)
+
+    def sum_rows(self, ids, weights, training=False):
+        """Weighted sums of rows, as `RoundedRows.sum_rows`."""
+        rows = self.read(tf.reshape(ids, (-1,)), training)
+        return sum_groups(rows, weights)
+
+    def read_all(self):
+        """All rows, float32 `(rows, width)`."""
+        return self.straight_through(tf.convert_to_tensor(self.latents.value))
+
+    def score(self, vectors):
+        """Products `(vectors, rows)` with vectors `(vectors, width)`."""
+        rows = tf.cast(self.read_all(), vectors.dtype)
+        return tf.matmul(vectors, rows, transpose_b=True)
+
+    def straight_through(self, rows):
+        """What rows are rounded to, with the gradient of the rows."""
+
+        @tf.custom_gradient
+        def rounded(rows):
+            integers, scales = self._round(rows)
+            scales *= tf.convert_to_tensor(self.scale_unit.value)
+            result = multiply_blocks(integers, scales, self.block_size)
+
+            def gradient(upstream):
+                # Of repeated rows, it comes in slices.
+                return tf.cast(tf.convert_to_tensor(upstream), rows.dtype)
+
+            return result, gradient
+
+        return rounded(rows)
+
+    def grow(self, rows=None):
+        """Makes the unit large enough for the scales of some rows, or all."""
+        self.check_learns()
+        if rows is None:
+            rows = tf.convert_to_tensor(self.latents.value)
+        blocks = self._blocks(tf.stop_gradient(rows))
+        largest = tf.reduce_max(_best_scales(blocks, self.bits))
+        unit = tf.convert_to_tensor(self.scale_unit.value)
+        # Of rows that all devices read: they come to the same unit.
+        write(self.scale_unit, tf.maximum(unit, largest / self._highest))
+
+    def assign(self, latents):
+        """Sets all latent rows, and a unit large enough for them."""
+        self.latents.assign(latents)
+        self.scale_unit.assign(0)
+        self.grow()
+
+    def fix(self):
+        """Makes functions raise that were traced before, and still learn."""
+        self.is_fixed.assign(True)
+
+    def check_learns(self):
+        """Raises if rows were fixed since the function was traced."""
+        tf.debugging.assert_equal(
+            tf.convert_to_tensor(self.is_fixed.value),
+            False,
+            "The rows of the layer were fixed by `freeze_rows` after this "
+            "function was traced. Make it anew: `compile` the model again, or "
+            "wrap a training step of your own in `tf.function` again.",
+        )
+
+    def _round(self, rows):
+        """Integers `(ids, width)` and scales `(ids, blocks)`, as floats."""
+        unit = tf.convert_to_tensor(self.scale_unit.value)
+        blocks = self._blocks(rows)
+        scales = tf.math.divide_no_nan(_best_scales(blocks, self.bits), unit)
+        scales = tf.round(scales)
+        scales = tf.clip_by_value(scales, 0, self._highest)
+        steps = tf.expand_dims(scales * unit, 2)
+        integers = tf.round(tf.math.divide_no_nan(blocks, steps))
+        integers = tf.clip_by_value(integers, *integer_range(self.bits))
+        padded = blocks.shape[1] * blocks.shape[2]
+        integers = tf.reshape(integers, (-1, padded))[:, : self.width]
+        return integers, scales
+
+    def _blocks(self, rows):
+        number = count_blocks(self.width, self.block_size)
+        room = number * self.block_size - self.width
+        rows = tf.pad(tf.cast(rows, tf.float32), ((0, 0), (0, room)))
+        return tf.reshape(rows, (-1, number, self.block_size))
+
+    def table(self):
+        """The `RoundedTable` that `freeze_rows` would fix."""
+        num_rows = self.latents.shape[0]
+        size = max(1, _CHUNK_ELEMENTS // self.width)
+        integers, scales = [], []
+        for start in range(0, num_rows, size):
+            part = self._round(self.latents.value[start : start + size])
+            integers.append(part[0].numpy().astype("int8"))
+            scales.append(part[1].numpy().astype(self._scale_dtype))
+        return RoundedTable(
+            np.concatenate(integers),
+            np.concatenate(scales),
+            keras.ops.convert_to_numpy(self.scale_unit)[()],
+            self.block_size,
+        )
+
+
+def _best_scales(blocks, bits):
+    """Float scales `(ids, blocks)` of blocks `(ids, blocks, size)`."""
+    lowest, highest = integer_range(bits)
+    whole = tf.maximum(
+        tf.reduce_max(blocks, 2) / highest, tf.reduce_min(blocks, 2) / lowest
+    )
+    best, best_gain = whole, tf.fill(tf.shape(whole), -1.0)
+    for share in _SHARES[bits]:
+        steps = tf.expand_dims(share * whole, 2)
+        integers = tf.round(tf.math.divide_no_nan(blocks, steps))
+        integers = tf.clip_by_value(integers, lowest, highest)
+        products = tf.reduce_sum(blocks * integers, 2)
+        scales = tf.math.divide_no_nan(
+            products, tf.reduce_sum(tf.square(integers), 2)
+        )
+        gain = products * scales
+        best = tf.where(gain > best_gain, tf.maximum(scales, 0), best)
+        best_gain = tf.maximum(gain, best_gain)
+    return best

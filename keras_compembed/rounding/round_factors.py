@@ -1,0 +1,211 @@
+"""Tables as narrow rounded rows times a matrix."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_compembed.rounding.round_rows import round_rows
+from keras_compembed.rounding.rounded_table import RoundedTable
+from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.utils.validation import float_chunks
+
+# Rows at a time while integers are searched.
+_CHUNK_ELEMENTS = 1 << 17
+# More lower the error by less than a hundredth.
+_SWEEPS = {8: 0, 4: 1, 2: 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundedFactors:
+    """A table as `rows.decode() @ projection`.
+
+    Args:
+        rows: `RoundedTable` `(rows, rank)`.
+        projection: float32 array `(rank, columns)`.
+        latents: float32 array `(rows, rank)`, what rows were rounded from.
+    """
+
+    rows: RoundedTable
+    projection: np.ndarray
+    latents: np.ndarray
+
+    def decode(self):
+        """The float32 array `(rows, columns)` that they stand for."""
+        return self.rows.decode() @ self.projection
+
+
+def round_factors(
+    table,
+    rank,
+    bits,
+    block_size=None,
+    scale_dtype="int8",
+    sample_weight=None,
+    seed=None,
+    sweeps=None,
+):
+    """Factors a table by weighted singular values, with rows rounded.
+
+    Begins with the directions that hold most of the table's energy, as they
+    are or turned at random, so that each number of a row varies as much as
+    any other: whichever loses less. Then, in turns, least squares gives the
+    projection of the rounded rows, and integers are searched one by one for
+    the projection, then scales. No turn raises the weighted squared error.
+
+    Args:
+        table: Array `(rows, columns)`.
+        rank: Integer, at most `columns`.
+        bits: Integer, 8, 4 or 2.
+        block_size: Optional integer, see `round_rows`.
+        scale_dtype: String, see `round_rows`.
+        sample_weight: Optional float array `(rows,)`.
+        seed: Optional integer.
+        sweeps: Optional integer, how often both are done. Defaults to `None`:
+            as often as it is worth the time.
+
+    Returns:
+        `RoundedFactors`.
+    """
+    directions, _ = principal_directions(table, sample_weight)
+    straight = directions[:, :rank].T
+    turned = _random_rotation(rank, seed) @ straight
+    lowest = np.inf
+    for start in (straight, turned):
+        start = start.astype("float32")
+        rows = np.concatenate(
+            [part @ start.T for _, part in float_chunks(table)]
+        )
+        candidate = round_rows(rows, bits, block_size, scale_dtype)
+        error = _error(rows, candidate, sample_weight)
+        if error < lowest:
+            lowest, projection, latents = error, start, rows
+            rounded = candidate
+    if sweeps is None:
+        sweeps = _SWEEPS[bits]
+    for _ in range(sweeps):
+        projection = _fit_projection(table, rounded, sample_weight)
+        rounded = _search(table, projection, rounded, bits)
+    if sweeps:
+        projection = _fit_projection(table, rounded, sample_weight)
+        inverse = np.linalg.pinv(projection.astype("float64"))
+        inverse = inverse.astype("float32")
+        latents = np.concatenate(
+            [rows @ inverse for _, rows in float_chunks(table)]
+        )
+    return RoundedFactors(rounded, projection, latents)
+
+
+def principal_directions(table, sample_weight=None):
+    """Directions of a table, and the energy along each, most first.
+
+    Args:
+        table: Array `(rows, columns)`.
+        sample_weight: Optional float array `(rows,)`.
+
+    Returns:
+        Float64 arrays `(columns, columns)`, whose columns are directions, and
+        `(columns,)`.
+    """
+    products = np.zeros((table.shape[1],) * 2)
+    for start, rows in float_chunks(table):
+        products += _weighted(rows, sample_weight, start).T @ rows
+    energies, directions = np.linalg.eigh(products)
+    return directions[:, ::-1], np.maximum(energies[::-1], 0)
+
+
+def rank_of_energy(table, share, sample_weight=None):
+    """The smallest rank that keeps a share of a table's weighted energy."""
+    _, energies = principal_directions(table, sample_weight)
+    kept = np.cumsum(energies)
+    return int(np.searchsorted(kept, share * kept[-1])) + 1
+
+
+def _random_rotation(size, seed):
+    gaussian = np.random.default_rng(seed).normal(size=(size, size))
+    return np.linalg.qr(gaussian)[0]
+
+
+def _weighted(rows, sample_weight, start):
+    if sample_weight is None:
+        return rows
+    return rows * sample_weight[start : start + len(rows), None]
+
+
+def _error(table, rounded, sample_weight):
+    """The weighted squared error of a rounded table."""
+    error = 0.0
+    for start, rows in float_chunks(table):
+        rest = rows - rounded.part(start, start + len(rows)).decode()
+        error += np.sum(_weighted(rest, sample_weight, start) * rest)
+    return error
+
+
+def _fit_projection(table, rounded, sample_weight):
+    """The projection of least weighted squared error for rounded rows."""
+    rank = rounded.integers.shape[1]
+    squares = np.zeros((rank, rank))
+    products = np.zeros((rank, table.shape[1]))
+    for start, rows in float_chunks(table):
+        part = rounded.part(start, start + len(rows)).decode()
+        weighted = _weighted(part, sample_weight, start).T
+        squares += weighted @ part
+        products += weighted @ rows
+    solution = np.linalg.pinv(squares, hermitian=True) @ products
+    return solution.astype("float32")
+
+
+def _search(table, projection, rounded, bits):
+    """Rows rounded anew for a projection, from those that there are."""
+    gram = projection @ projection.T
+    integers = np.empty_like(rounded.integers)
+    scales = np.empty_like(rounded.scales)
+    size = max(1, _CHUNK_ELEMENTS // len(gram))
+    for start, rows in float_chunks(table, size):
+        stop = start + len(rows)
+        part = rounded.part(start, stop)
+        part = _search_part(rows @ projection.T, gram, part, bits)
+        integers[start:stop], scales[start:stop] = part
+    return dataclasses.replace(rounded, integers=integers, scales=scales)
+
+
+def _search_part(targets, gram, rounded, bits):
+    """Integers and scales of some rows, each the best given all others.
+
+    The error of a row `a` is `a G a' - 2 a t'` and what does not depend on it.
+
+    Args:
+        targets: float32 array `(rows, rank)`, t.
+        gram: float32 array `(rank, rank)`, G.
+        rounded: `RoundedTable` of these rows.
+        bits: Integer.
+    """
+    lowest, highest = integer_range(bits)
+    size, unit = rounded.block_size, rounded.unit
+    # Columns first, as one is searched at a time.
+    integers = rounded.integers.T.astype("float32")
+    scales = rounded.scales.T.astype("float32")
+    rest = (targets - rounded.decode() @ gram).T.copy()
+    for column, own in enumerate(np.diagonal(gram)):
+        if own <= 0:
+            continue
+        steps = scales[column // size] * unit
+        change = rest[column] / own
+        np.divide(change, steps, out=change, where=steps > 0)
+        change[steps == 0] = 0
+        new = np.clip(np.rint(integers[column] + change), lowest, highest)
+        change = (new - integers[column]) * steps
+        integers[column] = new
+        rest -= gram[column][:, None] * change
+    largest = np.iinfo(rounded.scales.dtype).max
+    for block in range(len(scales)):
+        columns = slice(block * size, (block + 1) * size)
+        part = integers[columns]
+        squares = np.einsum("cr,cr->r", part, gram[columns, columns] @ part)
+        products = np.einsum("cr,cr->r", part, rest[columns])
+        change = np.zeros_like(products)
+        np.divide(products, squares * unit, out=change, where=squares > 0)
+        new = np.clip(np.rint(scales[block] + change), 0, largest)
+        change = (new - scales[block]) * unit
+        scales[block] = new
+        rest -= gram[:, columns] @ (part * change)
+    return integers.T, scales.T

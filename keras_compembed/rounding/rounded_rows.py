@@ -1,0 +1,187 @@
+"""A table held as packed integers and scales; rows are floats when read."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.rounding.rounded_table import RoundedTable
+from keras_compembed.rounding.rounded_table import pack_integers
+from keras_compembed.rounding.rounded_table import unpack_integers
+
+# Numbers of rows that are floats at once.
+_CHUNK_ELEMENTS = 1 << 22
+
+
+class RoundedRows:
+    """Reads and writes a rounded table.
+
+    Args:
+        packed_rows: uint8 variable `(rows, packed_width)`.
+        scales: Integer variable `(rows, blocks)`.
+        scale_unit: float32 variable `()`.
+        width: Integer, numbers of a row.
+        bits: Integer, 8, 4 or 2.
+        block_size: Integer, numbers that share a scale.
+    """
+
+    def __init__(
+        self, packed_rows, scales, scale_unit, width, bits, block_size
+    ):
+        self.packed_rows = packed_rows
+        self.scales = scales
+        self.scale_unit = scale_unit
+        self.width = width
+        self.bits = bits
+        self.block_size = block_size
+
+    def integers(self, ids):
+        """Integers, int8 `(ids, width)`, of a tensor of ids."""
+        packed = tf.gather(self.packed_rows.value, ids)
+        return unpack_tensor(packed, self.width, self.bits)
+
+    def float_scales(self, ids):
+        """Scales, float32 `(ids, blocks)`."""
+        scales = tf.cast(tf.gather(self.scales.value, ids), tf.float32)
+        return scales * tf.convert_to_tensor(self.scale_unit.value)
+
+    def read(self, ids):
+        """Rows, float32 `(ids, width)`."""
+        return multiply_blocks(
+            tf.cast(self.integers(ids), tf.float32),
+            self.float_scales(ids),
+            self.block_size,
+        )
+
+    def read_all(self):
+        """All rows, float32 `(rows, width)`."""
+        return self.read(tf.range(self.packed_rows.shape[0]))
+
+    def score(self, vectors):
+        """Products `(vectors, rows)` with vectors `(vectors, width)`.
+
+        Of large tables, some rows are floats at a time.
+        """
+        num_rows = self.packed_rows.shape[0]
+        size = _CHUNK_ELEMENTS // self.width
+        if num_rows <= size:
+            rows = tf.cast(self.read_all(), vectors.dtype)
+            return tf.matmul(vectors, rows, transpose_b=True)
+        return self._score_in_parts(vectors, num_rows, max(1, size))
+
+    def _score_in_parts(self, vectors, num_rows, size):
+        starts = tf.range(0, num_rows, size)
+        offsets = tf.range(size)
+        padded = -(-num_rows // size) * size
+
+        def read(start, dtype):
+            # The last part repeats the last row.
+            ids = tf.minimum(start + offsets, num_rows - 1)
+            return tf.cast(self.read(ids), dtype)
+
+        @tf.custom_gradient
+        def score(vectors):
+            parts = tf.map_fn(
+                lambda start: tf.matmul(
+                    vectors, read(start, vectors.dtype), transpose_b=True
+                ),
+                starts,
+                parallel_iterations=1,
+                fn_output_signature=tf.TensorSpec(
+                    (vectors.shape[0], size), vectors.dtype
+                ),
+            )
+            scores = tf.reshape(tf.transpose(parts, (1, 0, 2)), (-1, padded))
+
+            def gradient(upstream):
+                upstream = tf.pad(upstream, ((0, 0), (0, padded - num_rows)))
+                upstream = tf.reshape(upstream, (-1, padded // size, size))
+
+                def add(total, part):
+                    start, upstream = part
+                    rows = read(start, upstream.dtype)
+                    return total + tf.matmul(upstream, rows)
+
+                return tf.foldl(
+                    add,
+                    (starts, tf.transpose(upstream, (1, 0, 2))),
+                    tf.zeros_like(vectors),
+                    parallel_iterations=1,
+                )
+
+            return scores[:, :num_rows], gradient
+
+        return score(vectors)
+
+    def sum_rows(self, ids, weights):
+        """Weighted sums of rows, `(groups, width)`.
+
+        Args:
+            ids: Integer tensor `(groups, length)`.
+            weights: Float tensor `(groups, length)`.
+        """
+        flat = tf.reshape(ids, (-1,))
+        if self.scales.shape[1] > 1:
+            return sum_groups(self.read(flat), weights)
+        scales = tf.reshape(self.float_scales(flat), tf.shape(ids))
+        weights = weights * tf.cast(scales, weights.dtype)
+        return sum_groups(self.integers(flat), weights)
+
+    def table(self):
+        """The `RoundedTable` held."""
+        to_array = keras.ops.convert_to_numpy
+        return RoundedTable(
+            unpack_integers(to_array(self.packed_rows), self.width, self.bits),
+            to_array(self.scales),
+            to_array(self.scale_unit)[()],
+            self.block_size,
+        )
+
+    def assign(self, table):
+        """Sets all rows to those of a `RoundedTable`."""
+        self.packed_rows.assign(pack_integers(table.integers, self.bits))
+        self.scales.assign(table.scales)
+        self.scale_unit.assign(table.unit)
+
+
+def unpack_tensor(packed, width, bits):
+    """Undoes `pack_integers`, in TensorFlow ops.
+
+    Args:
+        packed: uint8 tensor `(ids, packed_width)`.
+        width: Integer.
+        bits: Integer.
+
+    Returns:
+        int8 tensor `(ids, width)`.
+    """
+    fields = tf.bitcast(packed, tf.int8)
+    if bits == 8:
+        return fields
+    # Each field to the top of a byte, and back with its sign.
+    up = tf.constant([*range(8 - bits, -1, -bits)], tf.int8)
+    fields = tf.bitwise.left_shift(fields[:, :, None], up)
+    fields = tf.bitwise.right_shift(fields, tf.constant(8 - bits, tf.int8))
+    padded = packed.shape[1] * (8 // bits)
+    return tf.reshape(fields, (-1, padded))[:, :width]
+
+
+def multiply_blocks(rows, scales, block_size):
+    """Rows `(ids, width)` times scales `(ids, blocks)`, block by block."""
+    if scales.shape[1] > 1:
+        scales = tf.repeat(scales, block_size, axis=1)[:, : rows.shape[1]]
+    return rows * scales
+
+
+def sum_groups(rows, weights):
+    """Weighted sums of rows, group by group.
+
+    Args:
+        rows: Tensor `(groups * length, width)`.
+        weights: Float tensor `(groups, length)`.
+
+    Returns:
+        Tensor `(groups, width)` of the dtype of `weights`.
+    """
+    shape = tf.concat([tf.shape(weights), [rows.shape[1]]], axis=0)
+    rows = tf.reshape(tf.cast(rows, weights.dtype), shape)
+    sums = tf.matmul(tf.expand_dims(weights, 1), rows)
+    return tf.squeeze(sums, 1)

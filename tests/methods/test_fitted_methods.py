@@ -1,0 +1,85 @@
+"""Methods whose layers have no tests of their sizes elsewhere."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+from keras_compembed.methods import Anchors
+from keras_compembed.methods import Codes
+
+TABLE = np.random.default_rng(0).normal(size=(400, 12)).astype("float32")
+METHODS = {
+    method.name: method
+    for method in (
+        Codes(4, 8, effort=0.05),
+        Codes(4, 8, rank=3, effort=0.05),
+        Anchors(30, 2, iterations=1),
+    )
+}
+QUANTIZE = (None, "int8")
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def method(request):
+    return METHODS[request.param]
+
+
+@pytest.fixture(scope="module")
+def small(method):
+    inputs = keras.Input((5,), dtype="int32")
+    rows = keras.layers.Embedding(400, 12, name="words")
+    outputs = keras.ops.tanh(rows(inputs))
+    model = keras.Model(inputs, outputs)
+    rows.embeddings.assign(TABLE)
+    return kc.compression.compress_model(
+        model, method=method, min_bytes=0, seed=0, verbose=0
+    )
+
+
+def test_layer_is_near_to_the_table(method, small):
+    layer = small.get_layer("words")
+    assert isinstance(layer, method.rows)
+    rows = keras.ops.convert_to_numpy(layer.embeddings)
+    assert ((rows - TABLE) ** 2).sum() < 0.9 * (TABLE**2).sum()
+
+
+def test_new_layer_has_the_shapes_of_a_fitted_one(method):
+    fit = method.start(seed=0)
+    new = method.new_layer(method.rows, fit, 400, 12)
+    fitted = fit.from_table(TABLE, sample_weight=np.arange(1, 401))
+    shapes = [weight.shape for weight in fitted.weights]
+    assert [weight.shape for weight in new.weights] == shapes
+    new.set_weights(fitted.get_weights())
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(new.embeddings),
+        keras.ops.convert_to_numpy(fitted.embeddings),
+    )
+
+
+@pytest.mark.parametrize("quantize", QUANTIZE)
+def test_bytes_are_those_of_the_file(method, small, quantize, tmp_path):
+    path = tmp_path / "model.tflite"
+    kc.export.export_litert(small, path, quantize=quantize, verbose=0)
+    sizes = kc.export.inspect_litert(path).constant_bytes
+    wanted = method.litert_bytes(400, 12, quantize)
+    # Constants of ops, and floats too few to be worth eight bits.
+    assert abs(sizes - wanted) < 400 + (1200 if quantize else 0)
+
+
+def test_names_and_arguments():
+    assert Codes(4, 8, rank=3).name == "codes 4x8 rank 3"
+    assert Anchors(30, 2).name == "30 anchors, 2 a row"
+    assert "narrower" in Codes(4, 8, rank=13).reason_against(400, 12)
+    assert "fewer rows" in Anchors(30, 2).reason_against(29, 12)
+    assert Anchors(30, 2).reason_against(30, 12) is None
+    with pytest.raises(ValueError, match="`rank` must be None with"):
+        Codes(4, 8, "linear", rank=3)
+    with pytest.raises(ValueError, match="`rank` must be a positive"):
+        Codes(4, 8, rank=0)
+    with pytest.raises(ValueError, match="`effort` must be a positive"):
+        Codes(4, 8, effort=0)
+    with pytest.raises(ValueError, match="`max_nonzeros` must be an integer"):
+        Anchors(3, 4)
+    with pytest.raises(ValueError, match="`num_anchors` must be a positive"):
+        Anchors(0, 1)
