@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import inspect
 import json
 import os
 import signal
@@ -98,7 +99,7 @@ class _KeptMethod(Method):
             __version__,
             type(self._method).__qualname__,
             self.name,
-            repr(sorted(vars(self._method).items(), key=lambda x: x[0])),
+            {x: _describe(y) for x, y in sorted(vars(self._method).items())},
             seed,
             repr(sorted(kwargs.items())),
         ]
@@ -115,6 +116,18 @@ def array_digest(array):
     array = np.ascontiguousarray(array)
     head = f"{array.dtype.name}{array.shape}".encode()
     return hashlib.sha256(head + array.tobytes()).digest()
+
+
+def _describe(setting):
+    """Text that is the same in each process, where there is one."""
+    if inspect.isroutine(setting) or inspect.isclass(setting):
+        return f"{setting.__module__}.{setting.__qualname__}"
+    if hasattr(setting, "get_config"):
+        config = setting.get_config()
+        # Those that nobody chose are counted.
+        config.pop("name", None)
+        return f"{type(setting).__qualname__} {sorted(config.items())}"
+    return repr(setting)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
 """Whether a tuner's objective is one that trials report."""
 
-import inspect
-
 import keras
 
 from keras_compembed.tuning.tuned_trial import BYTES
 from keras_compembed.utils.extras import require
+
+# Of `fit`: x, y, batch_size, epochs, verbose and callbacks.
+_ARGUMENTS_BEFORE_VALIDATION = 6
 
 
 def objective_names(objective):
@@ -36,11 +37,9 @@ def check_validation(names, args, kwargs):
     Returns:
         Boolean, whether there are validation data.
     """
-    given = inspect.signature(keras.Model.fit).bind_partial(
-        None, *args, **kwargs
-    )
-    has_any = given.arguments.get("validation_data") is not None or bool(
-        given.arguments.get("validation_split")
+    has_any = len(args) > _ARGUMENTS_BEFORE_VALIDATION or any(
+        kwargs.get(name) is not None
+        for name in ("validation_split", "validation_data")
     )
     wanted = [name for name in names if name.startswith("val_")]
     if wanted and not has_any:

@@ -89,13 +89,16 @@ class _Resumable:
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         objective_names(self.oracle.objective)
-        fits = getattr(self.hypermodel, "fits", None)
-        if fits is not None:
-            fits.folder = os.path.join(self.project_dir, _FITS)
+        # Of a `CompressedHyperModel`; others do as they like.
+        self._keeps_fits = hasattr(self.hypermodel, "fits")
+        if self._keeps_fits:
+            folder = os.path.join(self.project_dir, _FITS)
+            self.hypermodel.fits.folder = folder
 
     def search(self, *fit_args, **fit_kwargs):
-        names = objective_names(self.oracle.objective)
-        check_validation(names, fit_args, fit_kwargs)
+        if self._keeps_fits:
+            names = objective_names(self.oracle.objective)
+            check_validation(names, fit_args, fit_kwargs)
         try:
             super().search(*fit_args, **fit_kwargs)
         except KeyboardInterrupt:
