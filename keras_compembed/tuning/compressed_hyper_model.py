@@ -14,8 +14,9 @@ from keras_compembed.tuning.objective_check import check_validation
 from keras_compembed.tuning.objective_check import may_report
 from keras_compembed.tuning.objective_check import objective_names
 from keras_compembed.tuning.search_space import LEARNING_RATE
-from keras_compembed.tuning.search_space import METHOD
 from keras_compembed.tuning.search_space import SearchSpace
+from keras_compembed.tuning.search_space import check_families
+from keras_compembed.tuning.search_space import check_rates
 from keras_compembed.tuning.tables import Tables
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
@@ -114,6 +115,10 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         if max_bytes is not None:
             max_bytes = check_positive_int("max_bytes", max_bytes)
         check_positive_int("min_bytes", min_bytes, minimum=0)
+        families = check_families(
+            method_families() if methods is None else methods
+        )
+        learning_rates = check_rates(learning_rates)
         self.model = model
         self.max_bytes = max_bytes
         self.seed = check_seed(seed)
@@ -132,10 +137,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             },
         )
         self.space = SearchSpace(
-            method_families() if methods is None else methods,
-            self._files.most,
-            max_bytes,
-            learning_rates,
+            families, self._files.most, max_bytes, learning_rates
         )
         self._trained = None, 0
 
@@ -162,7 +164,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         Returns:
             A `keras.Model`.
         """
-        if METHOD not in hp:
+        if not self.space.is_declared(hp):
             # Tuners have declared them; a scope that is opened again makes
             # them build once for each family, to see what is in it.
             self.space.declare(hp)

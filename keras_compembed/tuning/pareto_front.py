@@ -21,9 +21,9 @@ class ParetoFront:
 
     >>> front = ParetoFront(
     ...     [
-    ...         TunedTrial("0", "int4", 150_000, 0.9, {}),
-    ...         TunedTrial("1", "codes 16x16", 50_000, 0.88, {}),
-    ...         TunedTrial("2", "codes 64x4", 60_000, 0.85, {}),
+    ...         kc.tuning.TunedTrial("0", "int4", 150_000, 0.9, {}),
+    ...         kc.tuning.TunedTrial("1", "codes 16x16", 50_000, 0.88, {}),
+    ...         kc.tuning.TunedTrial("2", "codes 64x4", 60_000, 0.85, {}),
     ...     ],
     ...     metric="val_accuracy",
     ...     direction="max",

@@ -36,7 +36,7 @@ class SearchSpace:
     def __init__(self, families, bytes_of, max_bytes, learning_rates):
         self.families, self.file_bytes = {}, {}
         sizes = {}
-        for family, methods in _check_families(families).items():
+        for family, methods in families.items():
             found = {}
             for method in methods:
                 size = bytes_of(method)
@@ -51,7 +51,7 @@ class SearchSpace:
                 self.file_bytes |= {name: sizes[name] for name in names}
         if not self.families:
             raise ValueError(_nothing(sizes, max_bytes))
-        self.learning_rates = _check_rates(learning_rates)
+        self.learning_rates = learning_rates
 
     def declare(self, hp):
         """Adds the hyperparameters to a `keras_tuner.HyperParameters`."""
@@ -61,6 +61,14 @@ class SearchSpace:
                 hp.Choice(family, list(methods))
         if self.learning_rates:
             hp.Choice(LEARNING_RATE, self.learning_rates)
+
+    def is_declared(self, hp):
+        """Whether hyperparameters have a value for each that is active."""
+        return (
+            METHOD in hp
+            and hp.get(METHOD) in hp
+            and (not self.learning_rates or LEARNING_RATE in hp)
+        )
 
     def method(self, hp):
         """The `Method` of a trial.
@@ -86,7 +94,8 @@ def method_name(values):
     return values[values[METHOD]]
 
 
-def _check_families(families):
+def check_families(families):
+    """Returns families of methods, or raises if they are none."""
     if not isinstance(families, dict) or not families:
         raise ValueError(
             "`methods` must be a dict from names of families to lists of "
@@ -110,7 +119,8 @@ def _check_families(families):
     return families
 
 
-def _check_rates(rates):
+def check_rates(rates):
+    """Returns rates as a list of numbers, or None, or raises."""
     if rates is None:
         return None
     if isinstance(rates, str | numbers.Real) or not len(rates):
