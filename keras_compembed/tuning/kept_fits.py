@@ -37,9 +37,11 @@ class KeptFits:
         """List of arrays, or None."""
         if key not in self._weights and self.folder is not None:
             with contextlib.suppress(OSError, ValueError, zipfile.BadZipFile):
-                with np.load(self._path(key), allow_pickle=False) as file:
-                    arrays = [file[f"arr_{x}"] for x in range(len(file.files))]
-                self._weights[key] = arrays
+                # Opened here: NumPy leaves files open that are not whole.
+                with open(self._path(key), "rb") as file:
+                    arrays = np.load(file, allow_pickle=False)
+                    names = [f"arr_{place}" for place in range(len(arrays))]
+                    self._weights[key] = [arrays[name] for name in names]
         return self._weights.get(key)
 
     def put(self, key, weights):

@@ -188,8 +188,8 @@ def test_killed_in_the_middle_of_a_trial(tmp_path, monkeypatch):
             project_name=project,
         )
         if project == "killed":
-            # Fits that the other process made are there.
-            assert len(list((folder / "tables").iterdir())) >= 2
+            # A fit that the other process made is there.
+            assert list((folder / "tables").iterdir())
             assert len(results(tuner)) == 2
         tuner.search(**cases.DATA)
         found.append(results(tuner))
@@ -198,6 +198,7 @@ def test_killed_in_the_middle_of_a_trial(tmp_path, monkeypatch):
     assert len(front.trials) == 3
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_other_weights(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(HERE)
     import test_compressed_hyper_model as cases
