@@ -26,6 +26,7 @@ from keras_compembed import optimizers
 from keras_compembed import reports
 from keras_compembed import transforms
 from keras_compembed import trees
+from keras_compembed import tuning
 from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
@@ -83,4 +84,5 @@ __all__ = [
     "top_k_model",
     "transforms",
     "trees",
+    "tuning",
 ]

@@ -309,6 +309,42 @@ def plot_size_report(report, path, overwrite=False):
     _save(figure, path, overwrite)
 
 
+def plot_pareto_front(front, path, overwrite=False):
+    """Draws what a search found: the metric against bytes of LiteRT files.
+
+    Filled dots, which a line joins, are the trials that no smaller file is as
+    good as; rings are the others.
+
+    Args:
+        front: `keras_compembed.tuning.ParetoFront`.
+        path: String or path-like, the picture to write; the suffix says the
+            format (`.png`, `.svg`, `.pdf`).
+        overwrite: Boolean, whether `path` may exist. Defaults to `False`.
+
+    Raises:
+        FileExistsError: if `path` exists and `overwrite` is False.
+        ImportError: if matplotlib is not installed.
+    """
+    figure, axes = _new_figure(path, overwrite, (7.2, 4.4))
+    axes.set_xscale("log")
+    kinds = [(front.trials, "none", _BASELINE), (front.best, _CODES, _CODES)]
+    for trials, fill, color in kinds:
+        sizes = [trial.litert_bytes / 2**10 for trial in trials]
+        scores = [trial.score for trial in trials]
+        line = "-o" if fill != "none" else "o"
+        axes.plot(sizes, scores, line, ms=6, lw=1, mfc=fill, color=color)
+    axes.set_xlabel("size of the LiteRT file (kB of 2**10 bytes, log scale)")
+    axes.set_ylabel(front.metric)
+    axes.grid(alpha=0.25)
+    marks = [(x.litert_bytes / 2**10, x.score) for x in front.trials]
+    labels = [
+        (x.litert_bytes / 2**10, x.score, x.method, _CODES) for x in front.best
+    ]
+    axes.margins(x=0.15, y=0.1)
+    _label(figure, axes, labels, [[mark] for mark in marks])
+    _save(figure, path, overwrite)
+
+
 def _check_rows(rows):
     if not rows:
         raise ValueError(f"`rows` must not be empty. Received: rows={rows!r}.")
