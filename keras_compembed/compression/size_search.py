@@ -56,8 +56,8 @@ class SizeSearch:
         self._is_checked = False
         self._scores = {}
         self._seen = {}
-        # Logarithms of errors measured over errors estimated, by table, and
-        # by table and kind.
+        # Logarithms of errors measured over errors estimated, by table and
+        # kind.
         self._logs = {}
         self.smallest = [
             min(table.choices, key=lambda choice: self.files.size(i, choice))
@@ -270,7 +270,9 @@ class SizeSearch:
 
     def _correction(self, number, kind):
         """What measured errors of a kind are, over what was estimated."""
-        logs = self._logs.get((number, kind)) or self._logs.get(number)
+        logs = self._logs.get((number, kind))
+        # What was never measured is hoped to be as good as estimated: so it
+        # is measured before anything worse is taken.
         return float(np.exp(np.mean(logs))) if logs else 1.0
 
     def _measure_new(self, choices):
@@ -293,8 +295,7 @@ class SizeSearch:
         self.say(f"{table.name}: {choice.name}, {size}, error {error:.4f}")
         if choice.estimate:
             log = np.log(max(error, 1e-9) / choice.estimate)
-            for key in (number, (number, choice.kind)):
-                self._logs.setdefault(key, []).append(log)
+            self._logs.setdefault((number, choice.kind), []).append(log)
         if len(self.tables) == 1:
             self._note([choice])
 
