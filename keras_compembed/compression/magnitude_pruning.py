@@ -37,7 +37,7 @@ class MagnitudePruning(keras.callbacks.Callback):
     ... ])
     >>> model.compile("sgd", "mse")
     >>> pruning = MagnitudePruning(
-    ...     PolynomialSparsity(0.8, end_step=6, frequency=2)
+    ...     kc.compression.PolynomialSparsity(0.8, end_step=6, frequency=2)
     ... )
     >>> history = model.fit(
     ...     np.zeros((64, 4)), np.zeros((64, 4, 8)), batch_size=8, verbose=0,

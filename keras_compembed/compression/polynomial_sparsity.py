@@ -25,7 +25,7 @@ class PolynomialSparsity:
 
     >>> schedule = PolynomialSparsity(0.9, end_step=1000)
     >>> [round(float(schedule(step)), 3) for step in (0, 500, 1000)]
-    [0.0, 0.788, 0.9]
+    [0.0, 0.787, 0.9]
 
     Args:
         final_sparsity: Number from 0 to below 1, the share of zeros in the

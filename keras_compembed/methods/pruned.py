@@ -24,7 +24,7 @@ class Pruned(Method):
     >>> method.name
     'pruned 95%'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
-    76756
+    76758
 
     Args:
         sparsity: Number from 0 to below 1, the share of zeros. Defaults to

@@ -44,12 +44,11 @@ class Tables:
         wanted, _ = read_names(model, layers, self.settings)
         self._held = layers_that_hold(model)
         self.layers, reasons = {}, []
-        settings = {"method": _SMALLEST}
         for name, layer in named_layers(model, keras.layers.Embedding).items():
             if layers is not None and id(layer) not in wanted:
                 continue
             smallest = min_bytes if layers is None else 0
-            reason = reason_to_skip(layer, settings, smallest, self._held)
+            reason = reason_to_skip(layer, _SMALLEST, smallest, self._held)
             if not reason:
                 self.layers[name] = layer
                 continue
@@ -74,7 +73,7 @@ class Tables:
         """
         total = 0
         for layer in self.layers.values():
-            if reason_to_skip(layer, {"method": method}, 0, self._held):
+            if reason_to_skip(layer, method, 0, self._held):
                 return None
             shape = layer.input_dim, layer.output_dim
             count = _count_tables(layer)
