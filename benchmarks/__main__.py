@@ -15,13 +15,16 @@ NAMES = (
     "codes.language_model",
     "codes.task",
     "codes.budget",
+    "codes.baselines",
     "codes.clusters",
+    "codes.rounding_and_pruning",
     "codes.training_step",
     "codes.pooled_step",
     "codes.models",
     "anchors.classification",
     "anchors.language_model",
     "anchors.recommendation",
+    "anchors.sparse_coding",
     "anchors.storage",
     "classes.accuracy",
     "classes.language_model",
@@ -59,7 +62,7 @@ def listing():
     for name in (*NAMES, TABLES):
         path = folder / (name.replace(".", "/") + ".py")
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        lines.append(f"{name:24}{text.splitlines()[0]}")
+        lines.append(f"{name:28}{text.splitlines()[0]}")
     usage = "python -m benchmarks NAME [--quick] [--help]"
     return "\n".join([usage, "", *lines])
 

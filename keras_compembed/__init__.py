@@ -26,11 +26,13 @@ from keras_compembed import optimizers
 from keras_compembed import reports
 from keras_compembed import transforms
 from keras_compembed import trees
+from keras_compembed import tuning
 from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.codebooks import Codebooks
 from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.layers.reversible_code_embedding import (
@@ -58,6 +60,7 @@ __all__ = [
     "ClassLoss",
     "CodeEmbedReduce",
     "CodeEmbedding",
+    "Codebooks",
     "Coverage",
     "Perplexity",
     "QuantizedEmbedReduce",
@@ -81,4 +84,5 @@ __all__ = [
     "top_k_model",
     "transforms",
     "trees",
+    "tuning",
 ]

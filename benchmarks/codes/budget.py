@@ -16,6 +16,9 @@ average the words of a text.
 
 import dataclasses
 import functools
+import math
+import os
+import tempfile
 import time
 
 import keras
@@ -26,7 +29,6 @@ from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from benchmarks.data import class_tasks
 from benchmarks.data import labelled_texts
 
 QUANTIZE = "int8"
@@ -106,6 +108,7 @@ class Budget(Benchmark):
     settings = {
         "rates": Flag((2e-3, 5e-4), "learning rates to choose from"),
         "batch_size": 64,
+        "num_tuned": Flag(3, "of what the search tries"),
     }
     choices = {
         "tasks": tuple(TASKS),
@@ -148,11 +151,11 @@ class Budget(Benchmark):
         data = self.texts(row.task)
         layer = model.get_layer("words")
         limit = 4 * layer.input_dim * layer.output_dim // row.ratio
+        if row.family == SEARCH:
+            return self.searched(row, model, data, limit, seed)
         started = time.process_time()
         if row.family == TABLE:
             small, method, size = copy_of(model), "float32", limit
-        elif row.family == SEARCH:
-            return self.searched(row, model, data, limit, seed)
         else:
             found = largest(FAMILIES[row.family], layer, limit)
             if found is None:
@@ -177,7 +180,40 @@ class Budget(Benchmark):
 
     def searched(self, row, model, data, limit, seed):
         """Figures of what the search chooses, which it tunes itself."""
-        raise NotImplementedError
+        settings = self.task(row.task)
+        rate = self.args.rates[0]
+        search = kc.compression.BudgetSearch(
+            quantize=QUANTIZE,
+            train_data=data.train,
+            validation_data=data.validation,
+            epochs=settings.tuning_epochs,
+            num_tuned=self.args.num_tuned,
+            fit_options={"batch_size": self.args.batch_size},
+            compile=lambda copy: self.compile(
+                copy, data, settings.tuning_epochs, rate
+            ),
+        )
+        started = time.process_time(), time.perf_counter()
+        others = file_bytes(model) - math.prod(
+            model.get_layer("words").embeddings.shape
+        )
+        small = kc.compression.compress_model(
+            model,
+            max_bytes=others + limit,
+            search=search,
+            layer_settings=self.weights(row.task),
+            seed=seed,
+            verbose=0,
+        )
+        ended = time.process_time(), time.perf_counter()
+        return {
+            "method": search.frontier.chosen.name,
+            "bytes": file_bytes(small) - others,
+            "valid": accuracy(small, data.validation),
+            "accuracy": accuracy(small, data.test),
+            "cpu_seconds": ended[0] - started[0],
+            "seconds": ended[1] - started[1],
+        }
 
     def tuned(self, model, task, seed):
         """Accuracies after tuning at the rate that is best in validation."""
@@ -205,6 +241,16 @@ class Budget(Benchmark):
 
     def train(self, model, data, epochs, rate, seed):
         keras.utils.set_random_seed(seed)
+        self.compile(model, data, epochs, rate)
+        model.fit(
+            *data.train,
+            batch_size=self.args.batch_size,
+            epochs=epochs,
+            verbose=0,
+        )
+        return model
+
+    def compile(self, model, data, epochs, rate):
         batches = -(-len(data.train[0]) // self.args.batch_size)
         model.compile(
             keras.optimizers.Adam(
@@ -214,13 +260,6 @@ class Budget(Benchmark):
             metrics=["accuracy"],
             jit_compile=False,
         )
-        model.fit(
-            *data.train,
-            batch_size=self.args.batch_size,
-            epochs=epochs,
-            verbose=0,
-        )
-        return model
 
     def task(self, name):
         return TASKS.get(name, QUICK)
@@ -237,7 +276,7 @@ class Budget(Benchmark):
         """A `TextDataset` of ids."""
         settings = self.task(name)
         if name == "clinc150":
-            found = class_tasks.intent_texts(self.folder)
+            found = labelled_texts.intents(self.folder)
         elif name == "generated":
             rows = labelled_texts.generated(400, 5, 40)
             found = labelled_texts.split([rows], 0)
@@ -281,6 +320,17 @@ def copy_of(model):
 def accuracy(model, part):
     ids, labels = part
     return float(np.mean(model.predict(ids, verbose=0).argmax(-1) == labels))
+
+
+def file_bytes(model):
+    with tempfile.TemporaryDirectory() as folder:
+        export = kc.export.export_litert(
+            model,
+            os.path.join(folder, "model.tflite"),
+            quantize=QUANTIZE,
+            verbose=0,
+        )
+    return export.file_bytes
 
 
 def bytes_of(method, layer):

@@ -7,7 +7,6 @@ made up at any number.
 import collections
 import csv
 import dataclasses
-import json
 import lzma
 import pathlib
 import re
@@ -15,7 +14,7 @@ import zlib
 
 import numpy as np
 
-from benchmarks.data.labelled_texts import TextDataset
+from benchmarks.data import labelled_texts
 
 # Id of places in a bag that hold nothing.
 PAD = 0
@@ -143,38 +142,14 @@ def intents(folder, buckets=1 << 15, length=128):
         buckets: Integer, see `bags`.
         length: Integer, see `bags`.
     """
-    names, parts = _read_intents(folder)
-    return _text_task(names, parts, buckets, length)
-
-
-def intent_texts(folder):
-    """CLINC150 as a `TextDataset`, without questions out of scope.
-
-    Args:
-        folder: `pathlib.Path` of the data folder.
-    """
-    names, parts = _read_intents(folder)
-    columns = [
-        (
-            [text for text, _ in parts[part]],
-            np.array([k for _, k in parts[part]], "int32"),
+    data = labelled_texts.intents(folder)
+    parts = {
+        part: list(zip(*values, strict=True))
+        for part, values in zip(
+            _PARTS, (data.train, data.validation, data.test), strict=True
         )
-        for part in _PARTS
-    ]
-    return TextDataset(names, *columns)
-
-
-def _read_intents(folder):
-    """Names of intents, and parts of pairs of a text and a place in names."""
-    path = folder / "clinc150" / "data_full.json.xz"
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        data = json.load(file)
-    names = sorted({name for _, name in data["train"]})
-    codes = {name: place for place, name in enumerate(names)}
-    return names, {
-        part: [(text, codes[name]) for text, name in data[key]]
-        for part, key in zip(_PARTS, ("train", "val", "test"), strict=True)
     }
+    return _text_task(data.classes, parts, buckets, length)
 
 
 def _text_task(names, parts, buckets, length):

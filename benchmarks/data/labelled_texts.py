@@ -111,6 +111,32 @@ def load(name, folder=None, seed=0, limit=None):
     return split(parts, seed, limit)
 
 
+def intents(folder):
+    """CLINC150: what people ask of an assistant, in 150 intents.
+
+    Questions out of scope are left out.
+
+    Args:
+        folder: `pathlib.Path` of the data folder.
+
+    Returns:
+        A `TextDataset`.
+    """
+    path = folder / "clinc150" / "data_full.json.xz"
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        data = json.load(file)
+    names = sorted({name for _, name in data["train"]})
+    places = {name: place for place, name in enumerate(names)}
+    parts = (
+        (
+            [text for text, _ in data[key]],
+            np.array([places[name] for _, name in data[key]], "int32"),
+        )
+        for key in ("train", "val", "test")
+    )
+    return TextDataset(names, *parts)
+
+
 def split(parts, seed, limit=None):
     """Makes a `TextDataset` of `[all]` or `[train, test]` lists of pairs."""
     counts = collections.Counter(label for label, _ in parts[0])

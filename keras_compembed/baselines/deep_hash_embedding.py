@@ -22,9 +22,9 @@ class DeepHashEmbedding(EmbeddingBaseline):
     `code(id)[i] = 2 * hash_i(id) / (num_buckets - 1) - 1`
     `E(id) = network(code(id))`
 
-    It is trained from scratch. Hash codes take 16 bytes for each function in
-    a file. Ids that are new need no new weights, but `input_dim` tells which
-    there are.
+    It is trained from scratch: no fit of a network to a table is both fast and
+    sure. A hash function takes 16 bytes in a file. `embeddings` and `reverse`
+    calls compute the codes of all ids at once, `8 * num_hashes` bytes each.
 
     Example:
 
@@ -62,8 +62,8 @@ class DeepHashEmbedding(EmbeddingBaseline):
             integers.
 
     References:
-        - [Kang et al., 2021](https://arxiv.org/abs/2010.10784), section 3:
-          equation 1 (hash functions), uniform encoding
+        - [Kang et al., 2021](https://arxiv.org/abs/2010.10784), with universal
+          hashing and uniform codes
     """
 
     def __init__(
@@ -133,8 +133,12 @@ class DeepHashEmbedding(EmbeddingBaseline):
     def codes(self, ids):
         """Hash codes `(ids, num_hashes)` of ids, from -1 to 1."""
         hashes = tf.convert_to_tensor(self.hashes.value)
-        values = hash_ids(ids, hashes, self.num_buckets)
-        values = tf.cast(values, "float32") * (2 / (self.num_buckets - 1)) - 1
+        values = hash_ids(self.known(ids), hashes, self.num_buckets)
+        # By numbers that float16 holds, which files may make of constants.
+        largest = (self.num_buckets - 1) / 2048
+        values = (tf.cast(values, "float32") / 1024 - largest) / largest
+        # Keeps the converter from making all this a part of the kernel.
+        values = tf.maximum(values, -1.0)
         return tf.cast(values, self.variable_dtype)
 
     def embed(self, ids, read=read_all):

@@ -1,6 +1,7 @@
 """Base of embeddings to compare `CodeEmbedding` and the like with."""
 
 import functools
+import math
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +11,9 @@ from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
+
+# What the converter quantizes at all.
+_LEAST_INT8 = 1024
 
 
 def read_all(variable, rows):
@@ -118,6 +122,35 @@ class EmbeddingBaseline(LookupLayer):
                 optimizers touch no other rows.
         """
         raise NotImplementedError
+
+    def known(self, ids):
+        """`ids`, or an error if there is one that the table does not have.
+
+        For what is computed from ids, which would give a vector for any. Not
+        in files and on devices where reads of a table raise no error either.
+        """
+        is_known = (ids >= 0) & (ids < self.input_dim)
+        check = tf.debugging.Assert(
+            tf.reduce_all(is_known),
+            [f"Ids must be from 0 to {self.input_dim - 1}. Received:", ids],
+        )
+        with tf.control_dependencies([check]):
+            return tf.identity(ids)
+
+    def litert_bytes(self, quantize=None):
+        """Bytes of the layer's numbers in a LiteRT file.
+
+        Args:
+            quantize: Same as in `export_litert`. The converter makes what is
+                less than 1,024 numbers no int8.
+        """
+        total = 8 * sum(map(math.prod, self.integer_shapes.values()))
+        for size in map(math.prod, self.shapes.values()):
+            is_int8 = quantize == "int8" and size >= _LEAST_INT8
+            total += size * (
+                1 if is_int8 else 2 if quantize == "float16" else 4
+            )
+        return total
 
     def call(self, inputs, reverse=False, training=False):
         if reverse or not training:

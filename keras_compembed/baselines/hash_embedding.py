@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_compembed.baselines.embedding_baseline import EmbeddingBaseline
 from keras_compembed.baselines.embedding_baseline import read_all
 from keras_compembed.baselines.fit_hash_embedding import fit_hash_embedding
+from keras_compembed.baselines.id_hashes import PRIME
 from keras_compembed.baselines.id_hashes import draw_hashes
 from keras_compembed.baselines.id_hashes import hash_ids
 from keras_compembed.utils.validation import check_positive_int
@@ -30,7 +31,7 @@ class HashEmbedding(EmbeddingBaseline):
     TensorShape([1, 2, 16])
 
     Args:
-        input_dim: Integer. Number of ids, i.e. largest id + 1.
+        input_dim: Integer below 2**31 - 1. Number of ids, i.e. largest id + 1.
         output_dim: Integer. Width of the vectors.
         num_rows: Integer. Rows that all ids share (B).
         num_hashes: Integer. Rows added up for an id (k). Defaults to `2`.
@@ -51,8 +52,7 @@ class HashEmbedding(EmbeddingBaseline):
         ValueError: if a size is out of range.
 
     References:
-        - [Svenstrup et al., 2017](https://arxiv.org/abs/1709.03933), equations
-          1 and 2
+        - [Svenstrup et al., 2017](https://arxiv.org/abs/1709.03933), section 2
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class HashEmbedding(EmbeddingBaseline):
         **kwargs,
     ):
         super().__init__(input_dim, output_dim, mask_zero, seed, **kwargs)
+        check_positive_int("input_dim", input_dim, maximum=PRIME - 1)
         self.num_rows = check_positive_int("num_rows", num_rows)
         self.num_hashes = check_positive_int("num_hashes", num_hashes)
         if num_importances is not None:
@@ -186,6 +187,7 @@ class HashEmbedding(EmbeddingBaseline):
         """
         hashes = tf.convert_to_tensor(self.hashes.value)
         number = self.num_hashes
+        ids = self.known(ids)
         places = hash_ids(ids, hashes[:, :number], self.num_rows)
         if self.num_importances is None:
             return places, ids

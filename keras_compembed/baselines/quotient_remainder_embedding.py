@@ -32,7 +32,7 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
     >>> layer = QuotientRemainderEmbedding(1000, 16, num_remainders=100)
     >>> layer(np.array([[3, 999]])).shape
     TensorShape([1, 2, 16])
-    >>> layer.quotients.shape, layer.remainders.shape
+    >>> tuple(layer.quotients.shape), tuple(layer.remainders.shape)
     ((10, 16), (100, 16))
 
     Args:
@@ -59,7 +59,6 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
 
     References:
         - [Shi et al., 2019](https://arxiv.org/abs/1909.02107), Algorithm 2
-          and section 4
     """
 
     def __init__(
@@ -162,6 +161,7 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
         }
 
     def embed(self, ids, read=read_all):
+        ids = self.known(ids)
         quotients = read(self.quotients, ids // self.num_remainders)
         remainders = read(self.remainders, ids % self.num_remainders)
         if self.operation == "multiply":

@@ -33,7 +33,7 @@ class TensorTrainEmbedding(EmbeddingBaseline):
     >>> layer = TensorTrainEmbedding(1000, 16, rank=4)
     >>> layer(np.array([[3, 999]])).shape
     TensorShape([1, 2, 16])
-    >>> [core.shape for core in layer.cores]
+    >>> [tuple(core.shape) for core in layer.cores]
     [(10, 8), (10, 32), (10, 16)]
 
     Args:
@@ -65,8 +65,8 @@ class TensorTrainEmbedding(EmbeddingBaseline):
             there are not as many of rows as of columns.
 
     References:
-        - [Hrinchuk et al., 2020](https://arxiv.org/abs/1901.10787), equation 3
-        - [Yin et al., 2021](https://arxiv.org/abs/2101.11714), equation 3
+        - [Hrinchuk et al., 2020](https://arxiv.org/abs/1901.10787)
+        - [Yin et al., 2021](https://arxiv.org/abs/2101.11714), TT-Rec
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class TensorTrainEmbedding(EmbeddingBaseline):
 
     def embed(self, ids, read=read_all):
         left = None
-        for k, places in enumerate(digits(ids, self.row_factors)):
+        for k, places in enumerate(digits(self.known(ids), self.row_factors)):
             # Cores are small, and most batches read all of them.
             core = read_all(self.cores[k], places)
             rank, columns, after = (

@@ -27,7 +27,7 @@ class Word2KetEmbedding(EmbeddingBaseline):
     >>> layer = Word2KetEmbedding(1000, 16, order=2, rank=4)
     >>> layer(np.array([[3, 999]])).shape
     TensorShape([1, 2, 16])
-    >>> [factor.shape for factor in layer.factors]
+    >>> [tuple(factor.shape) for factor in layer.factors]
     [(32, 16), (32, 16)]
 
     Args:
@@ -59,7 +59,7 @@ class Word2KetEmbedding(EmbeddingBaseline):
             factors, of the product asked for.
 
     References:
-        - [Panahi et al., 2020](https://arxiv.org/abs/1911.04975), equation 5
+        - [Panahi et al., 2020](https://arxiv.org/abs/1911.04975), word2ketXS
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Word2KetEmbedding(EmbeddingBaseline):
             tf.reshape(read_all(self.factors[k], places), (-1, self.rank, size))
             for k, (places, size) in enumerate(
                 zip(
-                    digits(ids, self.row_factors),
+                    digits(self.known(ids), self.row_factors),
                     self.column_factors,
                     strict=True,
                 )

@@ -4,6 +4,7 @@ import functools
 import warnings
 
 from keras_compembed.cli import arguments as common
+from keras_compembed.cli import limits
 from keras_compembed.cli.inputs import check_different
 from keras_compembed.cli.inputs import check_imports
 from keras_compembed.cli.inputs import check_model_file
@@ -87,7 +88,7 @@ def add_arguments(command):
         type=common.positive_number,
         metavar="S",
         help="seconds to learn the codes of one layer, for the composition "
-        "sum (default: no limit)",
+        "sum, or of a whole search, see below (default: no limit)",
     )
     command.add_argument(
         "--seed",
@@ -103,6 +104,7 @@ def add_arguments(command):
         "same command on that model replaces later; Ctrl-C again ends without "
         "a file (default: Ctrl-C ends without a file)",
     )
+    limits.add_arguments(command)
     common.add_imports(command)
     common.add_overwrite(command)
 
@@ -119,6 +121,7 @@ def check(arguments):
     check_suffix(arguments.output, ".keras")
     check_different(arguments.model, arguments.output)
     check_output(arguments.output, arguments.overwrite)
+    limits.check(arguments)
 
 
 def run(arguments, stops):
@@ -130,34 +133,20 @@ def run(arguments, stops):
         print("The result is not compiled: its loss is not in the file.")
     check_output(arguments.output, arguments.overwrite, _least_bytes(model))
 
-    from keras_compembed.cli.partial import compress_until_stopped
     from keras_compembed.compression.compress_model import compress_model
     from keras_compembed.reports.size_report import size_report
 
-    options = {}
+    compress = functools.partial(compress_model, model, layers=arguments.layers)
     if arguments.min_bytes is not None:
-        options["min_bytes"] = arguments.min_bytes
-    compress = functools.partial(
-        compress_model,
-        model,
-        num_codebooks=arguments.num_codebooks,
-        codebook_size=arguments.codebook_size,
-        layers=arguments.layers,
-        composition=arguments.composition,
-        optimize_for=arguments.optimize_for,
-        **options,
-    )
-    make_learner = functools.partial(_make_learner, arguments)
-    said = ""
+        compress = functools.partial(compress, min_bytes=arguments.min_bytes)
+    found = None
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = warn
-        if arguments.keep_partial:
-            small, said = compress_until_stopped(
-                compress, model, make_learner, stops
-            )
+        if limits.has_limit(arguments):
+            small, found, said = _within_limit(compress, arguments, stops)
         else:
-            small = compress(learner=make_learner)
+            small, said = _in_codes(compress, model, arguments, stops)
     report = size_report(small)
     show(f"writing {arguments.output}")
     with replacing(arguments.output, arguments.overwrite) as temporary:
@@ -167,10 +156,48 @@ def run(arguments, stops):
             raise OSError(
                 f"Cannot write {arguments.output!r}: {error}."
             ) from error
+    if arguments.frontier:
+        found.save(arguments.frontier, arguments.overwrite)
     with answering():
         print(f"\n{report}\n\nWritten: {arguments.output}")
         if said:
             print(said)
+
+
+def _in_codes(compress, model, arguments, stops):
+    """The model with codes of the shape given, and what to say of it."""
+    from keras_compembed.cli.partial import compress_until_stopped
+
+    compress = functools.partial(
+        compress,
+        num_codebooks=arguments.num_codebooks,
+        codebook_size=arguments.codebook_size,
+        composition=arguments.composition,
+        optimize_for=arguments.optimize_for,
+    )
+    make_learner = functools.partial(_make_learner, arguments)
+    if arguments.keep_partial:
+        return compress_until_stopped(compress, model, make_learner, stops)
+    return compress(learner=make_learner), ""
+
+
+def _within_limit(compress, arguments, stops):
+    """The best model within a limit, its frontier, and what to say of it."""
+    search = limits.make_search(arguments)
+    compress = functools.partial(
+        compress,
+        max_bytes=arguments.max_bytes,
+        ratio=arguments.ratio,
+        max_loss=arguments.max_loss,
+        search=search,
+        seed=arguments.seed,
+    )
+    if not arguments.keep_partial:
+        return compress(), search.frontier, ""
+    with stops.raising_once():
+        small = compress()
+    said = "Stopped by Ctrl-C: the best found so far." if stops.asked else ""
+    return small, search.frontier, said
 
 
 def _least_bytes(model):

@@ -2,13 +2,17 @@
 
 import contextlib
 import json
+import os
 
 from keras_compembed.cli import arguments as common
 from keras_compembed.cli.inputs import check_different
+from keras_compembed.cli.inputs import check_file
 from keras_compembed.cli.inputs import check_imports
 from keras_compembed.cli.inputs import check_model_file
+from keras_compembed.cli.inputs import check_suffix
 from keras_compembed.cli.inputs import load_model
 from keras_compembed.cli.lines import answering
+from keras_compembed.cli.lines import show
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
@@ -16,13 +20,14 @@ from keras_compembed.utils.files import replacing
 WHAT_IT_DOES = (
     "show what the embeddings of a model take, and would take otherwise"
 )
+_COMPUTE = "compute"
 
 
 def add_arguments(command):
     command.add_argument("model", help="the model, a .keras file")
     command.add_argument(
-        "--reference",
-        metavar="FILE",
+        "original",
+        nargs="?",
         help="the original model, a .keras file: shows how near to it the "
         "codes are",
     )
@@ -35,6 +40,33 @@ def add_arguments(command):
         help="draw the sizes there (.png, .svg or .pdf; needs the extra "
         "`plots`)",
     )
+    command.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write a page to look at in a browser: sizes, neighbours of "
+        "words, how codes are used",
+    )
+    command.add_argument(
+        "--words",
+        action="append",
+        default=[],
+        metavar="[LAYER=]FILE",
+        help="for the page: the words of the rows of a layer, one a line; of "
+        "every layer of as many rows if none is named; may be given several "
+        "times",
+    )
+    command.add_argument(
+        "--data",
+        metavar="FILE",
+        help="for the page: an .npz file of the arrays `inputs` and `labels`, "
+        "or `inputs.NAME` for each input, to evaluate the models on",
+    )
+    command.add_argument(
+        "--frontier",
+        metavar="FILE",
+        help="for the page: sizes that could be had, a .json file of "
+        f"`Frontier.save`, or the word {_COMPUTE}: computed from ORIGINAL",
+    )
     common.add_imports(command)
     common.add_overwrite(command)
 
@@ -42,28 +74,78 @@ def add_arguments(command):
 def check(arguments):
     check_imports(arguments.imports)
     check_model_file(arguments.model)
-    if arguments.reference:
-        check_model_file(arguments.reference)
-    outputs = list(filter(None, (arguments.json, arguments.plot)))
-    check_different(arguments.model, *outputs)
-    if arguments.reference:
-        check_different(arguments.reference, *outputs)
+    if arguments.original:
+        check_model_file(arguments.original)
+    outputs = list(
+        filter(None, (arguments.json, arguments.plot, arguments.html))
+    )
+    inputs = [arguments.model, *_check_for_page(arguments)]
+    for path in inputs:
+        check_different(path, *outputs)
     for output in outputs:
         check_output(output, arguments.overwrite)
     if arguments.plot:
         require("matplotlib", "plots")
 
 
+def _check_for_page(arguments):
+    """Checks what only the page needs; returns the files that are read."""
+    files = [_split_words(text)[1] for text in arguments.words]
+    if arguments.data:
+        files.append(arguments.data)
+    if arguments.frontier and arguments.frontier != _COMPUTE:
+        files.append(arguments.frontier)
+    for path in files:
+        check_file(path)
+    if arguments.original:
+        files.append(arguments.original)
+    if arguments.html:
+        check_suffix(arguments.html, ".html")
+    for name in ("words", "data", "frontier"):
+        if getattr(arguments, name) and not arguments.html:
+            raise ValueError(
+                f"--{name} must be given with --html, whose page shows it."
+            )
+    if arguments.frontier == _COMPUTE and not arguments.original:
+        raise ValueError(
+            f"--frontier {_COMPUTE} must be given with ORIGINAL, from whose "
+            "tables it is computed."
+        )
+    return files
+
+
 def run(arguments, stops):
-    model = load_model(arguments.model, arguments.imports)
-    reference = None
-    if arguments.reference:
-        reference = load_model(arguments.reference, arguments.imports)
+    frontier = data = None
+    if arguments.frontier and arguments.frontier != _COMPUTE:
+        from keras_compembed.compression.frontier import Frontier
 
-    from keras_compembed.reports.size_report import size_report
+        frontier = Frontier.load(arguments.frontier)
+    if arguments.data:
+        from keras_compembed.reports.scores import load_data
 
-    report = size_report(model, reference=reference)
-    # Both files are there, or none.
+        data = load_data(arguments.data)
+    words = _read_words(arguments.words)
+    model = _load(arguments.model, arguments)
+    original = None
+    if arguments.original:
+        original = _load(arguments.original, arguments)
+
+    if arguments.html:
+        from keras_compembed.reports.html_report import check_arguments
+        from keras_compembed.reports.html_report import model_figures
+        from keras_compembed.reports.html_report import write_page
+
+        check_arguments(model, original, words, data)
+        if arguments.frontier == _COMPUTE:
+            frontier = _compute(original)
+        show("looking at words")
+        figures = model_figures(model, original, words, data, frontier)
+        report = figures.sizes
+    else:
+        from keras_compembed.reports.size_report import size_report
+
+        report = size_report(model, reference=original)
+    # All files are there, or none.
     with contextlib.ExitStack() as files:
         if arguments.json:
             write_json(report, arguments.json, arguments.overwrite, files)
@@ -73,8 +155,63 @@ def run(arguments, stops):
                     replacing(arguments.plot, arguments.overwrite)
                 )
             )
+        if arguments.html:
+            write_page(
+                figures,
+                files.enter_context(
+                    replacing(arguments.html, arguments.overwrite)
+                ),
+            )
     with answering():
         print(report)
+
+
+def _compute(original):
+    from keras_compembed import compression
+
+    show("computing sizes that could be had")
+    return compression.frontier(original, verbose=0)
+
+
+def _load(path, arguments):
+    if arguments.data:
+        with contextlib.suppress(ValueError):
+            return load_model(path, arguments.imports, compile=True)
+        # Perhaps only for a loss or a metric that the file does not hold.
+    return load_model(path, arguments.imports)
+
+
+def _split_words(text):
+    """The layer, or None, and the file of `[LAYER=]FILE`."""
+    layer, equals, path = text.partition("=")
+    if not equals or os.path.exists(text):
+        return None, text
+    return layer, path
+
+
+def _read_words(texts):
+    """Words, as `html_report` takes them."""
+    pairs = [_split_words(text) for text in texts]
+    layers = [layer for layer, _ in pairs]
+    if len(set(layers)) < len(layers) or (None in layers and len(layers) > 1):
+        raise ValueError(
+            "--words must be given once, or with a layer of its own each "
+            f"time. Received: {', '.join(texts)}."
+        )
+    words = {layer: _read_lines(path) for layer, path in pairs}
+    return words.get(None, words or None)
+
+
+def _read_lines(path):
+    try:
+        # Not `splitlines`, which takes characters in words for ends of lines.
+        with open(path, encoding="utf-8", newline="\n") as file:
+            lines = file.read().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"Words must be in UTF-8. Received: {path!r} ({error})."
+        ) from error
+    return [line.removesuffix("\r") for line in lines]
 
 
 def write_json(report, path, overwrite, files):

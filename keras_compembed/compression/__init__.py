@@ -1,8 +1,10 @@
 """A trained model in, a smaller one out."""
 
+from keras_compembed.compression.budget_search import BudgetSearch
 from keras_compembed.compression.code_shapes import CodeShape
 from keras_compembed.compression.code_shapes import code_shape_for_latency
 from keras_compembed.compression.compress_model import compress_model
+from keras_compembed.compression.find_frontier import frontier
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
@@ -10,6 +12,7 @@ from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 
 __all__ = [
+    "BudgetSearch",
     "CodeShape",
     "Frontier",
     "FrontierPoint",
@@ -18,4 +21,5 @@ __all__ = [
     "RecodeEmbeddings",
     "code_shape_for_latency",
     "compress_model",
+    "frontier",
 ]

@@ -1,25 +1,26 @@
 """Replaces the embedding tables of a trained model by smaller layers."""
 
-import contextlib
-
 import keras
-import tensorflow as tf
 
 from keras_compembed.compositions.registry import is_same_composition
+from keras_compembed.compression.budget_search import check_budget
+from keras_compembed.compression.budget_search import check_search
 from keras_compembed.compression.code_shapes import code_shape_for_latency
 from keras_compembed.compression.compile_copy import compile_like
-from keras_compembed.compression.copy_check import check_copy
-from keras_compembed.compression.copy_check import made_up_inputs
-from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.compression.find_size import FindSize
 from keras_compembed.compression.only_readers import find_poolings
 from keras_compembed.compression.pooling_choice import get_pooling
 from keras_compembed.compression.pooling_choice import keep_shared_poolings
-from keras_compembed.compression.pooling_place import pooled_before
 from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.compression.replaced_table import ReplacedTable
+from keras_compembed.compression.replaced_table import float_policy
+from keras_compembed.compression.searched_tables import find_searched_tables
+from keras_compembed.compression.shared_tables import SharedTables
 from keras_compembed.compression.table_choice import layers_that_hold
+from keras_compembed.compression.table_choice import read_groups
 from keras_compembed.compression.table_choice import read_names
+from keras_compembed.compression.table_copies import copy_with_tables
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import check_method
 from keras_compembed.reports.size_report import size_report
@@ -45,6 +46,11 @@ def compress_model(
     method=None,
     optimize_for=None,
     recode_every=None,
+    max_bytes=None,
+    ratio=None,
+    max_loss=None,
+    search=None,
+    share_codebooks=None,
     seed=None,
     sample_inputs=None,
     verbose=1,
@@ -149,6 +155,29 @@ def compress_model(
             copy is trained with the callback `RecodeEmbeddings`, which gives
             ids new codes every so many steps. Defaults to `None`: codes are
             fixed.
+        max_bytes: Optional integer. Bytes that the LiteRT file of the result
+            may have: in place of a method and its settings, those that lose
+            least are searched for, and the file comes as near to the limit as
+            helps. Tables share the bytes by what each gains.
+        ratio: Optional number above 1, in place of `max_bytes`: how many
+            times smaller than the float32 LiteRT file of the model as it is.
+        max_loss: Optional number of at least 0, in place of `max_bytes`: how
+            much worse a metric on validation data may get. The smallest file
+            within it is searched for.
+        search: Optional `BudgetSearch`, how to search for one of these three:
+            the methods to choose from, how the file is quantized, data to
+            train and to choose on. What was looked at is its `frontier`.
+        share_codebooks: Optional list of names, as in `layers`, of tables of
+            one width that get one set of codebooks, learned for all of them
+            and stored once, a `keras_compembed.Codebooks`; or a list of such
+            lists, for several sets. They are replaced whatever their size, by
+            codes of composition `"sum"`, and keep their code shape with
+            `optimize_for`. The two tables of a `ReversibleEmbedding` whose
+            weights are not tied share as well. Each row counts as much as its
+            table's variance is small. Good for tables of the same kind of
+            vectors: with `verbose`, a sample tells whether codebooks of each
+            table's own, fewer for as many bytes, would be nearer to the
+            tables. Defaults to `None`.
         seed: Optional integer. Seed of the default learner.
         sample_inputs: Optional inputs, arrays as the model is called with
             them: on these the copy is compared with the model. Defaults to
@@ -168,11 +197,31 @@ def compress_model(
         TypeError: if `model` is no `keras.Model`.
         ValueError: if the model is not built, a name or setting is unknown,
             a table is not finite, there is nothing to compress, a layer
-            cannot be copied, or the copy is not the same function.
+            cannot be copied, the copy is not the same function, more than one
+            limit is given, or no file is within it (the message names the
+            smallest).
     """
-    _check_model(model)
+    check_model(model)
     check_code_shape(num_codebooks, codebook_size)
     codes = (num_codebooks, codebook_size, composition, learner)
+    limits = {"max_bytes": max_bytes, "ratio": ratio, "max_loss": max_loss}
+    if search is not None or any(x is not None for x in limits.values()):
+        others = {
+            **_codes_given(codes),
+            "method": method,
+            "optimize_for": optimize_for,
+            "recode_every": recode_every,
+            "share_codebooks": share_codebooks,
+        }
+        return _within_limit(
+            model,
+            limits,
+            check_search(search),
+            [name for name, value in others.items() if value is not None],
+            (layers, layer_settings, min_bytes, seed),
+            sample_inputs,
+            verbose,
+        )
     if method is not None:
         _check_alone(method, codes, recode_every, optimize_for)
     check_choice("optimize_for", optimize_for, (None, "latency"))
@@ -181,6 +230,11 @@ def compress_model(
         check_positive_int("recode_every", recode_every)
     names = named_layers(model, keras.layers.Embedding)
     wanted, own_settings = read_names(model, layers, layer_settings or {})
+    groups = {}
+    for pairs in read_groups(model, share_codebooks):
+        group = SharedTables([name for name, _ in pairs])
+        groups |= {id(layer): group for _, layer in pairs}
+    wanted |= set(groups)
     defaults = {
         **dict(zip(_CODES, codes, strict=True)),
         "method": method,
@@ -195,33 +249,44 @@ def compress_model(
         own = own_settings.get(id(layer), {})
         settings = {**defaults, **own}
         settings["method"] = _method_of(settings, own)
+        group = groups.get(id(layer))
         if layers is not None and id(layer) not in wanted:
             reason = "not named in `layers`"
         else:
-            smallest = min_bytes if layers is None else 0
-            reason = reason_to_skip(layer, settings, smallest, held)
+            is_named = layers is not None or group is not None
+            smallest = 0 if is_named else min_bytes
+            reason = reason_to_skip(layer, settings["method"], smallest, held)
         if not reason:
             pooling = get_pooling(name, layer, settings, poolings)
-            if optimize_for and not _SHAPE.intersection(own):
+            if group is not None:
+                policy = float_policy(layer.dtype_policy)
+                group.settle(name, layer, settings, policy)
+            elif optimize_for and not _SHAPE.intersection(own):
                 if pooling is None and not is_embed_reduce(layer):
                     settings["method"] = _faster(name, layer, settings, verbose)
             table = ReplacedTable(
                 name, layer, settings, recode_every, verbose, pooling
             )
-            if table.bytes_after >= table.bytes_before:
+            if group is not None:
+                group.tables.append(table)
+            elif table.bytes_after >= table.bytes_before:
                 reason = (
                     f"{settings['method'].name} would be no smaller than it is"
                 )
         if not reason:
             chosen.append(table)
         elif id(layer) in wanted:
+            argument = "layers" if group is None else "share_codebooks"
             raise ValueError(
-                "`layers` must name layers that can be replaced. "
+                f"`{argument}` must name layers that can be replaced. "
                 f"Received: {name!r}, but {reason}."
             )
         else:
             skipped.append(f"{name}: left as it is, {reason}")
     keep_shared_poolings(chosen, poolings)
+    groups = list({id(group): group for group in groups.values()}.values())
+    for group in groups:
+        group.check()
     if not chosen:
         raise ValueError(
             f"Nothing to compress in the model {model.name!r}: "
@@ -230,42 +295,14 @@ def compress_model(
         )
     if verbose:
         print(*skipped, sep="\n", end="\n" if skipped else "")
-    poolings = _poolings_before(chosen)
-    with _no_traces():
-        small, pairs = copy_model(
-            model,
-            {
-                **{id(table.layer): table.small for table in chosen},
-                **{id(old): new for old, new in poolings},
-            },
-            lambda: (
-                made_up_inputs(model)[0]
-                if sample_inputs is None
-                else sample_inputs
-            ),
-        )
-        with contextlib.ExitStack() as stack:
-            for table in chosen:
-                stack.enter_context(table.original_rows())
-            # Tables that are pooled give other things in the copy, and are
-            # compared by what takes the place of the pooling.
-            left_out = {id(old) for old, _ in poolings}
-            left_out.update(id(x.layer) for x in chosen if x.pooling)
-            pairs = [pair for pair in pairs if id(pair[0]) not in left_out]
-            check_copy(
-                model,
-                small,
-                [*pairs, *poolings],
-                sample_inputs,
-                resumed=[
-                    *(old for old, _ in poolings),
-                    *(x.layer for x in chosen if is_embed_reduce(x.layer)),
-                ],
-            )
+    small = copy_with_tables(model, chosen, sample_inputs)
     if model.compiled:
         compile_like(small, model)
+    for group in groups:
+        group.learn(verbose)
     for table in chosen:
-        table.learn()
+        if not any(table in group.tables for group in groups):
+            table.learn()
     if verbose:
         before = size_report(model).total_bytes
         after = size_report(small).total_bytes
@@ -308,14 +345,45 @@ def _faster(name, layer, settings, verbose):
     )
 
 
-def _check_alone(method, codes, recode_every, optimize_for):
-    check_method("method", method)
+def _within_limit(
+    model, limits, search, others, choice, sample_inputs, verbose
+):
+    """The best copy of a model within a limit."""
+    check_budget(model, **limits, search=search)
+    if others:
+        raise ValueError(
+            "A limit must not be given with "
+            f"{', '.join(f'`{name}`' for name in others)}: it searches for "
+            "the method and its settings. `methods` of a "
+            "`keras_compembed.compression.BudgetSearch` are those to choose "
+            "from."
+        )
+    layers, layer_settings, min_bytes, seed = choice
+    check_positive_int("min_bytes", min_bytes, minimum=0)
+    tables = find_searched_tables(
+        model, layers, layer_settings, min_bytes, seed, search, verbose
+    )
+    find = FindSize(model, tables, search, seed, sample_inputs, verbose)
+    if limits["max_bytes"] is not None:
+        return find.within_bytes(limits["max_bytes"])
+    if limits["ratio"] is not None:
+        return find.within_ratio(limits["ratio"])
+    return find.within_loss(limits["max_loss"])
+
+
+def _codes_given(codes):
+    """Settings of codes that are not those by default."""
     defaults = (32, 16, None, None)
-    given = [
-        name
+    return {
+        name: value
         for name, value, default in zip(_CODES, codes, defaults, strict=True)
         if value is not default and value != default
-    ]
+    }
+
+
+def _check_alone(method, codes, recode_every, optimize_for):
+    check_method("method", method)
+    given = _codes_given(codes)
     if given:
         raise ValueError(
             f"`method` must not be given with {', '.join(given)}, which are "
@@ -331,33 +399,7 @@ def _check_alone(method, codes, recode_every, optimize_for):
             )
 
 
-def _poolings_before(tables):
-    """Pairs of a pooling and what takes its place, each once."""
-    found = {}
-    for table in tables:
-        if table.pooling is not None:
-            operation = table.pooling.operation
-            place = pooled_before(operation, table.layer.output_dim)
-            found.setdefault(id(operation), (operation, place))
-    return list(found.values())
-
-
-@contextlib.contextmanager
-def _no_traces():
-    """Runs functions without keeping graphs of them.
-
-    A layer whose `call` is a `tf.function` would else read the original
-    tables, with which it is checked, for good.
-    """
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
-
-
-def _check_model(model):
+def check_model(model):
     if not isinstance(model, keras.Model):
         raise TypeError(
             f"`model` must be a `keras.Model`. Received: model={model!r}."

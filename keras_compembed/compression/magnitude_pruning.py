@@ -37,7 +37,7 @@ class MagnitudePruning(keras.callbacks.Callback):
     ... ])
     >>> model.compile("sgd", "mse")
     >>> pruning = MagnitudePruning(
-    ...     PolynomialSparsity(0.8, end_step=6, frequency=2)
+    ...     kc.compression.PolynomialSparsity(0.8, end_step=6, frequency=2)
     ... )
     >>> history = model.fit(
     ...     np.zeros((64, 4)), np.zeros((64, 4, 8)), batch_size=8, verbose=0,
@@ -54,7 +54,8 @@ class MagnitudePruning(keras.callbacks.Callback):
             Defaults to `None`: the tables of all `keras.layers.Embedding`.
 
     Raises:
-        TypeError: if `schedule` is no `PolynomialSparsity`.
+        TypeError: if `schedule` is no `PolynomialSparsity`, or `variables` no
+            list.
         ValueError: when training begins, if a name is unknown or stands for
             several variables, one is not trained or no matrix of floats, or
             the optimizer is past steps of the schedule in which numbers
@@ -71,12 +72,19 @@ class MagnitudePruning(keras.callbacks.Callback):
                 "`schedule` must be a `PolynomialSparsity`. "
                 f"Received: schedule={schedule!r}."
             )
+        if isinstance(variables, str):
+            raise TypeError(
+                "`variables` must be a list of names. "
+                f"Received: variables={variables!r}."
+            )
         self.schedule = schedule
         self.variables = variables
         self._constraints = []
 
     def on_train_begin(self, logs=None):
         self._found = _find_variables(self.model, self.variables)
+        # Those of a training that was interrupted.
+        self._constraints = []
 
     def on_epoch_begin(self, epoch, logs=None):
         # Not when training begins: other callbacks may load weights then.
@@ -217,7 +225,7 @@ def _find_variables(model, names):
     tables = {
         name: layer.embeddings
         for name, layer in named_layers(model, keras.layers.Embedding).items()
-        if layer.quantization_mode is None
+        if layer.quantization_mode is None and not layer.lora_enabled
     }
     if names is None:
         found = {

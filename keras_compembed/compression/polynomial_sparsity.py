@@ -18,13 +18,14 @@ class PolynomialSparsity:
     `final + (initial - final) * (1 - (step - begin) / (end - begin)) ** power`
 
     of the numbers are 0. Between these steps, and after the last, the same
-    numbers stay 0.
+    numbers stay 0. A table that is pruned already stays so with an
+    `initial_sparsity` as high as `final_sparsity`.
 
     Example:
 
     >>> schedule = PolynomialSparsity(0.9, end_step=1000)
     >>> [round(float(schedule(step)), 3) for step in (0, 500, 1000)]
-    [0.0, 0.788, 0.9]
+    [0.0, 0.787, 0.9]
 
     Args:
         final_sparsity: Number from 0 to below 1, the share of zeros in the

@@ -13,12 +13,12 @@ _HARMLESS = {"get_config", "from_config"}
 _METHOD_TYPES = (property, classmethod, staticmethod)
 
 
-def reason_to_skip(layer, settings, smallest, held):
+def reason_to_skip(layer, method, smallest, held):
     """Why a layer cannot or need not be replaced, or None.
 
     Args:
         layer: An Embedding layer.
-        settings: Dict of what `layer_settings` may hold, with a `method`.
+        method: The `Method` that is to take its place, or None for any.
         smallest: Integer, `min_bytes`.
         held: What `layers_that_hold` gives.
     """
@@ -42,7 +42,8 @@ def reason_to_skip(layer, settings, smallest, held):
     before = count_bytes(layer.weights)
     if before < smallest:
         return f"{format_bytes(before)} is below `min_bytes`"
-    method = settings["method"]
+    if method is None:
+        return None
     if layer_class(method, layer) is None:
         return (
             f"nothing in the place of an {_kind(layer).__name__} holds "

@@ -11,6 +11,7 @@ from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.compression.replaceable_layers import layer_class
 from keras_compembed.compression.replaceable_layers import listed
 from keras_compembed.compression.replaceable_layers import mask_zero
+from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.embed_reduce import EmbedReduce
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.reports.fidelity import fidelity
@@ -59,7 +60,9 @@ class ReplacedTable:
             check_table(table, f"embeddings of {name}")
         seed = settings["seed"]
         self._fits = [self.method.start(seed, verbose) for _ in tables]
-        self._options = {"dtype": _float_policy(layer.dtype_policy)}
+        self._options = {"dtype": float_policy(layer.dtype_policy)}
+        if settings.get("codebooks") is not None:
+            self._options["codebooks"] = settings["codebooks"]
         if recode_every is not None:
             self._options["learn_codes"] = FollowingCodes(recode_every)
         self.small = self._make_layer()
@@ -132,7 +135,7 @@ class ReplacedTable:
     def learn(self):
         """Fits the layer in its place to the table."""
         if self.verbose:
-            print(*self._what_is_lost(), sep="", end="")
+            self.say_what_is_lost()
             print(f"{self.name}: learning {self.method.name}")
         tables = read_tables(self.layer)
         weights = []
@@ -146,10 +149,18 @@ class ReplacedTable:
             options.pop("learn_codes", None)
         self.small.set_weights(weights)
         if self.verbose:
-            self._say_what_was_done(tables)
+            self.say_what_was_done(tables)
+
+    def small_parts(self):
+        """The layers that hold a table each in its place."""
+        other = getattr(self.small, "reverse_embedding", None)
+        return [self.small] if other is None else [self.small, other]
+
+    def say_what_is_lost(self):
+        """Prints what the layer in its place does not have."""
+        print(*self._what_is_lost(), sep="", end="")
 
     def _what_is_lost(self):
-        """Yields lines on what the layer in its place does not have."""
         if self.layer.lora_enabled:
             yield f"{self.name}: updates of LoRA merged into the table\n"
         if self.layer.quantization_mode:
@@ -164,11 +175,11 @@ class ReplacedTable:
                 f"{listed(added)} of the class {type(self.layer).__name__}\n"
             )
 
-    def _say_what_was_done(self, tables):
+    def say_what_was_done(self, tables):
+        """Prints sizes, and how near the layer in its place is."""
         before, after = self.bytes_before, self.bytes_after
-        parts = [self.small, getattr(self.small, "reverse_embedding", None)]
         cosines = []
-        for table, part in zip(tables, parts, strict=False):
+        for table, part in zip(tables, self.small_parts(), strict=True):
             # Not those of neighbours, which take long in a large table.
             near = fidelity(table, part, num_queries=1)
             cosines.append(f"{near.mean_cosine or 0:.3f}")
@@ -186,9 +197,11 @@ class ReplacedTable:
                 f"{self.pooling.operation.name!r}"
             )
         if more:
+            is_coded = isinstance(self.small, CodeEmbedding)
+            freeze = "freeze_codes" if is_coded else "freeze_rows"
             print(
                 f"{self.name}: besides, {format_bytes(more)} of latent "
-                "vectors until `freeze_codes`"
+                f"vectors until `{freeze}`"
             )
 
 
@@ -257,7 +270,7 @@ def _in_chunks(call, inputs, width):
     return outputs
 
 
-def _float_policy(policy):
+def float_policy(policy):
     """The policy of a layer before it was quantized."""
     if policy.quantization_mode is None:
         return policy

@@ -42,7 +42,7 @@ class AnchorProducts:
     @property
     def num_bytes(self):
         """Bytes of the transform in a file, about."""
-        return self._lookup.values.nbytes + self._lookup.columns.nbytes
+        return self._lookup.rows.num_bytes
 
     def may_sum(self, length):
         return True

@@ -14,6 +14,7 @@ from keras_compembed.export.export_options import OPTIMIZE_FOR
 from keras_compembed.export.export_options import ExportOptions
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
+from keras_compembed.export.flatbuffer import merge_buffers
 from keras_compembed.export.flatbuffer import order_ends
 from keras_compembed.export.flatbuffer import pack_tables
 from keras_compembed.export.flatbuffer import raise_min_runtime
@@ -60,8 +61,8 @@ class LiteRTExport:
         min_runtime: String, the oldest LiteRT runtime that runs it, or None
             if the converter does not say.
         max_row_error: Float, the largest difference from Keras of rows of
-            `CodeEmbedding` and `ANTEmbedding` layers, over the largest number
-            of their table; None if no rows were compared.
+            look-up layers of this package, over the largest number of their
+            table; None if no rows were compared.
         held_layers: Tuple of strings, names of the layers whose rows were
             compared, those of all ids.
         not_held_layers: Tuple of strings, names of those of which only
@@ -71,7 +72,8 @@ class LiteRTExport:
         pooled_layers: Tuple of strings, names of the look-up layers whose
             vectors are added up or averaged without being composed.
         folded_layers: Tuple of strings, names of the `Dense` and `Conv1D`
-            layers whose kernels became part of codebooks or anchors.
+            layers whose kernels became part of codebooks, anchors or
+            projections.
     """
 
     path: str
@@ -122,8 +124,9 @@ def export_litert(
 ):
     """Writes a Keras model as a LiteRT (TFLite) file of built-in ops.
 
-    Codes of `CodeEmbedding` layers stay packed in the file, in the bits that
-    they take in Keras, and only those of the ids looked up are unpacked. Of
+    Codes of `CodeEmbedding` and rows of `QuantizedEmbedding` layers stay packed
+    in the file, in the bits that they take in Keras, and only those of the ids
+    looked up are unpacked. Of
     transforms of `ANTEmbedding` layers, trained or sparsified, the file holds
     the non-zeros, and only rows of the ids looked up are read; where shapes
     are known, so are those of the look-up, as the runtime's `CompiledModel`
@@ -159,15 +162,17 @@ def export_litert(
             of each example, as `keras_compembed.top_k_model` names them: of
             an output of a layer such as `CANESoftmax`, `"ids"` and
             `"probabilities"`, by the search of the layer; of logits that a
-            `CodeEmbedding` or `ANTEmbedding` gives with `reverse=True`,
+            look-up layer such as `CodeEmbedding` gives with `reverse=True`,
             `"ids"` and `"scores"`, exactly. Codes are added up for a chunk of
             ids at a time, fastest with inputs whose batch size is 1.
             Defaults to `None`: what the model returns.
         quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`. How
-            codebooks, anchors and other weights are stored; codes are never
-            touched. Numbers of sparse transforms become multiples of a step
-            for each anchor, in 16 or 8 bits. With `"int8_codebooks"` only
-            codebooks and anchors are int8, and all else is float32. Defaults
+            codebooks, anchors and other weights are stored; codes, and
+            integers and scales of rounded rows, are never touched. Numbers of
+            sparse transforms become multiples of a step for each anchor, in
+            16 or 8 bits. With `"int8_codebooks"` only
+            codebooks, anchors and projections are int8, and all else is
+            float32. Defaults
             to `None`, float32.
         optimize_for: `None`, `"latency"`, `"size"` or `"memory"`. What matters
             most in the choice of the ops that compose rows from codes: the
@@ -179,10 +184,10 @@ def export_litert(
         fold: Boolean. Whether `keras.layers.Dense` layers behind look-ups, or
             behind sums or averages of their vectors over time, and
             `keras.layers.Conv1D` layers behind look-ups become part of
-            codebooks and anchors, where that makes the file faster and not
-            more than 2 % larger (or as `optimize_for` says). `False` leaves
-            their kernels in the file; sums and averages are made of codes
-            either way. Defaults to `True`.
+            codebooks, anchors and projections, where that makes the file
+            faster and not more than 2 % larger (or as `optimize_for` says).
+            `False` leaves their kernels in the file; sums and averages are
+            made of codes either way. Defaults to `True`.
         min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
             that must run the file: a file that needs a newer one is an error.
             Defaults to `None`.
@@ -196,7 +201,8 @@ def export_litert(
             their table. Defaults to `1e-4`, with `quantize="float16"` to
             `0.01`, with `"int8"` and `"int8_codebooks"` to `0.1`, and to
             `0.01` or `0.1` at least where variables are float16 or bfloat16;
-            of sums of codewords, to what rounding each of them makes.
+            of sums of codewords and of rounded rows, to what rounding each of
+            them makes.
         verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
             ops and bytes, as by `inspect_litert`.
 
@@ -377,6 +383,7 @@ def _finish(model, tables, options):
     quantize_matrices(model, options.matrices)
     if unpack_once(model, options.unpacked):
         raise_min_runtime(model, UNPACK_RUNTIME)
+    merge_buffers(model)
     passages, lost = take_out_marks(model)
     ops = list_ops(model)
     foreign = [op for op in ops if op.startswith("CUSTOM ")]

@@ -5,6 +5,16 @@ import dataclasses
 OPTIMIZE_FOR = (None, "latency", "size", "memory")
 
 
+@dataclasses.dataclass
+class ChosenForm:
+    """The form of the first graph that reads some codewords.
+
+    Others take it too: the file shall hold codewords once.
+    """
+
+    form: tuple | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
     """Choices of `export_litert` that look-ups are written down by.
@@ -16,6 +26,7 @@ class ExportOptions:
         fold: Boolean, whether linear layers may become part of codebooks.
         matrices: List that is filled while a model is traced, see `note`.
         unpacked: Same, with int8 tables that `unpack_once` must be given.
+        forms: Dict from the `id` of shared codebooks to a `ChosenForm`.
     """
 
     quantize: str | None = None
@@ -24,6 +35,14 @@ class ExportOptions:
     fold: bool = True
     matrices: list = dataclasses.field(default_factory=list, compare=False)
     unpacked: list = dataclasses.field(default_factory=list, compare=False)
+
+    forms: dict = dataclasses.field(default_factory=dict, compare=False)
+
+    def form_for(self, codebooks):
+        """The `ChosenForm` of a layer with some `Codebooks`, or None."""
+        if codebooks is None:
+            return ChosenForm()
+        return self.forms.setdefault(id(codebooks), ChosenForm())
 
     def note(self, matrix):
         """Returns a matrix `(rows, columns)` of codewords or anchors.

@@ -5,6 +5,7 @@ files are converted with int8 tables and a GATHER, and rewritten here.
 """
 
 import dataclasses
+import hashlib
 
 import flatbuffers
 import numpy as np
@@ -364,6 +365,23 @@ def find_opcode(model, wanted, version):
     code.version = version
     model.operatorCodes.append(code)
     return len(model.operatorCodes) - 1
+
+
+def merge_buffers(model):
+    """Makes tensors of the same bytes name one buffer, in place.
+
+    The converter does so for some tensors alone, and not for what is made of
+    equal constants after it.
+    """
+    known, places = {}, {}
+    for index, buffer in enumerate(model.buffers):
+        if buffer.data is not None and len(buffer.data):
+            content = np.asarray(buffer.data, "uint8").tobytes()
+            digest = hashlib.sha256(content).digest()
+            places[index] = known.setdefault(digest, index)
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            tensor.buffer = places.get(tensor.buffer, tensor.buffer)
 
 
 def drop_unused(model):

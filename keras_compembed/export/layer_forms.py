@@ -6,6 +6,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from keras_compembed.baselines.sparse_embedding import SparseEmbedding
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.export.code_lookup import TracedLookup
 from keras_compembed.export.linear_layers import LinearLayers
@@ -14,6 +15,7 @@ from keras_compembed.export.plain_rows import PlainRows
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
 from keras_compembed.export.row_products import make_products
+from keras_compembed.export.sparse_lookup import TracedSparseRows
 from keras_compembed.export.table_lookup import TracedTable
 from keras_compembed.export.transform_lookup import TracedTransform
 from keras_compembed.layers.ant_embedding import ANTEmbedding
@@ -110,7 +112,10 @@ class LayerForms:
 
     @contextlib.contextmanager
     def _of_plain_rows(self, layer):
-        rows = PlainRows(layer)
+        own = None
+        if isinstance(layer, SparseEmbedding):
+            own = TracedSparseRows(layer, self._options)
+        rows = PlainRows(layer, own)
         methods = {
             "embed_all": rows.embed_all,
             "score": self._mark(layer, "score", rows.score),

@@ -24,8 +24,11 @@ from keras_compembed.export.reduced_rows import ReducedRows
 from keras_compembed.export.vectors import Vectors
 from keras_compembed.layers.embed_reduce import EmbedReduce
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
 from keras_compembed.utils.swapped import swapped
 
+# What else these do is for training.
+_CALLS_THAT_SUM = (EmbedReduce.call, QuantizedEmbedReduce.call)
 # Of the operations behind `keras.ops`, which have no public name.
 _MODULE_OF_OPS = "keras.src.ops.numpy"
 
@@ -105,7 +108,7 @@ class LinearLayers:
         if isinstance(layer, EmbedReduce):
             reduced = ReducedRows(self._trace, layer, products)
             swaps["sum_rows"] = reduced.sum_rows
-            if kind.call is EmbedReduce.call:
+            if kind.call in _CALLS_THAT_SUM:
                 swaps["call"] = reduced.call
         with swapped(layer, **swaps):
             yield
@@ -187,7 +190,7 @@ class LinearLayers:
             ):
                 kernels += int(np.prod(owner.kernel.shape))
         folded = {id(site.lookup) for site in self.sites if site.width}
-        if any(
+        if self._shares_codebooks(vectors.layer) or any(
             live.holds(output)
             for lookup in self._lookups
             if lookup.layer is vectors.layer and id(lookup) not in folded
@@ -196,6 +199,15 @@ class LinearLayers:
             kept = products.num_numbers
         width = sum(site.width for site in sites)
         return self._rule.pays(vectors, width, kept, kernels)
+
+    def _shares_codebooks(self, layer):
+        """Whether another layer of the model reads a layer's codebooks."""
+        shared = getattr(layer, "shared_codebooks", None)
+        return shared is not None and any(
+            lookup.layer is not layer
+            and getattr(lookup.layer, "shared_codebooks", None) is shared
+            for lookup in self._lookups
+        )
 
 
 def _names(layers):

@@ -14,6 +14,7 @@ class PlainRows:
 
     Args:
         layer: A built `LookupLayer`.
+        embed: Optional function in place of its `embed`.
 
     Attributes:
         embed: Function from a rank-1 tensor of ids to vectors.
@@ -23,10 +24,10 @@ class PlainRows:
         sum_rows: Function, or None if that adds up what `embed` gives.
     """
 
-    def __init__(self, layer):
+    def __init__(self, layer, embed=None):
         self._layer = layer
         self._chunks = RowChunks(layer.input_dim, layer.output_dim)
-        self.embed = layer.embed
+        self.embed = embed or layer.embed
         self.embed_all = self._own("embed_all") or self._embed_all
         self.score = self._own("score") or self._score
         self.top_ids = self._own("top_ids") or self._top_ids

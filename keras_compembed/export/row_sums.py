@@ -5,6 +5,7 @@ import functools
 import numpy as np
 
 from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.export.export_options import ChosenForm
 from keras_compembed.export.row_costs import ASSUMED_IDS
 from keras_compembed.export.row_costs import estimate
 from keras_compembed.export.row_costs import estimate_sum
@@ -36,15 +37,16 @@ class RowSums:
             matter.
         codes: Optional `StoredCodes` that name the codewords. Without, graphs
             are chosen that take subcodes one by one.
+        chosen: Optional `ChosenForm` that graphs of other layers have in
+            common with these.
     """
 
-    def __init__(self, codewords, options=DEFAULTS, codes=None):
+    def __init__(self, codewords, options=DEFAULTS, codes=None, chosen=None):
         self.codewords = np.asarray(codewords, dtype="float32")
         self._options = options
         self._codes = codes
         self._choose = functools.cache(self._find)
-        # That of the first graph: the file shall hold codewords once.
-        self._form = None
+        self._chosen = chosen or ChosenForm()
 
     def __call__(self, subcodes):
         """Sums `(ids, width)` for int32 subcodes `(ids, num_codebooks)`."""
@@ -54,7 +56,7 @@ class RowSums:
     def look_up(self, ids):
         """Sums `(ids, width)` for a rank-1 int32 tensor of ids."""
         graph = self.choose(ids.shape[0])
-        self._form = graph.form
+        self._chosen.form = graph.form
         numbers = self._codes.read(ids, graph.together)
         return graph(self.codewords, numbers, self._options)
 
@@ -64,7 +66,7 @@ class RowSums:
         Once there was a look-up, graphs read the same codewords as it does.
         """
         per_byte = 1 if self._codes is None else self._codes.per_byte
-        return self._choose(num_ids, per_byte, self._form)
+        return self._choose(num_ids, per_byte, self._chosen.form)
 
     def count_elements(self, num_ids):
         """Numbers held for each of so many ids while rows are summed."""

@@ -69,7 +69,13 @@ class TracedTable:
             vectors = tf.matmul(vectors, projection, transpose_b=True)
 
         def score(ids):
-            rows = self.rows.read(ids)
-            return tf.matmul(vectors, rows, transpose_b=True)
+            integers, scales = self.rows.integers(ids), self.rows.scales(ids)
+            if scales.shape[1] > 1:
+                integers = self.rows.scale(integers, scales)
+            scores = tf.matmul(vectors, integers, transpose_b=True)
+            if scales.shape[1] > 1:
+                return scores
+            # Fewer numbers than rows have.
+            return scores * tf.reshape(scales, [1, -1])
 
         return vectors, score

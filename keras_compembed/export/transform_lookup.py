@@ -10,6 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.export.compressed_rows import CompressedRows
+from keras_compembed.export.compressed_rows import dense_rows
+from keras_compembed.export.compressed_rows import ones_like_ids
+from keras_compembed.export.compressed_rows import round_values
 from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.export.scored_codes import top_of_chunks
@@ -44,9 +48,7 @@ class TracedTransform:
         options: `ExportOptions`.
 
     Attributes:
-        offsets: `PackedOffsets`.
-        columns: Integer array, one entry a number and a last one of no row.
-        values: Array of the same shape, ending in 0.
+        rows: `CompressedRows`.
         anchors: float32 array `(anchors used, output_dim)`.
         bias: float32 array `(output_dim,)` that is part of every row, or None.
     """
@@ -67,24 +69,27 @@ class TracedTransform:
         anchors = anchors[used]
         if not len(used):
             anchors = np.zeros((1, layer.output_dim))
-        self.values, anchors, self._step = _round_values(
-            np.append(values, 0),
-            np.append(columns, 0),
-            anchors,
-            options.quantize,
+        columns = np.append(columns, 0)
+        values, scales, step = round_values(
+            np.append(values, 0), columns, len(anchors), options.quantize
         )
-        self.columns, self._first_column = _narrow_columns(
-            np.append(columns, 0), len(anchors)
+        self.rows = CompressedRows(
+            PackedOffsets(transform.offsets),
+            transform.row_lengths,
+            columns,
+            values,
+            len(anchors),
+            step,
         )
+        if scales is not None:
+            anchors = anchors * scales[:, None]
         self.anchors = options.note(anchors.astype("float32"))
-        self.offsets = PackedOffsets(transform.offsets)
-        self._longest = max(1, int(transform.row_lengths.max()))
+        longest = self.rows.longest
         self._has_windows = (
-            self._longest <= _WINDOW
-            or len(anchors) > _DENSE_ANCHORS_PER_NUMBER * self._longest
+            longest <= _WINDOW
+            or len(anchors) > _DENSE_ANCHORS_PER_NUMBER * longest
         )
         self._num_rows = transform.num_rows
-        self._mean_length = transform.nnz / transform.num_rows
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
@@ -121,9 +126,9 @@ class TracedTransform:
         """
         ids = tf.cast(ids, tf.int32)
         if ids.shape[0] is not None and self._has_windows:
-            columns, values = self._read(self._places(ids))
+            columns, values = self.rows.windows(ids)
         else:
-            rows, columns, values = self._numbers(ids)
+            rows, columns, values = self.rows.numbers(ids)
             groups = tf.gather(groups, rows)
             weights = None if weights is None else tf.gather(weights, rows)
         if weights is not None:
@@ -146,7 +151,7 @@ class TracedTransform:
         # Zero, but not to the converter, which would write down the rows.
         zero = tf.minimum(tf.cast(flat[0, 0] >= 0, tf.int32), 0)
         ids = tf.range(zero, self._num_rows + zero)
-        rows, columns, values = self._numbers(ids)
+        rows, columns, values = self.rows.numbers(ids)
         scores = tf.matmul(flat, self.anchors, transpose_b=True)
         if flat.shape[0] is None:
             parts = tf.gather(tf.transpose(scores), columns)
@@ -155,7 +160,9 @@ class TracedTransform:
             )
             logits = tf.transpose(products)
         else:
-            dense = self._dense_rows(rows, columns, values, [self._num_rows])
+            dense = dense_rows(
+                rows, columns, values, [self._num_rows], len(self.anchors)
+            )
             logits = tf.matmul(scores, dense, transpose_b=True)
         if self.bias is not None:
             logits += tf.matmul(flat, self.bias[:, None])
@@ -168,24 +175,12 @@ class TracedTransform:
         """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
         return top_of_chunks([self.logits(vectors)], k)
 
-    def _numbers(self, ids):
-        """The numbers of rows one after another: rows, columns, values."""
-        starts, stops = self.offsets(ids)
-        lengths = stops - starts
-        ends = tf.cumsum(lengths)
-        total = tf.reduce_sum(lengths, keepdims=True)
-        # The row of a number: how many rows end before it.
-        marks = tf.scatter_nd(tf.expand_dims(ends, 1), _ones(ids), total + 1)
-        rows = tf.cumsum(marks)[:-1]
-        places = tf.range(total[0]) + tf.gather(stops - ends, rows)
-        return rows, *self._read(places)
-
     def _ragged(self, ids):
-        rows, columns, values = self._numbers(ids)
+        rows, columns, values = self.rows.numbers(ids)
         # Sums of gathered anchors have an open shape: `CompiledModel` misreads
         # them.
         if ids.shape[0] is not None or self._prefers_product(
-            _DENSE_ANCHORS_PER_NUMBER * self._mean_length
+            _DENSE_ANCHORS_PER_NUMBER * self.rows.mean_length
         ):
             return self._product(rows, columns, values, tf.shape(ids))
         return tf.math.unsorted_segment_sum(
@@ -194,20 +189,12 @@ class TracedTransform:
             tf.size(ids),
         )
 
-    def _places(self, ids):
-        """Where the numbers of rows are, in windows of the longest row."""
-        starts, stops = self.offsets(ids)
-        # Row by row of the window, which broadcasts faster than id by id.
-        steps = np.arange(self._longest, dtype="int32")[:, None]
-        places = tf.expand_dims(starts, 0) + steps
-        return tf.where(
-            places < tf.expand_dims(stops, 0), places, len(self.values) - 1
-        )
-
     def _window(self, ids):
-        columns, values = self._read(self._places(ids))
-        if self._prefers_product(_DENSE_ANCHORS_PER_SLOT * self._longest):
-            rows = tf.expand_dims(tf.cumsum(_ones(ids), exclusive=True), 0)
+        columns, values = self.rows.windows(ids)
+        if self._prefers_product(_DENSE_ANCHORS_PER_SLOT * self.rows.longest):
+            rows = tf.expand_dims(
+                tf.cumsum(ones_like_ids(ids), exclusive=True), 0
+            )
             return self._product(rows, columns, values, tf.shape(ids))
         vectors = tf.gather(self.anchors, columns)
         return tf.reduce_sum(vectors * tf.expand_dims(values, 2), axis=0)
@@ -215,34 +202,9 @@ class TracedTransform:
     def _prefers_product(self, most_anchors):
         return len(self.anchors) <= max(_DENSE_ANCHORS, most_anchors)
 
-    def _read(self, places):
-        columns = tf.cast(tf.gather(self.columns, places), tf.int32)
-        if self._first_column:
-            columns += self._first_column
-        values = tf.gather(self.values, places)
-        if self._step is not None:
-            values = tf.cast(values, tf.float32) * self._step
-        return columns, values
-
-    def _product(self, *numbers):
-        return tf.matmul(self._dense_rows(*numbers), self.anchors)
-
-    def _dense_rows(self, rows, columns, values, num_rows):
-        """The numbers in a matrix; `num_rows` is a list or tensor of one."""
-        num_anchors = len(self.anchors)
-        cells = rows * num_anchors + columns
-        dense = tf.scatter_nd(
-            tf.reshape(cells, (-1, 1)),
-            tf.reshape(values, (-1,)),
-            tf.multiply(num_rows, num_anchors),
-        )
-        return tf.reshape(dense, (-1, num_anchors))
-
-
-def _ones(ids):
-    # Not to the converter, which would write down constants of as many entries
-    # as there are ids.
-    return tf.cast(ids >= 0, tf.int32)
+    def _product(self, rows, columns, values, num_rows):
+        dense = dense_rows(rows, columns, values, num_rows, len(self.anchors))
+        return tf.matmul(dense, self.anchors)
 
 
 def softmax_as_linear(transform, anchors, segments):
@@ -287,38 +249,3 @@ def softmax_as_linear(transform, anchors, segments):
     sums = np.add.reduceat(exps, starts) + zeros * of_zero
     exps -= np.repeat(of_zero, counts)
     return exps / np.repeat(sums, counts), anchors, bias
-
-
-def _round_values(values, columns, anchors, quantize):
-    """Numbers as stored, the anchors to go with them, and the step."""
-    if quantize in (None, "int8_codebooks"):
-        return values.astype("float32"), anchors, None
-    if quantize == "float16":
-        dtype = "int16"
-    else:
-        dtype = "int8" if values.min() < 0 else "uint8"
-    levels = np.iinfo(dtype).max
-    # A scale for each column, moved to the anchors, where it takes no space.
-    peaks = np.zeros(len(anchors))
-    np.maximum.at(peaks, columns, np.abs(values))
-    peaks[peaks == 0] = 1
-    stored = np.rint(values / peaks[columns] * levels).astype(dtype)
-    # The step of the largest, up to a factor of 2: a power of 2 that float16
-    # has, which is what the converter may make of it.
-    step = 2.0 ** max(np.ceil(np.log2(peaks.max() / levels)), -24)
-    scales = peaks / levels / step
-    return stored, anchors * scales[:, None], np.float32(step)
-
-
-def _narrow_columns(columns, num_columns):
-    """Columns in the narrowest type that can be gathered; the first's number.
-
-    Tables of uint16 cannot: from 32,769 columns on, int16 counts from below.
-    """
-    if num_columns <= 2**8:
-        return columns.astype("uint8"), 0
-    if num_columns <= 2**15:
-        return columns.astype("int16"), 0
-    if num_columns <= 2**16:
-        return (columns - 2**15).astype("int16"), 2**15
-    return columns.astype("int32"), 0

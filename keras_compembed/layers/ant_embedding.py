@@ -8,11 +8,16 @@ from keras_compembed.anchors.mixed import Mixed
 from keras_compembed.anchors.registry import get_anchor_initializer
 from keras_compembed.anchors.registry import without_data
 from keras_compembed.anchors.relations import Relations
+from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.optimizers.drop_weights import drop_weights
+from keras_compembed.optimizers.drop_weights import take_weights
 from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.optimizers.stepped_variable import SteppedVariable
+from keras_compembed.optimizers.weight_holders import device_scope
+from keras_compembed.optimizers.weight_holders import exchange_in_holders
+from keras_compembed.optimizers.weight_holders import take_name
 from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.free_entries import FreeEntries
 from keras_compembed.transforms.mixture import Mixture
@@ -22,6 +27,7 @@ from keras_compembed.transforms.registry import get_mixture
 from keras_compembed.transforms.registry import get_storage
 from keras_compembed.transforms.separation import Separation
 from keras_compembed.transforms.sparse_coding import learn_dictionary
+from keras_compembed.transforms.sparse_coding import sparse_code
 from keras_compembed.transforms.sparse_rows import SparseRows
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.transform_start import TransformStart
@@ -34,7 +40,7 @@ from keras_compembed.utils.weighted_sums import weighted_sums
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class ANTEmbedding(LookupLayer):
+class ANTEmbedding(GrowingTable, LookupLayer):
     """Turns non-negative integers into sparse combinations of anchors.
 
     Drop-in replacement of `keras.layers.Embedding` by the method Anchor &
@@ -616,6 +622,82 @@ class ANTEmbedding(LookupLayer):
         self._build_storage()
         self._tracker.lock()
         self.storage.load(transform)
+
+    def _make_rows(self, vectors, max_nonzeros=None):
+        self._check_can_grow()
+        before = self.storage.to_sparse()
+        room = getattr(self.storage, "max_nonzeros", self.num_anchors)
+        if max_nonzeros is None:
+            mean = -(-before.nnz // before.num_rows)
+            max_nonzeros = min(max(1, mean), room)
+        check_positive_int("max_nonzeros", max_nonzeros, maximum=room)
+        added = sparse_code(
+            vectors,
+            keras.ops.convert_to_numpy(self.anchors).astype("float32"),
+            max_nonzeros,
+            self._l1.non_negative,
+        )
+        return added
+
+    def _check_can_grow(self):
+        """Raises if no rows of T can be found for new ids."""
+        if self.activation is not None:
+            raise ValueError(
+                "`add_ids` must be called on a layer whose rows of T are the "
+                f"weights of anchors. Received: the layer {self.name!r} with "
+                f"activation={self.activation!r}. Call `sparsify` first, which "
+                "keeps the weights alone, or with 'softmax', which it keeps, "
+                "learn anew by `from_table` of `layer.embeddings` with the "
+                "vectors added."
+            )
+        fixed = isinstance(self.storage, FixedRows)
+        acts = not fixed or self._separation.negative_weight > 0
+        if self.relations is not None and acts:
+            raise ValueError(
+                "`add_ids` must be called on a layer without relations, which "
+                f"say nothing of new ids. Received: the layer {self.name!r} "
+                f"with relations of {self.relations.input_dim} ids. Make a "
+                "layer with `relations` of all ids, or call `sparsify` first "
+                "on one with `negative_weight=0`."
+            )
+
+    def _take_rows(self, added, input_dim):
+        # Data on ids would be of fewer ids.
+        self._anchors_initializer = without_data(
+            self._anchors_initializer,
+            self.input_dim,
+            self.num_anchors,
+            self.output_dim,
+        )
+        old = self.storage
+        old.settle()
+        state = old.state()
+        transform = old.to_sparse().append(added)
+        # Their order is that of weights in files.
+        old_weights = list(old.variables)
+        if isinstance(old, FixedRows):
+            new = FixedRows.for_transform(transform)
+        else:
+            new = type(old).from_config(old.get_config())
+            new.set_shape(input_dim, self.num_anchors)
+        self.storage = new
+        was_trained = old.variable is None or old.variable.trainable
+        self._tracker.unlock()
+        with device_scope(self.anchors):
+            self._build_storage()
+        self._tracker.lock()
+        for weight, longer in zip(old_weights, new.variables, strict=True):
+            take_name(longer, weight)
+        new.load(transform)
+        new.load_longer_state(state)
+        transform_of_layer = new.variable
+        take_weights(self, old_weights)
+        if transform_of_layer is not None:
+            self.transform = transform_of_layer
+            transform_of_layer.trainable = was_trained
+        exchange_in_holders(
+            self, list(zip(old_weights, new.variables, strict=True))
+        )
 
     def save_own_variables(self, store):
         self.storage.settle()

@@ -12,10 +12,16 @@ from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
+from keras_compembed.layers.codebooks import Codebooks
+from keras_compembed.layers.codebooks import check_codebooks
+from keras_compembed.layers.codebooks import get_codebooks
+from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.refinement import encode_composed
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
+from keras_compembed.optimizers.add_rows import add_rows
 from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
@@ -26,7 +32,7 @@ from keras_compembed.utils.validation import check_table
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class CodeEmbedding(LookupLayer):
+class CodeEmbedding(GrowingTable, LookupLayer):
     """Turns non-negative integers into vectors composed from codewords.
 
     Drop-in replacement of `keras.layers.Embedding`. Each id has a code of
@@ -81,8 +87,10 @@ class CodeEmbedding(LookupLayer):
             Defaults to `None`: random codes.
         codebooks: Optional array of the codebooks' shape, which is
             `(num_codebooks, codebook_size, code_dim)`, or, side by side,
-            `(codebook_size, output_dim)` for composition `"concat"`. Defaults
-            to `None`: `codebooks_initializer` fills them.
+            `(codebook_size, output_dim)` for composition `"concat"`. Or a
+            `Codebooks` of the layer's sizes and composition, which several
+            layers hold as one. Defaults to `None`: `codebooks_initializer`
+            fills them.
         codebooks_initializer: Initializer of the codebooks. Defaults to
             `"uniform"`.
         codebooks_regularizer: Optional regularizer of the codebooks.
@@ -99,6 +107,7 @@ class CodeEmbedding(LookupLayer):
     Attributes:
         learn_codes: The layer's own copy of the `TaskCodes`, or None once
             codes are fixed.
+        shared_codebooks: The `Codebooks` that the layer was given, or None.
 
     Call arguments:
         inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
@@ -131,10 +140,11 @@ class CodeEmbedding(LookupLayer):
             `learn_codes` is unknown, `num_codebooks` is above `output_dim`
             with `"concat"`, `codes` or `codebooks` has the wrong shape, a
             subcode is not below `codebook_size`, a codeword is not finite,
-            `codes` are given and learned from nothing as well, a teacher has
-            another shape than the table, `mask_zero` is no boolean, `seed` is
-            no integer of at least 0, or what a `composition` makes has not
-            the shape of vectors.
+            `Codebooks` are of other sizes or come with arguments of their
+            own, `codes` are given and learned from nothing as well, a teacher
+            has another shape than the table, `mask_zero` is no boolean,
+            `seed` is no integer of at least 0, or what a `composition` makes
+            has not the shape of vectors.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
@@ -184,15 +194,35 @@ class CodeEmbedding(LookupLayer):
         self.output_dim = output_dim
         self.num_codebooks = num_codebooks
         self.codebook_size = codebook_size
-        self.composition = get_composition(
-            composition,
-            num_codebooks,
-            codebook_size,
-            output_dim,
-            dtype=self.variable_dtype,
-        )
+        self.shared_codebooks = None
+        if isinstance(codebooks, (Codebooks, dict)):
+            shared, codebooks = get_codebooks(codebooks), None
+            shared.check_fits(
+                output_dim,
+                (num_codebooks, codebook_size),
+                composition,
+                self.variable_dtype,
+            )
+            shared.check_alone(
+                initializer=codebooks_initializer,
+                regularizer=codebooks_regularizer,
+                constraint=codebooks_constraint,
+            )
+            codebooks_initializer = shared.initializer
+            codebooks_regularizer = shared.regularizer
+            codebooks_constraint = shared.constraint
+            self.shared_codebooks = shared
+            self.composition = shared.composition
+        else:
+            self.composition = get_composition(
+                composition,
+                num_codebooks,
+                codebook_size,
+                output_dim,
+                dtype=self.variable_dtype,
+            )
         if codebooks is not None:
-            codebooks = _check_codebooks(
+            codebooks = check_codebooks(
                 codebooks, self.composition.codebooks_shape
             )
         self.codebooks_initializer = keras.initializers.get(
@@ -321,20 +351,32 @@ class CodeEmbedding(LookupLayer):
             trainable=False,
             name="packed_codes",
         )
-        self.codebooks = self.add_weight(
-            shape=self.composition.codebooks_shape,
-            initializer=self.codebooks_initializer,
-            regularizer=self.codebooks_regularizer,
-            constraint=self.codebooks_constraint,
-            autocast=False,
-            name="codebooks",
-        )
-        self._rows = CodedRows(
-            self.packed_codes, self.codebooks, self.composition
-        )
+        if self.shared_codebooks is not None:
+            self.shared_codebooks.build()
+        else:
+            self._codebooks = self.add_weight(
+                shape=self.composition.codebooks_shape,
+                initializer=self.codebooks_initializer,
+                regularizer=self.codebooks_regularizer,
+                constraint=self.codebooks_constraint,
+                autocast=False,
+                name="codebooks",
+            )
         if self.learn_codes is not None:
             self.learn_codes.build(self._add_learning_weight, self._rows)
         self.built = True
+
+    @property
+    def codebooks(self):
+        """Keras variable, of the composition's `codebooks_shape`."""
+        if self.shared_codebooks is not None:
+            return self.shared_codebooks.values
+        return self._codebooks
+
+    @property
+    def _rows(self):
+        # Made anew: other codebooks and codes may be put in their places.
+        return CodedRows(self.packed_codes, self.codebooks, self.composition)
 
     def _add_learning_weight(self, name, **kwargs):
         weight = self.add_weight(name=name, autocast=False, **kwargs)
@@ -502,6 +544,50 @@ class CodeEmbedding(LookupLayer):
         drop_weights(self, self.learn_codes.weights)
         self.learn_codes = None
 
+    def _make_rows(self, vectors):
+        self._check_can_grow()
+        codes = encode_composed(
+            vectors,
+            self.composition,
+            keras.ops.convert_to_numpy(self.codebooks).astype("float32"),
+        )
+        added = [(self.packed_codes, pack_codes(codes, self.codebook_size))]
+        if self.learn_codes is not None:
+            added.append((self.learn_codes.latents, vectors))
+        return added
+
+    def _take_rows(self, added, input_dim):
+        _, *latents = add_rows(self, added)
+        if latents:
+            self.learn_codes.take_rows(self._rows, *latents)
+
+    def _check_can_grow(self):
+        """Raises if no codes can be found for new ids."""
+        learns = self.learn_codes
+        if learns is not None and not isinstance(learns, FollowingCodes):
+            raise ValueError(
+                "`add_ids` must be called on a layer whose codes are fixed, "
+                f"or follow the task. Received: the layer {self.name!r} with "
+                f"learn_codes={type(learns).__name__}, which has no queries "
+                "for new ids. Call `freeze_codes` first."
+            )
+        if learns is not None and learns.teacher is not None:
+            raise ValueError(
+                "`add_ids` must be called on a layer without a teacher. "
+                f"Received: the layer {self.name!r}, whose teacher has no "
+                "rows for new ids. Set `layer.learn_codes.teacher = None` "
+                "before, and a teacher with all rows after."
+            )
+        if not self.composition.is_linear:
+            raise ValueError(
+                "`add_ids` must be called on a layer whose composition is "
+                "linear in the codewords, so that the code nearest a vector "
+                f"can be found. Received: the layer {self.name!r} with "
+                f"{type(self.composition.unscaled()).__name__}. Learn codes "
+                "anew, by `from_table` of `layer.embeddings` with the vectors "
+                "added."
+            )
+
     def recode(self):
         """Gives each id the code nearest its latent vector.
 
@@ -532,6 +618,13 @@ class CodeEmbedding(LookupLayer):
         new codebooks for the codes.
         """
         self._require_built("reset_codebooks")
+        if self.shared_codebooks is not None:
+            raise ValueError(
+                "`reset_codebooks` must be called on a layer with codebooks "
+                f"of its own. Received: the layer {self.name!r}, whose "
+                "codebooks other layers hold as well. Assign new ones to "
+                "`layer.shared_codebooks.values`."
+            )
         codes = self.codes
         self.codebooks.assign(
             self.codebooks_initializer(
@@ -575,15 +668,8 @@ class CodeEmbedding(LookupLayer):
                 "seed": self.seed,
             }
         )
+        if self.shared_codebooks is not None:
+            for name in ("initializer", "regularizer", "constraint"):
+                del config[f"codebooks_{name}"]
+            config["codebooks"] = self.shared_codebooks.serialize()
         return config
-
-
-def _check_codebooks(codebooks, shape):
-    codebooks = np.asarray(codebooks)
-    if codebooks.shape != shape:
-        raise ValueError(
-            f"`codebooks` must have shape {shape}, as the composition's are. "
-            f"Received: an array of shape {codebooks.shape}."
-        )
-    flat = check_table(codebooks.reshape(-1, shape[-1]), name="codebooks")
-    return flat.reshape(shape)

@@ -6,15 +6,21 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.optimizers.add_rows import add_rows
 from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.optimizers.read_rows import without_gradients
 from keras_compembed.rounding.latent_rows import LatentRows
 from keras_compembed.rounding.round_factors import rank_of_energy
 from keras_compembed.rounding.round_factors import round_factors
+from keras_compembed.rounding.round_factors import round_onto
+from keras_compembed.rounding.round_rows import check_room
 from keras_compembed.rounding.round_rows import round_rows
 from keras_compembed.rounding.rounded_rows import RoundedRows
 from keras_compembed.rounding.rounded_table import count_blocks
+from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
@@ -30,7 +36,7 @@ _RANDOM_SIZE = 0.05
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class QuantizedEmbedding(LookupLayer):
+class QuantizedEmbedding(GrowingTable, LookupLayer):
     """Turns non-negative integers into rows of 8, 4 or 2 bits a number.
 
     Drop-in replacement of `keras.layers.Embedding`. Each number of a row is
@@ -240,8 +246,19 @@ class QuantizedEmbedding(LookupLayer):
             sample_weight: Optional array `(input_dim,)`.
             seed: Optional integer.
             verbose: `0` or `1`.
+
+        Raises:
+            ValueError: if the table is not a finite matrix of that shape.
         """
         self._require_built("round_table")
+        table = check_table(table)
+        if table.shape != (self.input_dim, self.output_dim):
+            raise ValueError(
+                "`table` must have the shape (input_dim, output_dim)="
+                f"{(self.input_dim, self.output_dim)}. "
+                f"Received: an array of shape {table.shape}."
+            )
+        sample_weight = check_sample_weight(sample_weight, len(table))
         shape = self.bits, self.block_size, self.scale_dtype
         if self.rank is None:
             rounded, latents = round_rows(table, *shape), table
@@ -284,15 +301,19 @@ class QuantizedEmbedding(LookupLayer):
             trainable=False,
             name="scales",
         )
+        if self.learn_rows:
+            self.latent_rows = self.add_weight(
+                shape=(self.input_dim, self.width),
+                initializer=self.rows_initializer,
+                autocast=False,
+                name="latent_rows",
+            )
         self.scale_unit = self.add_weight(
             shape=(),
-            initializer=keras.initializers.Constant(
-                _RANDOM_SIZE
-                / 2 ** (self.bits - 1)
-                / np.iinfo(self.scale_dtype).max
-            ),
+            initializer=self._initialize_unit,
             dtype="float32",
             trainable=False,
+            autocast=False,
             name="scale_unit",
         )
         if self.rank is not None:
@@ -303,6 +324,19 @@ class QuantizedEmbedding(LookupLayer):
                 autocast=False,
                 name="projection",
             )
+        if self.learn_rows:
+            self.rows_are_fixed = self.add_weight(
+                shape=(),
+                initializer="zeros",
+                dtype="bool",
+                trainable=False,
+                name="rows_are_fixed",
+            )
+        self._make_parts()
+        self.built = True
+
+    def _make_parts(self):
+        """What reads rows, of the weights that there are."""
         block_size = self.block_size or self.width
         self._rows = RoundedRows(
             self.packed_rows,
@@ -313,19 +347,6 @@ class QuantizedEmbedding(LookupLayer):
             block_size,
         )
         if self.learn_rows:
-            self.latent_rows = self.add_weight(
-                shape=(self.input_dim, self.width),
-                initializer=self.rows_initializer,
-                autocast=False,
-                name="latent_rows",
-            )
-            self.rows_are_fixed = self.add_weight(
-                shape=(),
-                initializer="zeros",
-                dtype="bool",
-                trainable=False,
-                name="rows_are_fixed",
-            )
             self._latents = LatentRows(
                 self.latent_rows,
                 self.scale_unit,
@@ -334,7 +355,6 @@ class QuantizedEmbedding(LookupLayer):
                 block_size,
                 self.scale_dtype,
             )
-        self.built = True
 
     def _initialize_rows(self, shape, dtype=None):
         seed = random.getrandbits(32) if self.seed is None else self.seed
@@ -342,6 +362,15 @@ class QuantizedEmbedding(LookupLayer):
         return tf.convert_to_tensor(
             rng.integers(256, size=shape, dtype="uint8")
         )
+
+    def _initialize_unit(self, shape, dtype=None):
+        largest = _RANDOM_SIZE / 2 ** (self.bits - 1)
+        if self.learn_rows:
+            # At least what each row needs.
+            _, highest = integer_range(self.bits)
+            latents = tf.convert_to_tensor(self.latent_rows.value)
+            largest = tf.reduce_max(tf.abs(latents)) / highest
+        return tf.cast(largest, dtype) / np.iinfo(self.scale_dtype).max
 
     def call(self, inputs, reverse=False, training=False):
         if reverse:
@@ -438,6 +467,7 @@ class QuantizedEmbedding(LookupLayer):
 
     def numpy_integers(self):
         """Integers of all rows, an int8 array `(input_dim, width)`."""
+        self._require_built("numpy_integers")
         return self.rounded_table().integers
 
     def rounded_table(self):
@@ -447,6 +477,29 @@ class QuantizedEmbedding(LookupLayer):
         """
         self._require_built("rounded_table")
         return self._current.table()
+
+    def _make_rows(self, vectors):
+        shape = self.bits, self.block_size, self.scale_dtype
+        unit = keras.ops.convert_to_numpy(self.scale_unit)[()]
+        if self.rank is None:
+            rounded, latents = round_rows(vectors, *shape, unit), vectors
+        else:
+            projection = keras.ops.convert_to_numpy(self.projection)
+            projection = projection.astype("float32")
+            factors = round_onto(vectors, projection, *shape, unit)
+            rounded, latents = factors.rows, factors.latents
+        check_room(latents, *shape, unit)
+        added = [
+            (self.packed_rows, pack_integers(rounded.integers, self.bits)),
+            (self.scales, rounded.scales),
+        ]
+        if self.learn_rows:
+            added.append((self.latent_rows, latents))
+        return added
+
+    def _take_rows(self, added, input_dim):
+        add_rows(self, added)
+        self._make_parts()
 
     def freeze_rows(self):
         """Fixes the rows learned; what only learning needs is let go.

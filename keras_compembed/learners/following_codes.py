@@ -104,6 +104,20 @@ class FollowingCodes(TaskCodes):
                 stacklevel=3,
             )
 
+    def take_rows(self, rows, latents):
+        """Goes on with more ids.
+
+        Args:
+            rows: `CodedRows` of all ids.
+            latents: Variable `(rows, output_dim)` in the place of `latents`.
+        """
+        self.weights = [
+            latents if weight is self.latents else weight
+            for weight in self.weights
+        ]
+        self.rows, self.latents = rows, latents
+        self.set_shape(rows.num_rows, rows.composition)
+
     def restart(self, vectors):
         self.latents.assign(vectors)
 

@@ -97,6 +97,20 @@ def nearest_composed(table, composition, codebooks, codes=None):
     return nearest_codes(table, codes, folded)
 
 
+def encode_composed(table, composition, codebooks):
+    """Codes of new rows, the nearest that a search finds.
+
+    Args:
+        table: Array `(rows, columns)`.
+        composition: Built `Composition` that is linear in the codewords.
+        codebooks: float32 array of the composition's `codebooks_shape`.
+    """
+    if isinstance(composition, ConcatComposition):
+        return nearest_composed(table, composition, codebooks)
+    folded = np.asarray(composition.fold(codebooks), "float32")
+    return encode_rows(table, folded, np.random.default_rng(0))
+
+
 def codeword_of_row(row, composition):
     """The codeword that, taken from every codebook, makes a row.
 

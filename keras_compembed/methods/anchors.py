@@ -9,6 +9,7 @@ from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.transforms.l1 import L1
 from keras_compembed.transforms.sparse_rows import SparseRows
+from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
 
@@ -28,7 +29,7 @@ class Anchors(Method):
     >>> method.name
     '100 anchors, 4 a row'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
-    96716
+    97031
 
     Args:
         num_anchors: Integer, at most the rows of the table. Defaults to
@@ -88,10 +89,17 @@ class Anchors(Method):
     def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
         layer = cls(input_dim, output_dim, **fit.options, **kwargs)
         layer.build()
-        # As many numbers as rows will have.
-        transform = np.zeros((input_dim, self.num_anchors), "float32")
-        transform[:, : self.max_nonzeros] = 1
-        layer.assign_transform(transform)
+        # As many numbers as rows will have, and each anchor in some row.
+        places = np.arange(input_dim)[:, None] + np.arange(self.max_nonzeros)
+        columns = np.sort(places % self.num_anchors, axis=1)
+        layer.assign_transform(
+            SparseTransform(
+                np.arange(input_dim + 1) * self.max_nonzeros,
+                columns.ravel(),
+                np.ones(columns.size, "float32"),
+                self.num_anchors,
+            )
+        )
         return layer
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):

@@ -8,10 +8,13 @@ from keras_compembed.layers.reversible_quantized_embedding import (
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.rounding.rounded_table import count_blocks
+from keras_compembed.rounding.rounded_table import name_of_rows
 from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_positive_int
 
-_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
+# Of the unit of scales.
+_UNIT_BYTES = 4
 
 
 class Rounded(Method):
@@ -25,7 +28,7 @@ class Rounded(Method):
     >>> method.name
     'int4 rank 16'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
-    91024
+    91028
 
     Args:
         bits: `8`, `4` or `2`. Bits of a number. Defaults to `4`.
@@ -44,6 +47,7 @@ class Rounded(Method):
     rows = QuantizedEmbedding
     reduce = QuantizedEmbedReduce
     reversible = ReversibleQuantizedEmbedding
+    is_by_row = True
 
     def __init__(
         self,
@@ -74,12 +78,7 @@ class Rounded(Method):
 
     @property
     def name(self):
-        name = f"int{self.bits}"
-        if self.rank is not None:
-            name += f" rank {self.rank}"
-        if self.block_size is not None:
-            name += f" blocks of {self.block_size}"
-        return name
+        return name_of_rows(self.bits, self.block_size, self.rank)
 
     def start(self, seed=None, verbose=0):
         options = {
@@ -108,7 +107,8 @@ class Rounded(Method):
         if self.scale_dtype == "int16":
             scales *= 2
         rows = input_dim * (packed_width(width, self.bits) + scales)
-        return rows + _BYTES[quantize] * (self.rank or 0) * output_dim
+        projection = (self.rank or 0) * output_dim
+        return rows + _UNIT_BYTES + count_litert_bytes(projection, quantize)
 
     def reason_against(self, input_dim, output_dim):
         for name in ("rank", "block_size"):

@@ -12,8 +12,8 @@ class EmbeddingSize:
 
     One row of a `SizeReport`. A layer without codes has `num_codebooks` and
     `codebook_size` None, one without anchors `num_anchors` and
-    `num_nonzeros`. Figures for int8 and int4 count the values alone: scales
-    and zero points come on top.
+    `num_nonzeros`. Figures of tables in int8 and int4 count the values alone:
+    scales and zero points come on top.
 
     Args:
         name: String, the layer's name, or its path where names repeat.
@@ -23,6 +23,8 @@ class EmbeddingSize:
         codebook_size: Optional integer, codewords per codebook (K).
         num_anchors: Optional integer, rows of the anchors (A).
         num_nonzeros: Optional integer, non-zeros of the transform (T).
+        stored_as: Optional string, what the rows of other layers are:
+            `"int4 rank 16"`, or the name of the layer's class.
         num_values: Integer, numbers in the codebooks and in the weights that
             compose codewords; or non-zeros and numbers in the anchors, which
             the paper counts as parameters.
@@ -33,8 +35,11 @@ class EmbeddingSize:
         column_bytes: Integer, the columns of its non-zeros.
         value_bytes: Integer, its non-zeros.
         anchor_bytes: Integer, anchors as stored.
-        uncompressed_bytes: Integer, the table as stored, if it is neither
-            codes nor anchors.
+        row_bytes: Integer, rounded rows as stored: whole bytes per row.
+        scale_bytes: Integer, the scales of rounded rows, and their unit.
+        projection_bytes: Integer, what rounded rows are multiplied by.
+        weight_bytes: Integer, all weights of any other look-up layer.
+        uncompressed_bytes: Integer, the table of a `keras.layers.Embedding`.
         fidelity: Optional `Fidelity` to the table it stands for.
     """
 
@@ -45,6 +50,7 @@ class EmbeddingSize:
     codebook_size: int | None = None
     num_anchors: int | None = None
     num_nonzeros: int | None = None
+    stored_as: str | None = None
     num_values: int = 0
     code_bytes: int = 0
     codebook_bytes: int = 0
@@ -53,6 +59,10 @@ class EmbeddingSize:
     column_bytes: int = 0
     value_bytes: int = 0
     anchor_bytes: int = 0
+    row_bytes: int = 0
+    scale_bytes: int = 0
+    projection_bytes: int = 0
+    weight_bytes: int = 0
     uncompressed_bytes: int = 0
     fidelity: Fidelity | None = None
 
@@ -71,13 +81,27 @@ class EmbeddingSize:
         return self.offset_bytes + self.column_bytes + self.value_bytes
 
     @property
+    def id_bytes(self):
+        """What is stored for each id: codes, sparse rows or rounded rows."""
+        return (
+            self.code_bytes
+            + self.transform_bytes
+            + self.row_bytes
+            + self.scale_bytes
+        )
+
+    @property
+    def shared_bytes(self):
+        """What all ids share: codebooks, anchors or a projection."""
+        return self.codebook_bytes + self.anchor_bytes + self.projection_bytes
+
+    @property
     def stored_bytes(self):
         """All that is stored for the layer."""
         return (
-            self.code_bytes
-            + self.codebook_bytes
-            + self.transform_bytes
-            + self.anchor_bytes
+            self.id_bytes
+            + self.shared_bytes
+            + self.weight_bytes
             + self.uncompressed_bytes
         )
 
@@ -178,6 +202,8 @@ class EmbeddingSize:
         for name in (
             "num_vectors",
             "transform_bytes",
+            "id_bytes",
+            "shared_bytes",
             "stored_bytes",
             "litert_bytes",
             "table_bytes",

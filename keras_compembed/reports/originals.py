@@ -16,13 +16,14 @@ def compressed_layers(layers):
     }
 
 
-def find_originals(layers, reference):
+def find_originals(layers, reference, argument="reference"):
     """The originals of compressed layers.
 
     Args:
         layers: Dict from name to layer, as `named_layers` gives it.
         reference: A model with layers of the same names, or, for one layer,
             an Embedding layer or an array `(input_dim, output_dim)`.
+        argument: String, the name of `reference` in messages.
 
     Returns:
         Dict from names of `layers` to layers or arrays, those that were
@@ -49,7 +50,7 @@ def find_originals(layers, reference):
     if not found:
         wanted = {name: _shape(layer) for name, layer in layers.items()}
         raise ValueError(
-            "`reference` must hold a table of the same name and shape as a "
+            f"`{argument}` must hold a table of the same name and shape as a "
             "compressed embedding of the model, which has "
             f"{wanted or 'none'}. "
             f"Received: tables of shape {shapes}."

@@ -235,43 +235,48 @@ def plot_size_report(report, path, overwrite=False):
     def total(figure):
         return sum(getattr(row, figure) or 0 for row in rows)
 
-    def kinds(*names):
-        figures = ("code_bytes", "anchor_bytes")
+    def kinds(**figures):
         return " and ".join(
-            name
-            for name, figure in zip(names, figures, strict=True)
+            name.replace("_", " ")
+            for name, figure in figures.items()
             if total(figure)
         )
 
-    tables = total("uncompressed_bytes")
+    tables = total("uncompressed_bytes") + total("weight_bytes")
     bars = [
         ("float32 tables", (0, 0, report.table_bytes)),
         ("int8 tables", (0, 0, total("table_int8_bytes"))),
         ("int4 tables", (0, 0, total("table_int4_bytes"))),
     ]
-    if total("anchor_bytes"):
-        sizes = total("code_bytes") + total("transform_bytes")
-        vectors = total("codebook_bytes") + total("anchor_bytes")
-        bars.append(("as stored", (sizes, vectors, tables)))
-    elif total("code_bytes"):
+    ids, shared = total("id_bytes"), total("shared_bytes")
+    if ids and ids == total("code_bytes"):
         for dtype, codebooks in (
             ("as stored", "codebook_bytes"),
             ("float16 codebooks", "codebook_float16_bytes"),
             ("int8 codebooks", "codebook_int8_bytes"),
         ):
-            bars.append(
-                (
-                    f"codes, {dtype}",
-                    (total("code_bytes"), total(codebooks), tables),
-                )
-            )
-    elif tables != report.table_bytes:
-        bars.append(("as stored", (0, 0, tables)))
+            bars.append((f"codes, {dtype}", (ids, total(codebooks), tables)))
+    elif ids or tables != report.table_bytes:
+        bars.append(("as stored", (ids, shared, tables)))
     figure, axes = _new_figure(path, overwrite, (7.2, 0.9 + 0.42 * len(bars)))
     rest = report.other_bytes or 0
     parts = (
-        (kinds("codes", "sparse rows"), _CODES),
-        (kinds("codebooks", "anchors"), _CODEBOOKS),
+        (
+            kinds(
+                codes="code_bytes",
+                sparse_rows="transform_bytes",
+                rounded_rows="row_bytes",
+            ),
+            _CODES,
+        ),
+        (
+            kinds(
+                codebooks="codebook_bytes",
+                anchors="anchor_bytes",
+                projections="projection_bytes",
+            ),
+            _CODEBOOKS,
+        ),
         ("tables", _BASELINE),
         ("everything else", _REST),
     )
@@ -301,6 +306,42 @@ def plot_size_report(report, path, overwrite=False):
     for name, color in present:
         axes.barh(0, 0, color=color, label=name)
     figure.legend(loc="outside upper right", ncols=4, frameon=False)
+    _save(figure, path, overwrite)
+
+
+def plot_pareto_front(front, path, overwrite=False):
+    """Draws what a search found: the metric against bytes of LiteRT files.
+
+    Filled dots, which a line joins, are the trials that no smaller file is as
+    good as; rings are the others.
+
+    Args:
+        front: `keras_compembed.tuning.ParetoFront`.
+        path: String or path-like, the picture to write; the suffix says the
+            format (`.png`, `.svg`, `.pdf`).
+        overwrite: Boolean, whether `path` may exist. Defaults to `False`.
+
+    Raises:
+        FileExistsError: if `path` exists and `overwrite` is False.
+        ImportError: if matplotlib is not installed.
+    """
+    figure, axes = _new_figure(path, overwrite, (7.2, 4.4))
+    axes.set_xscale("log")
+    kinds = [(front.trials, "none", _BASELINE), (front.best, _CODES, _CODES)]
+    for trials, fill, color in kinds:
+        sizes = [trial.litert_bytes / 2**10 for trial in trials]
+        scores = [trial.score for trial in trials]
+        line = "-o" if fill != "none" else "o"
+        axes.plot(sizes, scores, line, ms=6, lw=1, mfc=fill, color=color)
+    axes.set_xlabel("size of the LiteRT file (kB of 2**10 bytes, log scale)")
+    axes.set_ylabel(front.metric)
+    axes.grid(alpha=0.25)
+    marks = [(x.litert_bytes / 2**10, x.score) for x in front.trials]
+    labels = [
+        (x.litert_bytes / 2**10, x.score, x.method, _CODES) for x in front.best
+    ]
+    axes.margins(x=0.15, y=0.1)
+    _label(figure, axes, labels, [[mark] for mark in marks])
     _save(figure, path, overwrite)
 
 

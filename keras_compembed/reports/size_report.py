@@ -5,16 +5,23 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from keras_compembed.baselines.pruned_vocabulary_embedding import (
+    PrunedVocabularyEmbedding,
+)
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.reports.embedding_size import EmbeddingSize
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.originals import compressed_layers
 from keras_compembed.reports.originals import find_originals
 from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
+from keras_compembed.rounding.rounded_table import name_of_rows
+from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.sizes import count_bytes
 
@@ -78,13 +85,15 @@ class SizeReport:
 def size_report(model, reference=None):
     """Sizes of a model's embeddings, against those of uncompressed tables.
 
-    Finds every `CodeEmbedding`, every `ANTEmbedding` and every
+    Finds every layer of this package that looks ids up, and every
     `keras.layers.Embedding` left, in nested models, wrappers and subclassed
     models too; a layer used several times counts once. `print` the report,
     take its `to_dict()`, or `plot` it. Sizes are those of the layers'
-    variables; of layers not built, those that their configuration leads to.
-    What learning codes needs besides is not counted. An `ANTEmbedding` must
-    be built, and is counted as `sparsify` would store it now.
+    variables; of layers of codes and rounded rows not built, those that their
+    configuration leads to. What learning codes or rows needs besides is not
+    counted, and codebooks that layers share are counted with the first of
+    them. Others must be built; an `ANTEmbedding` is counted as `sparsify`
+    would store it now.
 
     Layers whose name is not unique are told apart by path, as in
     `"tower_a/embedding"`. In print, the layers that take most come first, and
@@ -105,16 +114,15 @@ def size_report(model, reference=None):
         reference: Optional original, from which the codes were learned: a
             model with Embedding layers of the same names, or, for one layer,
             an Embedding layer or an array `(input_dim, output_dim)`. Each
-            layer with codes or anchors then gets a `Fidelity`. Defaults to
-            `None`.
+            layer of this package then gets a `Fidelity`. Defaults to `None`.
 
     Returns:
         A `SizeReport`.
 
     Raises:
-        ValueError: if `model` is no Keras layer or has an `ANTEmbedding` that
-            is not built, or `reference` has no table of the same name and
-            shape.
+        ValueError: if `model` is no Keras layer or has a layer that must be
+            built to be measured, or `reference` has no table of the same name
+            and shape.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Tables 1
@@ -125,7 +133,7 @@ def size_report(model, reference=None):
             "`model` must be a Keras model or layer. "
             f"Received: model={model!r} (of type {type(model).__name__})."
         )
-    layers = named_layers(model, _EMBEDDINGS)
+    layers = _without_rows_of_others(named_layers(model, _EMBEDDINGS))
     originals = {}
     if reference is not None:
         originals = find_originals(compressed_layers(layers), reference)
@@ -133,6 +141,11 @@ def size_report(model, reference=None):
     rows = []
     for name, layer in layers.items():
         row, weights = _measure(name, layer)
+        shared = getattr(layer, "shared_codebooks", None)
+        if shared is not None:
+            if id(shared) in counted:
+                row = dataclasses.replace(row, num_values=0, codebook_bytes=0)
+            counted.add(id(shared))
         counted.update(id(weight) for weight in weights)
         if name in originals:
             row = dataclasses.replace(
@@ -147,60 +160,110 @@ def size_report(model, reference=None):
     return SizeReport(embeddings=tuple(rows), other_bytes=other_bytes)
 
 
-_EMBEDDINGS = (CodeEmbedding, ANTEmbedding, keras.layers.Embedding)
+_EMBEDDINGS = (LookupLayer, keras.layers.Embedding)
+
+
+def _without_rows_of_others(layers):
+    """Those of a dict that are not part of another one's table."""
+    held = {
+        id(layer.rows)
+        for layer in layers.values()
+        if isinstance(layer, PrunedVocabularyEmbedding)
+    }
+    return {
+        name: layer for name, layer in layers.items() if id(layer) not in held
+    }
 
 
 def _measure(name, layer):
     """The row of a layer, and the weights that it counts."""
-    table = layer.input_dim, layer.output_dim
-    itemsize = tf.as_dtype(layer.variable_dtype).size
-    if isinstance(layer, CodeEmbedding):
-        # Not what learning codes takes besides: `freeze_codes` drops it.
-        shape = layer.num_codebooks, layer.codebook_size
-        num_values = layer.composition.count_values()
-        code_bytes = layer.input_dim * bytes_per_row(*shape)
-        codebook_bytes = num_values * itemsize
-        if layer.built:
-            code_bytes = count_bytes([layer.packed_codes])
-            codebook_bytes = count_bytes(
-                [layer.codebooks, *layer.composition.weights]
-            )
-        row = EmbeddingSize(
-            name,
-            *table,
-            *shape,
-            num_values=num_values,
-            code_bytes=code_bytes,
-            codebook_bytes=codebook_bytes,
+    for kind, measure in (
+        (CodeEmbedding, _measure_codes),
+        (ANTEmbedding, _measure_anchors),
+        (QuantizedEmbedding, _measure_rows),
+        (LookupLayer, _measure_weights),
+        (keras.layers.Embedding, _measure_table),
+    ):
+        if isinstance(layer, kind):
+            figures = measure(layer)
+            break
+    row = EmbeddingSize(name, layer.input_dim, layer.output_dim, **figures)
+    return row, layer.weights
+
+
+def _measure_codes(layer):
+    # Not what learning codes takes besides: `freeze_codes` drops it.
+    shape = layer.num_codebooks, layer.codebook_size
+    num_values = layer.composition.count_values()
+    code_bytes = layer.input_dim * bytes_per_row(*shape)
+    codebook_bytes = num_values * _itemsize(layer)
+    if layer.built:
+        code_bytes = count_bytes([layer.packed_codes])
+        codebook_bytes = count_bytes(
+            [layer.codebooks, *layer.composition.weights]
         )
-        return row, layer.weights
-    if isinstance(layer, ANTEmbedding):
-        return _measure_anchors(name, layer), layer.weights
+    return {
+        "num_codebooks": shape[0],
+        "codebook_size": shape[1],
+        "num_values": num_values,
+        "code_bytes": code_bytes,
+        "codebook_bytes": codebook_bytes,
+    }
+
+
+def _measure_anchors(layer):
+    _check_built(layer)
+    transform = layer.get_transform()
+    return {
+        "num_anchors": layer.num_anchors,
+        "num_nonzeros": transform.nnz,
+        "num_values": transform.nnz + layer.num_anchors * layer.output_dim,
+        "offset_bytes": transform.offsets.nbytes,
+        "packed_offset_bytes": PackedOffsets(transform.offsets).nbytes,
+        "column_bytes": transform.columns.nbytes,
+        "value_bytes": transform.values.nbytes,
+        "anchor_bytes": count_bytes([layer.anchors]),
+    }
+
+
+def _measure_rows(layer):
+    # Not the latent rows: `freeze_rows` drops them.
+    scale_size = tf.as_dtype(layer.scale_dtype).size
+    projection = (layer.rank or 0) * layer.output_dim
+    row_size = packed_width(layer.width, layer.bits)
+    return {
+        "stored_as": name_of_rows(layer.bits, layer.block_size, layer.rank),
+        "num_values": layer.input_dim * layer.width + projection,
+        "row_bytes": layer.input_dim * row_size,
+        "scale_bytes": layer.input_dim * layer.num_blocks * scale_size + 4,
+        "projection_bytes": projection * _itemsize(layer),
+    }
+
+
+def _measure_weights(layer):
+    _check_built(layer)
+    return {
+        "stored_as": type(layer).__name__,
+        "num_values": layer.count_params(),
+        "weight_bytes": count_bytes(layer.weights),
+    }
+
+
+def _measure_table(layer):
     # Quantized tables, and those with low-rank updates, have other weights.
-    weights = layer.weights
-    size = count_bytes(weights)
+    size = count_bytes(layer.weights)
     if not layer.built:
-        size = table[0] * table[1] * itemsize
-    return EmbeddingSize(name, *table, uncompressed_bytes=size), weights
+        size = layer.input_dim * layer.output_dim * _itemsize(layer)
+    return {"uncompressed_bytes": size}
 
 
-def _measure_anchors(name, layer):
+def _itemsize(layer):
+    return tf.as_dtype(layer.variable_dtype).size
+
+
+def _check_built(layer):
     if not layer.built:
         raise ValueError(
-            "`model` must be built to count the non-zeros of its "
-            f"ANTEmbedding. Received: {name!r}, which is not built."
+            "`model` must be built for its size to be known. Received: the "
+            f"{type(layer).__name__} {layer.name!r}, which is not built."
         )
-    transform = layer.get_transform()
-    return EmbeddingSize(
-        name,
-        layer.input_dim,
-        layer.output_dim,
-        num_anchors=layer.num_anchors,
-        num_nonzeros=transform.nnz,
-        num_values=transform.nnz + layer.num_anchors * layer.output_dim,
-        offset_bytes=transform.offsets.nbytes,
-        packed_offset_bytes=PackedOffsets(transform.offsets).nbytes,
-        column_bytes=transform.columns.nbytes,
-        value_bytes=transform.values.nbytes,
-        anchor_bytes=count_bytes([layer.anchors]),
-    )

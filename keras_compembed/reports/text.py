@@ -54,31 +54,25 @@ def _embedding_cells(name, row):
     shape = f"{row.input_dim} x {row.output_dim}"
     tables = (row.table_bytes, row.table_int8_bytes, row.table_int4_bytes)
     sizes = _sizes(row.stored_bytes, *tables)
-    if row.num_anchors is not None:
-        return (
-            name,
-            shape,
-            f"{row.num_anchors} anchors",
-            format_bytes(row.transform_bytes),
-            format_bytes(row.anchor_bytes),
-            *sizes,
-        )
-    if row.num_codebooks is None:
-        return (name, shape, "-", "-", "-", *sizes)
-    return (
-        name,
-        shape,
-        f"{row.num_codebooks} x {row.codebook_size}",
-        format_bytes(row.code_bytes),
-        format_bytes(row.codebook_bytes),
-        *sizes,
+    cells = (
+        format_bytes(size) if size else "-"
+        for size in (row.id_bytes, row.shared_bytes)
     )
+    return (name, shape, _kind(row), *cells, *sizes)
+
+
+def _kind(row):
+    if row.num_anchors is not None:
+        return f"{row.num_anchors} anchors"
+    if row.num_codebooks is not None:
+        return f"{row.num_codebooks} x {row.codebook_size}"
+    return row.stored_as or "-"
 
 
 def _sum_cells(name, rows):
-    codes = sum(row.code_bytes + row.transform_bytes for row in rows)
-    codebooks = sum(row.codebook_bytes + row.anchor_bytes for row in rows)
-    cells = [format_bytes(size) if size else "-" for size in (codes, codebooks)]
+    ids = sum(row.id_bytes for row in rows)
+    shared = sum(row.shared_bytes for row in rows)
+    cells = [format_bytes(size) if size else "-" for size in (ids, shared)]
     return (name, "", "", *cells, *_total_cells(name, rows)[5:])
 
 
@@ -131,32 +125,54 @@ def _notes(report, shown):
         yield "`to_dict()` has each of the smaller layers."
     if any(row.num_anchors is not None for row in report.embeddings):
         yield "Of anchors: sparse rows in place of codes, anchors of codebooks."
-    for row in shown:
-        if row.num_anchors is not None:
-            yield from _anchor_notes(row)
-            if row.fidelity:
-                yield from _fidelity_notes(row.fidelity)
-        if row.num_codebooks is None:
-            continue
-        yield f"{row.name}:"
+    if any(row.row_bytes for row in report.embeddings):
         yield (
-            f"  {row.code_bits:.6g} bits per row; codebooks "
-            f"{format_bytes(row.codebook_float16_bytes)} in float16, "
-            f"{format_bytes(row.codebook_int8_bytes)} in int8"
+            "Of rounded tables: rows and scales in place of codes, projection "
+            "of codebooks."
         )
-        if row.exact_code_bytes != row.code_bytes:
-            stored_bits = 8 * row.code_bytes // row.input_dim
-            yield (
-                f"  codes {format_bytes(row.exact_code_bytes)} in exactly "
-                f"those bits, {format_bytes(row.code_bytes)} as stored "
-                f"({stored_bits} bits per row, whole bytes)"
-            )
+    for row in shown:
+        notes = list(_layer_notes(row))
         if row.fidelity:
-            yield from _fidelity_notes(row.fidelity)
+            notes += _fidelity_notes(row.fidelity)
+        if notes:
+            yield f"{row.name}:"
+            yield from notes
+
+
+def _layer_notes(row):
+    if row.num_anchors is not None:
+        yield from _anchor_notes(row)
+    if row.num_codebooks is not None:
+        yield from _code_notes(row)
+    if row.row_bytes:
+        parts = [
+            f"{name} {format_bytes(size)}"
+            for name, size in (
+                ("rows", row.row_bytes),
+                ("scales", row.scale_bytes),
+                ("projection", row.projection_bytes),
+            )
+            if size
+        ]
+        yield f"  {', '.join(parts)}"
+
+
+def _code_notes(row):
+    yield (
+        f"  {row.code_bits:.6g} bits per row; codebooks "
+        f"{format_bytes(row.codebook_float16_bytes)} in float16, "
+        f"{format_bytes(row.codebook_int8_bytes)} in int8"
+    )
+    if row.exact_code_bytes != row.code_bytes:
+        stored_bits = 8 * row.code_bytes // row.input_dim
+        yield (
+            f"  codes {format_bytes(row.exact_code_bytes)} in exactly "
+            f"those bits, {format_bytes(row.code_bytes)} as stored "
+            f"({stored_bits} bits per row, whole bytes)"
+        )
 
 
 def _anchor_notes(row):
-    yield f"{row.name}:"
     yield (
         f"  {row.num_nonzeros:,} non-zeros, "
         f"{row.num_nonzeros / row.input_dim:.3g} per row; with the anchors "

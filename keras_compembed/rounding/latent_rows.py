@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.read_rows import read_unique_rows
 from keras_compembed.optimizers.read_rows import unique_ids
+from keras_compembed.rounding.round_rows import scale_unit
 from keras_compembed.rounding.rounded_rows import multiply_blocks
 from keras_compembed.rounding.rounded_rows import sum_groups
 from keras_compembed.rounding.rounded_table import RoundedTable
@@ -52,21 +53,21 @@ class LatentRows:
 
     def integers(self, ids):
         """Integers, int8 `(ids, width)`, of a tensor of ids."""
-        integers, _ = self._round(tf.gather(self.latents.value, ids))
+        integers, *_ = self._round(tf.gather(self.latents.value, ids))
         return tf.cast(integers, tf.int8)
 
     def float_scales(self, ids):
         """Scales, float32 `(ids, blocks)`."""
-        _, scales = self._round(tf.gather(self.latents.value, ids))
-        return scales * tf.convert_to_tensor(self.scale_unit.value)
+        _, scales, unit = self._round(tf.gather(self.latents.value, ids))
+        return scales * unit
 
     def read(self, ids, training=False):
         """Rows, float32 `(ids, width)`."""
         different, places, room = unique_ids(ids)
         rows = read_unique_rows(self.latents, different, room)
         if training:
-            self.grow(rows)
-        return tf.gather(self.straight_through(rows), places)
+            self.check_learns()
+        return tf.gather(self._straight_through(rows, grows=training), places)
 
     def sum_rows(self, ids, weights, training=False):
         """Weighted sums of rows, as `RoundedRows.sum_rows`."""
@@ -75,21 +76,26 @@ class LatentRows:
 
     def read_all(self):
         """All rows, float32 `(rows, width)`."""
-        return self.straight_through(tf.convert_to_tensor(self.latents.value))
+        return self._straight_through(tf.convert_to_tensor(self.latents.value))
 
     def score(self, vectors):
         """Products `(vectors, rows)` with vectors `(vectors, width)`."""
         rows = tf.cast(self.read_all(), vectors.dtype)
         return tf.matmul(vectors, rows, transpose_b=True)
 
-    def straight_through(self, rows):
-        """What rows are rounded to, with the gradient of the rows."""
+    def _straight_through(self, rows, grows=False):
+        """What rows are rounded to, with the gradient of the rows.
+
+        Args:
+            rows: Float tensor `(rows, width)`. If `grows`, the same rows on
+                all devices.
+            grows: Boolean. Whether the unit grows with them.
+        """
 
         @tf.custom_gradient
         def rounded(rows):
-            integers, scales = self._round(rows)
-            scales *= tf.convert_to_tensor(self.scale_unit.value)
-            result = multiply_blocks(integers, scales, self.block_size)
+            integers, scales, unit = self._round(rows, grows)
+            result = multiply_blocks(integers, scales * unit, self.block_size)
 
             def gradient(upstream):
                 # Of repeated rows, it comes in slices.
@@ -99,22 +105,19 @@ class LatentRows:
 
         return rounded(rows)
 
-    def grow(self, rows=None):
-        """Makes the unit large enough for the scales of some rows, or all."""
+    def grow(self):
+        """Makes the unit large enough for the scales of all rows."""
         self.check_learns()
-        if rows is None:
-            rows = tf.convert_to_tensor(self.latents.value)
-        blocks = self._blocks(tf.stop_gradient(rows))
-        largest = tf.reduce_max(_best_scales(blocks, self.bits))
-        unit = tf.convert_to_tensor(self.scale_unit.value)
-        # Of rows that all devices read: they come to the same unit.
-        write(self.scale_unit, tf.maximum(unit, largest / self._highest))
+        self._round(tf.convert_to_tensor(self.latents.value), grows=True)
 
     def assign(self, latents):
         """Sets all latent rows, and a unit large enough for them."""
         self.latents.assign(latents)
-        self.scale_unit.assign(0)
-        self.grow()
+        largest = max(
+            tf.reduce_max(_best_scales(self._blocks(part), self.bits)).numpy()
+            for part in self._parts()
+        )
+        self.scale_unit.assign(scale_unit(largest, self._highest))
 
     def fix(self):
         """Makes functions raise that were traced before, and still learn."""
@@ -130,11 +133,15 @@ class LatentRows:
             "wrap a training step of your own in `tf.function` again.",
         )
 
-    def _round(self, rows):
-        """Integers `(ids, width)` and scales `(ids, blocks)`, as floats."""
-        unit = tf.convert_to_tensor(self.scale_unit.value)
+    def _round(self, rows, grows=False):
+        """Integers `(ids, width)`, scales `(ids, blocks)` and unit, floats."""
         blocks = self._blocks(rows)
-        scales = tf.math.divide_no_nan(_best_scales(blocks, self.bits), unit)
+        scales = _best_scales(blocks, self.bits)
+        unit = tf.convert_to_tensor(self.scale_unit.value)
+        if grows:
+            unit = tf.maximum(unit, tf.reduce_max(scales) / self._highest)
+            write(self.scale_unit, unit)
+        scales = tf.math.divide_no_nan(scales, unit)
         scales = tf.round(scales)
         scales = tf.clip_by_value(scales, 0, self._highest)
         steps = tf.expand_dims(scales * unit, 2)
@@ -142,7 +149,7 @@ class LatentRows:
         integers = tf.clip_by_value(integers, *integer_range(self.bits))
         padded = blocks.shape[1] * blocks.shape[2]
         integers = tf.reshape(integers, (-1, padded))[:, : self.width]
-        return integers, scales
+        return integers, scales, unit
 
     def _blocks(self, rows):
         number = count_blocks(self.width, self.block_size)
@@ -150,13 +157,16 @@ class LatentRows:
         rows = tf.pad(tf.cast(rows, tf.float32), ((0, 0), (0, room)))
         return tf.reshape(rows, (-1, number, self.block_size))
 
+    def _parts(self):
+        size = max(1, _CHUNK_ELEMENTS // self.width)
+        for start in range(0, self.latents.shape[0], size):
+            yield self.latents.value[start : start + size]
+
     def table(self):
         """The `RoundedTable` that `freeze_rows` would fix."""
-        num_rows = self.latents.shape[0]
-        size = max(1, _CHUNK_ELEMENTS // self.width)
         integers, scales = [], []
-        for start in range(0, num_rows, size):
-            part = self._round(self.latents.value[start : start + size])
+        for part in self._parts():
+            part = self._round(part)
             integers.append(part[0].numpy().astype("int8"))
             scales.append(part[1].numpy().astype(self._scale_dtype))
         return RoundedTable(

@@ -95,6 +95,30 @@ def round_factors(
     return RoundedFactors(rounded, projection, latents)
 
 
+def round_onto(table, projection, bits, block_size, scale_dtype, unit):
+    """Rounded rows whose products with a projection are nearest to a table.
+
+    Args:
+        table: Array `(rows, columns)`.
+        projection: float32 array `(rank, columns)`.
+        bits: Integer, 8, 4 or 2.
+        block_size: Optional integer, see `round_rows`.
+        scale_dtype: String, see `round_rows`.
+        unit: float32, what a scale of 1 stands for.
+
+    Returns:
+        `RoundedFactors`.
+    """
+    inverse = np.linalg.pinv(projection.astype("float64")).astype("float32")
+    latents = np.concatenate(
+        [rows @ inverse for _, rows in float_chunks(table)]
+    )
+    rounded = round_rows(latents, bits, block_size, scale_dtype, unit)
+    for _ in range(_SWEEPS[bits]):
+        rounded = _search(table, projection, rounded, bits)
+    return RoundedFactors(rounded, projection, latents)
+
+
 def principal_directions(table, sample_weight=None):
     """Directions of a table, and the energy along each, most first.
 

@@ -1,5 +1,7 @@
 """Rows rounded to few bits, with the scales that lose least."""
 
+import warnings
+
 import numpy as np
 
 from keras_compembed.rounding.rounded_table import RoundedTable
@@ -9,16 +11,28 @@ from keras_compembed.utils.validation import float_chunks
 
 # Numbers at a time, as many as caches hold.
 _CHUNK_ELEMENTS = 1 << 16
+# Below this, an integer scale is more than a tenth off.
+_COARSE = 5
+# Scales so much larger than there is room for cut numbers off that hardly
+# matter.
+_ROOM = 1.1
 # Scales to begin from, as shares of the one that cuts no number off. The
 # fewer the integers, the more the largest numbers are worth cutting off.
-SHARES = {
-    8: (1.0, 0.9, 0.8),
-    4: tuple(np.linspace(0.45, 1.0, 8)),
-    2: tuple(np.linspace(0.2, 1.0, 12)),
+_SHARES = {
+    8: (1.0, 0.9),
+    4: tuple(np.linspace(0.5, 1.0, 6)),
+    2: tuple(np.linspace(0.2, 1.0, 8)),
+}
+# Of short blocks, one scale may suit far better than those next to it, even
+# one larger than any number asks for.
+FINE_SHARES = {
+    8: tuple(np.linspace(0.9, 1.3, 24)),
+    4: tuple(np.linspace(0.5, 1.3, 32)),
+    2: tuple(np.linspace(0.2, 1.1, 16)),
 }
 
 
-def round_rows(table, bits, block_size=None, scale_dtype="int16"):
+def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
     """Rounds a table to integers, each block of a row with its best scale.
 
     Least squared error by search: integers of several scales, of each of
@@ -30,6 +44,8 @@ def round_rows(table, bits, block_size=None, scale_dtype="int16"):
         bits: Integer, 8, 4 or 2.
         block_size: Optional integer. Defaults to `None`: the whole row.
         scale_dtype: `"int8"` or `"int16"`.
+        unit: Optional float32, what a scale of 1 stands for. Defaults to
+            `None`: the least with which all scales fit.
 
     Returns:
         A `RoundedTable`.
@@ -41,16 +57,29 @@ def round_rows(table, bits, block_size=None, scale_dtype="int16"):
     for rows, blocks in _blocks(table, block_size):
         best[rows] = best_scales(blocks, bits).reshape(-1, num_blocks)
     highest = np.iinfo(scale_dtype).max
-    unit = scale_unit(best.max(), highest)
+    if unit is None:
+        unit = scale_unit(best.max(), highest)
     scales = np.empty(best.shape, scale_dtype)
     integers = np.empty((num_rows, width), "int8")
     for rows, blocks in _blocks(table, block_size):
-        near = best[rows].reshape(-1) / unit
-        chosen, rounded = _nearest_integers(blocks, near, unit, highest, bits)
+        near = best[rows].reshape(-1)
+        chosen, rounded = _search_scales(blocks, near, unit, highest, bits)
         scales[rows] = chosen.reshape(-1, num_blocks)
         rounded = rounded.reshape(len(rounded) // num_blocks, -1)
         integers[rows] = rounded[:, :width]
+    _warn_if_coarse(scales)
     return RoundedTable(integers, scales, unit, block_size)
+
+
+def _warn_if_coarse(scales):
+    few = np.mean((scales < _COARSE) & (scales > 0))
+    if scales.dtype == "int8" and few > 0.1:
+        warnings.warn(
+            f"Scales of {few:.0%} of the rows are below {_COARSE} of "
+            f"{scales.max()}, as a few rows are far longer than others, and "
+            "so coarse that they cost precision. Pass `scale_dtype='int16'`.",
+            stacklevel=5,
+        )
 
 
 def scale_unit(largest, highest):
@@ -58,6 +87,31 @@ def scale_unit(largest, highest):
     unit = np.float32(largest) / np.float32(highest)
     # A table of zeros, or of numbers that float32 hardly holds.
     return unit if unit > 0 else np.float32(np.finfo("float32").tiny)
+
+
+def check_room(table, bits, block_size, scale_dtype, unit):
+    """Raises if rows need larger scales than there is room for.
+
+    Args:
+        table: Array `(rows, width)`.
+        bits: Integer, 8, 4 or 2.
+        block_size: Optional integer, see `round_rows`.
+        scale_dtype: String, see `round_rows`.
+        unit: float32, what a scale of 1 stands for.
+    """
+    largest = max(
+        float(best_scales(blocks, bits).max())
+        for _, blocks in _blocks(table, block_size or table.shape[1])
+    )
+    room = float(np.iinfo(scale_dtype).max * unit)
+    if largest > _ROOM * room:
+        raise ValueError(
+            "`vectors` must be about as large as the largest rows of the "
+            f"layer at most, whose scales reach {room:.3g}. Received: vectors "
+            f"that need scales up to {largest:.3g}. Multiply them by a "
+            "constant, or round all rows anew, by `from_table` of "
+            "`layer.embeddings` with the vectors added."
+        )
 
 
 def best_scales(blocks, bits):
@@ -73,7 +127,7 @@ def best_scales(blocks, bits):
     whole = uncut_scales(blocks, bits)
     gains = np.full(len(blocks), -1, "float32")
     best = whole.copy()
-    for share in SHARES[bits]:
+    for share in _SHARES[bits]:
         integers = round_blocks(blocks, np.float32(share) * whole, bits)
         fit, gain = _least_squares(blocks, integers)
         better = gain > gains
@@ -106,23 +160,39 @@ def _least_squares(blocks, integers):
     return np.maximum(scales, 0), products * scales
 
 
-def _nearest_integers(blocks, near, unit, highest, bits):
-    """Integer scales next to given ones, and blocks rounded for them."""
+def _search_scales(blocks, near, unit, highest, bits):
+    """The best of many integer scales, and blocks rounded for them.
+
+    Args:
+        blocks: float32 array `(blocks, size)`.
+        near: float32 array `(blocks,)`, scales that are good if not rounded.
+        unit: float32, what a scale of 1 stands for.
+        highest: Integer, the largest scale.
+        bits: Integer.
+
+    Returns:
+        float32 arrays `(blocks,)` of integers and `(blocks, size)`.
+    """
+    whole = uncut_scales(blocks, bits) / unit
+    near = np.floor(near / unit)
     errors = np.full(len(blocks), np.inf, "float32")
-    scales = np.zeros(len(blocks), "float32")
-    best = np.zeros_like(blocks)
-    below = np.floor(near)
-    for candidate in (below, below + 1):
-        candidate = np.clip(candidate, 0, highest).astype("float32")
-        steps = candidate * unit
+    best = np.zeros(len(blocks), "float32")
+    for scales in (
+        near,
+        near + 1,
+        *(np.rint(np.float32(share) * whole) for share in FINE_SHARES[bits]),
+    ):
+        scales = np.clip(scales, 0, highest)
+        steps = scales * unit
         integers = round_blocks(blocks, steps, bits)
-        rest = blocks - integers * steps[:, None]
-        error = np.einsum("bi,bi->b", rest, rest)
+        # Less the squares of the block itself.
+        error = np.einsum("bi,bi->b", integers, integers) * steps
+        error -= 2 * np.einsum("bi,bi->b", blocks, integers)
+        error *= steps
         better = error < errors
         errors[better] = error[better]
-        scales[better] = candidate[better]
-        best[better] = integers[better]
-    return scales, best
+        best[better] = scales[better]
+    return best, round_blocks(blocks, best * unit, bits)
 
 
 def _blocks(table, block_size):

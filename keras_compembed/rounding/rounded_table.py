@@ -41,6 +41,16 @@ class RoundedTable:
         return self.integers * np.repeat(scales, self.block_size, 1)[:, :width]
 
 
+def name_of_rows(bits, block_size=None, rank=None):
+    """How rows are stored, as `"int4 rank 16"`."""
+    name = f"int{bits}"
+    if rank is not None:
+        name += f" rank {rank}"
+    if block_size is not None:
+        name += f" blocks of {block_size}"
+    return name
+
+
 def count_blocks(width, block_size):
     """Blocks in a row; the last may be shorter."""
     return -(-width // block_size)

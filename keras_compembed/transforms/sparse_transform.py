@@ -88,6 +88,20 @@ class SparseTransform:
         dense[rows, self.columns[inside]] = self.values[inside]
         return dense
 
+    def append(self, other):
+        """The same with the rows of another one below."""
+        return SparseTransform(
+            np.concatenate(
+                [
+                    self.offsets.astype("int64"),
+                    self.offsets[-1] + other.offsets[1:].astype("int64"),
+                ]
+            ),
+            np.concatenate([self.columns, other.columns]),
+            np.concatenate([self.values, other.values]),
+            self.num_columns,
+        )
+
     def keep_largest(self, nnz):
         """The same with at most `nnz` numbers, those furthest from 0."""
         if self.nnz <= nnz:

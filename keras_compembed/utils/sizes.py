@@ -4,6 +4,10 @@ import math
 
 import tensorflow as tf
 
+# Bytes of a number of a weight in a LiteRT file, and numbers of the smallest
+# matrix that the converter makes int8.
+_WEIGHT_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
+_LEAST_INT8 = 1024
 _UNITS = (("GB", 2**30), ("MB", 2**20), ("KB", 2**10))
 
 
@@ -25,3 +29,15 @@ def count_bytes(variables):
         math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
         for variable in different.values()
     )
+
+
+def count_litert_bytes(num_numbers, quantize=None):
+    """Bytes that a matrix of codewords or the like takes in a LiteRT file.
+
+    Args:
+        num_numbers: Integer, numbers of the matrix.
+        quantize: Same as in `export_litert`.
+    """
+    if quantize == "int8" and num_numbers < _LEAST_INT8:
+        quantize = None
+    return _WEIGHT_BYTES[quantize] * num_numbers

@@ -111,6 +111,22 @@ def check_boolean(name, value):
     return bool(value)
 
 
+def check_new_rows(vectors, width, name="vectors"):
+    """Returns vectors of new ids, or raises if they are none.
+
+    Args:
+        vectors: Array `(rows, columns)`.
+        width: Integer, the number of columns asked for.
+        name: String, the argument's name in messages.
+    """
+    if np.ndim(vectors) == 2 and not len(vectors):
+        raise ValueError(
+            f"`{name}` must have a row for each new id. Received: an array "
+            f"of shape {np.shape(vectors)}."
+        )
+    return check_table(vectors, name, width)
+
+
 def check_choice(name, value, choices):
     """Returns `value`, or raises if it is not one of `choices`."""
     if value not in choices:

@@ -10,6 +10,7 @@ from benchmark_files import write_sentences
 from benchmarks.anchors import classification
 from benchmarks.anchors import language_model
 from benchmarks.anchors import recommendation
+from benchmarks.anchors import sparse_coding
 from benchmarks.anchors import storage
 from benchmarks.common import word_lstm
 from benchmarks.common.arguments import parse
@@ -51,6 +52,18 @@ def test_classification(tmp_path, capsys):
     table = capsys.readouterr().out
     assert "| task |  | anchors | non-zeros | parameters |" in table
     assert f"| words | l1 1e-3 | 4 | {sparse['nonzeros']:,} |" in table
+
+
+@pytest.mark.scripts
+def test_sparse_coding():
+    pytest.importorskip("sklearn")
+    rows = sparse_coding.main(["--quick"])
+    found = {row["name"]: figures(row)["relative_error"] for row in rows}
+    assert list(found) == list(sparse_coding.WAYS)
+    assert all(0 < error < 0.6 for error in found.values())
+    # Two ways to the same.
+    ours, its = list(found.values())[-2:]
+    assert ours == pytest.approx(its, rel=1e-2)
 
 
 def test_frequent_words_are_kept():

@@ -8,10 +8,12 @@ from benchmark_files import figures
 from benchmark_files import load
 from benchmark_files import write_sentences
 
+from benchmarks.codes import baselines
 from benchmarks.codes import clusters
 from benchmarks.codes import language_model
 from benchmarks.codes import models
 from benchmarks.codes import pooled_step
+from benchmarks.codes import rounding_and_pruning
 from benchmarks.codes import task
 from benchmarks.codes import training_step
 from benchmarks.common import word_lstm
@@ -77,6 +79,18 @@ def test_unknown_names_are_refused(monkeypatch):
 
 
 @pytest.mark.scripts
+def test_rounding_and_pruning(capsys):
+    rows = rounding_and_pruning.main(["--quick", "--rows", "int|pruned"])
+    found = {row["name"]: figures(row) for row in rows}
+    errors = [found[f"int{x}"]["relative_error"] for x in (8, 4, 2)]
+    assert errors == sorted(errors) and errors[0] < 1e-4
+    errors = [found[f"pruned {x}%"]["relative_error"] for x in (80, 90, 95, 98)]
+    assert errors == sorted(errors) and errors[-1] < 1
+    assert found["pruned 98%"]["bytes"] < found["pruned 80%"]["bytes"]
+    assert "| generated | int8 |" in capsys.readouterr().out
+
+
+@pytest.mark.scripts
 def test_task(capsys):
     rows = task.main(["--quick"])
     assert [row["name"] for row in rows] == [
@@ -87,6 +101,30 @@ def test_task(capsys):
     ]
     assert all(figures(row)["times_smaller"] > 10 for row in rows[1:])
     assert "| 2x8 |" in capsys.readouterr().out
+
+
+@pytest.mark.scripts
+def test_baselines(capsys):
+    names = "table|int2 rows|quotient x|codes, nearest|tensor train, of"
+    rows = baselines.main(["--quick", "--rows", f"^({names})"])
+    found = {row["name"]: figures(row) for row in rows}
+    table = 4 * found["table"]["bytes"]
+    assert len(found) == 5
+    for row in rows[2:]:
+        assert 0.3 * table < 8 * figures(row)["bytes"] <= table
+        assert figures(row)["file_bytes"] < found["table"]["file_bytes"] * 1.2
+    for figure in found.values():
+        # Of numbers in int8.
+        assert abs(figure["accuracy"] - figure["keras_accuracy"]) < 0.1
+        assert figure["accuracy"] > 0.3
+    assert "num_remainders=" in found["quotient x remainder"]["setting"]
+    assert "| 8 | tensor train, of a table |" in capsys.readouterr().out
+
+
+def test_baselines_that_do_not_fit():
+    arguments = ["--quick", "--parts", "100", "--rows", "hash embedding$"]
+    with pytest.raises(SystemExit, match="hash embedding needs more than"):
+        baselines.main(arguments)
 
 
 @pytest.mark.scripts

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from benchmark_files import figures
 
+import keras_compembed as kc
 from benchmarks.common import litert
 from benchmarks.common import peak_memory
 from benchmarks.common.arguments import parse
@@ -31,13 +32,15 @@ def test_lookups(tmp_path, capsys):
     floats = sizes["table, float32"]
     # 2,000 rows of 32 numbers, a scale for each in few bits, and a graph.
     for name, row_bytes in (
-        ("float32", 128),
-        ("float16", 64),
-        ("int8", 32),
-        ("int4", 16 + 4),
-        ("int2", 8 + 4),
+        ("table, float32", 128),
+        ("table, float16", 64),
+        ("table, int8", 32),
+        ("rounded, int8", 32 + 1),
+        ("rounded, int4", 16 + 1),
+        ("rounded, int2", 8 + 1),
+        ("rounded, int4 rank 16", 8 + 1 + 1),
     ):
-        rest = sizes[f"table, {name}"] - 2000 * row_bytes
+        rest = sizes[name] - 2000 * row_bytes
         assert 500 < rest < 4000
     assert sizes["codes 8x16, int8"] < sizes["codes 8x16, float32"] < floats / 5
     for row in found:
@@ -50,32 +53,32 @@ def test_lookups(tmp_path, capsys):
     assert "| 2,000 | mean | codes 8x16, int8 | " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", lookups.TABLES)
-def test_files_hold_the_rounded_table(name, tmp_path):
-    kind = lookups.TABLES[name]
-    size, width = 2 * lookups.DIFFERENT_ROWS + 5, 8
+@pytest.mark.parametrize("name", [*lookups.TABLES, *lookups.ROUNDED])
+def test_files_hold_the_table(name, tmp_path):
+    size, width = 2 * lookups.DIFFERENT_ROWS + 5, 32
     row = lookups.Row(name, size, pooled=False)
     path = lookups.write(row, tmp_path / "table.tflite", width, 0)
     ids = np.array([[0, 1, 4098, 4099, 4100, size - 1]], "int32")
     file = litert.File(path, {None: ids.shape})
     file.run(ids)
     (rows,) = file.outputs().values()
-    bits = kind if isinstance(kind, int) else None
-    values, scales = lookups.values_of(bits, width, 0)
-    wanted = values[ids % lookups.DIFFERENT_ROWS]
-    if bits:
-        wanted = wanted * scales[ids % lookups.DIFFERENT_ROWS]
-        # Rounded, and not to nothing.
-        table, _ = lookups.values_of(None, width, 0)
-        error = np.abs(values * scales - table) / scales
-        assert 0.4 < error.max() < 0.501
-    elif kind == "float16":
+    table = lookups.random_rows(width, 0)
+    wanted = table[ids % lookups.DIFFERENT_ROWS]
+    np.testing.assert_array_equal(rows[0, 0], rows[0, 3])
+    if name in lookups.ROUNDED:
+        bits, rank = lookups.ROUNDED[name]
+        layer = kc.QuantizedEmbedding.from_table(
+            table, bits, rank=rank, seed=0, verbose=0
+        )
+        wanted = np.asarray(layer(ids % lookups.DIFFERENT_ROWS))
+        np.testing.assert_allclose(rows, wanted, atol=1e-6)
+        return
+    kind = lookups.TABLES[name]
+    if kind == "float16":
         wanted = wanted.astype("float16").astype("float32")
     if kind == "int8":
         # One scale for the table.
-        np.testing.assert_allclose(
-            rows, wanted, atol=np.abs(values).max() / 254
-        )
+        np.testing.assert_allclose(rows, wanted, atol=np.abs(table).max() / 254)
     else:
         np.testing.assert_array_equal(rows, wanted)
 

@@ -17,6 +17,8 @@ from keras_compembed import cli
 from keras_compembed.cli import compress
 from keras_compembed.cli import report
 from keras_compembed.cli.inputs import KERAS_FILES
+from keras_compembed.compression import Frontier
+from keras_compembed.compression import FrontierPoint
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners import additive_quantizer
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
@@ -273,7 +275,7 @@ def test_inspect(small, capsys):
 
 def test_report(model, small, capsys):
     pytest.importorskip("matplotlib")
-    command = "report small.keras --reference model.keras"
+    command = "report small.keras model.keras"
     assert cli.main(f"{command} --json r.json --plot r.png".split()) == 0
     out = capsys.readouterr().out
     assert re.search(r"tokens +600 x 32 +4 x 16", out)
@@ -287,17 +289,45 @@ def test_report(model, small, capsys):
 
 
 def test_report_does_not_replace(small, capsys):
-    for option in ("--json", "--plot"):
-        with open("old", "w") as file:
+    for option in ("--json old", "--plot old.png", "--html old.html"):
+        path = option.split()[1]
+        with open(path, "w") as file:
             file.write("old")
         assert "Pass --overwrite" in fails(
-            capsys, f"report small.keras {option} old"
+            capsys, f"report small.keras {option}"
         )
-        with open("old") as file:
+        with open(path) as file:
             assert file.read() == "old"
-        command = f"report small.keras {option} old --overwrite"
+        command = f"report small.keras {option} --overwrite"
         assert cli.main(command.split()) == 0
-        assert os.path.getsize("old") > 100
+        assert os.path.getsize(path) > 100
+
+
+def test_page(folder, model, small, capsys):
+    lines = [f"word{x}\u2028" for x in range(600)]
+    (folder / "words.txt").write_text("\r\n".join(lines), encoding="utf-8")
+    np.savez("data.npz", inputs=np.zeros((3, 5), "int32"), labels=[0, 1, 1])
+    Frontier([FrontierPoint({"tokens": "int2"}, 9000, 0.5)]).save("f.json")
+    command = (
+        "report small.keras model.keras --html a.html --data data.npz "
+        "--frontier f.json --words "
+    )
+    assert cli.main(f"{command} words.txt".split()) == 0
+    assert re.search(r"tokens +600 x 32 +4 x 16", capsys.readouterr().out)
+    page = (folder / "a.html").read_text(encoding="utf-8")
+    assert "word0\\u2028" in page and "int2" in page and "accuracy" in page
+    named = f"{command} tokens=words.txt --overwrite"
+    assert cli.main(named.split()) == 0
+    (folder / "few.txt").write_text("one\ntwo\n")
+    (folder / "bad.txt").write_bytes(b"\xff\xfe")
+    for wrong, message in {
+        "few.txt": "word for each row",
+        "bad.txt": "must be in UTF-8",
+        "gone=words.txt": "which are ['tokens']. Received: 'gone'",
+        "words.txt --words few.txt": "a layer of its own each",
+    }.items():
+        assert message in fails(capsys, f"{command} {wrong} --overwrite")
+    assert (folder / "a.html").read_text(encoding="utf-8") == page
 
 
 def test_report_of_nothing_to_draw(folder, capsys):
@@ -345,7 +375,7 @@ def test_help_and_version(capsys):
         ("compress gone.keras -o b.keras", "No such file: 'gone.keras'"),
         ("export gone.keras b.tflite", "No such file: 'gone.keras'"),
         ("report gone.keras", "No such file: 'gone.keras'"),
-        ("report model.keras --reference gone", "No such file: 'gone'"),
+        ("report model.keras gone", "No such file: 'gone'"),
         ("compress model.keras -o b.h5", "must end in '.keras'"),
         ("export model.keras b.bin", "must end in '.tflite'"),
         ("compress model.keras -o gone/b.keras", "folder of the output"),
@@ -358,10 +388,26 @@ def test_help_and_version(capsys):
         ("compress model.keras -o model.keras --overwrite", "file of its own"),
         ("report model.keras --json a --plot ./a", "file of its own"),
         ("report .", "the folder '.'"),
+        ("report model.keras --html a.htm", "must end in '.html'"),
+        ("report model.keras --words model.keras", "given with --html"),
+        ("report model.keras --html a.html --data no.npz", "'no.npz'"),
+        ("report model.keras --html a.html --words a=no", "file: 'no'"),
+        (
+            "report model.keras --html a.html --frontier compute",
+            "given with ORIGINAL",
+        ),
+        (
+            "report model.keras --html a.html --data model.keras",
+            "must hold the array",
+        ),
+        (
+            "report model.keras --html a.html --frontier model.keras",
+            "`Frontier.save`",
+        ),
         ("report model.keras --json /dev/null --overwrite", "the device"),
         ("report model.keras --import no.such", "No module named 'no.such'"),
         ("report model.keras --import ../code.py", "name a module"),
-        ("report model.keras --reference model.keras", "has none"),
+        ("report model.keras model.keras", "has none"),
     ],
 )
 def test_bad_arguments(model, capsys, arguments, message):
@@ -552,3 +598,65 @@ def test_bugs_keep_their_traceback(model, monkeypatch):
     monkeypatch.setattr(report, "load_model", bug)
     with pytest.raises(ZeroDivisionError):
         cli.main(["report", "model.keras"])
+
+
+LIMIT = "compress model.keras -o out.keras --min-bytes 1000 --seed 0"
+
+
+def test_compress_within_bytes(folder, model, capsys):
+    command = f"{LIMIT} --max-bytes 9k --quantize int8 --frontier f.json"
+    assert cli.main(command.split()) == 0
+    out = capsys.readouterr().out
+    assert "The file may have 9,000 bytes." in out
+    frontier = kc.compression.Frontier.load("f.json")
+    assert cli.main("export out.keras o.tflite --quantize int8".split()) == 0
+    size = os.path.getsize("o.tflite")
+    assert 0.9 * 9000 < size == frontier.chosen.file_bytes <= 9000
+    assert "must allow a file of" in fails(
+        capsys, f"{LIMIT} --max-bytes 900 --overwrite"
+    )
+
+
+def test_compress_within_a_loss(folder, capsys):
+    save(
+        "model.keras",
+        keras.layers.Embedding(600, 32, name="tokens"),
+        keras.layers.GlobalAveragePooling1D(),
+        keras.layers.Dense(1),
+        loss="mse",
+    )
+    ids = np.random.default_rng(0).integers(600, size=(64, 5))
+    half = {"x_validation": ids, "y_validation": np.zeros((64, 1))}
+    np.savez("half.npz", **half)
+    np.savez("other.npz", x_train=ids, **half)
+    command = f"{LIMIT} --max-loss 0.5 --num-tuned 1"
+    assert "--data, on which" in fails(capsys, command)
+    assert "y_train" in fails(capsys, f"{command} --data other.npz")
+    with open("text.npz", "w") as file:
+        file.write("words")
+    assert "must be an .npz" in fails(capsys, f"{command} --data text.npz")
+    assert cli.main(f"{command} --data half.npz".split()) == 0
+    assert "loss" in capsys.readouterr().out
+    assert os.path.exists("out.keras")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--max-bytes 9k --ratio 3", "One of --max-bytes, --ratio"),
+        ("--quantize int8", "--quantize must be given with"),
+        ("--frontier f.json", "--frontier must be given with"),
+        ("--ratio 3 -m 4", "--ratio must not be given with --num-codebooks"),
+        ("--ratio 3 --frontier f.txt", "must end in '.json'"),
+        ("--ratio 3 --data no.npz", "No such file"),
+    ],
+)
+def test_limits_that_do_not_go_together(folder, model, capsys, more, message):
+    assert message in fails(capsys, f"{LIMIT} {more}")
+    assert sorted(os.listdir()) == ["model.keras"]
+
+
+@pytest.mark.parametrize("text", ["1.5", "9G", "k", "0.0001k", "-3"])
+def test_numbers_that_are_no_bytes(folder, model, capsys, text):
+    line = fails(capsys, f"{LIMIT} --max-bytes={text}")
+    assert "--max-bytes" in line

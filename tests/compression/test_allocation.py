@@ -34,8 +34,8 @@ def best_choice(curves, limit):
 
 def test_hull_of_a_curve():
     sizes = np.array([10, 20, 30, 40, 50, 20, 60])
-    losses = np.array([1.0, 0.9, 0.2, 0.15, 0.1, 0.5, 0.1])
-    # (20, .5) is above the line from (10, 1) to (30, .2).
+    losses = np.array([1.0, 0.9, 0.2, 0.17, 0.1, 0.65, 0.1])
+    # (20, .65) is above the line from (10, 1) to (30, .2).
     assert lower_hull(sizes, losses) == [0, 2, 4]
     assert lower_hull(np.array([5]), np.array([1.0])) == [0]
 

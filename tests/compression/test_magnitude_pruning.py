@@ -163,10 +163,34 @@ def test_two_devices_equal_one(expected, strategy):
 
 def test_training_goes_on_after_a_reload(expected, tmp_path):
     model = make_model()
-    fit(model, 8, MagnitudePruning(SCHEDULE))
-    model.save(tmp_path / "model.keras")
+    # Saved within training.
+    path = str(tmp_path / "model.keras")
+    save = keras.callbacks.ModelCheckpoint(path)
+    fit(model, 8, MagnitudePruning(SCHEDULE), save)
     again = keras.saving.load_model(tmp_path / "model.keras")
     fit(again, 6, MagnitudePruning(SCHEDULE), start=8)
+    np.testing.assert_allclose(
+        table_of(again), expected[-1], rtol=1e-5, atol=1e-7
+    )
+
+
+def test_training_goes_on_after_a_crash(expected, tmp_path):
+    """`BackupAndRestore` sets weights and steps when training begins."""
+
+    class Crash(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 7:
+                raise RuntimeError
+
+    def callbacks():
+        # In either order.
+        backup = keras.callbacks.BackupAndRestore(tmp_path, save_freq=8)
+        return MagnitudePruning(SCHEDULE), backup
+
+    with pytest.raises(RuntimeError):
+        fit(make_model(), 14, *callbacks(), Crash())
+    again = make_model()
+    fit(again, 6, *callbacks(), start=8)
     np.testing.assert_allclose(
         table_of(again), expected[-1], rtol=1e-5, atol=1e-7
     )
@@ -274,3 +298,5 @@ def test_bad_schedules(arguments, message):
 def test_schedule_must_be_one():
     with pytest.raises(TypeError, match="`schedule` must be"):
         MagnitudePruning(0.9)
+    with pytest.raises(TypeError, match="`variables` must be a list"):
+        MagnitudePruning(SCHEDULE, "words")

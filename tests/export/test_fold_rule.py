@@ -10,6 +10,7 @@ from keras_compembed.export.fold_rule import FoldRule
 
 def vectors(columns=64, width=32, is_faster=True):
     products = types.SimpleNamespace(
+        can_fold=True,
         columns=columns,
         width=width,
         num_numbers=columns * width,

@@ -184,7 +184,7 @@ def test_rounded_numbers(run, quantize, levels, sign):
         if quantize == "int8":
             levels = 2**8 - 1
     lookup = TracedTransform(layer, ExportOptions(quantize))
-    assert lookup.values.itemsize == {"float16": 2, "int8": 1}[quantize]
+    assert lookup.rows.values.itemsize == {"float16": 2, "int8": 1}[quantize]
     got = run(lookup, np.arange(97))
     # Half a step of each number's column.
     steps = np.abs(layer.dense).max(axis=0) / levels / 2
@@ -218,7 +218,7 @@ def test_columns_are_as_narrow_as_can_be(run, num_anchors, dtype):
     layer = Layer(np.zeros((1, 1)), anchors)
     layer.get_transform = lambda: transform
     lookup = TracedTransform(layer)
-    assert lookup.columns.dtype == dtype
+    assert lookup.rows.columns.dtype == dtype
     ids = np.concatenate([np.arange(9), num_anchors - 1 - np.arange(9)])
     np.testing.assert_array_equal(run(lookup, ids)[:, 0], columns[ids])
 
@@ -244,7 +244,7 @@ def test_files_hold_compressed_rows_and_no_more(quantize, number_bytes, form):
     large = [size for size in constants(content) if size > 128]
     assert large == sorted(
         [
-            *(table.nbytes for table in lookup.offsets.tables),
+            *(table.nbytes for table in lookup.rows.offsets.tables),
             transform.nnz + 1,
             (transform.nnz + 1) * number_bytes,
             50 * 64 * 4,
@@ -260,7 +260,7 @@ def test_rows_without_a_number_take_a_quarter_of_a_byte(run):
     lookup = TracedTransform(layer)
     full = np.count_nonzero(layer.dense.any(axis=1))
     assert full < 1200
-    assert lookup.offsets.nbytes < 1.1 * (0.25 * 20_000 + full)
+    assert lookup.rows.offsets.nbytes < 1.1 * (0.25 * 20_000 + full)
     ids = np.concatenate(
         [np.flatnonzero(layer.dense.any(axis=1))[:80], np.arange(60)]
     )

@@ -37,6 +37,10 @@ def anchors(cls=kc.ANTEmbedReduce, **kwargs):
     return cls(ROWS, WIDTH, num_anchors=10, seed=0, **kwargs)
 
 
+def rounded(cls=kc.QuantizedEmbedReduce, **kwargs):
+    return cls(ROWS, WIDTH, 4, block_size=3, rank=7, seed=0, **kwargs)
+
+
 CODES = {
     "sum": {},
     "concat": {"composition": "concat"},
@@ -52,7 +56,7 @@ CODES = {
     "softmax": {"learn_codes": "softmax"},
     "follow": {"learn_codes": "follow"},
 }
-EITHER = pytest.mark.parametrize("make", [codes, anchors])
+EITHER = pytest.mark.parametrize("make", [codes, anchors, rounded])
 EVERY_COMBINER = pytest.mark.parametrize("combiner", COMBINERS)
 
 
@@ -71,6 +75,8 @@ def fill(layer, seed=1):
     rng = np.random.default_rng(seed)
     for weight in layer.trainable_weights:
         weight.assign(rng.normal(size=weight.shape))
+    if hasattr(layer, "scale_unit"):
+        layer.scale_unit.assign(1e-3)
     return layer
 
 
@@ -101,6 +107,11 @@ def assert_close(outputs, expected):
             kc.ANTEmbedReduce,
             {"num_anchors": 9, "storage": "dense", "empty_value": "nan"},
             (2, 1),
+        ),
+        (
+            kc.QuantizedEmbedReduce,
+            {"bits": 2, "rank": 5, "combiner": "sum", "learn_rows": True},
+            (2, 4),
         ),
     ],
 )
@@ -591,10 +602,14 @@ def test_anchors_give_the_sums_of_their_vectors(arguments):
 @EITHER
 def test_from_table(make):
     table = np.random.default_rng(0).normal(size=(ROWS, WIDTH))
-    kind = {codes: kc.CodeEmbedReduce, anchors: kc.ANTEmbedReduce}[make]
+    kind, settings = {
+        codes: (kc.CodeEmbedReduce, {"num_codebooks": 4}),
+        anchors: (kc.ANTEmbedReduce, {"num_anchors": 10}),
+        rounded: (kc.QuantizedEmbedReduce, {"bits": 4}),
+    }[make]
     layer = kind.from_table(
         table,
-        **({"num_codebooks": 4} if make is codes else {"num_anchors": 10}),
+        **settings,
         combiner="sum",
         empty_value="nan",
         seed=0,
@@ -605,7 +620,7 @@ def test_from_table(make):
     expected = reduced(layer.embeddings, ids, weights, "sum")
     assert_close(layer(ids, weights), expected)
     with pytest.raises(ValueError, match="`combiner` must be one of"):
-        kind.from_table(table, 10, combiner="max", verbose=0)
+        kind.from_table(table, **settings, combiner="max", verbose=0)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

@@ -1,4 +1,4 @@
-"""`ReversibleCodeEmbedding` beside `keras.layers.ReversibleEmbedding`."""
+"""Reversible layers beside `keras.layers.ReversibleEmbedding`."""
 
 import keras
 import numpy as np
@@ -7,6 +7,7 @@ import tensorflow as tf
 from layer_checks import check_config
 
 import keras_compembed as kc
+from keras_compembed.rounding.rounded_table import pack_integers
 
 V, D = 30, 8
 IDS = np.array([[0, 29, 3], [3, 3, 0]], dtype="int32")
@@ -33,6 +34,20 @@ def pair(tie_weights=True, **kwargs):
     return theirs, ours
 
 
+def rounded_pair(tie_weights=True, **kwargs):
+    """The same of a layer of rounded rows."""
+    kwargs["tie_weights"] = tie_weights
+    theirs, _ = pair(**kwargs)
+    ours = kc.ReversibleQuantizedEmbedding(V, D, 4, **kwargs)
+    ours.build()
+    parts = [ours] if tie_weights else [ours, ours.reverse_embedding]
+    for table, part in zip(TABLES, parts, strict=False):
+        part.packed_rows.assign(pack_integers(table, 4))
+        part.scales.assign(np.full((V, 1), 127))
+        part.scale_unit.assign(1 / 127)
+    return theirs, ours
+
+
 EXACT_CODES = np.zeros((V, 2), "uint8")
 EXACT_CODES[np.arange(V), np.arange(V) // 15] = 1 + np.arange(V) % 15
 
@@ -43,6 +58,7 @@ def exact_codebooks(table):
     return codebooks
 
 
+@pytest.mark.parametrize("pair", [pair, rounded_pair])
 @pytest.mark.parametrize("tie_weights", [True, False])
 @pytest.mark.parametrize(
     "kwargs",
@@ -55,7 +71,7 @@ def exact_codebooks(table):
     ],
     ids=str,
 )
-def test_is_the_same_function_as_that_of_keras(tie_weights, kwargs):
+def test_is_the_same_function_as_that_of_keras(pair, tie_weights, kwargs):
     theirs, ours = pair(tie_weights, **kwargs)
     hidden = tf.cast(HIDDEN, ours.compute_dtype)
     for inputs, reverse in ((IDS, False), (hidden, True)):

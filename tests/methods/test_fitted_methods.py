@@ -7,6 +7,11 @@ import pytest
 import keras_compembed as kc
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
+from keras_compembed.methods import Hashed
+from keras_compembed.methods import Pruned
+from keras_compembed.methods import QuotientRemainder
+from keras_compembed.methods import TensorTrain
+from keras_compembed.methods import Vocabulary
 
 TABLE = np.random.default_rng(0).normal(size=(400, 12)).astype("float32")
 METHODS = {
@@ -15,6 +20,17 @@ METHODS = {
         Codes(4, 8, effort=0.05),
         Codes(4, 8, rank=3, effort=0.05),
         Anchors(30, 2, iterations=1),
+        Hashed(60),
+        Hashed(60, 3, num_importances=100),
+        QuotientRemainder(20),
+        QuotientRemainder(25, "add"),
+        TensorTrain(8),
+        TensorTrain(6, (25, 17), (3, 4)),
+        Pruned(0.8),
+        Pruned(0.8, bits=8),
+        Vocabulary(150, 7),
+        Vocabulary(150, 7, "nearest", scores=np.arange(400) % 7),
+        Vocabulary(150, 7, rows=Pruned(0.5)),
     )
 }
 QUANTIZE = (None, "int8")
@@ -70,6 +86,31 @@ def test_bytes_are_those_of_the_file(method, small, quantize, tmp_path):
 def test_names_and_arguments():
     assert Codes(4, 8, rank=3).name == "codes 4x8 rank 3"
     assert Anchors(30, 2).name == "30 anchors, 2 a row"
+    assert Hashed(60).name == "hashed 60 rows x 2"
+    name = "hashed 60 rows x 3, 100 importances"
+    assert Hashed(60, 3, num_importances=100).name == name
+    assert QuotientRemainder(20).name == "quotient and remainder 20 multiply"
+    assert TensorTrain(8).name == "tensor train rank 8"
+    name = "tensor train rank 6 25x17 3x4"
+    assert TensorTrain(6, (25, 17), (3, 4)).name == name
+    assert "fewer rows" in Hashed(60).reason_against(59, 12)
+    assert "fewer rows" in QuotientRemainder(60).reason_against(59, 12)
+    assert "two parts" in QuotientRemainder(6, "concat").reason_against(9, 1)
+    assert "do not fit" in TensorTrain(8, (5, 5)).reason_against(26, 12)
+    for method in METHODS.values():
+        assert method.reason_against(400, 12) is None
+    with pytest.raises(ValueError, match="`num_rows` must be a positive"):
+        Hashed(0)
+    with pytest.raises(ValueError, match="`num_hashes` must be a positive"):
+        Hashed(9, 0)
+    with pytest.raises(ValueError, match="`num_importances` must be a"):
+        Hashed(9, num_importances=0)
+    with pytest.raises(ValueError, match="`num_remainders` must be a positive"):
+        QuotientRemainder(0)
+    with pytest.raises(ValueError, match="`operation` must be one of"):
+        QuotientRemainder(9, "divide")
+    with pytest.raises(ValueError, match="`rank` must be a positive"):
+        TensorTrain(0)
     assert "narrower" in Codes(4, 8, rank=13).reason_against(400, 12)
     assert "fewer rows" in Anchors(30, 2).reason_against(29, 12)
     assert Anchors(30, 2).reason_against(30, 12) is None

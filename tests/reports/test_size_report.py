@@ -4,9 +4,12 @@ import keras
 import numpy as np
 import pytest
 
+from keras_compembed.baselines import HashEmbedding
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.reports.size_report import size_report
+from keras_compembed.utils.sizes import count_bytes
 
 GLOVE = (75102, 300)
 # Shu & Nakayama, Table 2, right; rows K = 8, 16, 32, 64, columns M.
@@ -299,6 +302,42 @@ def test_anchors_must_be_built():
     layer = ANTEmbedding(100, 8, num_anchors=5, name="words")
     with pytest.raises(ValueError, match="`model` must be built.*'words'"):
         size_report(layer)
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+@pytest.mark.parametrize("learn_rows", [False, True])
+def test_rounded_rows(is_built, learn_rows):
+    layer = QuantizedEmbedding(
+        1000, 30, 4, rank=15, learn_rows=learn_rows, name="words"
+    )
+    if is_built:
+        layer.build()
+    report = size_report(layer)
+    (row,) = report.embeddings
+    assert row.stored_as == "int4 rank 15"
+    parts = row.row_bytes, row.scale_bytes, row.projection_bytes
+    assert parts == (1000 * 8, 1000 + 4, 4 * 15 * 30)
+    assert row.id_bytes == 9004 and row.shared_bytes == 1800
+    assert row.stored_bytes == sum(parts) == report.to_dict()["total_bytes"]
+    if is_built and not learn_rows:
+        assert count_bytes(layer.weights) == row.stored_bytes
+    text = str(report)
+    assert "int4 rank 15" in text
+    assert "rows 7.81 KB, scales 1004 B, projection 1.76 KB" in text
+
+
+def test_other_layers_that_look_up():
+    table = np.random.default_rng(0).normal(size=(60, 8))
+    layer = HashEmbedding(60, 8, 10, seed=0)
+    with pytest.raises(ValueError, match="`model` must be built"):
+        size_report(layer)
+    layer.build()
+    report = size_report(layer, table)
+    (row,) = report.embeddings
+    assert row.stored_as == "HashEmbedding"
+    assert row.stored_bytes == row.weight_bytes == count_bytes(layer.weights)
+    assert row.fidelity.relative_squared_error > 0
+    assert "HashEmbedding" in str(report) and "relative error" in str(report)
 
 
 def test_quantized_embedding():

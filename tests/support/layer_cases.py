@@ -221,6 +221,35 @@ def sparsified(**kwargs):
     return layer
 
 
+def baseline(name, *settings, **options):
+    """An `EmbeddingBaseline`."""
+
+    def make(**kwargs):
+        cls = getattr(baselines, name)
+        arguments = {"name": "words", "seed": 0, **options, **kwargs}
+        layer = cls(IDS, WIDTH, *settings, **arguments)
+        layer.build()
+        return layer
+
+    return make
+
+
+def vocabulary_of_rounded_rows(**kwargs):
+    rows = kc.QuantizedEmbedding(
+        18,
+        WIDTH,
+        bits=4,
+        learn_rows=True,
+        rows_initializer=keras.initializers.RandomUniform(seed=0),
+        seed=0,
+        dtype=kwargs.get("dtype"),
+    )
+    make = baseline(
+        "PrunedVocabularyEmbedding", 15, 3, sharing="nearest", rows=rows
+    )
+    return make(**kwargs)
+
+
 def head(make_selector, **settings):
     """A `CANESoftmax`."""
 
@@ -342,6 +371,18 @@ CASES = [
         anchors("lazy", kc.ANTEmbedReduce, mask_zero=True),
         Pooled(),
     ),
+    LayerCase(
+        "hash", baseline("HashEmbedding", 9, num_importances=20), LookUp()
+    ),
+    LayerCase("tensor-train", baseline("TensorTrainEmbedding", 3), LookUp()),
+    LayerCase("deep-hash", baseline("DeepHashEmbedding", 8, (7, 6)), LookUp()),
+    LayerCase("pruned", baseline("SparseEmbedding", 0.7), LookUp()),
+    LayerCase(
+        "vocabulary",
+        baseline("PrunedVocabularyEmbedding", 15, 3, kept_ids=range(3, 33, 2)),
+        LookUp(),
+    ),
+    LayerCase("vocabulary-rounded", vocabulary_of_rounded_rows, LookUp()),
     LayerCase("classes-tree", head(beam_tree), Classes()),
     LayerCase(
         "classes-nearest",

@@ -1,0 +1,226 @@
+"""`compress --max-bytes`, `--ratio` and `--max-loss`: limits, and data."""
+
+import argparse
+import os
+import zipfile
+
+from keras_compembed.cli import arguments as common
+from keras_compembed.cli.inputs import check_different
+from keras_compembed.cli.inputs import check_file
+from keras_compembed.cli.inputs import check_suffix
+from keras_compembed.utils.files import check_output
+
+_UNITS = {"k": 1000, "M": 1000_000}
+_LIMITS = ("max_bytes", "ratio", "max_loss")
+# What says the method, and its default.
+_METHOD = {
+    "num_codebooks": 32,
+    "codebook_size": 16,
+    "composition": "sum",
+    "optimize_for": None,
+    "effort": 1.0,
+}
+_NEEDS_LIMIT = ("quantize", "min_runtime", "data", "frontier")
+_PARTS = ("x_train", "y_train", "x_validation", "y_validation")
+
+
+def add_arguments(command):
+    """Adds the arguments of a search to `compress`."""
+    group = command.add_argument_group(
+        "limits",
+        "in place of -m, -k and the like: the methods that lose least within "
+        "one of these",
+    )
+    group.add_argument(
+        "--max-bytes",
+        type=number_of_bytes,
+        metavar="N",
+        help="bytes that the LiteRT file may have, e.g. 500000, 500k or 2M "
+        "(k is 1,000 bytes)",
+    )
+    group.add_argument(
+        "--ratio",
+        type=common.positive_number,
+        metavar="X",
+        help="how many times smaller than the float32 LiteRT file of the model",
+    )
+    group.add_argument(
+        "--max-loss",
+        type=_number,
+        metavar="X",
+        help="how much worse the model's first metric may get on validation "
+        "data; the smallest file within it; needs --data",
+    )
+    group.add_argument(
+        "--quantize",
+        choices=("float16", "int8", "int8_codebooks"),
+        help="how `export` will write the file (default: float32)",
+    )
+    group.add_argument(
+        "--min-runtime",
+        metavar="VERSION",
+        help="the oldest runtime that the file must run on",
+    )
+    group.add_argument(
+        "--data",
+        metavar="FILE",
+        help="an .npz file with x_train, y_train, x_validation and "
+        "y_validation, to train the best few on and to choose on; without "
+        "x_train and y_train only to choose on; of several inputs, "
+        "x_train_NAME and x_validation_NAME",
+    )
+    group.add_argument(
+        "--epochs",
+        type=common.positive_whole_number,
+        default=3,
+        metavar="N",
+        help="to train each of the best few (default: %(default)s)",
+    )
+    group.add_argument(
+        "--num-tuned",
+        type=common.positive_whole_number,
+        default=3,
+        metavar="N",
+        help="how many to train (default: %(default)s)",
+    )
+    group.add_argument(
+        "--batch-size",
+        type=common.positive_whole_number,
+        default=32,
+        metavar="N",
+        help="examples of a step (default: %(default)s)",
+    )
+    group.add_argument(
+        "--frontier",
+        metavar="FILE",
+        help="write the sizes and losses that were looked at, a .json file",
+    )
+
+
+def number_of_bytes(text):
+    """`"500k"` as `500000`."""
+    number = common.positive_number(text.rstrip("kM"))
+    unit = text[len(text.rstrip("kM")) :]
+    if unit and unit not in _UNITS:
+        raise argparse.ArgumentTypeError(f"not a number of bytes: {text!r}")
+    number *= _UNITS.get(unit, 1)
+    if number != int(number):
+        raise argparse.ArgumentTypeError(f"not a number of bytes: {text!r}")
+    return int(number)
+
+
+def _number(text):
+    return 0.0 if text.strip("0.") == "" else common.positive_number(text)
+
+
+def has_limit(arguments):
+    """Whether a search is asked for."""
+    return any(getattr(arguments, name) is not None for name in _LIMITS)
+
+
+def check(arguments):
+    """Raises for arguments that do not go together, or files not there."""
+    given = [_option(x) for x in _LIMITS if getattr(arguments, x) is not None]
+    if len(given) > 1:
+        raise ValueError(
+            "One of --max-bytes, --ratio and --max-loss must be given, and no "
+            f"more. Received: {' and '.join(given)}."
+        )
+    if not given:
+        idle = [x for x in _NEEDS_LIMIT if getattr(arguments, x) is not None]
+        if idle:
+            raise ValueError(
+                f"{_option(idle[0])} must be given with --max-bytes, --ratio "
+                f"or --max-loss. Received: {_option(idle[0])} "
+                f"{getattr(arguments, idle[0])}."
+            )
+        return
+    for name, default in _METHOD.items():
+        if getattr(arguments, name) != default:
+            raise ValueError(
+                f"{given[0]} must not be given with {_option(name)}: it "
+                "searches for the method and its settings. Received: "
+                f"{_option(name)} {getattr(arguments, name)}."
+            )
+    if arguments.max_loss is not None and arguments.data is None:
+        raise ValueError(
+            "--max-loss must be given with --data, on which the loss is "
+            "measured. Received: no --data."
+        )
+    if arguments.frontier is not None:
+        check_suffix(arguments.frontier, ".json")
+        check_different(arguments.model, arguments.output, arguments.frontier)
+        check_output(arguments.frontier, arguments.overwrite)
+    if arguments.data is not None:
+        _names_in(arguments.data)
+
+
+def make_search(arguments):
+    """The `BudgetSearch` that the arguments ask for."""
+    from keras_compembed.compression.budget_search import BudgetSearch
+
+    options = {}
+    if arguments.data is not None:
+        options = _read(arguments.data)
+        options["fit_options"] = {"batch_size": arguments.batch_size}
+    return BudgetSearch(
+        quantize=arguments.quantize,
+        min_runtime=arguments.min_runtime,
+        epochs=arguments.epochs,
+        num_tuned=arguments.num_tuned,
+        max_time=arguments.max_time,
+        **options,
+    )
+
+
+def _option(name):
+    return "--" + name.replace("_", "-")
+
+
+def _names_in(path):
+    """Names of arrays by part, of a data file."""
+    check_file(path)
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            f"--data must be an .npz file, as numpy.savez writes. Received: "
+            f"{os.fspath(path)!r}."
+        )
+    with zipfile.ZipFile(path) as file:
+        names = [name.removesuffix(".npy") for name in file.namelist()]
+    found = {
+        part: [x for x in names if x == part or x.startswith(f"{part}_")]
+        for part in _PARTS
+    }
+    needed = _PARTS if found["x_train"] or found["y_train"] else _PARTS[2:]
+    missing = [part for part in needed if not found[part]]
+    if missing:
+        raise ValueError(
+            "--data must hold x_validation and y_validation, and x_train and "
+            f"y_train to train on. Received: {path!r} with "
+            f"{', '.join(sorted(names)) or 'nothing'}."
+        )
+    return found
+
+
+def _read(path):
+    """`train_data` and `validation_data` of a data file."""
+    import numpy as np
+
+    found = _names_in(path)
+    with np.load(path, allow_pickle=False) as file:
+        parts = {
+            part: _structure(part, {name: file[name] for name in names})
+            for part, names in found.items()
+            if names
+        }
+    data = {"validation_data": (parts["x_validation"], parts["y_validation"])}
+    if "x_train" in parts:
+        data["train_data"] = parts["x_train"], parts["y_train"]
+    return data
+
+
+def _structure(part, arrays):
+    """An array, or a dict of arrays by the name of the input."""
+    if part in arrays:
+        return arrays[part]
+    return {name.removeprefix(f"{part}_"): x for name, x in arrays.items()}

@@ -1,0 +1,142 @@
+"""Bytes of the LiteRT files of copies, counted and foretold."""
+
+import os
+import tempfile
+
+import numpy as np
+
+from keras_compembed.export.export_litert import export_litert
+from keras_compembed.methods.anchors import Anchors
+from keras_compembed.methods.codes import Codes
+from keras_compembed.methods.rounded import Rounded
+from keras_compembed.utils.files import temporary_folder
+from keras_compembed.utils.layer_names import layer_paths
+
+# Files are made to be counted, and hold tables that learned nothing yet.
+_ANY_ERROR = 1e30
+
+
+def count_file(model, search, quantize):
+    """The `LiteRTExport` of a model, whose file is gone again.
+
+    Args:
+        model: A model.
+        search: `BudgetSearch`, which says what the file must run on.
+        quantize: Same as in `export_litert`.
+    """
+    with temporary_folder(tempfile.gettempdir()) as folder:
+        return export_litert(
+            model,
+            os.path.join(folder, "model.tflite"),
+            input_signature=search.input_signature,
+            quantize=quantize,
+            min_runtime=search.min_runtime,
+            tolerance=_ANY_ERROR,
+            verbose=0,
+        )
+
+
+class FileBytes:
+    """Foretells the bytes of files from those that were counted.
+
+    A file has the tables' constants, which arithmetic gives, and all else:
+    a part of its own for each table and kind of method, since each has other
+    ops. Where layers behind a table are folded into its vectors, these are as
+    wide in the file as what comes out of those layers.
+
+    Args:
+        tables: List of `SearchedTable`s.
+        quantize: Same as in `export_litert`.
+    """
+
+    def __init__(self, tables, quantize):
+        self._tables = tables
+        self._quantize = quantize
+        self._fixed = None
+        # Of each table, widths and bytes besides by the kind of method.
+        self._kinds = [{} for _ in tables]
+        self._exact = {}
+
+    def size(self, table, choice):
+        """Bytes that a choice takes for the table of that number."""
+        width, besides = self._of_kind(table, choice.kind)
+        return self._constants(table, choice, width) + besides
+
+    def limit_for_tables(self, limit):
+        """What a limit leaves for the tables."""
+        return limit - self._fixed
+
+    def of(self, choices):
+        """Bytes of the file of these choices, one a table."""
+        key = _key(choices)
+        if key in self._exact:
+            return self._exact[key]
+        return self._fixed + sum(
+            self.size(table, choice) for table, choice in enumerate(choices)
+        )
+
+    def knows(self, table, kind):
+        """Whether a file of this kind was counted."""
+        return kind in self._kinds[table]
+
+    def is_exact(self, choices):
+        """Whether the file of these choices was counted."""
+        return _key(choices) in self._exact
+
+    def learn(self, choices, model, export):
+        """Takes note of a file.
+
+        Args:
+            choices: List of `MethodChoice`s, one a table.
+            model: The model that was exported.
+            export: Its `LiteRTExport`.
+        """
+        self._exact[_key(choices)] = export.file_bytes
+        width = None
+        if len(choices) == 1 and export.folded_layers:
+            width = _width_behind(model, export.folded_layers[0])
+        for table, choice in enumerate(choices):
+            _, besides = self._of_kind(table, choice.kind)
+            self._kinds[table][choice.kind] = width, besides
+        sizes = sum(self.size(*each) for each in enumerate(choices))
+        if self._fixed is None:
+            self._fixed = export.file_bytes - sizes
+            return
+        rest = export.file_bytes - self._fixed - sizes
+        for table, choice in enumerate(choices):
+            width, besides = self._kinds[table].pop(choice.kind)
+            besides += rest // len(choices)
+            # The latest is last.
+            self._kinds[table][choice.kind] = width, besides
+
+    def _of_kind(self, table, kind):
+        kinds = self._kinds[table]
+        if kind in kinds:
+            return kinds[kind]
+        # What is known of the latest may hold for others.
+        return next(reversed(kinds.values())) if kinds else (None, 0)
+
+    def _constants(self, table, choice, width):
+        method = choice.method
+        if width is not None and isinstance(method, Codes):
+            # With codebooks of that width, no matrix is left.
+            method = Codes(method.num_codebooks, method.codebook_size)
+        elif not isinstance(method, Anchors) and not (
+            isinstance(method, Rounded) and method.rank is not None
+        ):
+            # Rows stay as wide as they are.
+            width = None
+        return self._tables[table].bytes_of(method, self._quantize, width)
+
+
+def _key(choices):
+    return tuple(choice.name for choice in choices)
+
+
+def _width_behind(model, name):
+    """How wide vectors get through a layer, over all places of its kernel."""
+    for path, layer in layer_paths(model).items():
+        if name in (path, layer.name) and hasattr(layer, "kernel"):
+            *places, _, width = layer.kernel.shape
+            return int(np.prod(places, dtype="int64")) * width
+    return None

@@ -1,0 +1,68 @@
+"""What a model's tables lose at all sizes."""
+
+from keras_compembed.compression.budget_search import check_search
+from keras_compembed.compression.compress_model import check_model
+from keras_compembed.compression.find_size import FindSize
+from keras_compembed.compression.searched_tables import find_searched_tables
+from keras_compembed.utils.validation import check_positive_int
+
+
+def frontier(
+    model,
+    search=None,
+    layers=None,
+    layer_settings=None,
+    min_bytes=65_536,
+    seed=None,
+    sample_inputs=None,
+    verbose=1,
+):
+    """The sizes that a model can have, and what its tables lose at each.
+
+    By arithmetic and short fits to samples of rows, without training: what
+    `compress_model` with a limit looks at first, from the smallest file up.
+
+    Example:
+
+    >>> model = keras.Sequential([
+    ...     keras.Input((20,), dtype="int32"),
+    ...     keras.layers.Embedding(500, 32, name="words"),
+    ...     keras.layers.GlobalAveragePooling1D(),
+    ... ])
+    >>> methods = [kc.methods.Rounded(2), kc.methods.Rounded(4)]
+    >>> search = kc.compression.BudgetSearch(methods, quantize="int8")
+    >>> found = frontier(model, search, min_bytes=0, verbose=0)
+    >>> [point.name for point in found.best]
+    ['int2', 'int4']
+
+    Args:
+        model: A built `keras.Model`.
+        search: Optional `BudgetSearch`. Its data is used only to count how
+            often ids occur. Defaults to `None`: a new one.
+        layers: Same as in `compress_model`.
+        layer_settings: Same as in `compress_model`.
+        min_bytes: Same as in `compress_model`.
+        seed: Optional integer, of the learners.
+        sample_inputs: Same as in `compress_model`.
+        verbose: `0` or `1`, whether to show progress.
+
+    Returns:
+        A `Frontier`.
+
+    Raises:
+        TypeError: if `model` is no `keras.Model` or `search` no
+            `BudgetSearch`.
+        ValueError: same as in `compress_model`.
+    """
+    check_model(model)
+    search = check_search(search)
+    check_positive_int("min_bytes", min_bytes, minimum=0)
+    tables = find_searched_tables(
+        model, layers, layer_settings, min_bytes, seed, search, verbose
+    )
+    found = FindSize(
+        model, tables, search, seed, sample_inputs, verbose, tunes=False
+    ).frontier()
+    if verbose:
+        print(f"\n{found}")
+    return found

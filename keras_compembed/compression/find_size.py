@@ -1,0 +1,242 @@
+"""Copies of a model within a number of bytes, or within a loss."""
+
+import math
+
+from keras_compembed.compression.compile_copy import compile_like
+from keras_compembed.compression.file_bytes import count_file
+from keras_compembed.compression.frontier import Frontier
+from keras_compembed.compression.size_search import SizeSearch
+from keras_compembed.compression.stop_request import StopRequest
+from keras_compembed.compression.tuned_copies import TunedCopies
+from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.sizes import format_bytes
+
+# Files of larger models are not made to be counted.
+_LARGEST_ORIGINAL = 1 << 30
+# Sizes of a frontier are so many times apart, those of a search for a loss at
+# its end.
+_STEP, _LAST_STEP = 2.0, 1.15
+
+
+class FindSize:
+    """Finds the best copy of a model within a limit, or within a loss.
+
+    Args:
+        model: A built model.
+        tables: List of `SearchedTable`s.
+        search: `BudgetSearch`; its `frontier` is set.
+        seed: Optional integer.
+        sample_inputs: Same as in `compress_model`.
+        verbose: `0` or `1`.
+        tunes: Boolean. Whether the data of `search` is used. Defaults to
+            `True`.
+    """
+
+    def __init__(
+        self,
+        model,
+        tables,
+        search,
+        seed,
+        sample_inputs,
+        verbose,
+        tunes=True,
+    ):
+        self._model = model
+        self._search = search
+        self._verbose = verbose
+        self._stop = StopRequest()
+        self._limit = self._original_bytes = self._original_score = None
+        self._tuned = None
+        if tunes and search.validation_data is not None:
+            self._tuned = TunedCopies(model, search, seed)
+            self._original_score = self._tuned.score_of_original()
+        self._copies = {}
+        self._sizes = SizeSearch(
+            model, tables, search, sample_inputs, self._stop, verbose
+        )
+
+    def within_bytes(self, max_bytes):
+        """The best copy whose file has at most so many bytes."""
+        self._original_bytes = self._count_original(is_needed=False)
+        return self._within(max_bytes, "max_bytes", max_bytes)
+
+    def within_ratio(self, ratio):
+        """The best copy whose file is so many times smaller."""
+        self._original_bytes = self._count_original(is_needed=True)
+        limit = math.floor(self._original_bytes / ratio)
+        return self._within(limit, "ratio", ratio)
+
+    def within_loss(self, max_loss):
+        """The smallest copy whose metric is at most so much worse."""
+        self._original_bytes = self._count_original(is_needed=False)
+        with self._stop.watching():
+            limits = self._limits()
+            low, high, held = -1, len(limits), None
+            # What holds the loss is in `held`, at the place `high`.
+            while high - low > 1 and not self._is_over(held):
+                middle = (low + high) // 2
+                found = self._try_loss(limits[middle], max_loss)
+                if found is None:
+                    low = middle
+                else:
+                    high, held = middle, found
+            if held is not None and low >= 0:
+                held = self._between(
+                    limits[low], self._sizes.files.of(held), held, max_loss
+                )
+        if held is None:
+            self._publish(None)
+            best = max(self._copies.values(), key=self._goodness)
+            raise ValueError(
+                f"No way to store the tables was found that holds `max_loss`="
+                f"{max_loss}. Received: a model whose "
+                f"{self._tuned.metric} is {self._original_score:.4f}, and "
+                f"copies of which the best reached {best[1]:.4f}. Pass more "
+                "`epochs`, or a larger `max_loss`."
+            )
+        return self._result(held)
+
+    def frontier(self):
+        """The `Frontier` of all sizes, without tuning."""
+        self._original_bytes = self._count_original(is_needed=False)
+        with self._stop.watching():
+            for limit in self._limits():
+                if self._is_over(True):
+                    break
+                self._sizes.find(limit, is_quick=True)
+        self._publish(None)
+        return self._search.frontier
+
+    def _limits(self):
+        """Limits from the smallest file up, each some times the last."""
+        smallest = self._sizes.count(self._sizes.smallest)
+        largest = self._sizes.largest_bytes
+        number = max(1, math.ceil(math.log(largest / smallest, _STEP)))
+        step = (largest / smallest) ** (1 / number)
+        return [math.ceil(smallest * step**i) for i in range(number + 1)]
+
+    def _within(self, limit, name, value):
+        smallest = self._sizes.count_smallest(limit)
+        if smallest > limit:
+            choices = self._sizes.smallest
+            error = self._sizes.measured_error(choices)
+            received = f"{name}={value!r}"
+            if name == "ratio":
+                received += f", which allows {limit:,} bytes"
+            raise ValueError(
+                f"`{name}` must allow a file of {smallest:,} bytes, the "
+                "smallest that was found: with "
+                f"{self._sizes.describe(choices)}, which loses {error:.0%} of "
+                f"what tells rows apart. Received: {received}."
+            )
+        self._limit = limit
+        number = 1 if self._tuned is None else self._search.num_tuned
+        with self._stop.watching():
+            found = self._sizes.find(limit, number)
+            chosen = found[0]
+            if self._tuned is not None:
+                chosen = self._tune(found)
+        return self._result(chosen)
+
+    def _tune(self, found):
+        """Trains copies of several choices; the best of these."""
+        best = None
+        for choices in found:
+            if best is not None and self._sizes.is_over:
+                break
+            score = self._score(choices)
+            if best is None or self._tuned.is_better(score, best[0]):
+                best = score, choices
+        return best[1]
+
+    def _score(self, choices):
+        """The metric of a copy after tuning; the copy is kept."""
+        key = self._sizes.describe(choices)
+        if key in self._copies:
+            return self._copies[key][1]
+        tunes = self._search.train_data is not None
+        small = self._sizes.copy(choices, is_filled=True, tunes=tunes)
+        self._tuned.compile(small)
+        score, interrupted = self._tuned.tune(small)
+        if interrupted:
+            self._stop.set()
+        self._sizes.set_score(choices, score)
+        self._sizes.say(
+            f"{key}: {self._tuned.metric} {score:.4f}"
+            + (" after tuning" if tunes else "")
+            + f", of the model {self._original_score:.4f}"
+        )
+        # Only the best is used, but which one may be known late.
+        self._copies[key] = small, score
+        return score
+
+    def _try_loss(self, limit, max_loss):
+        """The best choices of a limit, if they hold a loss, or None."""
+        self._sizes.say(f"Files of up to {limit:,} bytes:")
+        chosen = self._tune(self._sizes.find(limit, self._search.num_tuned))
+        lost = self._tuned.loss(self._score(chosen), self._original_score)
+        return chosen if lost <= max_loss else None
+
+    def _between(self, failed, size, held, max_loss):
+        """Smaller choices that hold, between two limits."""
+        while size / failed > _LAST_STEP and not self._is_over(held):
+            limit = math.floor(math.sqrt(size * failed))
+            found = self._try_loss(limit, max_loss)
+            if found is None:
+                failed = limit
+            else:
+                held, size = found, min(limit, self._sizes.files.of(found))
+        return held
+
+    def _is_over(self, held):
+        return held is not None and self._sizes.is_over
+
+    def _goodness(self, copy_and_score):
+        _, score = copy_and_score
+        return score if self._tuned.is_higher_better else -score
+
+    def _result(self, choices):
+        key = self._sizes.describe(choices)
+        if key in self._copies:
+            small = self._copies[key][0]
+            for layer in small._flatten_layers():
+                # Only training needs more than the rounded rows.
+                if getattr(layer, "learn_rows", False):
+                    layer.freeze_rows()
+        else:
+            small = self._sizes.copy(choices, is_filled=True)
+            if self._model.compiled:
+                compile_like(small, self._model)
+        size = self._sizes.count(choices)
+        self._publish(choices)
+        if self._verbose:
+            print(f"\n{self._search.frontier}\n")
+            print(f"{self._model.name}: {key}, a file of {format_bytes(size)}")
+        self._copies.clear()
+        return small
+
+    def _publish(self, choices):
+        self._search.frontier = Frontier(
+            self._sizes.points(choices),
+            limit_bytes=self._limit,
+            quantize=self._search.quantize,
+            min_runtime=self._search.min_runtime,
+            original_bytes=self._original_bytes,
+            original_score=self._original_score,
+            metric=None if self._tuned is None else self._tuned.metric,
+        )
+
+    def _count_original(self, is_needed):
+        """Bytes of the float32 file of the model as it is, or None."""
+        if not is_needed and count_bytes(self._model.weights) > (
+            _LARGEST_ORIGINAL
+        ):
+            return None
+        try:
+            return count_file(self._model, self._search, None).file_bytes
+        except (ValueError, RuntimeError):
+            # Some layers have no ops in LiteRT but in the form of a copy.
+            if is_needed:
+                raise
+            return None

@@ -1,0 +1,63 @@
+"""How often ids occur in training data."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+# Examples that are counted.
+_EXAMPLES = 32_768
+
+
+def weights_by_counts(model, layer, data):
+    """How much each row of a table counts, by how often its id occurs.
+
+    The root of the counts: rows that are never met in so much data may still
+    be, and are not given up.
+
+    Args:
+        model: A built model.
+        layer: An Embedding layer.
+        data: Training data as a `BudgetSearch` has it, or None.
+
+    Returns:
+        float64 array `(input_dim,)`, or None where the graph of the model
+        does not tell what goes into the layer.
+    """
+    ids = _ids_of(model, layer)
+    if ids is None or data is None:
+        return None
+    counts = np.zeros(layer.input_dim, "int64")
+    for inputs in _inputs(data):
+        found = np.ravel(keras.ops.convert_to_numpy(ids(inputs)))
+        found = found[(found >= 0) & (found < layer.input_dim)]
+        counts += np.bincount(found.astype("int64"), minlength=layer.input_dim)
+    return np.sqrt(1.0 + counts)
+
+
+def _ids_of(model, layer):
+    """The part of a model that gives what goes into a layer, or None."""
+    nodes = getattr(layer, "_inbound_nodes", [])
+    if not hasattr(model, "operations") or len(nodes) != 1:
+        return None
+    tensor = nodes[0].input_tensors[0]
+    try:
+        return keras.Model(model.inputs, tensor)
+    except ValueError:
+        # The layer is not in the graph of the model itself.
+        return None
+
+
+def _inputs(data):
+    """Yields inputs of some batches."""
+    if isinstance(data, tf.data.Dataset):
+        seen = 0
+        for batch in data:
+            inputs = batch[0] if isinstance(batch, tuple) else batch
+            yield keras.tree.flatten(inputs)
+            seen += len(keras.tree.flatten(inputs)[0])
+            if seen >= _EXAMPLES:
+                return
+        return
+    inputs = keras.tree.flatten(data[0])
+    for start in range(0, min(len(inputs[0]), _EXAMPLES), 1024):
+        yield [part[start : start + 1024] for part in inputs]

@@ -1,0 +1,55 @@
+"""Tables of a model that `compress_model` would leave, and why."""
+
+import dataclasses
+
+import keras
+
+from keras_compembed.compression.replaceable_layers import reason_to_skip
+from keras_compembed.compression.table_choice import layers_that_hold
+from keras_compembed.methods.codes import Codes
+from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.sizes import count_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftTable:
+    """A plain table of a model.
+
+    Args:
+        name: String, the layer's name, or its path where names repeat.
+        input_dim: Integer, rows of the table.
+        output_dim: Integer, columns of the table.
+        stored_bytes: Integer, what it takes.
+        reason: Optional string, why `compress_model` would leave it. `None`:
+            it would not.
+    """
+
+    name: str
+    input_dim: int
+    output_dim: int
+    stored_bytes: int
+    reason: str | None
+
+
+def left_tables(model, min_bytes=65_536, method=None):
+    """The Embedding layers of a model, and what speaks against replacing them.
+
+    Args:
+        model: Keras model or layer.
+        min_bytes: Same as in `compress_model`.
+        method: Optional `Method`. Defaults to that of `compress_model`.
+
+    Returns:
+        List of `LeftTable`, in the order of the model.
+    """
+    method = method or Codes()
+    held = layers_that_hold(model)
+    tables = []
+    for name, layer in named_layers(model, keras.layers.Embedding).items():
+        size = count_bytes(layer.weights)
+        shape = layer.input_dim, layer.output_dim
+        reason = reason_to_skip(layer, method, min_bytes, held)
+        if not reason and method.litert_bytes(*shape) >= size:
+            reason = f"{method.name} would be no smaller than it is"
+        tables.append(LeftTable(name, *shape, size, reason))
+    return tables

@@ -1,0 +1,132 @@
+"""Ways to store a table that a search may choose from."""
+
+import dataclasses
+import math
+
+from keras_compembed.codes.packing import bytes_per_row
+from keras_compembed.methods.anchors import Anchors
+from keras_compembed.methods.codes import Codes
+from keras_compembed.methods.method import Method
+from keras_compembed.methods.rounded import Rounded
+
+_NUM_CODEBOOKS = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4))
+_CODEBOOK_SIZES = (4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 192, 256)
+_CODE_RANKS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_RANKS = (*range(1, 25), *range(26, 129, 2), *range(132, 513, 4))
+_BLOCK_SIZES = (None, 64, 32, 16)
+_NUM_ANCHORS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_NUMBERS = (*range(1, 9), 10, 12, 16)
+# Of rows rounded to so many bits, relative to their squares: measured on
+# tables of classifiers and on normal numbers, which differ little.
+_ROUNDING = {8: 2e-5, 4: 0.006, 2: 0.11}
+# What the number of an anchor tells besides which anchor it is.
+_VALUE_BITS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodChoice:
+    """A method that may store a table.
+
+    Args:
+        method: A `Method`.
+        kind: String, what methods have in common whose files are made alike.
+        estimate: Optional number, the error expected, or None if only a
+            measurement can tell.
+    """
+
+    method: Method
+    kind: str
+    estimate: float | None = None
+
+    @property
+    def name(self):
+        return self.method.name
+
+
+def choices_by_default(input_dim, output_dim, spectrum):
+    """A list of `MethodChoice`s of all settings worth a thought.
+
+    Args:
+        input_dim: Integer, rows of the table.
+        output_dim: Integer, columns of the table.
+        spectrum: The table's `Spectrum`.
+    """
+    choices = [
+        *_rounded(output_dim, spectrum),
+        *_codes(output_dim, spectrum),
+        *_anchors(input_dim, output_dim, spectrum),
+    ]
+    return [
+        choice
+        for choice in choices
+        if choice.method.reason_against(input_dim, output_dim) is None
+    ]
+
+
+def choices_of(methods):
+    """`MethodChoice`s of given methods, of which nothing is known."""
+    return [MethodChoice(method, _kind(method)) for method in methods]
+
+
+def _kind(method):
+    return f"{type(method).__name__} {method.name}"
+
+
+def _rounded(output_dim, spectrum):
+    for bits, lost in _ROUNDING.items():
+        for block_size in _BLOCK_SIZES:
+            if block_size is None or block_size < output_dim:
+                # Smaller blocks have smaller peaks.
+                share = 1 if block_size is None else 0.9
+                yield MethodChoice(
+                    Rounded(bits, block_size), f"int{bits}", share * lost
+                )
+        if bits == 8:
+            # Four bits of twice as many axes lose less.
+            continue
+        for rank in _RANKS:
+            if rank < output_dim:
+                cut = spectrum.cut(rank)
+                yield MethodChoice(
+                    Rounded(bits, rank=rank),
+                    f"int{bits} rank",
+                    cut + lost * (1 - cut),
+                )
+
+
+def _codes(output_dim, spectrum):
+    ranks = [rank for rank in _CODE_RANKS if rank < 0.6 * output_dim]
+    for num_codebooks in _NUM_CODEBOOKS:
+        for codebook_size in _CODEBOOK_SIZES:
+            shape = num_codebooks, codebook_size
+            # Rows of eight bits a number lose nothing.
+            if bytes_per_row(*shape) > output_dim:
+                continue
+            bits = num_codebooks * math.log2(codebook_size)
+            size = "few" if codebook_size < 12 else "some"
+            size = "many" if codebook_size > 32 else size
+            codewords = num_codebooks * codebook_size
+            if codewords > spectrum.num_rows:
+                continue
+            for rank in (None, *ranks):
+                yield MethodChoice(
+                    Codes(*shape, rank=rank),
+                    f"codes of {size}" + (" rank" if rank else ""),
+                    spectrum.coded(bits, codewords, rank),
+                )
+
+
+def _anchors(input_dim, output_dim, spectrum):
+    for num_anchors in _NUM_ANCHORS:
+        if num_anchors > min(input_dim, spectrum.num_rows):
+            continue
+        for number in _NUMBERS:
+            # As many numbers as columns are rows themselves.
+            if number > output_dim // 2:
+                continue
+            bits = number * (math.log2(num_anchors) + _VALUE_BITS)
+            yield MethodChoice(
+                Anchors(num_anchors, number),
+                "anchors",
+                spectrum.coded(bits, num_anchors),
+            )

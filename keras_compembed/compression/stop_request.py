@@ -1,0 +1,41 @@
+"""Ctrl-C as a wish to stop, which what runs may have answered itself."""
+
+import contextlib
+import signal
+import threading
+
+
+class StopRequest:
+    """Whether to go on.
+
+    Learners answer Ctrl-C themselves and return what they have; whoever runs
+    several must know of it, and stop as well.
+
+    Attributes:
+        is_set: Boolean.
+    """
+
+    def __init__(self):
+        self.is_set = False
+
+    def set(self):
+        self.is_set = True
+
+    @contextlib.contextmanager
+    def watching(self):
+        """Is set by Ctrl-C, which does what it did before, too."""
+        before = signal.getsignal(signal.SIGINT)
+        in_main = threading.current_thread() is threading.main_thread()
+        if not in_main or not callable(before):
+            yield self
+            return
+
+        def note(signum, frame):
+            self.set()
+            before(signum, frame)
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield self
+        finally:
+            signal.signal(signal.SIGINT, before)

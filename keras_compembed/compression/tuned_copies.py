@@ -1,0 +1,114 @@
+"""Copies of a model trained further, and what they reach."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.compression.compile_copy import compile_like
+from keras_compembed.compression.model_copy import copy_model
+
+_LOWER_IS_BETTER = ("loss", "error", "perplexity", "divergence", "mse", "mae")
+
+
+class TunedCopies:
+    """Trains copies alike, and compares them on validation data.
+
+    Args:
+        model: The compiled model that copies are made of.
+        search: `BudgetSearch` with validation data.
+        seed: Optional integer: each copy gets examples in the same order.
+
+    Attributes:
+        metric: String, the name of the metric.
+        is_higher_better: Boolean.
+    """
+
+    def __init__(self, model, search, seed):
+        self._model = model
+        self._search = search
+        self._seed = seed
+        self.metric = search.metric
+        self.is_higher_better = None
+
+    def score_of_original(self):
+        """The metric of the model as it is."""
+        if self._model.compiled:
+            return self.score(self._model)
+        copy, _ = copy_model(self._model, {})
+        self._search.compile(copy)
+        return self.score(copy)
+
+    def compile(self, copy):
+        """Compiles a copy as asked, or as the model is."""
+        if self._search.compile is not None:
+            self._search.compile(copy)
+        else:
+            compile_like(copy, self._model)
+
+    def score(self, model):
+        """The metric of a compiled model on validation data."""
+        figures = model.evaluate(
+            **self._arguments(self._search.validation_data),
+            verbose=0,
+            return_dict=True,
+        )
+        if self.metric is None:
+            self.metric = next((x for x in figures if x != "loss"), "loss")
+        if self.metric not in figures:
+            raise ValueError(
+                "`metric` must be one that `evaluate` gives: "
+                f"{', '.join(figures)}. Received: metric={self.metric!r}."
+            )
+        if self.is_higher_better is None:
+            mode = self._search.mode
+            lower = any(word in self.metric for word in _LOWER_IS_BETTER)
+            self.is_higher_better = not lower if mode is None else mode == "max"
+        return float(figures[self.metric])
+
+    def is_better(self, score, other):
+        """Whether a score is better than another, or there is no other."""
+        if other is None:
+            return True
+        return score > other if self.is_higher_better else score < other
+
+    def loss(self, score, original):
+        """How much worse a score is than that of the model as it is."""
+        return original - score if self.is_higher_better else score - original
+
+    def tune(self, copy):
+        """Trains a copy; it keeps the weights of its best epoch.
+
+        Ctrl-C ends it, with the weights that were best.
+
+        Args:
+            copy: A compiled copy.
+
+        Returns:
+            Tuple of its score and whether it was interrupted.
+        """
+        best = self.score(copy), copy.get_weights()
+        if self._search.train_data is None:
+            return best[0], False
+        if self._seed is not None:
+            keras.utils.set_random_seed(self._seed)
+        interrupted = False
+        try:
+            for _ in range(self._search.epochs):
+                options = self._arguments(self._search.train_data)
+                options.update(self._search.fit_options)
+                copy.fit(**options, verbose=0)
+                score = self.score(copy)
+                if self.is_better(score, best[0]):
+                    best = score, copy.get_weights()
+        except KeyboardInterrupt:
+            interrupted = True
+        copy.set_weights(best[1])
+        return best[0], interrupted
+
+    def _arguments(self, data):
+        """Data as arguments of `fit` and `evaluate`."""
+        if isinstance(data, tf.data.Dataset):
+            return {"x": data}
+        names = ("x", "y", "sample_weight")
+        arguments = dict(zip(names, data, strict=False))
+        size = self._search.fit_options.get("batch_size")
+        return arguments if size is None else {**arguments, "batch_size": size}

@@ -1,0 +1,138 @@
+"""Tables of which only some rows are held."""
+
+from keras_compembed.baselines.pruned_vocabulary_embedding import (
+    PrunedVocabularyEmbedding,
+)
+from keras_compembed.methods.method import Fit
+from keras_compembed.methods.method import Method
+from keras_compembed.methods.method import check_method
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_scores
+
+
+class Vocabulary(Method):
+    """Rows of some ids; all others share a few.
+
+    See `keras_compembed.baselines.PrunedVocabularyEmbedding`.
+
+    Example:
+
+    >>> method = Vocabulary(2_000, num_shared_rows=50)
+    >>> method.name
+    'vocabulary of 2000, 50 shared'
+    >>> method.litert_bytes(10_000, 64, quantize="int8")
+    133340
+
+    Args:
+        num_rows: Integer. Ids that have a row of their own.
+        num_shared_rows: Integer. Rows that the others share. Defaults to
+            `1`.
+        sharing: `"modulo"` or `"nearest"`. Defaults to `"modulo"`.
+        scores: Optional array `(input_dim,)`: ids of the highest are kept,
+            such as counts or TF-IDF. Defaults to `None`: ids whose rows are
+            furthest from the mean row.
+        rows: Optional `Method` by which rows are stored. Defaults to `None`:
+            as floats, which files round by `quantize`.
+
+    Raises:
+        TypeError: if `rows` is no method.
+        ValueError: if a number is out of range.
+    """
+
+    rows = PrunedVocabularyEmbedding
+
+    def __init__(
+        self,
+        num_rows,
+        num_shared_rows=1,
+        sharing="modulo",
+        scores=None,
+        rows=None,
+    ):
+        self.num_rows = check_positive_int("num_rows", num_rows)
+        self.num_shared_rows = check_positive_int(
+            "num_shared_rows", num_shared_rows
+        )
+        self.sharing = check_choice("sharing", sharing, ("modulo", "nearest"))
+        self.scores = None if scores is None else check_scores("scores", scores)
+        self._method = None if rows is None else check_method("rows", rows)
+
+    @property
+    def name(self):
+        name = f"vocabulary of {self.num_rows}, {self.num_shared_rows} "
+        name += "shared" if self.sharing == "modulo" else "near"
+        return name if self._method is None else f"{name}, {self._method.name}"
+
+    @property
+    def _options(self):
+        return {
+            "num_rows": self.num_rows,
+            "num_shared_rows": self.num_shared_rows,
+            "sharing": self.sharing,
+        }
+
+    def start(self, seed=None, verbose=0):
+        inner = self._method and self._method.start(seed, verbose)
+
+        def from_table(table, sample_weight=None, **kwargs):
+            def fit_rows(rows, weight):
+                return inner.from_table(
+                    rows, sample_weight=weight, **_policy(kwargs)
+                )
+
+            return PrunedVocabularyEmbedding.from_table(
+                table,
+                **self._options,
+                scores=self.scores,
+                fit_rows=inner and fit_rows,
+                sample_weight=sample_weight,
+                seed=seed,
+                verbose=verbose,
+                **kwargs,
+            )
+
+        return Fit({**self._options, "seed": seed, "inner": inner}, from_table)
+
+    def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
+        options = dict(fit.options)
+        inner = options.pop("inner")
+        if inner is not None:
+            options["rows"] = self._method.new_layer(
+                self._method.rows,
+                inner,
+                self.num_rows + self.num_shared_rows,
+                output_dim,
+                **_policy(kwargs),
+            )
+        layer = cls(input_dim, output_dim, **options, **kwargs)
+        layer.build()
+        return layer
+
+    def litert_bytes(self, input_dim, output_dim, quantize=None):
+        layer = PrunedVocabularyEmbedding(
+            input_dim, output_dim, **self._options
+        )
+        if self._method is None:
+            return layer.litert_bytes(quantize)
+        rows = self.num_rows + self.num_shared_rows
+        inner = self._method.litert_bytes(rows, output_dim, quantize)
+        return layer.place_bytes + inner
+
+    def reason_against(self, input_dim, output_dim):
+        if self.num_rows + self.num_shared_rows > input_dim:
+            return (
+                f"it has no more than {self.num_rows} + "
+                f"{self.num_shared_rows} rows"
+            )
+        if self.scores is not None and len(self.scores) != input_dim:
+            return f"`scores` are those of {len(self.scores)} ids"
+        if self._method is None:
+            return None
+        rows = self.num_rows + self.num_shared_rows
+        return self._method.reason_against(rows, output_dim)
+
+
+def _policy(kwargs):
+    """What a layer of rows has in common with the one around it."""
+    return {"dtype": kwargs["dtype"]} if "dtype" in kwargs else {}

@@ -1,0 +1,219 @@
+"""All that a page about a model shows, as plain data."""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports.code_statistics import code_balance
+from keras_compembed.reports.code_statistics import code_usage
+from keras_compembed.reports.code_statistics import words_sharing_codes
+from keras_compembed.reports.originals import compressed_layers
+from keras_compembed.reports.originals import find_originals
+from keras_compembed.reports.size_report import SizeReport
+from keras_compembed.reports.table_rows import TableRows
+from keras_compembed.reports.word_neighbors import word_neighbors
+
+# Layers whose words and codes are shown.
+MOST_LAYERS = 8
+_MOST_GROUPS, _MOST_WORDS = 12, 12
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeFigures:
+    """How a layer uses its codes.
+
+    Args:
+        balance: Array `(num_codebooks, codebook_size)`, share of each
+            subcode.
+        usage: Dict of `code_usage`.
+        groups: Tuple of `(code, words)`, the largest groups of words that
+            share a code; of many words, the first.
+        group_sizes: Tuple of integers, how many words share each of `groups`.
+        num_groups: Integer, all codes of two words or more.
+        num_sharing: Integer, words that share their code with another.
+    """
+
+    balance: np.ndarray
+    usage: dict
+    groups: tuple
+    group_sizes: tuple
+    num_groups: int
+    num_sharing: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerFigures:
+    """What is shown of the words of one layer.
+
+    Args:
+        name: String, the layer's name, or its path where names repeat.
+        neighbors: Tuple of `WordNeighbors`.
+        has_words: Boolean, whether words are known, not only ids.
+        codes: Optional `CodeFigures`.
+    """
+
+    name: str
+    neighbors: tuple
+    has_words: bool
+    codes: CodeFigures | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFigures:
+    """What is shown of a model.
+
+    Args:
+        name: String.
+        sizes: `SizeReport`.
+        layers: Tuple of `LayerFigures`, of the compressed layers that stand
+            for the largest tables.
+        num_compressed: Integer, all compressed layers.
+        left: Tuple of `LeftTable`.
+        original_sizes: Optional `SizeReport`.
+        scores: Dict from the name of a metric to its value for the model and
+            for the original.
+        frontier: Optional `Frontier`.
+        place: Optional `FrontierPoint`, where the model is beside it.
+    """
+
+    name: str
+    sizes: SizeReport
+    layers: tuple = ()
+    num_compressed: int = 0
+    left: tuple = ()
+    original_sizes: SizeReport | None = None
+    scores: dict = dataclasses.field(default_factory=dict)
+    frontier: object | None = None
+    place: object | None = None
+
+
+def words_by_layer(layers, words):
+    """Words of the rows of layers.
+
+    Args:
+        layers: Dict from name to layer.
+        words: A list of strings, the word of each row, for every layer of as
+            many rows; or a dict from the name of a layer to such a list; or
+            None.
+
+    Returns:
+        Dict from name to list.
+
+    Raises:
+        ValueError: if a name is unknown, or there are not as many words as
+            rows.
+    """
+    if words is None:
+        return {}
+    if not isinstance(words, dict):
+        words = _as_list(words)
+        found = {
+            name: words
+            for name, layer in layers.items()
+            if layer.input_dim == len(words)
+        }
+        if not found:
+            rows = {name: layer.input_dim for name, layer in layers.items()}
+            raise ValueError(
+                "`words` must have a word for each row of a layer, which are "
+                f"{rows or 'none'}. Received: {len(words)} words."
+            )
+        return found
+    for name, own in words.items():
+        if name not in layers:
+            raise ValueError(
+                "`words` must name embedding layers of the model, which are "
+                f"{sorted(layers)}. Received: {name!r}."
+            )
+        if len(_as_list(own)) != layers[name].input_dim:
+            raise ValueError(
+                "`words` must have a word for each row of a layer, "
+                f"{layers[name].input_dim} of {name!r}. Received: {len(own)} "
+                "words."
+            )
+    return {name: _as_list(own) for name, own in words.items()}
+
+
+def layer_figures(name, layer, original=None, words=None):
+    """`LayerFigures` of a built layer.
+
+    Args:
+        name: String.
+        layer: A `LookupLayer` or Embedding.
+        original: Optional layer or array, the table that it stands for.
+        words: Optional list of strings, the word of each row.
+    """
+    rows = TableRows("model", layer)
+    before = None if original is None else TableRows("original", original)
+    codes = None
+    if isinstance(layer, CodeEmbedding):
+        codes = _code_figures(layer, words)
+    return LayerFigures(
+        name=name,
+        neighbors=tuple(word_neighbors(rows, before, words)),
+        has_words=words is not None,
+        codes=codes,
+    )
+
+
+def all_layer_figures(layers, original=None, words=None):
+    """`LayerFigures` of the layers that stand for the largest tables.
+
+    Of all that are compressed, and of plain tables whose words are known.
+
+    Args:
+        layers: Dict from name to layer.
+        original: Optional model, or table of the only compressed layer.
+        words: Optional dict from name to list, of `words_by_layer`.
+
+    Returns:
+        Tuple of `LayerFigures`.
+    """
+    compressed = compressed_layers(layers)
+    originals = {}
+    if original is not None:
+        originals = find_originals(compressed, original)
+    built = [
+        name
+        for name, layer in layers.items()
+        if layer.built and (name in compressed or name in (words or {}))
+    ]
+    built.sort(key=lambda x: -layers[x].input_dim * layers[x].output_dim)
+    return tuple(
+        layer_figures(
+            name, layers[name], originals.get(name), (words or {}).get(name)
+        )
+        for name in built[:MOST_LAYERS]
+    )
+
+
+def _code_figures(layer, words):
+    codes = layer.codes
+    groups = words_sharing_codes(codes, words, layer.codebook_size)
+    largest = groups[:_MOST_GROUPS]
+    return CodeFigures(
+        balance=code_balance(codes, layer.codebook_size),
+        usage=code_usage(codes, layer.codebook_size),
+        groups=tuple((code, tuple(own[:_MOST_WORDS])) for code, own in largest),
+        group_sizes=tuple(len(own) for _, own in largest),
+        num_groups=len(groups),
+        num_sharing=sum(len(own) for _, own in groups),
+    )
+
+
+def _as_list(words):
+    if isinstance(words, str | keras.layers.Layer) or not hasattr(
+        words, "__iter__"
+    ):
+        raise ValueError(
+            "`words` must be a list of words, or a dict from the name of a "
+            f"layer to one. Received: words={words!r}."
+        )
+    return [
+        word.decode("utf-8", "replace")
+        if isinstance(word, bytes)
+        else str(word)
+        for word in words
+    ]

@@ -1,0 +1,39 @@
+"""Searches with keras-tuner for how to store a model's tables.
+
+They need the extra `tune`.
+"""
+
+import typing
+
+from keras_compembed.tuning.best_model import best_model
+from keras_compembed.tuning.method_families import method_families
+from keras_compembed.tuning.pareto_front import ParetoFront
+from keras_compembed.tuning.pareto_front import pareto_front
+from keras_compembed.tuning.resumable import resumable
+from keras_compembed.tuning.tuned_trial import TunedTrial
+from keras_compembed.utils.extras import require
+
+if typing.TYPE_CHECKING:
+    from keras_compembed.tuning.compressed_hyper_model import (
+        CompressedHyperModel,
+    )
+
+__all__ = [
+    "CompressedHyperModel",
+    "ParetoFront",
+    "TunedTrial",
+    "best_model",
+    "method_families",
+    "pareto_front",
+    "resumable",
+]
+
+
+def __getattr__(name):
+    # A subclass of one of keras-tuner's, which may not be there.
+    if name == "CompressedHyperModel":
+        require("keras_tuner", "tune")
+        from keras_compembed.tuning import compressed_hyper_model
+
+        return compressed_hyper_model.CompressedHyperModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

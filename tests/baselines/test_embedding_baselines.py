@@ -1,0 +1,493 @@
+"""Embeddings to compare with: each against NumPy, and what all must do.
+
+`layer_cases.CASES` has those whose training differs.
+"""
+
+import math
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from layer_checks import check_config
+
+import keras_compembed as kc
+from keras_compembed.baselines import DeepHashEmbedding
+from keras_compembed.baselines import HashEmbedding
+from keras_compembed.baselines import QuotientRemainderEmbedding
+from keras_compembed.baselines import TensorTrainEmbedding
+from keras_compembed.baselines import Word2KetEmbedding
+from keras_compembed.baselines.embedding_baseline import EmbeddingBaseline
+from keras_compembed.baselines.factors import factor_columns
+from keras_compembed.baselines.factors import factor_rows
+from keras_compembed.baselines.fit_tensor_train import fit_tensor_train
+from keras_compembed.baselines.id_hashes import PRIME
+from keras_compembed.baselines.id_hashes import hash_ids
+
+IDS, WIDTH = 400, 24
+CASES = {
+    "hash": (HashEmbedding, (60,), {}),
+    "hash-shared": (HashEmbedding, (60, 3), {"num_importances": 50}),
+    "multiply": (QuotientRemainderEmbedding, (30,), {}),
+    "add": (QuotientRemainderEmbedding, (30, "add"), {}),
+    "concat": (QuotientRemainderEmbedding, (30, "concat"), {}),
+    "tensor-train": (TensorTrainEmbedding, (6,), {}),
+    "tensor-train-2": (TensorTrainEmbedding, (5, (21, 20), (6, 4)), {}),
+    "word2ket": (Word2KetEmbedding, (2, 5), {}),
+    "word2ket-3": (Word2KetEmbedding, (3, 4), {}),
+    "deep-hash": (DeepHashEmbedding, (48, (16, 12)), {}),
+    "deep-hash-linear": (DeepHashEmbedding, (48, ()), {}),
+}
+EVERY = pytest.mark.parametrize("case", CASES)
+
+
+def make(case, **kwargs):
+    cls, settings, options = CASES[case]
+    return cls(IDS, WIDTH, *settings, **{"seed": 0, **options, **kwargs})
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A layer of each case within a model, trained for a step."""
+    known = {}
+
+    def train(case):
+        if case not in known:
+            layer = make(case, mask_zero=True, name="words")
+            inputs = keras.Input((None,), dtype="int32")
+            model = keras.Model(inputs, layer(inputs))
+            model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+            ids = np.arange(IDS, dtype="int32").reshape(4, -1)
+            targets = np.random.default_rng(0).normal(size=(*ids.shape, WIDTH))
+            before = [weight.numpy() for weight in layer.weights]
+            model.fit(ids, targets, batch_size=2, verbose=0)
+            for weight, old in zip(layer.weights, before, strict=True):
+                same = np.array_equal(weight.numpy(), old)
+                assert same != weight.trainable, weight.path
+            known[case] = model, layer
+        return known[case]
+
+    return train
+
+
+def rows_of(layer):
+    return keras.ops.convert_to_numpy(layer(np.arange(layer.input_dim)))
+
+
+def hashed(identity, hashes, size):
+    """Exact, in Python's own integers."""
+    a, b = np.asarray(hashes).tolist()
+    return [
+        (x * identity + y) % PRIME % size for x, y in zip(a, b, strict=True)
+    ]
+
+
+def hash_row(layer, identity):
+    hashes = layer.hashes.numpy()
+    places = hashed(identity, hashes[:, : layer.num_hashes], layer.num_rows)
+    owner = identity
+    if layer.num_importances:
+        (owner,) = hashed(
+            identity, hashes[:, layer.num_hashes :], layer.num_importances
+        )
+    return layer.importances.numpy()[owner] @ layer.shared_rows.numpy()[places]
+
+
+def quotient_remainder_row(layer, identity):
+    quotient, remainder = divmod(identity, layer.num_remainders)
+    first = layer.quotients.numpy()[quotient]
+    second = layer.remainders.numpy()[remainder]
+    if layer.operation == "concat":
+        return np.concatenate([first, second])
+    return first * second if layer.operation == "multiply" else first + second
+
+
+def tensor_train_row(layer, identity):
+    row = np.ones((1, 1))
+    for k, place in enumerate(np.unravel_index(identity, layer.row_factors)):
+        core = (
+            layer.cores[k]
+            .numpy()[place]
+            .reshape(
+                layer.ranks[k], layer.column_factors[k], layer.ranks[k + 1]
+            )
+        )
+        row = np.einsum("da,acb->dcb", row, core)
+        row = row.reshape(-1, layer.ranks[k + 1])
+    return row[:, 0]
+
+
+def word2ket_row(layer, identity):
+    places = np.unravel_index(identity, layer.row_factors)
+    row = 0
+    for product in range(layer.rank):
+        vector = np.ones(1)
+        for factor, place in zip(layer.factors, places, strict=True):
+            parts = factor.numpy()[place].reshape(layer.rank, -1)
+            vector = np.kron(vector, parts[product])
+        row = row + vector
+    return row
+
+
+def deep_hash_row(layer, identity):
+    codes = hashed(identity, layer.hashes.numpy(), layer.num_buckets)
+    vector = 2 * np.array(codes) / (layer.num_buckets - 1) - 1
+    last = len(layer.hidden_units)
+    for k in range(last + 1):
+        kernel, bias = (
+            getattr(layer, f"kernel_{k}"),
+            getattr(layer, f"bias_{k}"),
+        )
+        vector = vector @ kernel.numpy() + bias.numpy()
+        if k < last:
+            # Mish.
+            vector = vector * np.tanh(np.log1p(np.exp(vector)))
+    return vector
+
+
+REFERENCES = {
+    HashEmbedding: hash_row,
+    QuotientRemainderEmbedding: quotient_remainder_row,
+    TensorTrainEmbedding: tensor_train_row,
+    Word2KetEmbedding: word2ket_row,
+    DeepHashEmbedding: deep_hash_row,
+}
+
+
+@EVERY
+def test_rows_are_those_of_the_reference(case, trained):
+    _, layer = trained(case)
+    reference = REFERENCES[type(layer)]
+    expected = [reference(layer, identity) for identity in range(IDS)]
+    np.testing.assert_allclose(rows_of(layer), expected, rtol=1e-4, atol=1e-6)
+    # Hash functions may take two ids for one.
+    different = len(np.unique(np.round(expected, 6), axis=0))
+    assert different >= (IDS if "hash" not in case else IDS - 4)
+
+
+@EVERY
+def test_vectors_begin_as_large_as_those_of_keras(case):
+    wanted = keras.layers.Embedding(IDS, WIDTH)(np.arange(IDS)).numpy().std()
+    sizes = [rows_of(make(case, seed=seed)).std() for seed in range(5)]
+    # Few numbers make up all of a tensor train's.
+    assert abs(np.mean(sizes) / wanted - 1) < 0.12
+    # Ids differ, too.
+    spread = rows_of(make(case)).std(axis=0)
+    assert np.sqrt(np.mean(spread**2)) > 0.75 * wanted
+
+
+@EVERY
+def test_config_and_seed(case):
+    layer = make(case)
+    check_config(layer)
+    rows = rows_of(layer)
+    np.testing.assert_array_equal(rows_of(make(case)), rows)
+    assert np.abs(rows_of(make(case, seed=1)) - rows).max() > 1e-3
+    assert np.abs(rows_of(make(case, seed=None)) - rows).max() > 1e-3
+
+
+@EVERY
+def test_masks_and_logits(case, trained):
+    model, layer = trained(case)
+    ids = np.array([[3, 0, 399]], "int32")
+    np.testing.assert_array_equal(model(ids)._keras_mask, [[1, 0, 1]])
+    rows = rows_of(layer)
+    vectors = np.random.default_rng(0).normal(size=(2, WIDTH)).astype("float32")
+    logits = layer(vectors, reverse=True)
+    np.testing.assert_allclose(logits, vectors @ rows.T, rtol=1e-4, atol=1e-5)
+    scores, best = layer.top_k(vectors, 3)
+    np.testing.assert_allclose(
+        scores, -np.sort(-(vectors @ rows.T))[:, :3], rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_array_equal(best[:, 0], logits.numpy().argmax(axis=1))
+
+
+@EVERY
+def test_half_precision_is_rounded_at_the_end(case, trained):
+    _, layer = trained(case)
+    half = make(case, dtype="mixed_bfloat16")
+    half(np.arange(2))
+    half.set_weights(layer.get_weights())
+    vectors = half(np.arange(IDS))
+    assert vectors.dtype == "bfloat16"
+    np.testing.assert_allclose(
+        np.asarray(vectors, "float32"), rows_of(layer), rtol=2**-8, atol=1e-6
+    )
+
+
+def test_new_process_has_the_same_rows(trained, tmp_path):
+    """Hash functions, too, of layers without a seed."""
+    rows = {}
+    for case in CASES:
+        model, _ = trained(case)
+        if case in ("hash", "deep-hash"):
+            layer = make(case, seed=None, name="words")
+            model = keras.Sequential([keras.Input((3,), dtype="int32"), layer])
+        model.save(tmp_path / f"{case}.keras")
+        rows[case] = rows_of(model.get_layer("words"))
+    script = (
+        "import sys, pathlib, keras, numpy as np, keras_compembed\n"
+        "for path in pathlib.Path(sys.argv[1]).glob('*.keras'):\n"
+        "    layer = keras.saving.load_model(path).get_layer('words')\n"
+        "    np.save(path.with_suffix('.npy'), layer(np.arange(400)))\n"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
+    for case, expected in rows.items():
+        found = np.load(tmp_path / f"{case}.npy")
+        np.testing.assert_array_equal(found, expected, case)
+
+
+FILES = [(case, None) for case in CASES] + [
+    # The others are of the same ops: a table in each precision.
+    (case, quantize)
+    for case in ("tensor-train", "deep-hash")
+    for quantize in ("float16", "int8")
+]
+
+
+@pytest.mark.parametrize(("case", "quantize"), FILES)
+def test_litert_file(case, quantize, trained, tmp_path):
+    """All rows are as in Keras, and bytes are those that it says."""
+    model, layer = trained(case)
+    path = tmp_path / "model.tflite"
+    export = kc.export.export_litert(model, path, quantize=quantize, verbose=0)
+    assert not any(op.startswith(("FLEX", "CUSTOM")) for op in export.ops)
+    assert {"LESS", "REDUCE_ALL"}.isdisjoint(export.ops)
+    if quantize is None:
+        assert export.max_error < 1e-5
+        assert export.max_row_error < 1e-5 and export.held_layers == ("words",)
+    found = kc.export.inspect_litert(path).constant_bytes
+    assert 0 <= found - layer.litert_bytes(quantize) < 150
+
+
+@pytest.mark.parametrize("case", ["hash", "multiply"])
+def test_training_touches_the_rows_of_the_batch(case):
+    layer = make(case)
+    layer.build()
+    ids = tf.constant([3, 3, 70])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(ids, training=True) ** 2)
+    with tf.GradientTape() as whole:
+        same = tf.reduce_sum(layer(ids) ** 2)
+    weights = layer.trainable_weights
+    for gradient, exact, weight in zip(
+        tape.gradient(loss, [w.value for w in weights]),
+        whole.gradient(same, [w.value for w in weights]),
+        weights,
+        strict=True,
+    ):
+        rows = gradient.indices.numpy()
+        assert len(rows) <= 4 and len(set(rows)) == len(rows), weight.path
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(gradient),
+            tf.convert_to_tensor(exact),
+            rtol=1e-5,
+            err_msg=weight.path,
+        )
+
+
+@EVERY
+def test_ids_that_there_are_not(case, trained):
+    _, layer = trained(case)
+    for identity in (IDS, -1, 2**31 - 1):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            layer(np.array([1, identity]))
+
+
+@pytest.mark.parametrize("size", [7, 1_000_000, 1 << 24])
+def test_hashes_are_exact(size):
+    ids = np.array([0, 1, 12345, PRIME - 1], "int64")
+    largest = np.array([[PRIME - 1, 1], [PRIME - 1, 0]])
+    found = hash_ids(tf.constant(ids), tf.constant(largest), size)
+    expected = [hashed(identity, largest, size) for identity in ids.tolist()]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_hashes_spread_ids():
+    layer = HashEmbedding(5000, 2, 50, seed=0)
+    layer.build()
+    places, _ = layer.places(tf.range(5000))
+    counts = np.bincount(np.ravel(places), minlength=50)
+    assert 150 < counts.min() and counts.max() < 250
+
+
+TABLE = np.random.default_rng(3).normal(size=(IDS, WIDTH)).astype("float32")
+
+
+def error(layer, table=TABLE, weight=1.0):
+    return float(np.sum(weight * np.sum((rows_of(layer) - table) ** 2, axis=1)))
+
+
+@pytest.mark.parametrize("case", ["hash", "hash-shared"])
+def test_hash_fit_is_least_squares(case):
+    """No rows are better for these importances, and no importances."""
+    cls, settings, options = CASES[case]
+    fit = {"seed": 0, "verbose": 0, **options}
+    first = cls.from_table(TABLE, *settings, iterations=1, **fit)
+    layer = cls.from_table(TABLE, *settings, iterations=15, **fit)
+    assert error(layer) < error(first) < np.sum(TABLE**2)
+    places, owners = (part.numpy() for part in layer.places(tf.range(IDS)))
+    matrix = np.zeros((IDS, layer.num_rows))
+    own = layer.importances.numpy()[owners]
+    np.add.at(matrix, (np.arange(IDS)[:, None], places), own)
+    best = np.linalg.lstsq(matrix, TABLE, rcond=None)[0]
+    assert error(layer) < 1.005 * np.sum((matrix @ best - TABLE) ** 2)
+
+
+def test_hash_fit_finds_a_table_of_its_kind():
+    source = make("hash")
+    table = rows_of(source)
+    layer = HashEmbedding.from_table(
+        table, 60, iterations=60, seed=0, verbose=0
+    )
+    assert error(layer, table) < 0.02 * np.sum(table**2)
+
+
+def test_quotient_remainder_fits_are_least_squares():
+    grid = np.zeros((14, 30, WIDTH))
+    grid.reshape(-1, WIDTH)[:IDS] = TABLE
+    there = (np.arange(14 * 30) < IDS).reshape(14, 30)
+    # Sums of two: one system of equations for all columns.
+    matrix = np.zeros((IDS, 44))
+    matrix[np.arange(IDS), np.arange(IDS) // 30] = 1
+    matrix[np.arange(IDS), 14 + np.arange(IDS) % 30] = 1
+    best = np.linalg.lstsq(matrix, TABLE, rcond=None)[0]
+    layer = QuotientRemainderEmbedding.from_table(TABLE, 30, "add")
+    np.testing.assert_allclose(rows_of(layer), matrix @ best, atol=1e-4)
+    # Side by side: means.
+    layer = QuotientRemainderEmbedding.from_table(TABLE, 30, "concat")
+    means = grid.sum(axis=1) / there.sum(axis=1)[:, None]
+    np.testing.assert_allclose(layer.quotients, means[:, :12], atol=1e-5)
+    means = grid.sum(axis=0) / there.sum(axis=0)[:, None]
+    np.testing.assert_allclose(layer.remainders, means[:, 12:], atol=1e-5)
+    # Products: matrices of rank 1, where no ids are missing.
+    layer = QuotientRemainderEmbedding.from_table(TABLE, 20, iterations=200)
+    best = sum(
+        np.sum(np.linalg.svd(column, compute_uv=False)[1:] ** 2)
+        for column in TABLE.reshape(20, 20, WIDTH).transpose(2, 0, 1)
+    )
+    assert error(layer) < 1.02 * best
+    np.testing.assert_allclose(
+        np.mean(layer.quotients.numpy() ** 2, axis=0), 1, rtol=1e-4
+    )
+
+
+def test_tensor_train_fit():
+    # Exact where ranks suffice, with room for more ids too.
+    for factors in (None, (21, 5, 4)):
+        layer = TensorTrainEmbedding.from_table(
+            TABLE, 500, factors, iterations=2, verbose=0
+        )
+        np.testing.assert_allclose(rows_of(layer), TABLE, atol=1e-4)
+    # Two factors are a singular value decomposition.
+    shapes = (20, 20), (6, 4)
+    layer = TensorTrainEmbedding.from_table(TABLE, 7, *shapes, verbose=0)
+    matrix = TABLE.reshape(20, 20, 6, 4).transpose(0, 2, 1, 3).reshape(120, 80)
+    rest = np.linalg.svd(matrix, compute_uv=False)[7:]
+    np.testing.assert_allclose(error(layer), np.sum(rest**2), rtol=1e-4)
+    sizes = [np.sqrt(np.mean(core.numpy() ** 2)) for core in layer.cores]
+    np.testing.assert_allclose(sizes[0], sizes[1], rtol=1e-4)
+    # A table of zeros has no size.
+    cores = fit_tensor_train(TABLE * 0, *shapes, (1, 2, 1), None, 1)
+    assert all(np.isfinite(core).all() for core in cores)
+
+
+@pytest.mark.parametrize("case", ["hash", "multiply", "add", "tensor-train"])
+def test_weights_of_rows_count_in_fits(case):
+    cls, settings, options = CASES[case]
+    weight = 100.0 / np.arange(1, IDS + 1)
+    fit = {"verbose": 0, "seed": 0, **options}
+    plain = cls.from_table(TABLE, *settings, **fit)
+    better = cls.from_table(TABLE, *settings, sample_weight=weight, **fit)
+    assert error(better, weight=weight) < 0.95 * error(plain, weight=weight)
+
+
+def test_factors():
+    assert factor_rows(100, 3) == (5, 5, 4)
+    assert factor_rows(27, 3) == (3, 3, 3)
+    assert factor_columns(300, 3) == (5, 6, 10)
+    assert factor_columns(7, 3) == (1, 1, 7)
+    for size in (1, 2, 17, 30_522):
+        for number in (2, 3, 4):
+            assert size <= math.prod(factor_rows(size, number))
+            assert math.prod(factor_columns(size, number)) == size
+
+
+BAD = [
+    (HashEmbedding, (0, 4, 9), {}, "`input_dim` must be a positive"),
+    (HashEmbedding, (9, 0, 9), {}, "`output_dim` must be a positive"),
+    (HashEmbedding, (9, 4, 0), {}, "`num_rows` must be a positive"),
+    (HashEmbedding, (9, 4, 9, 0), {}, "`num_hashes` must be a positive"),
+    (HashEmbedding, (9, 4, 9, 2, 0), {}, "`num_importances` must be a"),
+    (HashEmbedding, (2**31, 4, 9), {}, "`input_dim` must be an integer from 1"),
+    (HashEmbedding, (9, 4, 9), {"mask_zero": 1}, "`mask_zero` must be True"),
+    (HashEmbedding, (9, 4, 9), {"seed": -1}, "`seed` must be None or"),
+    (
+        QuotientRemainderEmbedding,
+        (9, 4, 10),
+        {},
+        "`num_remainders` must be an integer from 1 to 9",
+    ),
+    (QuotientRemainderEmbedding, (9, 4, 3, "div"), {}, "`operation` must be"),
+    (QuotientRemainderEmbedding, (9, 1, 3, "concat"), {}, "at least 2 with"),
+    (TensorTrainEmbedding, (9, 4, 0), {}, "`rank` must be a positive"),
+    (TensorTrainEmbedding, (9, 4, 2, 9), {}, "must be two or more positive"),
+    (TensorTrainEmbedding, (9, 4, 2, (3, 2)), {}, "be at least `input_dim`=9"),
+    (
+        TensorTrainEmbedding,
+        (9, 4, 2, None, (4, 2)),
+        {},
+        "must be `output_dim`=4",
+    ),
+    (
+        TensorTrainEmbedding,
+        (9, 4, 2, (3, 3), (2, 2, 1)),
+        {},
+        "`column_factors` must be as many",
+    ),
+    (Word2KetEmbedding, (9, 4, 1), {}, "`order` must be an integer of at"),
+    (Word2KetEmbedding, (9, 4, 2, 0), {}, "`rank` must be a positive"),
+    (Word2KetEmbedding, (9, 4, 3, 2, (3, 3)), {}, "must be `order`=3"),
+    (DeepHashEmbedding, (2**31, 4), {}, "`input_dim` must be an integer from"),
+    (DeepHashEmbedding, (9, 4, 0), {}, "`num_hashes` must be a positive"),
+    (DeepHashEmbedding, (9, 4, 2, 3), {}, "`hidden_units` must be a tuple"),
+    (DeepHashEmbedding, (9, 4, 2, (0,)), {}, "`hidden_units` must be a pos"),
+    (DeepHashEmbedding, (9, 4), {"num_buckets": 1}, "`num_buckets` must be"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD)))
+def test_bad_arguments(number):
+    cls, settings, options, message = BAD[number]
+    with pytest.raises(ValueError, match=message):
+        cls(*settings, **options)
+
+
+@pytest.mark.parametrize(
+    "cls", [HashEmbedding, QuotientRemainderEmbedding, TensorTrainEmbedding]
+)
+def test_bad_fits(cls):
+    with pytest.raises(ValueError, match="`table` must be finite"):
+        cls.from_table(TABLE * np.nan, 4)
+    with pytest.raises(ValueError, match="`sample_weight` must hold one"):
+        cls.from_table(TABLE, 4, sample_weight=[1])
+    with pytest.raises(ValueError, match="`iterations` must be a positive"):
+        cls.from_table(TABLE, 4, iterations=0)
+
+
+def test_base_asks_for_its_parts():
+    layer = EmbeddingBaseline(3, 2)
+    for call in (
+        lambda: layer.shapes,
+        layer.initializers,
+        lambda: layer.embed(0),
+    ):
+        with pytest.raises(NotImplementedError):
+            call()
+    for cls in (TensorTrainEmbedding, Word2KetEmbedding):
+        with pytest.raises(AttributeError, match="You must build"):
+            getattr(
+                cls(9, 4), "cores" if cls is TensorTrainEmbedding else "factors"
+            )

@@ -1,0 +1,130 @@
+"""Tables as narrow rounded rows times a matrix."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from keras_compembed.rounding.round_factors import _search_part
+from keras_compembed.rounding.round_factors import principal_directions
+from keras_compembed.rounding.round_factors import rank_of_energy
+from keras_compembed.rounding.round_factors import round_factors
+from keras_compembed.rounding.round_rows import round_rows
+from keras_compembed.rounding.rounded_table import integer_range
+
+RNG = np.random.default_rng(0)
+# Energies that fall, about a mean row.
+TABLE = RNG.normal(size=(200, 20)) @ np.diag(0.8 ** np.arange(20)) + 0.3
+WEIGHT = RNG.uniform(0.1, 3, size=200).astype("float32")
+
+
+def weighted_error(factors, weight=WEIGHT):
+    return np.sum(weight[:, None] * (TABLE - factors.decode()) ** 2)
+
+
+@pytest.mark.parametrize("bits", [4, 2])
+@pytest.mark.parametrize("block_size", [None, 3])
+def test_sweeps_lower_the_error(bits, block_size):
+    errors = [
+        weighted_error(
+            round_factors(
+                TABLE,
+                8,
+                bits,
+                block_size,
+                sample_weight=WEIGHT,
+                seed=0,
+                sweeps=sweeps,
+            )
+        )
+        for sweeps in range(4)
+    ]
+    assert np.all(np.diff(errors) <= 1e-5 * errors[0])
+    assert errors[-1] < (0.95 if bits == 2 else 0.999) * errors[0]
+
+
+def test_best_rank_where_rounding_costs_nothing():
+    factors = round_factors(TABLE, 8, 8, sample_weight=WEIGHT, seed=0)
+    rooted = np.sqrt(WEIGHT)[:, None]
+    singular = np.linalg.svd(rooted * TABLE, compute_uv=False)
+    least = np.sum(singular[8:] ** 2)
+    assert least < weighted_error(factors) < 1.01 * least
+    # Where all rows count alike, those that count more here are worse.
+    alike = round_factors(TABLE, 8, 8, seed=0)
+    assert weighted_error(alike) > weighted_error(factors)
+    # What rows were rounded from gives the same rank.
+    rows = factors.latents @ factors.projection
+    assert np.sum(WEIGHT[:, None] * (TABLE - rows) ** 2) < 1.001 * least
+
+
+def test_rank_of_energy():
+    energies = np.linalg.svd(TABLE, compute_uv=False) ** 2
+    shares = np.cumsum(energies) / np.sum(energies)
+    for share in (0.5, 0.9, 0.99):
+        rank = rank_of_energy(TABLE, share)
+        assert shares[rank - 1] >= share > (shares[rank - 2] if rank > 1 else 0)
+    _, found = principal_directions(TABLE)
+    np.testing.assert_allclose(found, energies, rtol=1e-5, atol=1e-3)
+
+
+def search_row(target, gram, integers, scales, size, unit, bits):
+    """One row, number by number, by errors of all integers."""
+
+    def error(row):
+        return row @ gram @ row - 2 * row @ target
+
+    def row():
+        return integers * np.repeat(scales, size)[: len(target)] * unit
+
+    lowest, highest = integer_range(bits)
+    for column in range(len(target)):
+        found = []
+        for integer in range(lowest, highest + 1):
+            integers[column] = integer
+            found.append(error(row()))
+        integers[column] = lowest + np.argmin(found)
+    for block in range(len(scales)):
+        found = []
+        for scale in range(128):
+            scales[block] = scale
+            found.append(error(row()))
+        scales[block] = np.argmin(found)
+    return integers, scales
+
+
+@pytest.mark.parametrize("bits", [4, 2])
+def test_search_equals_the_reference(bits):
+    rng = np.random.default_rng(0)
+    projection = rng.normal(size=(7, 12))
+    gram = projection @ projection.T
+    rows = rng.normal(size=(15, 7))
+    targets = rows @ gram
+    rounded = round_rows(rows, bits, block_size=3)
+    integers, scales = _search_part(
+        targets.astype("float32"), gram.astype("float32"), rounded, bits
+    )
+    start = dataclasses.replace(
+        rounded,
+        integers=rounded.integers.astype("float64"),
+        scales=rounded.scales.astype("float64"),
+    )
+    for place, target in enumerate(targets):
+        expected = search_row(
+            target,
+            gram,
+            start.integers[place],
+            start.scales[place],
+            3,
+            np.float64(rounded.unit),
+            bits,
+        )
+        np.testing.assert_array_equal(integers[place], expected[0])
+        # A block of zeros has the same error whatever its scale.
+        used = [expected[0][b : b + 3].any() for b in (0, 3, 6)]
+        np.testing.assert_array_equal(scales[place][used], expected[1][used])
+
+
+def test_more_columns_than_rows():
+    table = np.random.default_rng(0).normal(size=(4, 9))
+    factors = round_factors(table, 6, 8, seed=0, sweeps=2)
+    np.testing.assert_allclose(factors.decode(), table, atol=0.1)

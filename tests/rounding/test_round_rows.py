@@ -1,0 +1,132 @@
+"""Tables rounded with searched scales, packed and unpacked."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_compembed.codes.packing import pack_codes
+from keras_compembed.rounding.round_rows import FINE_SHARES
+from keras_compembed.rounding.round_rows import round_rows
+from keras_compembed.rounding.rounded_rows import unpack_tensor
+from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.rounding.rounded_table import pack_integers
+from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.rounding.rounded_table import unpack_integers
+
+EVERY_BITS = pytest.mark.parametrize("bits", [8, 4, 2])
+
+
+def tables():
+    rng = np.random.default_rng(0)
+    lengths = rng.uniform(0.2, 2, size=(40, 1))
+    mixed = rng.normal(size=(40, 23)) * lengths
+    mixed[3] = 0
+    mixed[4] = np.abs(mixed[4])
+    return {"normal": mixed, "heavy": rng.standard_t(3, size=(40, 23))}
+
+
+def least_error(table, rounded, bits):
+    """The least error of every integer scale that is in reach, for blocks."""
+    lowest, highest = integer_range(bits)
+    every = np.arange(1, np.iinfo(rounded.scales.dtype).max + 1)
+    every = every * np.float64(rounded.unit)
+    least = 0.0
+    for row in table:
+        for start in range(0, len(row), rounded.block_size):
+            block = row[start : start + rounded.block_size]
+            uncut = max(block.max() / highest, block.min() / lowest)
+            steps = every[every <= max(FINE_SHARES[bits]) * uncut, None]
+            integers = np.clip(np.rint(block / steps), lowest, highest)
+            error = np.sum((block - integers * steps) ** 2, axis=1)
+            least += min(error.min(initial=np.inf), np.sum(block**2))
+    return least
+
+
+@EVERY_BITS
+@pytest.mark.parametrize("block_size", [None, 8])
+@pytest.mark.parametrize("name", ["normal", "heavy"])
+def test_scales_are_near_the_best(bits, block_size, name):
+    table = tables()[name]
+    rounded = round_rows(table, bits, block_size)
+    assert rounded.scales.min() >= 0
+    assert rounded.scales.shape == (40, 1 if block_size is None else 3)
+    error = np.sum((table - rounded.decode()) ** 2)
+    assert error <= 1.05 * least_error(table, rounded, bits)
+    # Each number is rounded as well as its scale allows.
+    steps = np.repeat(rounded.scales * rounded.unit, rounded.block_size, 1)
+    steps = steps[:, :23].astype("float64")
+    own = np.abs(table - rounded.decode())
+    for change in (-1, 1):
+        integers = np.clip(rounded.integers + change, *integer_range(bits))
+        assert np.all(own <= np.abs(table - integers * steps) + 1e-5)
+
+
+def test_search_beats_the_largest_number():
+    """Against a scale by which the largest number is the highest integer."""
+    table = np.random.default_rng(0).normal(size=(100, 64))
+    for bits, least in ((4, 1.2), (2, 3)):
+        _, highest = integer_range(bits)
+        scales = np.abs(table).max(1, keepdims=True) / highest
+        largest = np.rint(table / scales) * scales
+        searched = round_rows(table, bits).decode()
+        ratio = np.sum((table - largest) ** 2) / np.sum((table - searched) ** 2)
+        assert ratio > least
+
+
+@EVERY_BITS
+def test_tables_of_integers_are_kept(bits):
+    """The lowest integer has no counterpart above zero, and is used."""
+    lowest, highest = integer_range(bits)
+    rng = np.random.default_rng(0)
+    integers = rng.integers(lowest, highest + 1, size=(30, 9))
+    integers[:, 0] = lowest
+    rounded = round_rows(integers * 0.25, bits)
+    np.testing.assert_array_equal(rounded.integers, integers)
+    np.testing.assert_allclose(rounded.decode(), 0.25 * integers, rtol=1e-6)
+
+
+def test_zeros_stay_zeros():
+    rounded = round_rows(np.zeros((3, 4)), 4)
+    assert not rounded.decode().any() and not rounded.scales.any()
+
+
+def test_rows_of_very_different_lengths():
+    table = np.random.default_rng(0).normal(size=(20, 16))
+    table[7] *= 100
+    with pytest.warns(UserWarning, match="`scale_dtype='int16'`"):
+        coarse = round_rows(table, 8)
+    fine = round_rows(table, 8, scale_dtype="int16")
+    assert fine.scales.dtype == "int16"
+    errors = [
+        np.sum(np.delete(table - rounded.decode(), 7, 0) ** 2)
+        for rounded in (coarse, fine)
+    ]
+    assert errors[0] > 1.5 * errors[1]
+
+
+def test_layout_of_packed_rows():
+    packed = pack_integers(np.array([[-8, 7, 1]]), 4)
+    np.testing.assert_array_equal(packed, [[0x78, 0x01]])
+    packed = pack_integers(np.array([[-2, -1, 0, 1, 1]]), 2)
+    np.testing.assert_array_equal(packed, [[0b01001110, 0b01]])
+
+
+@EVERY_BITS
+@pytest.mark.parametrize("width", [1, 7, 8])
+def test_packed_rows_come_back(bits, width):
+    lowest, highest = integer_range(bits)
+    rng = np.random.default_rng(0)
+    integers = rng.integers(lowest, highest + 1, size=(50, width))
+    packed = pack_integers(integers, bits)
+    assert packed.shape == (50, packed_width(width, bits))
+    np.testing.assert_array_equal(
+        packed, pack_codes(integers % 2**bits, 2**bits)
+    )
+    unpacked = unpack_integers(packed, width, bits)
+    assert unpacked.dtype == "int8"
+    np.testing.assert_array_equal(unpacked, integers)
+    for jit_compile in (False, True):
+        unpack = tf.function(unpack_tensor, jit_compile=jit_compile)
+        rows = unpack(tf.constant(packed), width, bits)
+        assert rows.dtype == tf.int8
+        np.testing.assert_array_equal(rows, integers)
