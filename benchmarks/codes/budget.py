@@ -108,12 +108,12 @@ class Budget(Benchmark):
     settings = {
         "rates": Flag((2e-3, 5e-4), "learning rates to choose from"),
         "batch_size": 64,
-        "num_tuned": Flag(3, "of what the search tries"),
     }
     choices = {
         "tasks": tuple(TASKS),
         "ratios": (16, 64, 128),
         "families": (TABLE, *FAMILIES, SEARCH),
+        "num_tuned": Flag(3, "of what the search tries"),
     }
     quick = {
         "tasks": ("generated",),
@@ -201,6 +201,7 @@ class Budget(Benchmark):
             model,
             max_bytes=others + limit,
             search=search,
+            min_bytes=0,
             layer_settings=self.weights(row.task),
             seed=seed,
             verbose=0,
