@@ -241,6 +241,74 @@ def task_codes():
     return markdown(head, lines)
 
 
+def budgets():
+    """A line for each task and size, a column for each method."""
+    rows = read("codes/budget.json")
+    families = list(dict.fromkeys(row["row"]["family"] for row in rows))
+    accuracy = figure("accuracy", "{:.1f}", 100)
+    lines = []
+    for first in rows:
+        fields = {key: first["row"][key] for key in ("task", "ratio")}
+        found = [pick(rows, family=name, **fields) for name in families]
+        if first is not next(row for row in found if row is not None):
+            continue
+        cells = [
+            "" if row is None else accuracy(row) or "none fits" for row in found
+        ]
+        search = pick(rows, family="search", **fields)
+        chosen = "" if search is None else search["runs"][0]["figures"]
+        lines.append([*fields.values(), *cells, chosen and chosen["method"]])
+    head = ["task", "times smaller", *families, "what the search chose"]
+    return markdown(head, lines)
+
+
+def trained_baselines():
+    rows = read("codes/baselines.json")
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    accuracy = figure("accuracy", "{:.1f}", 100, " %")
+    kilobytes = figure("file_bytes", "{:.0f}", 1e-3)
+    lines = []
+    for name in names:
+        line = [name]
+        for part in (1, 16, 64):
+            row = pick(rows, name, part=part)
+            line += ["", ""] if row is None else [accuracy(row), kilobytes(row)]
+        lines.append(line)
+    head = [
+        "embedding",
+        *("whole", "KB"),
+        *("1/16", "KB"),
+        *("1/64", "KB"),
+    ]
+    return markdown(head, lines)
+
+
+def rounded_and_pruned():
+    return listed(
+        ["", "table", "bytes", "of float32", "error"],
+        [(None, row) for row in read("codes/rounding_and_pruning.json")],
+        [
+            field("name"),
+            field("row.table"),
+            figure("bytes", "{:,.0f}"),
+            figure("share", "{:.1f}", 100, " %"),
+            figure("relative_error", "{:.3f}"),
+        ],
+    )
+
+
+def sparse_coding():
+    return listed(
+        ["", "error", "CPU s"],
+        [(None, row) for row in read("anchors/sparse_coding.json")],
+        [
+            field("name"),
+            figure("relative_error", "{:.4f}"),
+            figure("cpu_seconds", "{:.1f}"),
+        ],
+    )
+
+
 def kinds_of_models():
     # Needs Keras, as no other table does.
     from benchmarks.codes.models import Models
@@ -704,6 +772,9 @@ TABLES = {
     "codes.learners": code_learners,
     "codes.language_model": words_by_codes,
     "codes.task": task_codes,
+    "codes.budget": budgets,
+    "codes.baselines": trained_baselines,
+    "codes.rounding_and_pruning": rounded_and_pruned,
     "codes.clusters": clusters,
     "codes.training_step": code_steps,
     "codes.pooled_step": pooled_steps,
@@ -713,6 +784,7 @@ TABLES = {
     "anchors.language_model": tied_anchors,
     "anchors.storage": anchor_steps,
     "anchors.memory": anchor_memory,
+    "anchors.sparse_coding": sparse_coding,
     "litert.anchors": anchor_files,
     "litert.lookups": lookup_files,
     "litert.sizes": lookup_sizes,
