@@ -319,6 +319,7 @@ def test_reversible_layers_are_learned(tie_weights):
         ({"input_dim": 0}, "`input_dim` must be a positive integer"),
         ({"output_dim": 2.5}, "`output_dim` must be a positive integer"),
         ({"bits": 3}, "`bits` must be one of 8, 4, 2"),
+        ({"bits": 4.0}, "`bits` must be one of 8, 4, 2"),
         ({"rank": 12}, "`rank` must be an integer from 1 to 11"),
         ({"rank": 0.5}, "`rank` must be an integer from 1 to 11"),
         ({"block_size": 0}, "`block_size` must be an integer from 1 to 11"),
