@@ -22,8 +22,6 @@ from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
-_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
-
 
 class Codes(Method):
     """A short code for each row, whose codewords make up its vector.
@@ -135,14 +133,17 @@ class Codes(Method):
         shape = self.num_codebooks, self.codebook_size
         codewords = self.num_codebooks * self.codebook_size
         if self.rank is not None:
-            numbers = (codewords + output_dim) * self.rank
+            matrices = [codewords * self.rank, output_dim * self.rank]
         elif self.composition in (None, "sum"):
-            numbers = codewords * output_dim
+            matrices = [codewords * output_dim]
         else:
-            numbers = get_composition(
-                self.composition, *shape, output_dim
-            ).count_values()
-        return input_dim * bytes_per_row(*shape) + _BYTES[quantize] * numbers
+            composition = get_composition(self.composition, *shape, output_dim)
+            shapes = [composition.codebooks_shape]
+            shapes += [weight.shape for weight in composition.weights]
+            matrices = map(math.prod, shapes)
+        return input_dim * bytes_per_row(*shape) + sum(
+            count_litert_bytes(numbers, quantize) for numbers in matrices
+        )
 
     def reason_against(self, input_dim, output_dim):
         if self.rank is not None and self.rank > output_dim:
