@@ -118,8 +118,9 @@ class SizeSearch:
                 Defaults to `None`: one that has not.
         """
         if small is not None or not self.files.is_exact(choices):
-            small = self.copy(choices) if small is None else small
-            export = count_file(small, self._search, self._search.quantize)
+            with self._stop.waiting():
+                small = self.copy(choices) if small is None else small
+                export = count_file(small, self._search, self._search.quantize)
             self.files.learn(choices, self.model, export)
         self._note(choices)
         return self.files.of(choices)
@@ -314,13 +315,14 @@ class SizeSearch:
                 continue
             for table, choice in zip(self.tables, choices, strict=True):
                 before = table.known_error(choice)
-                error = table.error(choice)
+                error = self._error_with_care(table, choice)
                 self.say(
                     f"{table.name}: {choice.name} fit with care, error "
                     f"{before:.4f} -> {error:.4f}"
                 )
             # What was learned may take other bytes.
-            small = self.copy(choices, is_filled=True)
+            with self._stop.waiting():
+                small = self.copy(choices, is_filled=True)
             if self.count(choices, small) <= limit:
                 found.append(choices)
         if not found:
@@ -328,6 +330,18 @@ class SizeSearch:
             raise KeyboardInterrupt
         found.sort(key=self.loss)
         return found[:number]
+
+    def _error_with_care(self, table, choice):
+        """The error of a whole fit, which a first Ctrl-C may only shorten."""
+        is_first = not self._stop.is_set
+        try:
+            return table.error(choice)
+        except KeyboardInterrupt:
+            # What is fit by arithmetic has nothing to show before its end.
+            if not is_first:
+                raise
+            self._stop.set()
+            return table.error(choice)
 
     def _candidates(self, limit, number):
         """Lists of choices within a limit whose errors are known.
