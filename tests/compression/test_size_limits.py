@@ -424,3 +424,18 @@ def test_file_is_counted_after_tuning(model, sizes, monkeypatch, tmp_path):
     assert file_bytes(small, tmp_path) <= limit
     assert search.frontier.chosen.file_bytes <= limit
     assert search.frontier.chosen.score is None and small.compiled
+
+
+def test_no_time_and_no_room_for_more_than_the_smallest(model, sizes):
+    search = make_search(max_time=1e-6)
+    compress(model, search, max_bytes=sizes["int4"].file_bytes)
+    assert len(search.frontier) == 1 and search.frontier.chosen.error > 0
+    # Files of two tables are not the sums of what was foretold.
+    ids = keras.Input((6,), dtype="int32")
+    rows = [layers.Embedding(400, 8, name=name)(ids) for name in "ab"]
+    two = keras.Model(ids, keras.ops.tanh(keras.ops.concatenate(rows)))
+    search = make_search(methods=[Rounded(2), Codes(2, 8), Rounded(4)])
+    found = frontier(two, search, min_bytes=0, verbose=0)
+    assert found.points[0].error is not None
+    compress(two, search, max_bytes=found.points[0].file_bytes)
+    assert search.frontier.chosen.methods == found.points[0].methods
