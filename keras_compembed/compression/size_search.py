@@ -310,12 +310,12 @@ class SizeSearch:
     def _finish(self, limit, number):
         """The best by quick errors, fit with care, best first."""
         found = self._fit(self._candidates(limit, number), limit, number)
-        if not found and not self._stop.is_set:
-            # The time was up before anything that fits was measured.
-            self.measured_error(self.smallest)
-            found = self._fit([self.smallest], limit, number)
-        if not found:
-            raise KeyboardInterrupt
+        # Nothing that fits was measured in time: what is estimated to be best
+        # is taken, or what is known to fit.
+        for choices in (self._pick(limit), self.smallest):
+            if not found:
+                self.measured_error(choices)
+                found = self._fit([choices], limit, number)
         return sorted(found, key=self.loss)[:number]
 
     def _fit(self, candidates, limit, number):

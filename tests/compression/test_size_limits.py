@@ -426,6 +426,23 @@ def test_file_is_counted_after_tuning(model, sizes, monkeypatch, tmp_path):
     assert search.frontier.chosen.score is None and small.compiled
 
 
+def test_interrupt_while_nothing_that_fits_is_known(model, sizes, monkeypatch):
+    def quick_error(self, choice):
+        calls.append(choice.name)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return measure(self, choice)
+
+    calls = []
+    measure = searched_table.SearchedTable.quick_error
+    monkeypatch.setattr(
+        searched_table.SearchedTable, "quick_error", quick_error
+    )
+    search = make_search()
+    compress(model, search, max_bytes=sizes["int4"].file_bytes)
+    assert search.frontier.chosen.file_bytes <= search.frontier.limit_bytes
+
+
 def test_no_time_and_no_room_for_more_than_the_smallest(model, sizes):
     search = make_search(max_time=1e-6)
     compress(model, search, max_bytes=sizes["int4"].file_bytes)
