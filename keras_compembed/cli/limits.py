@@ -99,13 +99,16 @@ def add_arguments(command):
 
 def number_of_bytes(text):
     """`"500k"` as `500000`."""
-    number = common.positive_number(text.rstrip("kM"))
-    unit = text[len(text.rstrip("kM")) :]
-    if unit and unit not in _UNITS:
-        raise argparse.ArgumentTypeError(f"not a number of bytes: {text!r}")
-    number *= _UNITS.get(unit, 1)
+    digits = text.rstrip("kM")
+    unit = text[len(digits) :]
+    try:
+        number = common.positive_number(digits) * ({"": 1} | _UNITS)[unit]
+    except (KeyError, argparse.ArgumentTypeError):
+        number = 0.5
     if number != int(number):
-        raise argparse.ArgumentTypeError(f"not a number of bytes: {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"not a number of bytes, such as 500000, 500k or 2M: {text!r}"
+        )
     return int(number)
 
 

@@ -363,6 +363,7 @@ def test_help_and_version(capsys):
         ("compress a.keras -o b.keras -k many", "not a whole number: 'many'"),
         ("compress a.keras -o b.keras --effort 0", "not a positive number"),
         ("compress a.keras -o b.keras --max-time nan", "not a positive number"),
+        ("compress a.keras -o b.keras --max-bytes 500kb", "such as 500000"),
         ("export a.keras b.tflite --quantize int3", "invalid choice: 'int3'"),
         (
             "export a.keras b.tflite --optimize-for speed",
