@@ -19,6 +19,8 @@ from keras_compembed.cli import report
 from keras_compembed.cli.inputs import KERAS_FILES
 from keras_compembed.compression import Frontier
 from keras_compembed.compression import FrontierPoint
+from keras_compembed.compression import searched_table
+from keras_compembed.compression.method_choices import choices_of
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners import additive_quantizer
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
@@ -617,7 +619,9 @@ def test_compress_within_bytes(folder, model, capsys):
     )
 
 
-def test_compress_within_a_loss(folder, capsys):
+def test_compress_within_a_loss(folder, capsys, monkeypatch):
+    few = choices_of([kc.methods.Rounded(2), kc.methods.Rounded(4)])
+    monkeypatch.setattr(searched_table, "choices_by_default", lambda *args: few)
     save(
         "model.keras",
         keras.layers.Embedding(600, 32, name="tokens"),
