@@ -19,6 +19,8 @@ from keras_compembed.cli import report
 from keras_compembed.cli.inputs import KERAS_FILES
 from keras_compembed.compression import Frontier
 from keras_compembed.compression import FrontierPoint
+from keras_compembed.compression import searched_table
+from keras_compembed.compression.method_choices import choices_of
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners import additive_quantizer
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
@@ -604,7 +606,10 @@ def test_bugs_keep_their_traceback(model, monkeypatch):
 LIMIT = "compress model.keras -o out.keras --min-bytes 1000 --seed 0"
 
 
-def test_compress_within_bytes(folder, model, capsys):
+def test_compress_within_bytes(folder, model, capsys, monkeypatch):
+    # Each 664 bytes larger than the one before.
+    few = choices_of([kc.methods.Rounded(4, rank=r) for r in range(14, 30, 2)])
+    monkeypatch.setattr(searched_table, "choices_by_default", lambda *args: few)
     command = f"{LIMIT} --max-bytes 9k --quantize int8 --frontier f.json"
     assert cli.main(command.split()) == 0
     out = capsys.readouterr().out
@@ -618,7 +623,9 @@ def test_compress_within_bytes(folder, model, capsys):
     )
 
 
-def test_compress_within_a_loss(folder, capsys):
+def test_compress_within_a_loss(folder, capsys, monkeypatch):
+    few = choices_of([kc.methods.Rounded(2), kc.methods.Rounded(4)])
+    monkeypatch.setattr(searched_table, "choices_by_default", lambda *args: few)
     save(
         "model.keras",
         keras.layers.Embedding(600, 32, name="tokens"),
