@@ -1,6 +1,7 @@
 """Tables as codes of codewords."""
 
 import copy
+import math
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from keras_compembed.learners.factor_quantizer import FactorQuantizer
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
+from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
