@@ -308,7 +308,7 @@ def test_report_does_not_replace(small, capsys):
 def test_page(folder, model, small, capsys):
     lines = [f"word{x}\u2028" for x in range(600)]
     (folder / "words.txt").write_text("\r\n".join(lines), encoding="utf-8")
-    np.savez("data.npz", inputs=np.zeros((3, 5), "int32"), labels=[0, 1, 1])
+    np.savez("data.npz", x_test=np.zeros((3, 5), "int32"), y_test=[0, 1, 1])
     Frontier([FrontierPoint({"tokens": "int2"}, 9000, 0.5)]).save("f.json")
     command = (
         "report small.keras model.keras --html a.html --data data.npz "

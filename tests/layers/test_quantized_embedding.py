@@ -363,6 +363,8 @@ def test_from_table_refuses_before_it_rounds(arguments, message, monkeypatch):
 def test_tables_of_another_shape():
     with pytest.raises(ValueError, match="`table` must have the shape"):
         from_table().round_table(TABLE[1:])
+    with pytest.raises(ValueError, match="squares float32 can hold"):
+        from_table(table=1e30 * TABLE, rank=2)
 
 
 def test_what_an_unbuilt_layer_lacks():
