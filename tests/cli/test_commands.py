@@ -401,7 +401,7 @@ def test_help_and_version(capsys):
         ),
         (
             "report model.keras --html a.html --data model.keras",
-            "must hold the array",
+            "must hold x_test and y_test",
         ),
         (
             "report model.keras --html a.html --frontier model.keras",
