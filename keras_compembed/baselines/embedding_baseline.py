@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
 
 # What the converter quantizes at all.
-_LEAST_INT8 = 1024
 
 
 def read_all(variable, rows):
@@ -145,12 +145,13 @@ class EmbeddingBaseline(LookupLayer):
                 less than 1,024 numbers no int8.
         """
         total = 8 * sum(map(math.prod, self.integer_shapes.values()))
-        for size in map(math.prod, self.shapes.values()):
-            is_int8 = quantize == "int8" and size >= _LEAST_INT8
-            total += size * (
-                1 if is_int8 else 2 if quantize == "float16" else 4
-            )
-        return total
+        # Only codebooks and anchors are int8 with "int8_codebooks".
+        if quantize == "int8_codebooks":
+            quantize = None
+        return total + sum(
+            count_litert_bytes(math.prod(shape), quantize)
+            for shape in self.shapes.values()
+        )
 
     def call(self, inputs, reverse=False, training=False):
         if reverse or not training:

@@ -8,11 +8,11 @@ from keras_compembed.baselines.embedding_baseline import EmbeddingBaseline
 from keras_compembed.baselines.embedding_baseline import read_all
 from keras_compembed.baselines.kept_ids import KeptIds
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_scores
-from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
 
 _SHARING = ("modulo", "nearest")
@@ -132,7 +132,7 @@ class PrunedVocabularyEmbedding(EmbeddingBaseline):
             ValueError: if the table is not a finite matrix or a number is out
                 of range.
         """
-        table = check_table(table)
+        table = check_rows(table)
         weight = check_sample_weight(sample_weight, len(table))
         num_rows = check_positive_int("num_rows", num_rows, maximum=len(table))
         if weight is None:

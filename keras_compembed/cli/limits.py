@@ -1,12 +1,13 @@
 """`compress --max-bytes`, `--ratio` and `--max-loss`: limits, and data."""
 
 import argparse
-import os
-import zipfile
 
 from keras_compembed.cli import arguments as common
+from keras_compembed.cli.data_file import HELP
+from keras_compembed.cli.data_file import find_parts
+from keras_compembed.cli.data_file import read_part
+from keras_compembed.cli.data_file import require_parts
 from keras_compembed.cli.inputs import check_different
-from keras_compembed.cli.inputs import check_file
 from keras_compembed.cli.inputs import check_suffix
 from keras_compembed.utils.files import check_output
 
@@ -21,7 +22,6 @@ _METHOD = {
     "effort": 1.0,
 }
 _NEEDS_LIMIT = ("quantize", "min_runtime", "data", "frontier")
-_PARTS = ("x_train", "y_train", "x_validation", "y_validation")
 
 
 def add_arguments(command):
@@ -64,10 +64,7 @@ def add_arguments(command):
     group.add_argument(
         "--data",
         metavar="FILE",
-        help="an .npz file with x_train, y_train, x_validation and "
-        "y_validation, to train the best few on and to choose on; without "
-        "x_train and y_train only to choose on; of several inputs, "
-        "x_train_NAME and x_validation_NAME",
+        help=f"{HELP}; without x_train and y_train, only to choose on",
     )
     group.add_argument(
         "--epochs",
@@ -99,13 +96,16 @@ def add_arguments(command):
 
 def number_of_bytes(text):
     """`"500k"` as `500000`."""
-    number = common.positive_number(text.rstrip("kM"))
-    unit = text[len(text.rstrip("kM")) :]
-    if unit and unit not in _UNITS:
-        raise argparse.ArgumentTypeError(f"not a number of bytes: {text!r}")
-    number *= _UNITS.get(unit, 1)
+    digits = text.rstrip("kM")
+    unit = text[len(digits) :]
+    try:
+        number = common.positive_number(digits) * ({"": 1} | _UNITS)[unit]
+    except (KeyError, argparse.ArgumentTypeError):
+        number = 0.5
     if number != int(number):
-        raise argparse.ArgumentTypeError(f"not a number of bytes: {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"not a number of bytes, such as 500000, 500k or 2M: {text!r}"
+        )
     return int(number)
 
 
@@ -152,7 +152,7 @@ def check(arguments):
         check_different(arguments.model, arguments.output, arguments.frontier)
         check_output(arguments.frontier, arguments.overwrite)
     if arguments.data is not None:
-        _names_in(arguments.data)
+        require_parts(arguments.data, "validation")
 
 
 def make_search(arguments):
@@ -177,50 +177,9 @@ def _option(name):
     return "--" + name.replace("_", "-")
 
 
-def _names_in(path):
-    """Names of arrays by part, of a data file."""
-    check_file(path)
-    if not zipfile.is_zipfile(path):
-        raise ValueError(
-            f"--data must be an .npz file, as numpy.savez writes. Received: "
-            f"{os.fspath(path)!r}."
-        )
-    with zipfile.ZipFile(path) as file:
-        names = [name.removesuffix(".npy") for name in file.namelist()]
-    found = {
-        part: [x for x in names if x == part or x.startswith(f"{part}_")]
-        for part in _PARTS
-    }
-    needed = _PARTS if found["x_train"] or found["y_train"] else _PARTS[2:]
-    missing = [part for part in needed if not found[part]]
-    if missing:
-        raise ValueError(
-            "--data must hold x_validation and y_validation, and x_train and "
-            f"y_train to train on. Received: {path!r} with "
-            f"{', '.join(sorted(names)) or 'nothing'}."
-        )
-    return found
-
-
 def _read(path):
     """`train_data` and `validation_data` of a data file."""
-    import numpy as np
-
-    found = _names_in(path)
-    with np.load(path, allow_pickle=False) as file:
-        parts = {
-            part: _structure(part, {name: file[name] for name in names})
-            for part, names in found.items()
-            if names
-        }
-    data = {"validation_data": (parts["x_validation"], parts["y_validation"])}
-    if "x_train" in parts:
-        data["train_data"] = parts["x_train"], parts["y_train"]
+    data = {"validation_data": read_part(path, "validation")}
+    if "train" in find_parts(path):
+        data["train_data"] = read_part(path, "train")
     return data
-
-
-def _structure(part, arrays):
-    """An array, or a dict of arrays by the name of the input."""
-    if part in arrays:
-        return arrays[part]
-    return {name.removeprefix(f"{part}_"): x for name, x in arrays.items()}

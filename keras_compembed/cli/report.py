@@ -5,6 +5,9 @@ import json
 import os
 
 from keras_compembed.cli import arguments as common
+from keras_compembed.cli.data_file import HELP
+from keras_compembed.cli.data_file import read_part
+from keras_compembed.cli.data_file import require_parts
 from keras_compembed.cli.inputs import check_different
 from keras_compembed.cli.inputs import check_file
 from keras_compembed.cli.inputs import check_imports
@@ -21,6 +24,8 @@ WHAT_IT_DOES = (
     "show what the embeddings of a model take, and would take otherwise"
 )
 _COMPUTE = "compute"
+# The part of the data that models are evaluated on, the first there is.
+_EVALUATED = ("test", "validation")
 
 
 def add_arguments(command):
@@ -58,8 +63,8 @@ def add_arguments(command):
     command.add_argument(
         "--data",
         metavar="FILE",
-        help="for the page: an .npz file of the arrays `inputs` and `labels`, "
-        "or `inputs.NAME` for each input, to evaluate the models on",
+        help=f"for the page: {HELP}; the models are evaluated on the test "
+        "part, or the validation part if there is none",
     )
     command.add_argument(
         "--frontier",
@@ -92,6 +97,7 @@ def _check_for_page(arguments):
     """Checks what only the page needs; returns the files that are read."""
     files = [_split_words(text)[1] for text in arguments.words]
     if arguments.data:
+        require_parts(arguments.data, *_EVALUATED)
         files.append(arguments.data)
     if arguments.frontier and arguments.frontier != _COMPUTE:
         files.append(arguments.frontier)
@@ -121,9 +127,8 @@ def run(arguments, stops):
 
         frontier = Frontier.load(arguments.frontier)
     if arguments.data:
-        from keras_compembed.reports.scores import load_data
-
-        data = load_data(arguments.data)
+        part = require_parts(arguments.data, *_EVALUATED)
+        data = read_part(arguments.data, part)
     words = _read_words(arguments.words)
     model = _load(arguments.model, arguments)
     original = None

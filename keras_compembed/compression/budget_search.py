@@ -19,7 +19,7 @@ class BudgetSearch:
 
     Without data, the choice is by the error of rows: squared differences
     from the rows of the tables, over squared distances of these from their
-    mean, weighted by `sample_weight` of `layer_settings`. On three text
+    mean, weighted by `sample_weight` of `layer_settings`. On two text
     classifiers this error ranks methods as accuracy after tuning does.
 
     With training and validation data, the best few are trained further, each
@@ -116,13 +116,20 @@ class BudgetSearch:
                     "`methods` must be None or hold a method. Received: "
                     "methods=[]."
                 )
+            names = [method.name for method in methods]
+            if len(set(names)) < len(names):
+                raise ValueError(
+                    "`methods` must differ in their names, by which they are "
+                    f"told apart. Received: methods named {names}."
+                )
         self.methods = methods
         self.quantize = check_choice("quantize", quantize, tuple(TOLERANCES))
         if min_runtime is not None:
             check_version("min_runtime", min_runtime)
         self.min_runtime = min_runtime
         self.input_signature = input_signature
-        self.train_data = _check_data("train_data", train_data)
+        has_steps = "steps_per_epoch" in (fit_options or {})
+        self.train_data = _check_data("train_data", train_data, has_steps)
         self.validation_data = _check_data("validation_data", validation_data)
         if train_data is not None and validation_data is None:
             raise ValueError(
@@ -204,8 +211,17 @@ def check_budget(model, max_bytes, ratio, max_loss, search):
         )
 
 
-def _check_data(name, data):
-    if data is None or isinstance(data, tf.data.Dataset):
+def _check_data(name, data, has_steps=False):
+    if data is None:
+        return data
+    if isinstance(data, tf.data.Dataset):
+        endless = data.cardinality() == tf.data.INFINITE_CARDINALITY
+        if endless and not has_steps:
+            raise ValueError(
+                f"`{name}` must end: take so many batches of it, as "
+                "`dataset.take(100)`. Received: a `tf.data.Dataset` without "
+                "an end."
+            )
         return data
     if not isinstance(data, tuple) or len(data) not in (2, 3):
         raise ValueError(

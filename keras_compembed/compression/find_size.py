@@ -76,7 +76,7 @@ class FindSize:
             # What holds the loss is in `held`, at the place `high`.
             while high - low > 1 and not self._is_over(held):
                 middle = (low + high) // 2
-                found = self._try_loss(limits[middle], max_loss)
+                found = self._try_loss(limits[middle], max_loss, held)
                 if found is None:
                     low = middle
                 else:
@@ -136,18 +136,45 @@ class FindSize:
             found = self._sizes.find(limit, number)
             chosen = found[0]
             if self._tuned is not None:
-                chosen = self._tune(found)
+                chosen = self._tune_within(limit, found)
         return self._result(chosen)
 
-    def _tune(self, found):
-        """Trains copies of several choices; the best of these."""
+    def _tune_within(self, limit, found):
+        """The best of several choices after tuning, or as it was learned."""
+        try:
+            return self._tune(found, limit)
+        except KeyboardInterrupt:
+            # None was evaluated yet.
+            self._stop.set()
+            return found[0]
+
+    def _tune(self, found, limit=math.inf):
+        """Trains copies of several choices; the best of these.
+
+        The first is taken as it was learned, if no file of a trained one is
+        within the limit.
+        """
         best = None
         for choices in found:
             if best is not None and self._sizes.is_over:
                 break
-            score = self._score(choices)
+            try:
+                score = self._score(choices)
+            except KeyboardInterrupt:
+                if best is None:
+                    raise
+                self._stop.set()
+                break
+            if self._sizes.count(choices) > limit:
+                continue
             if best is None or self._tuned.is_better(score, best[0]):
                 best = score, choices
+        if best is None:
+            self._copies.clear()
+            self._sizes.set_score(found[0], None)
+            small = self._sizes.copy(found[0], is_filled=True)
+            self._sizes.count(found[0], small)
+            return found[0]
         return best[1]
 
     def _score(self, choices):
@@ -156,11 +183,19 @@ class FindSize:
         if key in self._copies:
             return self._copies[key][1]
         tunes = self._search.train_data is not None
-        small = self._sizes.copy(choices, is_filled=True, tunes=tunes)
-        self._tuned.compile(small)
+        with self._stop.waiting():
+            small = self._sizes.copy(choices, is_filled=True, tunes=tunes)
+            self._tuned.compile(small)
         score, interrupted = self._tuned.tune(small)
         if interrupted:
             self._stop.set()
+        for layer in small._flatten_layers():
+            # Only training needs more than the rounded rows.
+            if getattr(layer, "learn_rows", False):
+                layer.freeze_rows()
+        if tunes:
+            # What was trained may take other bytes.
+            self._sizes.count(choices, small)
         self._sizes.set_score(choices, score)
         self._sizes.say(
             f"{key}: {self._tuned.metric} {score:.4f}"
@@ -171,10 +206,16 @@ class FindSize:
         self._copies[key] = small, score
         return score
 
-    def _try_loss(self, limit, max_loss):
+    def _try_loss(self, limit, max_loss, held):
         """The best choices of a limit, if they hold a loss, or None."""
         self._sizes.say(f"Files of up to {limit:,} bytes:")
-        chosen = self._tune(self._sizes.find(limit, self._search.num_tuned))
+        try:
+            chosen = self._tune(self._sizes.find(limit, self._search.num_tuned))
+        except KeyboardInterrupt:
+            if held is None:
+                raise
+            self._stop.set()
+            return None
         lost = self._tuned.loss(self._score(chosen), self._original_score)
         return chosen if lost <= max_loss else None
 
@@ -182,7 +223,7 @@ class FindSize:
         """Smaller choices that hold, between two limits."""
         while size / failed > _LAST_STEP and not self._is_over(held):
             limit = math.floor(math.sqrt(size * failed))
-            found = self._try_loss(limit, max_loss)
+            found = self._try_loss(limit, max_loss, held)
             if found is None:
                 failed = limit
             else:
@@ -200,10 +241,6 @@ class FindSize:
         key = self._sizes.describe(choices)
         if key in self._copies:
             small = self._copies[key][0]
-            for layer in small._flatten_layers():
-                # Only training needs more than the rounded rows.
-                if getattr(layer, "learn_rows", False):
-                    layer.freeze_rows()
         else:
             small = self._sizes.copy(choices, is_filled=True)
             if self._model.compiled:

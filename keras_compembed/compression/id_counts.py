@@ -27,8 +27,9 @@ def weights_by_counts(model, layer, data):
     if ids is None or data is None:
         return None
     counts = np.zeros(layer.input_dim, "int64")
+    names = [x.name for x in model.inputs]
     for inputs in _inputs(data):
-        found = np.ravel(keras.ops.convert_to_numpy(ids(inputs)))
+        found = np.ravel(keras.ops.convert_to_numpy(ids(_flat(inputs, names))))
         found = found[(found >= 0) & (found < layer.input_dim)]
         counts += np.bincount(found.astype("int64"), minlength=layer.input_dim)
     return np.sqrt(1.0 + counts)
@@ -53,11 +54,20 @@ def _inputs(data):
         seen = 0
         for batch in data:
             inputs = batch[0] if isinstance(batch, tuple) else batch
-            yield keras.tree.flatten(inputs)
+            yield inputs
             seen += len(keras.tree.flatten(inputs)[0])
             if seen >= _EXAMPLES:
                 return
         return
-    inputs = keras.tree.flatten(data[0])
-    for start in range(0, min(len(inputs[0]), _EXAMPLES), 1024):
-        yield [part[start : start + 1024] for part in inputs]
+    number = len(keras.tree.flatten(data[0])[0])
+    for start in range(0, min(number, _EXAMPLES), 1024):
+        yield keras.tree.map_structure(
+            lambda part, start=start: part[start : start + 1024], data[0]
+        )
+
+
+def _flat(inputs, names):
+    """Inputs in the order of the model's, which may go by name."""
+    if isinstance(inputs, dict) and set(names) <= set(inputs):
+        return [inputs[name] for name in names]
+    return keras.tree.flatten(inputs)

@@ -27,7 +27,9 @@ class MagnitudePruning(keras.callbacks.Callback):
 
     Steps are those that the model's optimizer has taken. So training that was
     saved with the optimizer, by `model.save` or `BackupAndRestore`, goes on
-    where it was, with a new callback of the same schedule.
+    where it was, with a new callback of the same schedule. A training that is
+    interrupted leaves the model to be pruned further by the next one, with or
+    without a callback; `on_train_end()` of the interrupted one ends that.
 
     Example:
 
@@ -56,10 +58,11 @@ class MagnitudePruning(keras.callbacks.Callback):
     Raises:
         TypeError: if `schedule` is no `PolynomialSparsity`, or `variables` no
             list.
-        ValueError: when training begins, if a name is unknown or stands for
-            several variables, one is not trained or no matrix of floats, or
-            the optimizer is past steps of the schedule in which numbers
-            should have become zero.
+        ValueError: if `variables` is empty; when training begins, if a name
+            is unknown or stands for several variables, one is not trained or
+            no matrix of floats, the optimizer averages weights (`use_ema`), or
+            it is past steps of the schedule in which numbers should have
+            become zero.
 
     References:
         - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878)
@@ -77,12 +80,25 @@ class MagnitudePruning(keras.callbacks.Callback):
                 "`variables` must be a list of names. "
                 f"Received: variables={variables!r}."
             )
+        if variables is not None and not len(variables):
+            raise ValueError(
+                "`variables` must be None or name one at least. "
+                f"Received: variables={variables!r}."
+            )
         self.schedule = schedule
         self.variables = variables
         self._constraints = []
 
     def on_train_begin(self, logs=None):
         self._found = _find_variables(self.model, self.variables)
+        optimizer = self.model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        if getattr(optimizer, "use_ema", False):
+            raise ValueError(
+                "`use_ema` must be False with `MagnitudePruning`: averages of "
+                "numbers that become 0 are not 0. Received: an optimizer with "
+                "use_ema=True."
+            )
         # Those of a training that was interrupted.
         self._constraints = []
 

@@ -11,6 +11,8 @@ from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.compression.pooling_choice import keep_shared_poolings
 from keras_compembed.compression.table_copies import copy_with_tables
+from keras_compembed.methods.codes import Codes
+from keras_compembed.methods.rounded import Rounded
 from keras_compembed.utils.sizes import format_bytes
 
 # Kinds whose best setting is estimated to lose more than so many times what
@@ -107,6 +109,12 @@ class SizeSearch:
                 self.tables, replaced, choices, strict=True
             ):
                 table.fill(each, choice)
+        else:
+            _tell_apart(
+                each.small
+                for each in replaced
+                if isinstance(each.method, Codes | Rounded)
+            )
         return small
 
     def count(self, choices, small=None):
@@ -118,8 +126,9 @@ class SizeSearch:
                 Defaults to `None`: one that has not.
         """
         if small is not None or not self.files.is_exact(choices):
-            small = self.copy(choices) if small is None else small
-            export = count_file(small, self._search, self._search.quantize)
+            with self._stop.waiting():
+                small = self.copy(choices) if small is None else small
+                export = count_file(small, self._search, self._search.quantize)
             self.files.learn(choices, self.model, export)
         self._note(choices)
         return self.files.of(choices)
@@ -182,7 +191,7 @@ class SizeSearch:
             self._measure_kinds(limit)
             for _ in range(_MEASURED):
                 choices = self._pick(limit)
-                if self.is_over or choices is None or len(tried) > _COUNTED:
+                if self.is_over or len(tried) > _COUNTED:
                     break
                 if self._measure_new(choices):
                     continue
@@ -206,8 +215,6 @@ class SizeSearch:
         bytes of its ops are only guessed.
         """
         choices = self._pick(limit)
-        if choices is None:
-            return
         for number, table in enumerate(self.tables):
             room = limit - self.files.of(choices)
             room += self.files.size(number, choices[number])
@@ -221,7 +228,7 @@ class SizeSearch:
                 kind = choice.kind
                 if kind not in best or error < best[kind][0]:
                     best[kind] = error, choice
-            lowest = min(error for error, _ in best.values())
+            lowest = min((error for error, _ in best.values()), default=0)
             for error, choice in sorted(best.values(), key=lambda x: x[0]):
                 if error > _TIMES * lowest + _MORE or self.is_over:
                     continue
@@ -230,7 +237,7 @@ class SizeSearch:
                     self.count([choice])
 
     def _pick(self, limit):
-        """The best choices by what is known, or None if none fits."""
+        """The best choices by what is known."""
         curves = [
             (
                 [self.files.size(number, x) for x in table.choices],
@@ -251,7 +258,8 @@ class SizeSearch:
             curves = [(sizes, curves[0][1])]
         places = allocate(curves, room)
         if places is None:
-            return None
+            # Its file was counted: sums of estimates may be above it.
+            return list(self.smallest)
         return [
             table.choices[place]
             for table, place in zip(self.tables, places, strict=True)
@@ -301,8 +309,19 @@ class SizeSearch:
 
     def _finish(self, limit, number):
         """The best by quick errors, fit with care, best first."""
+        found = self._fit(self._candidates(limit, number), limit, number)
+        # Nothing that fits was measured in time: what is estimated to be best
+        # is taken, or what is known to fit.
+        for choices in (self._pick(limit), self.smallest):
+            if not found:
+                self.measured_error(choices)
+                found = self._fit([choices], limit, number)
+        return sorted(found, key=self.loss)[:number]
+
+    def _fit(self, candidates, limit, number):
+        """Those of lists of choices that are worth it, fit with care."""
         found, lowest = [], None
-        for choices in self._candidates(limit, number):
+        for choices in candidates:
             loss = self.loss(choices)
             lowest = loss if lowest is None else lowest
             # Beyond what was asked for, only what may be as good.
@@ -314,20 +333,29 @@ class SizeSearch:
                 continue
             for table, choice in zip(self.tables, choices, strict=True):
                 before = table.known_error(choice)
-                error = table.error(choice)
+                error = self._error_with_care(table, choice)
                 self.say(
                     f"{table.name}: {choice.name} fit with care, error "
                     f"{before:.4f} -> {error:.4f}"
                 )
             # What was learned may take other bytes.
-            small = self.copy(choices, is_filled=True)
+            with self._stop.waiting():
+                small = self.copy(choices, is_filled=True)
             if self.count(choices, small) <= limit:
                 found.append(choices)
-        if not found:
-            # Stopped before anything that fits was measured.
-            raise KeyboardInterrupt
-        found.sort(key=self.loss)
-        return found[:number]
+        return found
+
+    def _error_with_care(self, table, choice):
+        """The error of a whole fit, which a first Ctrl-C may only shorten."""
+        is_first = not self._stop.is_set
+        try:
+            return table.error(choice)
+        except KeyboardInterrupt:
+            # What is fit by arithmetic has nothing to show before its end.
+            if not is_first:
+                raise
+            self._stop.set()
+            return table.error(choice)
 
     def _candidates(self, limit, number):
         """Lists of choices within a limit whose errors are known.
@@ -439,6 +467,23 @@ class SizeSearch:
 
 def _key(choices):
     return tuple(choice.name for choice in choices)
+
+
+def _tell_apart(layers):
+    """Makes integers of layers differ, which learned nothing yet.
+
+    Files hold equal constants once, which those of two tables are not.
+    """
+    number = 0
+    for layer in layers:
+        for weight in layer.non_trainable_weights:
+            if "int" not in weight.dtype:
+                continue
+            values = np.array(weight)
+            # Codes, rows and scales may all be 1.
+            values.flat[number % values.size] = 1
+            weight.assign(values)
+            number += 1
 
 
 def _tuned_form(method, tunes):

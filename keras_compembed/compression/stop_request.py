@@ -17,9 +17,19 @@ class StopRequest:
 
     def __init__(self):
         self.is_set = False
+        self._waits = False
 
     def set(self):
         self.is_set = True
+
+    @contextlib.contextmanager
+    def waiting(self):
+        """Lets a first Ctrl-C only be noted, in a block of a few seconds."""
+        before, self._waits = self._waits, True
+        try:
+            yield
+        finally:
+            self._waits = before
 
     @contextlib.contextmanager
     def watching(self):
@@ -31,8 +41,13 @@ class StopRequest:
             return
 
         def note(signum, frame):
+            is_first = not self.is_set
             self.set()
-            before(signum, frame)
+            try:
+                before(signum, frame)
+            except KeyboardInterrupt:
+                if not (is_first and self._waits):
+                    raise
 
         signal.signal(signal.SIGINT, note)
         try:

@@ -1,6 +1,7 @@
 """Codebooks that several layers hold as one."""
 
 import sys
+import uuid
 
 import keras
 import numpy as np
@@ -14,9 +15,8 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
 
 # Functions that make all layers of a model again.
-_MAKERS = frozenset(
-    ("clone_model", "copy_model", "deserialize_keras_object", "load_model")
-)
+_COPIERS = frozenset(("clone_model", "copy_model"))
+_MAKERS = _COPIERS | {"deserialize_keras_object", "load_model"}
 _MODULES = ("keras.src.", "keras_compembed.compression.")
 _KEY = "_codebooks_made_here"
 
@@ -117,6 +117,8 @@ class Codebooks(keras.layers.Layer):
         self.regularizer = keras.regularizers.get(regularizer)
         self.constraint = keras.constraints.get(constraint)
         self.autocast = False
+        # Unlike its `id`, of no other object, then or in another process.
+        self._key = uuid.uuid4().hex
         if values is not None:
             values = check_codebooks(
                 values, self.composition.codebooks_shape, "values"
@@ -188,7 +190,7 @@ class Codebooks(keras.layers.Layer):
         """
         return {
             **keras.saving.serialize_keras_object(self),
-            "shared_object_id": id(self),
+            "shared_object_id": self._key,
         }
 
     def get_build_config(self):
@@ -231,12 +233,16 @@ def _made_in_one_go():
     Keras knows of no such thing: `clone_model` makes one layer after another,
     each by its own config alone.
     """
-    frame, found = sys._getframe(1), None
+    frame, found, copies = sys._getframe(1), None, False
     while frame is not None:
         if _makes_layers(frame):
-            found = frame
-            if frame.f_code.co_name == "load_model":
-                # Files may tell different objects by the same number.
+            name = frame.f_code.co_name
+            if copies and name not in _COPIERS:
+                # A model may copy another while it is made itself.
+                break
+            found, copies = frame, name in _COPIERS
+            if name == "load_model":
+                # A file read twice gives two models.
                 break
         frame = frame.f_back
     # A name that no code reads stays with the call.

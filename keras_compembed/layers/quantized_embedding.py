@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.optimizers.add_rows import add_rows
 from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.optimizers.read_rows import without_gradients
@@ -223,10 +224,11 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             A built `QuantizedEmbedding`.
 
         Raises:
-            ValueError: if the table is not a finite matrix, or the layer
+            ValueError: if the table is not a finite matrix, with a `rank` its
+                largest number is not from 1e-12 to 1e12 (or 0), or the layer
                 refuses an argument.
         """
-        table = check_table(table)
+        table = check_table(table) if rank is None else check_rows(table)
         sample_weight = check_sample_weight(sample_weight, len(table))
         if isinstance(rank, float) and 0 < rank < 1:
             # What the layer refuses it shall refuse before.
@@ -251,7 +253,7 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             ValueError: if the table is not a finite matrix of that shape.
         """
         self._require_built("round_table")
-        table = check_table(table)
+        table = check_table(table) if self.rank is None else check_rows(table)
         if table.shape != (self.input_dim, self.output_dim):
             raise ValueError(
                 "`table` must have the shape (input_dim, output_dim)="

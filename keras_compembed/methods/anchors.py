@@ -10,11 +10,11 @@ from keras_compembed.methods.method import Method
 from keras_compembed.transforms.l1 import L1
 from keras_compembed.transforms.sparse_rows import SparseRows
 from keras_compembed.transforms.sparse_transform import SparseTransform
+from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
 
 _VALUE_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 4}
-_ANCHOR_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
 
 
 class Anchors(Method):
@@ -110,7 +110,7 @@ class Anchors(Method):
         offsets = PackedOffsets(np.arange(input_dim + 1) * self.max_nonzeros)
         # One number of no row ends the list.
         of_rows = (numbers + 1) * (column + _VALUE_BYTES[quantize])
-        anchors = self.num_anchors * output_dim * _ANCHOR_BYTES[quantize]
+        anchors = count_litert_bytes(self.num_anchors * output_dim, quantize)
         return of_rows + offsets.nbytes + anchors
 
     def reason_against(self, input_dim, output_dim):

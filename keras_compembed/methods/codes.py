@@ -1,6 +1,7 @@
 """Tables as codes of codewords."""
 
 import copy
+import math
 
 import numpy as np
 
@@ -18,11 +19,10 @@ from keras_compembed.learners.factor_quantizer import FactorQuantizer
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
+from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
-
-_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 1}
 
 
 class Codes(Method):
@@ -135,14 +135,17 @@ class Codes(Method):
         shape = self.num_codebooks, self.codebook_size
         codewords = self.num_codebooks * self.codebook_size
         if self.rank is not None:
-            numbers = (codewords + output_dim) * self.rank
+            matrices = [codewords * self.rank, output_dim * self.rank]
         elif self.composition in (None, "sum"):
-            numbers = codewords * output_dim
+            matrices = [codewords * output_dim]
         else:
-            numbers = get_composition(
-                self.composition, *shape, output_dim
-            ).count_values()
-        return input_dim * bytes_per_row(*shape) + _BYTES[quantize] * numbers
+            composition = get_composition(self.composition, *shape, output_dim)
+            shapes = [composition.codebooks_shape]
+            shapes += [weight.shape for weight in composition.weights]
+            matrices = map(math.prod, shapes)
+        return input_dim * bytes_per_row(*shape) + sum(
+            count_litert_bytes(numbers, quantize) for numbers in matrices
+        )
 
     def reason_against(self, input_dim, output_dim):
         if self.rank is not None and self.rank > output_dim:

@@ -35,44 +35,6 @@ def scores(model, original, data):
     return {name: (results[0].get(name), before.get(name)) for name in names}
 
 
-def load_data(path):
-    """Reads `(inputs, labels)` from an `.npz` file.
-
-    The file holds the arrays `inputs` and `labels`; for models of several
-    inputs or outputs `inputs.NAME` and `labels.NAME` for each.
-
-    Raises:
-        ValueError: if it does not.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (AttributeError, OSError, TypeError, ValueError) as error:
-        raise ValueError(
-            "`data` must be an .npz file of NumPy, without pickled objects. "
-            f"Received: {path!r} ({error})."
-        ) from error
-    return tuple(_array_or_dict(path, arrays, x) for x in ("inputs", "labels"))
-
-
-def _array_or_dict(path, arrays, kind):
-    if kind in arrays:
-        return arrays[kind]
-    start = f"{kind}."
-    found = {
-        name.removeprefix(start): array
-        for name, array in arrays.items()
-        if name.startswith(start)
-    }
-    if not found:
-        raise ValueError(
-            f"`data` must hold the array {kind!r}, or one {start}NAME for each "
-            f"input or output. Received: {path!r}, which holds "
-            f"{sorted(arrays)}."
-        )
-    return found
-
-
 def check_data(model, data):
     """Raises if data is not `(inputs, labels)`, or the layer is no model."""
     if not isinstance(model, keras.Model):

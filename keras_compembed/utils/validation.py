@@ -128,13 +128,16 @@ def check_new_rows(vectors, width, name="vectors"):
 
 
 def check_choice(name, value, choices):
-    """Returns `value`, or raises if it is not one of `choices`."""
-    if value not in choices:
-        allowed = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(
-            f"`{name}` must be one of {allowed}. Received: {name}={value!r}."
-        )
-    return value
+    """Returns that of `choices` which is `value`, or raises if none is."""
+    # A float equals integers, and an array is compared number by number.
+    if isinstance(value, (str, int, np.integer, type(None))):
+        for choice in choices:
+            if value == choice:
+                return choice
+    allowed = ", ".join(repr(choice) for choice in choices)
+    raise ValueError(
+        f"`{name}` must be one of {allowed}. Received: {name}={value!r}."
+    )
 
 
 def check_table(table, name="table", width=None):

@@ -471,6 +471,8 @@ def test_bad_arguments(number):
 def test_bad_fits(cls):
     with pytest.raises(ValueError, match="`table` must be finite"):
         cls.from_table(TABLE * np.nan, 4)
+    with pytest.raises(ValueError, match="squares float32 can hold"):
+        cls.from_table(np.float64(TABLE) * 1e30, 4)
     with pytest.raises(ValueError, match="`sample_weight` must hold one"):
         cls.from_table(TABLE, 4, sample_weight=[1])
     with pytest.raises(ValueError, match="`iterations` must be a positive"):

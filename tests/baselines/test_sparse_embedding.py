@@ -86,9 +86,17 @@ def test_new_rows_are_random(bits):
     np.testing.assert_array_equal(rows_of(again), rows)
 
 
-@pytest.mark.parametrize("quantize", [None, "float16", "int8"])
-@pytest.mark.parametrize("bits", [None, 8])
-@pytest.mark.parametrize("length", [None, 6])
+@pytest.mark.parametrize(
+    ("quantize", "bits", "length"),
+    [
+        (None, None, None),
+        (None, 8, 6),
+        ("float16", None, 6),
+        ("float16", 8, None),
+        ("int8", None, None),
+        ("int8", 8, 6),
+    ],
+)
 def test_files(quantize, bits, length, tmp_path):
     """All rows of the file are those of Keras, rounded; ops are built in."""
     layer = SparseEmbedding.from_table(make_table(200, 300), 0.95, bits)

@@ -19,6 +19,8 @@ from keras_compembed.cli import report
 from keras_compembed.cli.inputs import KERAS_FILES
 from keras_compembed.compression import Frontier
 from keras_compembed.compression import FrontierPoint
+from keras_compembed.compression import searched_table
+from keras_compembed.compression.method_choices import choices_of
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners import additive_quantizer
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
@@ -306,7 +308,7 @@ def test_report_does_not_replace(small, capsys):
 def test_page(folder, model, small, capsys):
     lines = [f"word{x}\u2028" for x in range(600)]
     (folder / "words.txt").write_text("\r\n".join(lines), encoding="utf-8")
-    np.savez("data.npz", inputs=np.zeros((3, 5), "int32"), labels=[0, 1, 1])
+    np.savez("data.npz", x_test=np.zeros((3, 5), "int32"), y_test=[0, 1, 1])
     Frontier([FrontierPoint({"tokens": "int2"}, 9000, 0.5)]).save("f.json")
     command = (
         "report small.keras model.keras --html a.html --data data.npz "
@@ -363,6 +365,7 @@ def test_help_and_version(capsys):
         ("compress a.keras -o b.keras -k many", "not a whole number: 'many'"),
         ("compress a.keras -o b.keras --effort 0", "not a positive number"),
         ("compress a.keras -o b.keras --max-time nan", "not a positive number"),
+        ("compress a.keras -o b.keras --max-bytes 500kb", "such as 500000"),
         ("export a.keras b.tflite --quantize int3", "invalid choice: 'int3'"),
         (
             "export a.keras b.tflite --optimize-for speed",
@@ -398,7 +401,7 @@ def test_help_and_version(capsys):
         ),
         (
             "report model.keras --html a.html --data model.keras",
-            "must hold the array",
+            "must hold x_test and y_test",
         ),
         (
             "report model.keras --html a.html --frontier model.keras",
@@ -603,7 +606,10 @@ def test_bugs_keep_their_traceback(model, monkeypatch):
 LIMIT = "compress model.keras -o out.keras --min-bytes 1000 --seed 0"
 
 
-def test_compress_within_bytes(folder, model, capsys):
+def test_compress_within_bytes(folder, model, capsys, monkeypatch):
+    # Each 664 bytes larger than the one before.
+    few = choices_of([kc.methods.Rounded(4, rank=r) for r in range(14, 30, 2)])
+    monkeypatch.setattr(searched_table, "choices_by_default", lambda *args: few)
     command = f"{LIMIT} --max-bytes 9k --quantize int8 --frontier f.json"
     assert cli.main(command.split()) == 0
     out = capsys.readouterr().out
@@ -617,7 +623,9 @@ def test_compress_within_bytes(folder, model, capsys):
     )
 
 
-def test_compress_within_a_loss(folder, capsys):
+def test_compress_within_a_loss(folder, capsys, monkeypatch):
+    few = choices_of([kc.methods.Rounded(2), kc.methods.Rounded(4)])
+    monkeypatch.setattr(searched_table, "choices_by_default", lambda *args: few)
     save(
         "model.keras",
         keras.layers.Embedding(600, 32, name="tokens"),

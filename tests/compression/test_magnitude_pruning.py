@@ -300,3 +300,12 @@ def test_schedule_must_be_one():
         MagnitudePruning(0.9)
     with pytest.raises(TypeError, match="`variables` must be a list"):
         MagnitudePruning(SCHEDULE, "words")
+    with pytest.raises(ValueError, match="must be None or name one at least"):
+        MagnitudePruning(SCHEDULE, [])
+
+
+def test_averages_of_weights_are_refused():
+    model = make_model()
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
+    with pytest.raises(ValueError, match="`use_ema` must be False"):
+        fit(model, 1, MagnitudePruning(SCHEDULE))

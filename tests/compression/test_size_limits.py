@@ -1,17 +1,22 @@
 """`compress_model` with a limit in place of settings."""
 
+import dataclasses
 import re
+import signal
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_compembed as kc
 from keras_compembed.compression import find_size
 from keras_compembed.compression import searched_table
+from keras_compembed.compression import size_search
 from keras_compembed.compression.budget_search import BudgetSearch
 from keras_compembed.compression.find_frontier import frontier
 from keras_compembed.compression.id_counts import weights_by_counts
+from keras_compembed.compression.stop_request import StopRequest
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
 from keras_compembed.methods import Rounded
@@ -296,6 +301,14 @@ def test_limits_are_checked_first(model, arguments, message):
     ("arguments", "message"),
     [
         ({"methods": []}, "`methods` must be None or hold a method"),
+        (
+            {"methods": [Codes(2, 8), Codes(2, 8, effort=2)]},
+            r"`methods` must differ.*\['codes 2x8', 'codes 2x8'\]",
+        ),
+        (
+            {"validation_data": tf.data.Dataset.from_tensors(1).repeat()},
+            "`validation_data` must end",
+        ),
         ({"quantize": "int4"}, "`quantize` must be one of"),
         ({"min_runtime": 2}, "`min_runtime` must be a version"),
         ({"epochs": 0}, "`epochs` must be a positive integer"),
@@ -333,3 +346,113 @@ def test_unknown_metric(model):
     search = make_search(validation_data=(IDS, LABELS), metric="recall")
     with pytest.raises(ValueError, match="`metric` must be one that"):
         compress(model, search, max_bytes=9000)
+
+
+def test_counts_of_ids_that_go_by_name():
+    ids = {x: keras.Input((2,), dtype="int32", name=x) for x in "ba"}
+    table = layers.Embedding(400, 4)
+    # In another order than a dict is flattened in.
+    model = keras.Model(
+        list(ids.values()), [table(ids["a"]), layers.Embedding(9, 4)(ids["b"])]
+    )
+    x = {"a": np.full((3, 2), 7), "b": np.full((3, 2), 8)}
+    for data in (
+        (x, np.zeros(3)),
+        tf.data.Dataset.from_tensors((x, np.zeros(3))),
+    ):
+        weights = weights_by_counts(model, table, data)
+        assert weights[7] == np.sqrt(7) and weights[8] == 1
+
+
+def test_first_ctrl_c_does_not_end_what_takes_seconds():
+    stop = StopRequest()
+    with stop.watching():
+        with stop.waiting():
+            signal.raise_signal(signal.SIGINT)
+        assert stop.is_set
+        with pytest.raises(KeyboardInterrupt), stop.waiting():
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_interrupt_while_the_best_are_fit_and_tuned(model, sizes, monkeypatch):
+    fits, tuned = [], []
+    error, tune = searched_table.SearchedTable.error, find_size.TunedCopies.tune
+
+    def error_once_interrupted(self, choice):
+        fits.append(choice.name)
+        if len(fits) == 3:
+            raise KeyboardInterrupt
+        return error(self, choice)
+
+    def tune_first(self, copy):
+        tuned.append(copy)
+        if len(tuned) > 1:
+            raise KeyboardInterrupt
+        return tune(self, copy)
+
+    monkeypatch.setattr(
+        searched_table.SearchedTable, "error", error_once_interrupted
+    )
+    monkeypatch.setattr(find_size.TunedCopies, "tune", tune_first)
+    search = make_search(
+        methods=METHODS[1:], validation_data=(IDS, LABELS), num_tuned=3
+    )
+    # The fit that was interrupted is made again; what then is left is not.
+    small = compress(model, search, max_bytes=sizes["int4"].file_bytes)
+    assert fits[2] == fits[3] and len(fits) == 4
+    assert small is tuned[0]
+    assert search.frontier.chosen.score is not None
+
+
+def test_file_is_counted_after_tuning(model, sizes, monkeypatch, tmp_path):
+    def count_file(model, *args):
+        export = counted(model, *args)
+        # Such as training might do.
+        more = 9000 if model.compiled else 0
+        return dataclasses.replace(export, file_bytes=export.file_bytes + more)
+
+    counted = size_search.count_file
+    monkeypatch.setattr(size_search, "count_file", count_file)
+    search = make_search(
+        methods=[Rounded(2, rank=4)],
+        train_data=(IDS, LABELS),
+        validation_data=(IDS, LABELS),
+        epochs=1,
+    )
+    limit = sizes["int2 rank 4"].file_bytes
+    small = compress(model, search, max_bytes=limit)
+    assert file_bytes(small, tmp_path) <= limit
+    assert search.frontier.chosen.file_bytes <= limit
+    assert search.frontier.chosen.score is None and small.compiled
+
+
+def test_interrupt_while_nothing_that_fits_is_known(model, sizes, monkeypatch):
+    def quick_error(self, choice):
+        calls.append(choice.name)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return measure(self, choice)
+
+    calls = []
+    measure = searched_table.SearchedTable.quick_error
+    monkeypatch.setattr(
+        searched_table.SearchedTable, "quick_error", quick_error
+    )
+    search = make_search()
+    compress(model, search, max_bytes=sizes["int4"].file_bytes)
+    assert search.frontier.chosen.file_bytes <= search.frontier.limit_bytes
+
+
+def test_no_time_and_no_room_for_more_than_the_smallest(model, sizes):
+    search = make_search(max_time=1e-6)
+    compress(model, search, max_bytes=sizes["int4"].file_bytes)
+    assert len(search.frontier) == 1 and search.frontier.chosen.error > 0
+    # Files of two tables are not the sums of what was foretold.
+    ids = keras.Input((6,), dtype="int32")
+    rows = [layers.Embedding(400, 8, name=name)(ids) for name in "ab"]
+    two = keras.Model(ids, keras.ops.tanh(keras.ops.concatenate(rows)))
+    search = make_search(methods=[Rounded(2), Codes(2, 8), Rounded(4)])
+    found = frontier(two, search, min_bytes=0, verbose=0)
+    assert found.points[0].error is not None
+    compress(two, search, max_bytes=found.points[0].file_bytes)
+    assert search.frontier.chosen.methods == found.points[0].methods

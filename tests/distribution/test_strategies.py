@@ -160,11 +160,10 @@ def test_learner_on_two_devices(strategy):
 @pytest.mark.parametrize(
     "kwargs",
     [
-        {"composition": "linear"},
-        {"composition": "lstm", "estimator": "soft"},
+        {"composition": "linear", "estimator": "soft"},
         {"composition": "concat", "logits": "free"},
     ],
-    ids=["linear", "lstm", "free"],
+    ids=["linear", "free"],
 )
 def test_kd_learner_on_two_devices(strategy, kwargs):
     one, _ = learn(
@@ -248,7 +247,6 @@ def fit_anchors(scope, optimizer, **kwargs):
 @pytest.mark.parametrize(
     "storage, optimizer, kwargs",
     [
-        ("dense", lambda: keras.optimizers.SGD(0.5), {}),
         ("dense", lambda: keras.optimizers.Adam(0.01), {}),
         (
             "lazy",

@@ -60,8 +60,18 @@ def of_rows(layer, *behind):
     return keras.Model(ids, outputs)
 
 
-@pytest.mark.parametrize("quantize", QUANTIZE)
-@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize(
+    ("bits", "quantize"),
+    [
+        *(
+            (bits, quantize)
+            for bits in (8, 4, 2)
+            for quantize in (None, "int8")
+        ),
+        (4, "float16"),
+        (2, "int8_codebooks"),
+    ],
+)
 def test_integers_and_scales_are_stored_as_they_are(bits, quantize, tmp_path):
     # Smaller units than float16 has; rows that end within a byte.
     layer = rounded(bits, size=1e-6)
@@ -99,16 +109,17 @@ def test_older_runtimes_read_packed_bytes(bits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "quantize"),
     [
-        {"block_size": 3},
-        {"width": 8, "block_size": 4, "scale_dtype": "int16"},
-        {"bits": 8, "width": 12, "rank": 5},
-        {"bits": 2, "width": 12, "rank": 7, "block_size": 3},
-        {"width": 12, "rank": 4, "learn_rows": True},
+        ({"block_size": 3}, None),
+        ({"block_size": 3}, "int8"),
+        ({"width": 8, "block_size": 4, "scale_dtype": "int16"}, "float16"),
+        ({"bits": 8, "width": 12, "rank": 5}, None),
+        ({"bits": 8, "width": 12, "rank": 5}, "int8"),
+        ({"bits": 2, "width": 12, "rank": 7, "block_size": 3}, "float16"),
+        ({"width": 12, "rank": 4, "learn_rows": True}, None),
     ],
 )
-@pytest.mark.parametrize("quantize", [None, "float16", "int8"])
 def test_blocks_and_projections(settings, quantize, tmp_path):
     layer = rounded(**settings)
     path = tmp_path / "model.tflite"

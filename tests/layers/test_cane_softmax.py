@@ -305,12 +305,10 @@ def test_only_rows_drawn_change(noise, jit_compile):
 @pytest.mark.parametrize(
     ("selector", "share_noises"),
     [
-        ("tree", False),
         ("tree", 3),
         ("huffman", True),
         ("subsets", False),
         ("frequent", True),
-        ("frequent", 3),
     ],
 )
 def test_fit_learns_and_files_keep_it(selector, share_noises, tmp_path):

@@ -294,3 +294,20 @@ def test_bad_values_and_reset():
         kc.Codebooks(8, 0)
     with pytest.raises(ValueError, match="`reset_codebooks` must be called"):
         layers()[0].reset_codebooks()
+
+
+def test_models_that_copy_models_while_they_are_made():
+    class Twins(keras.Model):
+        def __init__(self, base):
+            super().__init__()
+            self.models = [base, *map(keras.models.clone_model, [base] * 2)]
+
+        @classmethod
+        def from_config(cls, config):
+            return cls(keras.Model.from_config(config))
+
+    models = Twins.from_config(functional().get_config()).models
+    first, *others = [values_of(model) for model in models]
+    assert len(first) == 1
+    assert all(len(one) == 1 and one[0] is not first[0] for one in others)
+    assert others[0][0] is not others[1][0]

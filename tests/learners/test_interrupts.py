@@ -98,8 +98,7 @@ def shown(monkeypatch):
     return losses
 
 
-@pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("warm", "times"), [(False, 1), (True, 1), (True, 2)])
 def test_additive_quantizer(warm, times, interruptions, shown, monkeypatch):
     monkeypatch.setattr(additive_quantizer, "_WARM_ROWS", 1 if warm else 1e9)
     monkeypatch.setattr(additive_quantizer, "_WARM_STEPS", 8)

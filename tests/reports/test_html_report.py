@@ -11,7 +11,6 @@ from keras_compembed.compression import FrontierPoint
 from keras_compembed.reports.html_page import html_page
 from keras_compembed.reports.html_report import html_report
 from keras_compembed.reports.html_report import model_figures
-from keras_compembed.reports.scores import load_data
 
 # Its name in the package is that of the function.
 module = importlib.import_module(html_report.__module__)
@@ -263,18 +262,3 @@ def test_layers_of_classes_must_be_compiled():
     data = np.zeros((4, 3), "float32"), np.zeros(4, "int32")
     with pytest.raises(ValueError, match="outputs are features"):
         model_figures(model, data=data)
-
-
-def test_data_files(tmp_path):
-    path = str(tmp_path / "data.npz")
-    np.savez(path, **{"inputs.a": [1], "inputs.b": [2], "labels": [0]})
-    inputs, labels = load_data(path)
-    assert inputs.keys() == {"a", "b"} and labels == [0]
-    np.savez(path, x=[1], labels=[2])
-    with pytest.raises(ValueError, match=r"'inputs'.*\['labels', 'x'\]"):
-        load_data(path)
-    np.save(tmp_path / "data.npy", [1])
-    np.savez(path, inputs=np.array([None]), labels=[2])
-    for name in ("data.npz", "data.npy"):
-        with pytest.raises(ValueError, match="must be an .npz file"):
-            load_data(str(tmp_path / name))

@@ -191,7 +191,10 @@ def rounded(cls=kc.QuantizedEmbedding, **settings):
     """A layer of rounded rows."""
 
     def make(**kwargs):
-        layer = cls(IDS, 8, seed=0, **settings, **kwargs)
+        # The unit follows from the first rows.
+        start = keras.initializers.RandomUniform(seed=0)
+        arguments = {"rows_initializer": start, "seed": 0, **settings}
+        layer = cls(IDS, 8, **arguments, **kwargs)
         layer.build()
         rng = np.random.default_rng(0)
         # Numbers of size 1, so that no part of a vector can be missed.
