@@ -9,6 +9,7 @@ from benchmark_files import load
 from benchmark_files import write_sentences
 
 from benchmarks.codes import baselines
+from benchmarks.codes import budget
 from benchmarks.codes import clusters
 from benchmarks.codes import language_model
 from benchmarks.codes import models
@@ -267,3 +268,16 @@ def test_names_of_models():
         row = models.Row(make.__name__, 1, 1)
         is_there = models.is_there(models.package_of(row))
         assert (make.__name__ in names) == is_there
+
+
+@pytest.mark.scripts
+def test_budget():
+    rows = budget.main(["--quick"])
+    names = [row["row"]["family"] for row in rows]
+    assert names == ["table", "int4", "codes of 16", "search"]
+    table, *others = map(figures, rows)
+    assert table["bytes"] == 4 * 300 * 16
+    for row in others:
+        assert row["bytes"] <= table["bytes"] // 4
+        assert 0 < row["accuracy"] <= 1
+    assert others[-1]["method"]
