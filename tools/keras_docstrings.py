@@ -64,5 +64,6 @@ def uncover(module):
     for name in set(files).intersection(module.exports or ()):
         for public in module.exports:
             member = files[name].members.get(public)
-            if member is not None and not member.is_alias:
+            # A file in a namespace may have the name of another namespace.
+            if member and not member.is_alias and not member.is_module:
                 module.set_member(public, member)

@@ -175,7 +175,7 @@ def _compute(original):
     from keras_compembed import compression
 
     show("computing sizes that could be had")
-    return compression.frontier(original, verbose=0)
+    return compression.find_frontier(original, verbose=0)
 
 
 def _load(path, arguments):

@@ -4,7 +4,7 @@ from keras_compembed.compression.budget_search import BudgetSearch
 from keras_compembed.compression.code_shapes import CodeShape
 from keras_compembed.compression.code_shapes import code_shape_for_latency
 from keras_compembed.compression.compress_model import compress_model
-from keras_compembed.compression.find_frontier import frontier
+from keras_compembed.compression.find_frontier import find_frontier
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
@@ -21,5 +21,5 @@ __all__ = [
     "RecodeEmbeddings",
     "code_shape_for_latency",
     "compress_model",
-    "frontier",
+    "find_frontier",
 ]

@@ -7,7 +7,7 @@ from keras_compembed.compression.searched_tables import find_searched_tables
 from keras_compembed.utils.validation import check_positive_int
 
 
-def frontier(
+def find_frontier(
     model,
     search=None,
     layers=None,
@@ -31,7 +31,7 @@ def frontier(
     ... ])
     >>> methods = [kc.methods.Rounded(2), kc.methods.Rounded(4)]
     >>> search = kc.compression.BudgetSearch(methods, quantize="int8")
-    >>> found = frontier(model, search, min_bytes=0, verbose=0)
+    >>> found = find_frontier(model, search, min_bytes=0, verbose=0)
     >>> [point.name for point in found.best]
     ['int2', 'int4']
 

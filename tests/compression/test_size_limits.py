@@ -14,7 +14,7 @@ from keras_compembed.compression import find_size
 from keras_compembed.compression import searched_table
 from keras_compembed.compression import size_search
 from keras_compembed.compression.budget_search import BudgetSearch
-from keras_compembed.compression.find_frontier import frontier
+from keras_compembed.compression.find_frontier import find_frontier
 from keras_compembed.compression.id_counts import weights_by_counts
 from keras_compembed.compression.stop_request import StopRequest
 from keras_compembed.methods import Anchors
@@ -80,7 +80,7 @@ def file_bytes(model, tmp_path, quantize="int8"):
 @pytest.fixture(scope="module")
 def sizes(model):
     """Bytes of the file and errors by method."""
-    found = frontier(model, make_search(), min_bytes=0, verbose=0)
+    found = find_frontier(model, make_search(), min_bytes=0, verbose=0)
     return {point.name: point for point in found}
 
 
@@ -452,7 +452,7 @@ def test_no_time_and_no_room_for_more_than_the_smallest(model, sizes):
     rows = [layers.Embedding(400, 8, name=name)(ids) for name in "ab"]
     two = keras.Model(ids, keras.ops.tanh(keras.ops.concatenate(rows)))
     search = make_search(methods=[Rounded(2), Codes(2, 8), Rounded(4)])
-    found = frontier(two, search, min_bytes=0, verbose=0)
+    found = find_frontier(two, search, min_bytes=0, verbose=0)
     assert found.points[0].error is not None
     compress(two, search, max_bytes=found.points[0].file_bytes)
     assert search.frontier.chosen.methods == found.points[0].methods
