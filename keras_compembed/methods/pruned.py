@@ -2,8 +2,7 @@
 
 from keras_compembed.baselines.sparse_embedding import SparseEmbedding
 from keras_compembed.baselines.sparse_embedding import count_nonzeros
-from keras_compembed.methods.method import Fit
-from keras_compembed.methods.method import Method
+from keras_compembed.methods.baseline_method import BaselineMethod
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_sparsity
 
@@ -11,7 +10,7 @@ from keras_compembed.utils.validation import check_sparsity
 _MOST_NONZEROS = 2**31 - 1
 
 
-class Pruned(Method):
+class Pruned(BaselineMethod):
     """The numbers of a table that are furthest from 0.
 
     See `keras_compembed.baselines.SparseEmbedding`. Prune the table while the
@@ -47,23 +46,9 @@ class Pruned(Method):
         name = f"pruned {100 * self.sparsity:.4g}%"
         return name if self.bits is None else f"{name} int8"
 
-    def start(self, seed=None, verbose=0):
-        def from_table(table, sample_weight=None, **kwargs):
-            return SparseEmbedding.from_table(
-                table,
-                self.sparsity,
-                self.bits,
-                sample_weight=sample_weight,
-                seed=seed,
-                verbose=verbose,
-                **kwargs,
-            )
-
-        return Fit({"sparsity": self.sparsity, "bits": self.bits}, from_table)
-
-    def litert_bytes(self, input_dim, output_dim, quantize=None):
-        layer = SparseEmbedding(input_dim, output_dim, self.sparsity, self.bits)
-        return layer.litert_bytes(quantize)
+    @property
+    def options(self):
+        return {"sparsity": self.sparsity, "bits": self.bits}
 
     def reason_against(self, input_dim, output_dim):
         number = count_nonzeros(input_dim, output_dim, self.sparsity)
