@@ -41,7 +41,7 @@ def format_card(folder, model):
         "## How it was made",
         f"```sh\n{card.command}\n```",
         *([card.data] if card.data else []),
-        f"With {_listed(record['versions'])}.",
+        f"{_listed(record['versions'])} wrote the files.",
     ]
     if card.results:
         sections += ["## How good it is", card.results]
