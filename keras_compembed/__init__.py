@@ -26,6 +26,7 @@ from keras_compembed import noises
 from keras_compembed import optimizers
 from keras_compembed import presets
 from keras_compembed import reports
+from keras_compembed import text
 from keras_compembed import transforms
 from keras_compembed import trees
 from keras_compembed import tuning
@@ -89,6 +90,7 @@ __all__ = [
     "presets",
     "reports",
     "save_preset",
+    "text",
     "top_k_model",
     "transforms",
     "trees",
