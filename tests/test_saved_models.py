@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
+from examples import recommend_titles
 from keras_compembed.presets.card_text import format_card
 from keras_compembed.presets.card_text import read_json
 
@@ -33,7 +34,9 @@ def accuracy(probabilities, labels):
 def test_card_says_what_the_files_say(name, models):
     folder = FOLDER / name
     card = (folder / "README.md").read_text("utf-8")
-    assert card == format_card(folder, models[name])
+    assert card == format_card(folder, models[name]), (
+        "Write the cards anew: python -m tools.write_cards"
+    )
     files = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert set(files) == {
         *read_json(folder / "preset.json")["files"],
@@ -102,3 +105,38 @@ def test_figures_of_docstring_classifier_are_those_of_readme():
         assert f"| {mean} ± {deviation} % |" in row
         assert f"{figures[key]['file_bytes'] / 2**20:.2f} MB" in row
     assert figures["texts"] in readme
+
+
+def test_job_title_recommender(models):
+    name = "job_title_recommender"
+    titles = read_lines(name, "labels.txt")
+    model = models[name]
+    assert model.output_shape == (None, len(titles))
+    assert isinstance(model.get_layer("items"), kc.CodeEmbedding)
+    assert isinstance(model.get_layer("parts"), kc.CodeEmbedReduce)
+
+    sample = read_json(FOLDER / name / "sample.json")
+    args = recommend_titles.parse_arguments(["--data", "none"])
+    ids = recommend_titles.job_titles.vectorize(sample["titles"], args)
+    for row, expected in zip(ids, sample["ids"], strict=True):
+        assert row[row > 0].tolist() == expected
+    phone = kc.export.LiteRTModel(FOLDER / name / "model.tflite")
+    answers = phone.predict(ids)
+    assert answers["ids"].shape == (100, recommend_titles.TOP)
+    # Other processors round other scores to be equal.
+    assert np.mean(answers["ids"] == sample["answers"]) > 0.95
+    # The file has int8 numbers where the model has floats.
+    in_keras = kc.top_k_model(model, k=recommend_titles.TOP)(ids)
+    np.testing.assert_allclose(answers["scores"], in_keras["scores"], atol=0.03)
+    shared = [
+        len(set(row) & set(other)) / recommend_titles.TOP
+        for row, other in zip(
+            answers["ids"], in_keras["ids"].numpy(), strict=True
+        )
+    ]
+    assert np.mean(shared) > 0.9
+
+    (chef,) = phone.predict(
+        recommend_titles.job_titles.vectorize(["Head Chef"], args)
+    )["ids"]
+    assert titles[chef[0]] == "head chef"

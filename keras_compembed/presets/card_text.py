@@ -36,6 +36,7 @@ def format_card(folder, model):
         _table_of_files(folder, record["files"], card.files),
         *_ends("Input", _inputs(model), card.inputs),
         *_ends("Output", _outputs(model), card.outputs),
+        *_ends_of_file(folder / preset_files.LITERT),
         "## Use",
         _use(record["name"]),
         "## How it was made",
@@ -108,6 +109,18 @@ def _ends(title, tensors, meaning):
     if meaning:
         words.append(meaning)
     return [f"**{title}.** {' '.join(words)}"] if words else []
+
+
+def _ends_of_file(path):
+    """What goes in and out of the LiteRT file, which may answer otherwise."""
+    if not path.exists():
+        return []
+    signature = inspect_litert(path).signatures[0]
+    sides = [
+        ", ".join(_tensor(tensor.name, tensor) for tensor in side)
+        for side in (signature.inputs, signature.outputs)
+    ]
+    return [f"**`{path.name}`.** In: {sides[0]}. Out: {sides[1]}."]
 
 
 def _inputs(model):

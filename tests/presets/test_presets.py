@@ -105,6 +105,7 @@ def test_card(model, saved):
         "```sh\npython train.py --text '{}'\n```",
         "**Input.** `ids`, `int32 (batch, 2)`: ids of words.",
         "**Output.** `float32 (batch, 2)`.",
+        "**`model.tflite`.** In: `ids`, `int32 (batch, 2)`. Out: `",
         "needs LiteRT of TensorFlow 2.",
         f"Keras {keras.__version__}, TensorFlow 2.",
     ):
