@@ -24,6 +24,7 @@ from keras_compembed import methods
 from keras_compembed import noises
 from keras_compembed import optimizers
 from keras_compembed import reports
+from keras_compembed import text
 from keras_compembed import transforms
 from keras_compembed import trees
 from keras_compembed import tuning
@@ -81,6 +82,7 @@ __all__ = [
     "noises",
     "optimizers",
     "reports",
+    "text",
     "top_k_model",
     "transforms",
     "trees",

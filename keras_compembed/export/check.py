@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 
-from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.tracing import all_layers
 from keras_compembed.export.tracing import name_outputs
 
@@ -212,11 +211,12 @@ def run_keras(model, samples):
     return outputs
 
 
-def compare(path, signature, samples, outputs):
+def compare(run, signature, samples, outputs):
     """Largest difference between a file and its model, over the output's size.
 
     Args:
-        path: String, the LiteRT file.
+        run: Function from a dict of input arrays to what the file gives, an
+            array or a dict of arrays if there are several, e.g. `LiteRTModel`.
         signature: Structure of `tf.TensorSpec`.
         samples: List of structures of arrays.
         outputs: List of what `run_keras` gave for them.
@@ -232,12 +232,11 @@ def compare(path, signature, samples, outputs):
         RuntimeError: if the file does not run.
     """
     names = [spec.name for spec in keras.tree.flatten(signature)]
-    litert_model = LiteRTModel(path)
     worst = 0.0
     for sample, expected in zip(samples, outputs, strict=True):
         inputs = dict(zip(names, keras.tree.flatten(sample), strict=True))
         try:
-            got = litert_model(inputs)
+            got = run(inputs)
         except (RuntimeError, ValueError) as error:
             shapes = {name: array.shape for name, array in inputs.items()}
             raise RuntimeError(

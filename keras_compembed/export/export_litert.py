@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.export import check
+from keras_compembed.export import text_files
 from keras_compembed.export.export_options import OPTIMIZE_FOR
 from keras_compembed.export.export_options import ExportOptions
 from keras_compembed.export.flatbuffer import get_min_runtime
@@ -29,6 +30,7 @@ from keras_compembed.export.one_hot_rows import unpack_once
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.row_check import check_rows
+from keras_compembed.export.text_front import split_model
 from keras_compembed.export.tracing import float32_form
 from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
@@ -111,6 +113,8 @@ def export_litert(
     model,
     path,
     *,
+    runtime="litert",
+    labels=None,
     input_signature=None,
     top_k=None,
     quantize=None,
@@ -234,10 +238,17 @@ def export_litert(
             "`model` must be a `keras.Model`. "
             f"Received: an object of type {type(model).__name__}."
         )
+    check_choice("runtime", runtime, ("litert", *text_files.RUNTIMES))
     check_choice("quantize", quantize, tuple(check.TOLERANCES))
     check_choice("optimize_for", optimize_for, OPTIMIZE_FOR)
     if top_k is not None:
         model = top_k_model(model, top_k)
+    split = split_model(model)
+    if runtime != "litert":
+        text_files.check(split, runtime, labels)
+    whole = model
+    if split is not None:
+        model, input_signature = split.model, split.signature
     oldest = None
     if min_runtime is not None:
         oldest = check_version("min_runtime", min_runtime)
@@ -264,17 +275,23 @@ def export_litert(
         converted = read_model(content)
         names = [spec.name for spec in keras.tree.flatten(signature)]
         order_ends(converted, names, list(outputs[0]))
-        content, ops, runtime, *passages = _finish(converted, tables, options)
+        content, ops, oldest, *passages = _finish(converted, tables, options)
         check_inputs(
             converted, model, signature, is_given=input_signature is not None
         )
         rows = check_rows(content, lookups, *passages, quantize, tolerance)
         if tolerance is None:
             tolerance = check.default_tolerance(model, quantize)
+        if runtime != "litert":
+            content = text_files.add_text(content, split, runtime, labels)
+            signature = text_files.SIGNATURE
+            samples = text_files.sample_texts(split, sample_inputs)
+            outputs = check.run_keras(whole, samples)
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:
                 file.write(content)
-            error = check.compare(temporary, signature, samples, outputs)
+            run = text_files.get_runner(runtime, temporary, outputs)
+            error = check.compare(run, signature, samples, outputs)
             if not error <= tolerance:
                 raise RuntimeError(
                     "The LiteRT file must give what Keras gives, within "
@@ -288,7 +305,7 @@ def export_litert(
         len(content),
         tuple(ops),
         error,
-        runtime,
+        oldest,
         rows.max_error,
         rows.held,
         rows.not_held,

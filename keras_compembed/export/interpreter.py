@@ -9,20 +9,31 @@ import numpy as np
 
 from keras_compembed.export.file_input import FileInput
 from keras_compembed.export.inspect_litert import inspect_litert
+from keras_compembed.utils.extras import require
 from keras_compembed.utils.validation import check_positive_int
 
 
-def _interpreter(**kwargs):
+def _interpreter(custom_ops, **kwargs):
     try:
         module = importlib.import_module("ai_edge_litert.interpreter")
     except ImportError:
-        import tensorflow as tf
+        module = importlib.import_module("tensorflow.lite.python.interpreter")
+    with warnings.catch_warnings():
+        # That of TensorFlow works, and asks for the package that is not there.
+        warnings.simplefilter("ignore")
+        if not custom_ops:
+            return module.Interpreter(**kwargs)
+        return module.InterpreterWithCustomOps(
+            custom_op_registerers=custom_ops, **kwargs
+        )
 
-        with warnings.catch_warnings():
-            # It works, and asks for the package that is not there.
-            warnings.simplefilter("ignore")
-            return tf.lite.Interpreter(**kwargs)
-    return module.Interpreter(**kwargs)
+
+def _registrars(file):
+    """What makes the ops known that a file has and the runtime has not."""
+    if not any(name.startswith("CUSTOM TFText>") for name in file.ops):
+        return []
+    registrar = require("tensorflow_text.core.pybinds.tflite_registrar", "text")
+    return registrar.SELECT_TFTEXT_OPS
 
 
 class LiteRTModel:
@@ -74,7 +85,9 @@ class LiteRTModel:
                 f"Received: signature={signature!r}."
             )
         interpreter = _interpreter(
-            model_path=os.fspath(path), num_threads=num_threads
+            _registrars(file),
+            model_path=os.fspath(path),
+            num_threads=num_threads,
         )
         self._runner = interpreter.get_signature_runner(signature)
         self._lock = threading.Lock()

@@ -1,0 +1,121 @@
+"""SentencePiece models as bytes: what is in one, and how to make one up.
+
+FastSentencepieceTokenizer finds the pieces with the highest sum of scores in
+the UTF-8 bytes of a text. Of a model it reads pieces, scores and kinds, the id
+of unknown pieces, and a table of replacements made beforehand.
+"""
+
+import dataclasses
+import pathlib
+import tempfile
+
+from keras_compembed.utils.extras import require
+
+# Kinds of pieces.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+UNIGRAM = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A piece of text with its id: the place in the list of all pieces.
+
+    Attributes:
+        content: Bytes; need not be whole characters.
+        score: Float, its log-probability.
+        kind: Integer, e.g. `NORMAL`.
+    """
+
+    content: bytes
+    score: float = 0.0
+    kind: int = NORMAL
+
+
+def parse(model):
+    """A `ModelProto` of bytes.
+
+    Raises:
+        ValueError: if they are no SentencePiece model.
+    """
+    proto = _messages().ModelProto()
+    try:
+        proto.ParseFromString(model)
+    except Exception as error:
+        raise ValueError(
+            "`model` must be a SentencePiece model, the bytes of a `.model` "
+            f"file. Received: {len(model)} bytes that are none."
+        ) from error
+    return proto
+
+
+def build(pieces, replacements, eos_id=-1):
+    """Bytes of a model of given pieces.
+
+    Args:
+        pieces: List of `Piece`. The one of kind `UNKNOWN` stands for bytes
+            that no piece covers, as many as there are side by side.
+        replacements: Dict from characters to strings, what is replaced before
+            whitespace is joined.
+        eos_id: Integer, what is put behind each text if asked for.
+    """
+    (unknown_id,) = (
+        place for place, each in enumerate(pieces) if each.kind == UNKNOWN
+    )
+    messages = _messages()
+    # A `string` field that need not be UTF-8: written field by field.
+    body = b"".join(_field(1, _write_piece(piece)) for piece in pieces)
+    trainer = messages.TrainerSpec(
+        unk_id=unknown_id, bos_id=-1, eos_id=eos_id, pad_id=-1
+    )
+    normalizer = messages.NormalizerSpec(
+        precompiled_charsmap=_compile(replacements),
+        add_dummy_prefix=True,
+        remove_extra_whitespaces=True,
+        escape_whitespaces=True,
+    )
+    return (
+        body
+        + _field(2, trainer.SerializeToString())
+        + _field(3, normalizer.SerializeToString())
+    )
+
+
+def _messages():
+    return require("sentencepiece.sentencepiece_model_pb2", "text")
+
+
+def _compile(replacements):
+    """The table of replacements in SentencePiece's own form."""
+    sentencepiece = require("sentencepiece", "text")
+    lines = [
+        f"{_codes(old)}\t{_codes(new)}" for old, new in replacements.items()
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "rules.tsv"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        normalizer = sentencepiece.SentencePieceNormalizer(rule_tsv=str(path))
+    proto = parse(normalizer.serialized_model_proto())
+    return proto.normalizer_spec.precompiled_charsmap
+
+
+def _codes(text):
+    return " ".join(f"{ord(character):X}" for character in text)
+
+
+def _write_piece(piece):
+    message = _messages().ModelProto.SentencePiece(
+        score=piece.score, type=piece.kind
+    )
+    return _field(1, piece.content) + message.SerializeToString()
+
+
+def _field(number, content):
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number):
+    parts = []
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])

@@ -1,0 +1,264 @@
+"""Pieces of words, by SentencePiece."""
+
+import base64
+import io
+import os
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.text import piece_table
+from keras_compembed.text.tokenizer import Tokenizer
+from keras_compembed.utils.extras import require
+from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_positive_int
+
+_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class SentencePieceTokenizer(Tokenizer):
+    """Turns texts into ids of SentencePiece pieces, inside a Keras model.
+
+    It computes by tensorflow-text's `FastSentencepieceTokenizer`, the one
+    tokenizer that phones and browsers run unmodified (MediaPipe Tasks), so
+    that a file tokenizes as Keras does. The model travels in the layer's
+    config, hence in `.keras` files and clones.
+
+    Example:
+
+    >>> texts = ["a red apple", "a green apple", "two red pears"] * 20
+    >>> tokenizer = SentencePieceTokenizer.train(texts, vocabulary_size=25)
+    >>> ids = tokenizer(["a green pear"])
+    >>> model = keras.Sequential(
+    ...     [
+    ...         keras.Input((), dtype="string"),
+    ...         tokenizer,
+    ...         keras.layers.Embedding(tokenizer.vocabulary_size, 8),
+    ...         keras.layers.GlobalAveragePooling1D(),
+    ...     ]
+    ... )
+    >>> model(tf.constant(["a green pear", ""])).shape
+    TensorShape([2, 8])
+
+    Args:
+        model: Bytes of a SentencePiece model, or the path of its `.model`
+            file. Models of kind unigram, without bytes as pieces.
+        pad_id: Optional integer, the id that rows are filled up with. Defaults
+            to `None`, that of the model; models trained without one need it
+            to be said.
+        add_bos: Boolean. Whether a text begins with the model's token for
+            that. Defaults to `False`.
+        add_eos: Boolean. Whether it ends with one. Defaults to `False`.
+        sequence_length: Optional integer. So many ids of each text, cut off or
+            filled up behind. Defaults to `None`: as many as the longest text
+            of a batch has, and at least one.
+        unknown_if_empty: Boolean. Whether a text without tokens reads as one
+            unknown token. Defaults to `True`.
+        **kwargs: `name` of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Strings: a tensor, an array, or a list of them.
+
+    Input shape:
+        `(batch,)` or `(batch, 1)`.
+
+    Output shape:
+        int32 `(batch, sequence_length)`.
+
+    Raises:
+        ImportError: if tensorflow-text or sentencepiece are not installed.
+        ValueError: if an argument is out of range, or the model is of a kind
+            that `FastSentencepieceTokenizer` does not read.
+
+    References:
+        - [Kudo & Richardson, 2018](https://arxiv.org/abs/1808.06226)
+        - [Kudo, 2018](https://arxiv.org/abs/1804.10959)
+    """
+
+    def __init__(
+        self,
+        model,
+        pad_id=None,
+        add_bos=False,
+        add_eos=False,
+        sequence_length=None,
+        unknown_if_empty=True,
+        **kwargs,
+    ):
+        text = require("tensorflow_text", "text")
+        model = _read(model)
+        proto = piece_table.parse(model)
+        _check_kind(proto)
+        spec = proto.trainer_spec
+        size = len(proto.pieces)
+        if pad_id is None:
+            pad_id = _own_pad_id(proto)
+        check_positive_int("pad_id", pad_id, 0, size - 1)
+        super().__init__(
+            pad_id, spec.unk_id, sequence_length, unknown_if_empty, **kwargs
+        )
+        self.add_bos = _check_end("add_bos", add_bos, spec.bos_id)
+        self.add_eos = _check_end("add_eos", add_eos, spec.eos_id)
+        self.model = model
+        self._pieces = [piece.piece for piece in proto.pieces]
+        # A layer may be made while a function is traced.
+        with tf.init_scope():
+            self._tokenizer = text.FastSentencepieceTokenizer(
+                model, add_bos=self.add_bos, add_eos=self.add_eos
+            )
+
+    @classmethod
+    def train(
+        cls,
+        texts,
+        vocabulary_size=8000,
+        lowercase=True,
+        character_coverage=0.9995,
+        **kwargs,
+    ):
+        """A tokenizer of pieces learned from texts.
+
+        Ids 0 and 1 are padding and the unknown.
+
+        Args:
+            texts: Iterable of strings, e.g. the texts to train a model on.
+            vocabulary_size: Integer, number of pieces, the two included.
+                Defaults to `8000`.
+            lowercase: Boolean. Whether upper and lower case are alike (Unicode
+                case folding). Defaults to `True`.
+            character_coverage: Float, the share of characters that get a
+                piece; the rarest are unknown. Defaults to `0.9995`.
+            **kwargs: Further arguments of the layer.
+
+        Returns:
+            A `SentencePieceTokenizer`.
+
+        Raises:
+            ValueError: if the texts do not give so many pieces.
+        """
+        sentencepiece = require("sentencepiece", "text")
+        check_positive_int("vocabulary_size", vocabulary_size, 3)
+        check_boolean("lowercase", lowercase)
+        if isinstance(texts, (str, bytes)):
+            raise ValueError(
+                "`texts` must be an iterable of strings. Received: one string."
+            )
+        content = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=_lines(texts),
+                model_writer=content,
+                model_type="unigram",
+                vocab_size=vocabulary_size,
+                character_coverage=character_coverage,
+                normalization_rule_name=(
+                    "nmt_nfkc_cf" if lowercase else "nmt_nfkc"
+                ),
+                pad_id=0,
+                unk_id=1,
+                bos_id=-1,
+                eos_id=-1,
+                pad_piece="[PAD]",
+                unk_piece="[UNK]",
+                minloglevel=2,
+                # The order of sums decides which pieces stay.
+                num_threads=1,
+                max_sentence_length=1 << 20,
+            )
+        except RuntimeError as error:
+            raise ValueError(
+                "`texts` must give as many pieces as `vocabulary_size` says. "
+                f"Received: vocabulary_size={vocabulary_size}, of which "
+                f"SentencePiece says: {error}"
+            ) from error
+        return cls(content.getvalue(), **kwargs)
+
+    @property
+    def vocabulary_size(self):
+        return len(self._pieces)
+
+    def get_vocabulary(self):
+        return list(self._pieces)
+
+    def tokenize(self, texts):
+        return tf.cast(self._tokenizer.tokenize(texts), "int32")
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "model": base64.b64encode(self.model).decode("ascii"),
+            "pad_id": self.pad_id,
+            "add_bos": self.add_bos,
+            "add_eos": self.add_eos,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "model": base64.b64decode(config["model"])})
+
+
+def _read(model):
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model)
+    if isinstance(model, (str, os.PathLike)):
+        with open(model, "rb") as file:
+            return file.read()
+    raise ValueError(
+        "`model` must be the bytes of a SentencePiece model or the path of "
+        f"its file. Received: an object of type {type(model).__name__}."
+    )
+
+
+def _lines(texts):
+    """What the trainer reads: texts without line ends."""
+    for text in texts:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", errors="replace")
+        if not isinstance(text, str):
+            raise ValueError(
+                "`texts` must hold strings. "
+                f"Received: an object of type {type(text).__name__}."
+            )
+        yield " ".join(text.split())
+
+
+def _check_kind(proto):
+    kind = proto.trainer_spec.model_type
+    has_bytes = any(piece.type == piece_table.BYTE for piece in proto.pieces)
+    if kind != piece_table.UNIGRAM or has_bytes:
+        received = "one with bytes as pieces"
+        if kind != piece_table.UNIGRAM:
+            received = f"one of kind {_KINDS.get(kind, kind)!r}"
+        raise ValueError(
+            "`model` must be a SentencePiece model of kind 'unigram' without "
+            "bytes as pieces: the tokenizer of phones reads no other. "
+            f"Received: {received}. Train one with "
+            "`SentencePieceTokenizer.train`."
+        )
+    if not proto.normalizer_spec.precompiled_charsmap:
+        raise ValueError(
+            "`model` must have rules of normalization: the tokenizer of "
+            "phones reads beyond the end of one that has none. Received: a "
+            "model trained with normalization_rule_name='identity'."
+        )
+
+
+def _own_pad_id(proto):
+    pad_id = proto.trainer_spec.pad_id
+    if not 0 <= pad_id < len(proto.pieces):
+        raise ValueError(
+            "`pad_id` must be given for a SentencePiece model without a token "
+            "for padding: the id to fill rows up with, which an embedding with "
+            "`mask_zero` leaves out if it is 0. Received: pad_id=None."
+        )
+    return pad_id
+
+
+def _check_end(name, value, token_id):
+    if check_boolean(name, value) and token_id < 0:
+        raise ValueError(
+            f"`{name}` needs a SentencePiece model with such a token. "
+            f"Received: {name}=True and a model without."
+        )
+    return value

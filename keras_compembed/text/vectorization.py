@@ -1,0 +1,52 @@
+"""Keras's `TextVectorization` as a tokenizer that phones can run."""
+
+import keras
+
+from keras_compembed.text.word_tokenizer import STANDARDIZATIONS
+from keras_compembed.text.word_tokenizer import WordTokenizer
+
+# Settings of TextVectorization that give whole words as ids of one row.
+_NEEDED = {
+    "split": "whitespace",
+    "ngrams": None,
+    "output_mode": "int",
+    "ragged": False,
+}
+
+
+def as_tokenizer(layer):
+    """A `WordTokenizer` that gives the ids of a `TextVectorization`.
+
+    Args:
+        layer: A `keras.layers.TextVectorization` that has a vocabulary.
+
+    Returns:
+        A `WordTokenizer`.
+
+    Raises:
+        ValueError: if `layer` is set up in a way for which there is none.
+    """
+    if not isinstance(layer, keras.layers.TextVectorization):
+        raise ValueError(
+            "`layer` must be a `keras.layers.TextVectorization`. "
+            f"Received: an object of type {type(layer).__name__}."
+        )
+    config = layer.get_config()
+    needed = {"standardize": STANDARDIZATIONS, **_NEEDED}
+    for name, wanted in needed.items():
+        value = config[name]
+        choices = wanted if isinstance(wanted, tuple) else (wanted,)
+        if value not in choices:
+            raise ValueError(
+                "Only a `TextVectorization` that makes ids of whole words can "
+                "be replaced by a tokenizer that phones run: its `"
+                f"{name}` must be {' or '.join(map(repr, choices))}. "
+                f"Received: {name}={value!r} in layer {layer.name!r}."
+            )
+    return WordTokenizer(
+        layer.get_vocabulary()[2:],
+        standardize=config["standardize"],
+        sequence_length=config["output_sequence_length"],
+        unknown_if_empty=False,
+        name=layer.name,
+    )
