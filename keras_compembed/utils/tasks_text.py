@@ -133,13 +133,18 @@ def _fetch(folder):
         )
     path = os.path.join(folder, packed[0])
     with open(path, "rb") as file:
-        digest = hashlib.sha512(file.read()).digest()
-    if base64.b64encode(digest).decode() != _SHA512:
+        content = file.read()
+    if checksum(content) != _SHA512:
         raise RuntimeError(
             f"npm fetched another file than {_NAME} {_VERSION} is: its "
             "checksum differs. Look at npm's settings: npm config get registry."
         )
     return path
+
+
+def checksum(content):
+    """That of bytes, as npm has it."""
+    return base64.b64encode(hashlib.sha512(content).digest()).decode()
 
 
 def _read_package(path):
