@@ -46,14 +46,10 @@ def text_page(
 
     Example:
 
-    ```python
-    kc.export.export_litert(
-        model, "intents.tflite", runtime="mediapipe", labels=labels
-    )
-    kc.reports.text_page(
-        "intents.tflite", "page", examples=["what is my balance"]
-    )
-    ```
+    >>> export = kc.export.export_litert(
+    ...     model, "intents.tflite", runtime="mediapipe", labels=labels
+    ... )
+    >>> text_page("intents.tflite", "page", examples=["what is my balance"])
 
     Args:
         path: String or path-like, a `.tflite` file that MediaPipe's

@@ -110,13 +110,14 @@ class Browser:
         """Types into what has the focus."""
         self.send("Input.insertText", text=text)
 
-    def press(self, key, code):
-        """Presses a key, e.g. `press("Tab", 9)`."""
+    def press(self, key, code, text=""):
+        """Presses a key, e.g. `press("Enter", 13, "\\r")`."""
         for kind in ("keyDown", "keyUp"):
             self.send(
                 "Input.dispatchKeyEvent",
                 type=kind,
                 key=key,
+                text=text,
                 windowsVirtualKeyCode=code,
             )
 

@@ -47,27 +47,38 @@ function tell(error) {
 }
 
 async function openAll(files) {
-  const { FilesetResolver, TextClassifier } = await import(
-    "./tasks-text/text_bundle.mjs"
+  const { FilesetResolver, TextClassifier } = await orSay(
+    "MediaPipe cannot be loaded.",
+    import("./tasks-text/text_bundle.mjs"),
   );
   const wasm = new URL("tasks-text/wasm", document.baseURI).href;
   const fileset = await FilesetResolver.forTextTasks(wasm);
   const opened = [];
   // One after the other: MediaPipe's loader is a global variable.
   for (const file of files) {
-    try {
-      opened.push(await open(file, fileset, TextClassifier));
-    } catch (error) {
-      throw new Error(
-        `${file.name} cannot be opened. ${error?.message ?? "MediaPipe is missing."}`,
-      );
-    }
+    opened.push(
+      await orSay(
+        `${file.name} cannot be opened.`,
+        open(file, fileset, TextClassifier),
+      ),
+    );
   }
   return opened;
 }
 
+async function orSay(what, promise) {
+  try {
+    return await promise;
+  } catch (error) {
+    // MediaPipe throws an event where its runtime is missing.
+    const why = error?.message ?? `There is no ${error?.target?.src}.`;
+    throw new Error(`${what} ${why}`);
+  }
+}
+
 async function open({ name, url }, fileset, TextClassifier) {
-  const response = await fetch(url);
+  // Of a page that was made anew, not what the browser kept of the old one.
+  const response = await fetch(url, { cache: "no-cache" });
   if (!response.ok) {
     throw new Error(`The server says ${response.status} of ${url}.`);
   }
