@@ -81,6 +81,11 @@ def text_page(
     if beside is not None:
         files[_BESIDE] = os.fspath(beside)
         check_text_classifier_file(beside, "beside")
+        if os.path.samefile(path, beside):
+            raise ValueError(
+                "`beside` must be another file than `path`. "
+                f"Received: {files[_MODEL]!r} and {files[_BESIDE]!r}."
+            )
     title = _check_title(title, path)
     examples = _check_examples(examples)
     room = package.ROOM + sum(map(os.path.getsize, files.values()))
@@ -90,10 +95,11 @@ def text_page(
         package.copy_tasks_text(os.path.join(new, _PACKAGE), tasks_text)
         for name, source in files.items():
             shutil.copyfile(source, os.path.join(new, name))
+        names = _shown_names(files.values())
         settings = {
             "files": [
-                {"name": os.path.basename(source), "url": name}
-                for name, source in files.items()
+                {"name": shown, "url": name}
+                for name, shown in zip(files, names, strict=True)
             ],
             "examples": examples,
         }
@@ -118,6 +124,12 @@ def _write_templates(folder, title, settings):
                 version=__version__,
             )
         )
+
+
+def _shown_names(paths):
+    """Names of files, with their folders where they have the same name."""
+    names = [os.path.basename(path) for path in paths]
+    return names if len(set(names)) == len(names) else list(paths)
 
 
 def _check_title(title, path):

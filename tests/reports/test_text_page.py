@@ -144,10 +144,20 @@ def test_beside_title_and_examples(files, package, tmp_path):
     assert page.count("</script>") == 2
 
 
+def test_files_of_one_name(files, package, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = tmp_path / "other" / "text.tflite"
+    shutil.copy(files / "mediapipe.tflite", other)
+    path = files / "text.tflite"
+    text_page(path, tmp_path / "page", beside=other, tasks_text=package)
+    shown = [file["name"] for file in read_settings(tmp_path / "page")["files"]]
+    assert shown == [str(path), str(other)]
+
+
 def test_overwrite(files, package, tmp_path):
     folder = tmp_path / "page"
     arguments = {"folder": folder, "tasks_text": package}
-    beside = files / "text.tflite"
+    beside = files / "labelled.tflite"
     text_page(files / "text.tflite", beside=beside, **arguments)
     with pytest.raises(FileExistsError, match="exists already"):
         text_page(files / "text.tflite", **arguments)
@@ -223,6 +233,8 @@ def test_arguments_that_are_refused(files, tmp_path):
     path, folder = files / "text.tflite", tmp_path / "page"
     with pytest.raises(FileNotFoundError, match="no LiteRT file"):
         text_page(files / "gone.tflite", folder)
+    with pytest.raises(ValueError, match="`beside` must be another file"):
+        text_page(path, folder, beside=os.path.relpath(path))
     for title in ("", " ", 3):
         with pytest.raises(ValueError, match="`title` must be"):
             text_page(path, folder, title=title)

@@ -138,6 +138,27 @@ def test_probabilities_are_those_of_keras(chromium, site, models):
     assert chromium.errors == []
 
 
+def test_text_that_mediapipe_fails_on(chromium, site, models):
+    chromium.open(f"{site}/both/", IS_DONE)
+    chromium.run(
+        """import("./tasks-text/text_bundle.mjs").then(({TextClassifier}) => {
+          const {classify} = TextClassifier.prototype;
+          TextClassifier.prototype.classify = () => {
+            TextClassifier.prototype.classify = classify;
+            throw new Error("INTERNAL");
+          };
+        })"""
+    )
+    fill(chromium, "dogs")
+    said = "MediaPipe gives no answer to this text of 4 characters."
+    assert read(chromium, "problem") == said
+    assert chromium.run(ROWS) == []
+    # It goes on with the next.
+    fill(chromium, "cat")
+    check_rows(chromium, models, "cat")
+    check_rows(chromium, models, "cat")
+
+
 def test_sizes_and_times(chromium, site, folder):
     chromium.open(f"{site}/both/?text=cat", IS_DONE)
     rows = chromium.run(

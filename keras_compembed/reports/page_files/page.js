@@ -5,7 +5,7 @@ const PAUSE = 300; // Milliseconds without a key before calls are timed.
 const ROUND = 4; // Milliseconds: browsers' clocks are too coarse for one call.
 const ROUNDS = 25;
 const LONGEST = 400; // Milliseconds that timing may take.
-const MOST_CALLS = 1e5; // A clock may stand still.
+const STILL = 5000; // Calls after which a clock that shows none stands still.
 const WARM_UP = 200; // Milliseconds: browsers compile what runs often.
 const COLOURS = ["first", "second"];
 
@@ -14,6 +14,7 @@ const given = new URLSearchParams(location.search).get("text");
 const main = document.querySelector("main");
 const field = find("text");
 let models;
+let isReloading = false;
 let timer;
 
 find("no-server").remove();
@@ -21,7 +22,8 @@ try {
   find("loading").textContent = "Loading the model and MediaPipe …";
   models = await openAll(settings.files);
   for (const model of models) {
-    callFor(WARM_UP, model, field.placeholder);
+    // Labels that are too few show here.
+    await orSay(`${model.name} cannot be run.`, warmUp(model));
   }
   start();
 } catch (error) {
@@ -83,16 +85,20 @@ async function open({ name, url }, fileset, TextClassifier) {
     throw new Error(`The server says ${response.status} of ${url}.`);
   }
   const content = new Uint8Array(await response.arrayBuffer());
-  const bytes = content.length;
-  const classifier = await TextClassifier.createFromOptions(fileset, {
-    baseOptions: { modelAssetBuffer: content },
-  });
+  const load = () =>
+    TextClassifier.createFromOptions(fileset, {
+      baseOptions: { modelAssetBuffer: content.slice() },
+    });
+  let classifier = await load();
   return {
     name,
     url,
-    bytes,
+    bytes: content.length,
     // The best first.
     classify: (text) => classifier.classify(text).classifications[0].categories,
+    reload: async () => {
+      classifier = await load();
+    },
   };
 }
 
@@ -140,6 +146,9 @@ function start() {
 }
 
 function answer() {
+  if (isReloading) {
+    return;
+  }
   clearTimeout(timer);
   const text = field.value;
   let answers = [];
@@ -148,11 +157,31 @@ function answer() {
   try {
     answers = text ? models.map((model) => model.classify(text)) : [];
   } catch (error) {
-    tell(error);
+    reload(text, error);
+    return;
   }
   showLabels(answers);
   // Said and timed once typing pauses.
   timer = setTimeout(() => finish(text, answers), text ? PAUSE : 0);
+}
+
+// After an error MediaPipe answers nothing any more.
+async function reload(text, error) {
+  console.error(error);
+  const length = text.length.toLocaleString("en");
+  tell(`MediaPipe gives no answer to this text of ${length} characters.`);
+  showLabels([]);
+  showTimes(models.map(() => null));
+  find("answer").textContent = "";
+  isReloading = true;
+  for (const model of models) {
+    await model.reload();
+  }
+  isReloading = false;
+  main.removeAttribute("aria-busy");
+  if (text !== field.value) {
+    answer();
+  }
 }
 
 async function finish(text, answers) {
@@ -180,7 +209,13 @@ function shown(score, areProbabilities) {
     return score.toLocaleString("en", { maximumFractionDigits: 3 });
   }
   const percents = 100 * score;
-  return percents > 0 && percents < 0.1 ? "< 0.1 %" : `${percents.toFixed(1)} %`;
+  if (percents > 0 && percents < 0.1) {
+    return "< 0.1 %";
+  }
+  if (percents > 99.9 && percents < 100) {
+    return "> 99.9 %";
+  }
+  return `${percents.toFixed(1)} %`;
 }
 
 function showLabels(answers) {
@@ -250,12 +285,12 @@ function summary(answers) {
     return `${best[0]}: ${scores[0]}`;
   }
   if (answers[0][0].index === answers[1][0].index) {
-    return `Both answer ${best[0]}: ${scores.join(" and ")}.`;
+    return `Both answer ${best[0]}: ${[...new Set(scores)].join(" and ")}`;
   }
   const said = models.map(
     ({ name }, place) => `${name} answers ${best[place]}: ${scores[place]}`,
   );
-  return `They differ. ${said.join("; ")}.`;
+  return `They differ. ${said.join("; ")}`;
 }
 
 function difference([first, second]) {
@@ -268,20 +303,32 @@ function difference([first, second]) {
   return `No score differs by more than ${Math.max(largest, 1e-5).toFixed(5)}.`;
 }
 
-// Calls a model for some milliseconds, and returns how often.
+async function warmUp(model) {
+  callFor(WARM_UP, model, field.placeholder);
+}
+
+// Calls a model for some milliseconds; how often, or 0 if the clock stands.
 function callFor(milliseconds, model, text) {
   const begin = performance.now();
   let calls = 0;
+  let time;
   do {
     model.classify(text);
     calls += 1;
-  } while (performance.now() - begin < milliseconds && calls < MOST_CALLS);
+    time = performance.now() - begin;
+    if (!time && calls === STILL) {
+      return 0;
+    }
+  } while (time < milliseconds);
   return calls;
 }
 
 // Median milliseconds of a call of each model, or null once the text is another.
 async function timeAll(text) {
   const calls = models.map((model) => callFor(ROUND, model, text));
+  if (calls.includes(0)) {
+    return calls.map(() => null);
+  }
   const times = models.map(() => []);
   const begin = performance.now();
   for (let round = 0; round < ROUNDS; round += 1) {
