@@ -201,7 +201,7 @@ function nameOf({ displayName, categoryName, index }) {
 }
 
 function isProbability({ score }) {
-  return score >= 0 && score <= 1;
+  return score >= 0 && score <= 1 + 1e-6;
 }
 
 function shown(score, areProbabilities) {
