@@ -5,6 +5,10 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from keras_compembed.export.model_metadata import UNKNOWN
+from keras_compembed.export.model_metadata import VOCABULARY
+from keras_compembed.export.model_metadata import AttachedFile
+from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
 
@@ -22,10 +26,22 @@ class SplitModel:
     layer: keras.layers.Layer
     model: keras.Model
 
-    @property
-    def signature(self):
+    def signature(self, batch=None):
         """Specs of the ids. Tokenizers give int32 in files."""
-        return tf.TensorSpec(self.model.inputs[0].shape, "int32", "ids")
+        shape = (batch, *self.model.inputs[0].shape[1:])
+        return tf.TensorSpec(shape, "int32", "ids")
+
+    def vocabulary_files(self):
+        """What an app needs to turn texts into ids, as `AttachedFile`s."""
+        if isinstance(self.layer, SentencePieceTokenizer):
+            return [AttachedFile("tokenizer.model", self.layer.model, UNKNOWN)]
+        lines = "".join(f"{token}\n" for token in self.vocabulary)
+        return [AttachedFile("vocabulary.txt", lines.encode(), VOCABULARY)]
+
+    @property
+    def vocabulary(self):
+        """List of strings, the token of each id."""
+        return self.layer.get_vocabulary()
 
     def as_tokenizer(self):
         """A `Tokenizer` that gives the ids of the layer."""
@@ -73,7 +89,8 @@ def split_model(model):
         )
     (ids,) = nodes[0].output_tensors
     if isinstance(model, keras.Sequential):
-        (outputs,) = model.outputs
+        # As files name the output of any Sequential.
+        outputs = {"output_0": model.outputs[0]}
     else:
         outputs = model.output
     behind = keras.Model(ids, outputs, name=model.name)
