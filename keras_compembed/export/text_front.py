@@ -75,6 +75,9 @@ def split_model(model):
         )
     nodes = _list_readers(model.outputs, texts[0])
     layers = {id(node.operation): node.operation for node in nodes}
+    inner = nodes[0].operation
+    if len(nodes) == 1 and getattr(inner, "inputs", None):
+        return _split_inner(model, nodes[0])
     kinds = (Tokenizer, keras.layers.TextVectorization)
     if len(nodes) != 1 or not isinstance(nodes[0].operation, kinds):
         names = ", ".join(
@@ -84,8 +87,8 @@ def split_model(model):
         raise ValueError(
             "The text of a model must go to one layer that turns it into ids, "
             "a tokenizer of `keras_compembed.text` or a "
-            "`keras.layers.TextVectorization`, called once and not within "
-            f"another model. Received: a text that goes to {names}."
+            "`keras.layers.TextVectorization`, called once. Received: a text "
+            f"that goes to {names}."
         )
     (ids,) = nodes[0].output_tensors
     if isinstance(model, keras.Sequential):
@@ -95,6 +98,26 @@ def split_model(model):
         outputs = model.output
     behind = keras.Model(ids, outputs, name=model.name)
     return SplitModel(nodes[0].operation, behind)
+
+
+def _split_inner(model, node):
+    """Cuts a model whose text goes to a model in it, the node's operation."""
+    inner = split_model(node.operation)
+    ids = keras.Input(
+        batch_shape=inner.model.inputs[0].shape,
+        dtype=inner.model.inputs[0].dtype,
+    )
+    found = keras.tree.flatten(inner.model(ids))
+    new = {
+        id(old): each
+        for old, each in zip(node.output_tensors, found, strict=True)
+    }
+    outputs = model.output
+    if all(id(old) in new for old in keras.tree.flatten(outputs)):
+        outputs = keras.tree.map_structure(lambda old: new[id(old)], outputs)
+    else:
+        outputs = keras.Model(list(node.output_tensors), outputs)(found)
+    return SplitModel(inner.layer, keras.Model(ids, outputs, name=model.name))
 
 
 def _list_readers(outputs, text):
