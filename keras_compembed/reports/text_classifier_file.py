@@ -1,7 +1,6 @@
 """Which files MediaPipe's `TextClassifier` opens."""
 
 import os
-import zipfile
 
 import numpy as np
 
@@ -20,23 +19,27 @@ _PROBABILITIES = {"LOGISTIC", "SOFTMAX"}
 _SAME_NUMBERS = {"DEQUANTIZE", "QUANTIZE", "RESHAPE", "SQUEEZE"}
 _WAY_OUT = (
     "Begin the model with a tokenizer of `keras_compembed.text` and call "
-    "`kc.export.export_litert(model, path, runtime='mediapipe')`."
+    "`kc.export.export_litert(model, path, runtime='mediapipe', labels=...)`."
 )
 
 
-def check_text_classifier_file(path, name="path"):
-    """Raises unless MediaPipe's `TextClassifier` opens a file.
+def read_text_classifier(path, name="path"):
+    """What is in a file, if MediaPipe's `TextClassifier` opens it.
 
     Args:
         path: String or path-like, the `.tflite` file.
         name: String, the argument's name in messages.
+
+    Returns:
+        A `LiteRTFile`.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if it is no such file.
     """
     path = os.fspath(path)
-    signature, *others = inspect_litert(path).signatures
+    file = inspect_litert(path)
+    signature, *others = file.signatures
     model = flatbuffer.read_model(np.memmap(path, mode="r"))
     received = None
     if [tensor.dtype for tensor in signature.inputs] != ["string"]:
@@ -56,20 +59,28 @@ def check_text_classifier_file(path, name="path"):
             f"`{name}` must be a file that takes one text and that MediaPipe's "
             f"TextClassifier opens. Received {received}: {path!r}. {_WAY_OUT}"
         )
-    outputs = [tensor.dtype for tensor in signature.outputs]
-    if outputs not in (["float32"], ["uint8"]):
+    dtypes = [tensor.dtype for tensor in signature.outputs]
+    if dtypes not in (["float32"], ["uint8"]):
         raise ValueError(
             f"`{name}` must be a file that answers with one array of "
             "probabilities. Received one that answers with "
-            f"{', '.join(outputs)}: {path!r}."
+            f"{', '.join(dtypes)}: {path!r}."
         )
-    if not zipfile.is_zipfile(path) and not _is_softmax(model):
+    (output,) = signature.outputs
+    labels = file.labels.get(output.name)
+    if labels is None and not _is_softmax(model):
         raise ValueError(
             f"`{name}` must be a classifier. Received a file without labels "
             "that ends in no softmax or sigmoid, as sentence vectors do, which "
             f"are for MediaPipe's TextEmbedder: {path!r}. If it is a "
             "classifier, export it with `labels`."
         )
+    if labels is not None and len(labels) != output.shape[-1]:
+        raise ValueError(
+            f"`{name}` must have a label for each class. Received a file with "
+            f"{len(labels)} labels of {output.shape[-1]} classes: {path!r}."
+        )
+    return file
 
 
 def _is_softmax(model):

@@ -7,9 +7,9 @@ import os
 import shutil
 import string
 
-from keras_compembed.reports.text_classifier_file import (
-    check_text_classifier_file,
-)
+from keras_compembed.reports.markup import element
+from keras_compembed.reports.markup import join
+from keras_compembed.reports.text_classifier_file import read_text_classifier
 from keras_compembed.utils import tasks_text as package
 from keras_compembed.utils.files import check_output_folder
 from keras_compembed.utils.files import replacing_folder
@@ -33,10 +33,11 @@ def text_page(
     """Writes a page on which a text classifier is tried in a browser.
 
     One types a text and sees the labels as bars, the size of the file, and the
-    time of an answer; those of another file beside it, if there is one. An
-    unmodified MediaPipe runs the files. All is in one folder: served by any
-    web server, the page fetches nothing from elsewhere, and sends nothing.
-    `?text=...` behind its address types a text.
+    time of an answer; those of another file beside it, if there is one; and
+    what the file's metadata says of it. An unmodified MediaPipe runs the
+    files. All is in one folder: served by any web server, the page fetches
+    nothing from elsewhere, and sends nothing. `?text=...` behind its address
+    types a text.
 
     Served, because browsers run no modules from files: `python -m http.server`
     in the folder will do.
@@ -60,7 +61,7 @@ def text_page(
         beside: Optional string or path-like, another such file of the same
             classes, such as that of the float32 model. Defaults to `None`.
         title: Optional string, the page's title. Defaults to `None`: the name
-            of the file.
+            in the file's metadata, or that of the file.
         examples: List of strings, texts to click on. Defaults to none.
         tasks_text: Optional string or path-like, a folder with MediaPipe's
             package, such as `tasks-text` in a folder that was made before.
@@ -77,16 +78,12 @@ def text_page(
         RuntimeError: if npm cannot fetch the package.
     """
     files = {_MODEL: os.fspath(path)}
-    check_text_classifier_file(path)
+    file = read_text_classifier(path)
     if beside is not None:
         files[_BESIDE] = os.fspath(beside)
-        check_text_classifier_file(beside, "beside")
-        if os.path.samefile(path, beside):
-            raise ValueError(
-                "`beside` must be another file than `path`. "
-                f"Received: {files[_MODEL]!r} and {files[_BESIDE]!r}."
-            )
-    title = _check_title(title, path)
+        _check_beside(file, read_text_classifier(beside, "beside"))
+    about = file.file_metadata
+    title = _check_title(title, about.name, path)
     examples = _check_examples(examples)
     room = package.ROOM + sum(map(os.path.getsize, files.values()))
     check_output_folder(folder, PAGE_NAMES, overwrite, room)
@@ -103,10 +100,10 @@ def text_page(
             ],
             "examples": examples,
         }
-        _write_templates(new, title, settings)
+        _write_templates(new, title, _about(about), settings)
 
 
-def _write_templates(folder, title, settings):
+def _write_templates(folder, title, about, settings):
     templates = importlib.resources.files(__package__) / "page_files"
     for name in _COPIED:
         content = (templates / name).read_bytes()
@@ -120,10 +117,32 @@ def _write_templates(folder, title, settings):
         file.write(
             page.substitute(
                 title=html.escape(title),
+                about=about,
                 settings=encoded,
                 version=__version__,
             )
         )
+
+
+def _check_beside(file, beside):
+    if os.path.samefile(file.path, beside.path):
+        raise ValueError(
+            "`beside` must be another file than `path`. "
+            f"Received: {file.path!r} and {beside.path!r}."
+        )
+    sizes = [each.outputs[0].shape[-1] for each in (file, beside)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            "`beside` must have the classes of `path`. "
+            f"Received: {sizes[0]} and {sizes[1]} classes."
+        )
+    labels = [next(iter(each.labels.values()), ()) for each in (file, beside)]
+    for place, (one, other) in enumerate(zip(*labels, strict=False)):
+        if one != other:
+            raise ValueError(
+                "`beside` must have the classes of `path`, in its order. "
+                f"Received: {one!r} and {other!r} for class {place}."
+            )
 
 
 def _shown_names(paths):
@@ -132,7 +151,26 @@ def _shown_names(paths):
     return names if len(set(names)) == len(names) else list(paths)
 
 
-def _check_title(title, path):
+def _about(metadata):
+    """What a file says of itself, as paragraphs."""
+    rest = [
+        f"{name}: {getattr(metadata, name.lower())}"
+        for name in ("Author", "License", "Version")
+        if getattr(metadata, name.lower())
+    ]
+    return join(
+        element("p", text, class_=kind)
+        for text, kind in (
+            (metadata.description, None),
+            (" \u00b7 ".join(rest), "soft"),
+        )
+        if text
+    )
+
+
+def _check_title(title, name, path):
+    if title is None and name is not None:
+        return name
     if title is None:
         title = os.path.splitext(os.path.basename(path))[0]
         # Names of files may hold bytes that are no text.

@@ -8,14 +8,18 @@ import re
 import shutil
 import sys
 import tarfile
-import zipfile
 
 import keras
 import pytest
 from tensorflow.lite.python import schema_py_generated as schema
 
 import keras_compembed as kc
+from keras_compembed.export import FileMetadata
 from keras_compembed.export import flatbuffer
+from keras_compembed.export.attached_files import attach
+from keras_compembed.export.model_metadata import AXIS_LABELS
+from keras_compembed.export.model_metadata import AttachedFile
+from keras_compembed.export.model_metadata import add_metadata
 from keras_compembed.reports import text_page
 from keras_compembed.utils import tasks_text
 
@@ -26,12 +30,18 @@ FILES = {
     "model.tflite",
     "tasks-text",
 }
+ABOUT = FileMetadata(
+    name="Cats & dogs",
+    description="<i>Which</i> it is.",
+    author="A. Author",
+    license="MIT",
+)
 STYLE = pathlib.Path(kc.reports.__file__).parent / "page_files" / "page.css"
 
 
-def export(path, *heads):
+def export(path, *heads, classes=3):
     inputs = keras.Input((4,))
-    hidden = keras.layers.Dense(3)(inputs)
+    hidden = keras.layers.Dense(classes)(inputs)
     outputs = [keras.layers.Activation(head)(hidden) for head in heads]
     model = keras.Model(inputs, outputs[0] if len(heads) == 1 else outputs)
     kc.export.export_litert(model, path, verbose=0)
@@ -61,6 +71,19 @@ def name_custom_op(name):
     return change_model
 
 
+def label(path, new_path, labels, about=None):
+    content = "\n".join(labels).encode()
+    file = AttachedFile("labels.txt", content, AXIS_LABELS)
+
+    def change_model(model):
+        outputs = {"probabilities": [file]}
+        add_metadata(model, about or FileMetadata(), {}, outputs)
+
+    change(path, new_path, change_model)
+    whole = attach(new_path.read_bytes(), {"labels.txt": content})
+    new_path.write_bytes(whole)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """A folder of files that could be tried on a page, and that could not."""
@@ -79,10 +102,11 @@ def files(tmp_path_factory):
         ("mediapipe.tflite", b"TFSentencepieceTokenizeOp"),
     ):
         change(folder / "ids.tflite", folder / name, name_custom_op(op))
-    labelled = folder / "labelled.tflite"
-    shutil.copy(folder / "vectors.tflite", labelled)
-    with zipfile.ZipFile(labelled, "a") as archive:
-        archive.writestr("labels.txt", "a\nb\nc\n")
+    label(folder / "vectors.tflite", folder / "labelled.tflite", "abc", ABOUT)
+    label(folder / "text.tflite", folder / "short.tflite", "ab")
+    label(folder / "text.tflite", folder / "other_labels.tflite", "acb")
+    export(folder / "more.tflite", "softmax", classes=4)
+    change(folder / "more.tflite", folder / "more.tflite", take_text)
     return folder
 
 
@@ -142,6 +166,15 @@ def test_beside_title_and_examples(files, package, tmp_path):
     page = (tmp_path / "page" / "index.html").read_text()
     assert page.count("&lt;b&gt; &amp; $settings") == 2
     assert page.count("</script>") == 2
+
+
+def test_what_a_file_says_of_itself(files, package, tmp_path):
+    path = files / "labelled.tflite"
+    text_page(path, tmp_path / "page", tasks_text=package)
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "<title>Cats &amp; dogs</title>" in page
+    assert "<p>&lt;i&gt;Which&lt;/i&gt; it is.</p>" in page
+    assert "Author: A. Author \u00b7 License: MIT<" in page
 
 
 def test_files_of_one_name(files, package, tmp_path):
@@ -217,14 +250,15 @@ def test_failure_leaves_the_old_folder(files, package, tmp_path, monkeypatch):
         ("tf_text.tflite", r"lacks \(TFText>FastSentencepieceTokenize\)"),
         ("heads.tflite", "answers with float32, float32"),
         ("vectors.tflite", "TextEmbedder.*`labels`"),
+        ("short.tflite", "label for each class.*2 labels of 3 classes"),
     ],
 )
 def test_files_that_are_refused(files, tmp_path, name, says, monkeypatch):
     # Before npm is looked for.
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ValueError, match=f"`path` must be.*{says}"):
+    with pytest.raises(ValueError, match=f"`path` must .*{says}"):
         text_page(files / name, tmp_path / "page")
-    with pytest.raises(ValueError, match=f"`beside` must be.*{says}"):
+    with pytest.raises(ValueError, match=f"`beside` must .*{says}"):
         text_page(files / "text.tflite", tmp_path / "page", files / name)
     assert not os.listdir(tmp_path)
 
@@ -235,6 +269,14 @@ def test_arguments_that_are_refused(files, tmp_path):
         text_page(files / "gone.tflite", folder)
     with pytest.raises(ValueError, match="`beside` must be another file"):
         text_page(path, folder, beside=os.path.relpath(path))
+    with pytest.raises(ValueError, match="3 and 4 classes"):
+        text_page(path, folder, beside=files / "more.tflite")
+    with pytest.raises(ValueError, match="'b' and 'c' for class 1"):
+        text_page(
+            files / "labelled.tflite",
+            folder,
+            beside=files / "other_labels.tflite",
+        )
     for title in ("", " ", 3):
         with pytest.raises(ValueError, match="`title` must be"):
             text_page(path, folder, title=title)

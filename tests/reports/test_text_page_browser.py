@@ -29,6 +29,7 @@ pytestmark = [
 ]
 
 WORDS = "the a cat dog sat ran on mat under rug".split()
+LABELS = [f"{word} & <b>" for word in "ant bee cow doe elk fox gnu".split()]
 EXAMPLES = ["The cat sat on the mat.", "a dog"]
 IS_DONE = "!document.querySelector('main').hasAttribute('aria-busy')"
 # What the page shows: the label and the numbers of each bar.
@@ -66,10 +67,14 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def models(folder):
     """Two models, on one page in `both`."""
-    models = [make_model(7, seed) for seed in (0, 1)]
+    models = [make_model(len(LABELS), seed) for seed in (0, 1)]
     for name, model in zip("ab", models, strict=True):
         kc.export.export_litert(
-            model, folder / f"{name}.tflite", runtime="mediapipe", verbose=0
+            model,
+            folder / f"{name}.tflite",
+            runtime="mediapipe",
+            labels=LABELS,
+            verbose=0,
         )
     try:
         text_page(
@@ -98,16 +103,15 @@ def chromium(site):
         yield page
 
 
-def check_rows(chromium, models, text):
+def check_rows(chromium, models, text, labels=LABELS):
     """What the page shows for a text is what Keras gives."""
     scores = [model(tf.constant([text]))[0].numpy() for model in models]
     order = np.argsort(-scores[0])
     best = {place for each in scores for place in np.argsort(-each)[:5]}
     rows = chromium.run(ROWS)
-    names = [f"Class {place}" for place in order if place in best]
-    assert [name for name, *_ in rows] == names
-    for name, *shown in rows:
-        place = int(name.removeprefix("Class "))
+    places = [place for place in order if place in best]
+    assert [name for name, *_ in rows] == [labels[place] for place in places]
+    for place, (_, *shown) in zip(places, rows, strict=True):
         expected = [each[place] for each in scores]
         np.testing.assert_allclose(shown, expected, atol=1e-5)
     return scores
@@ -131,7 +135,7 @@ def test_probabilities_are_those_of_keras(chromium, site, models):
     for text in ("under", "zebras, cat", " ", "\u65e5\u672c", "dog " * 300):
         fill(chromium, text)
         scores = check_rows(chromium, models, text)
-        best = [f"Class {np.argmax(each)}" for each in scores]
+        best = [LABELS[np.argmax(each)] for each in scores]
         said = read(chromium, "answer")
         assert all(name in said for name in best)
         assert ("Both answer" in said) == (best[0] == best[1])
@@ -211,9 +215,13 @@ def test_nothing_is_asked_for_or_sent_elsewhere(chromium, site):
     assert refused == "connect-src"
 
 
-def test_one_file(chromium, site, folder, models):
+def test_one_file_without_labels(chromium, site, folder, models):
+    path = folder / "plain.tflite"
+    kc.export.export_litert(
+        models[0], path, runtime="mediapipe", task="embedder", verbose=0
+    )
     text_page(
-        folder / "a.tflite",
+        path,
         folder / "one",
         title="Cats & dogs",
         tasks_text=folder / "both" / "tasks-text",
@@ -222,7 +230,8 @@ def test_one_file(chromium, site, folder, models):
     assert chromium.run("document.title") == "Cats & dogs"
     assert read(chromium, "answer") == "Type a text."
     fill(chromium, "cat")
-    (scores,) = check_rows(chromium, models[:1], "cat")
+    numbers = [f"Class {place}" for place in range(len(LABELS))]
+    (scores,) = check_rows(chromium, models[:1], "cat", numbers)
     best = np.argmax(scores)
     said = f"Class {best}: {100 * scores[best]:.1f} %"
     assert read(chromium, "answer") == said
