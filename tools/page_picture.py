@@ -57,7 +57,7 @@ def resize(page, width, height):
         "Emulation.setDeviceMetricsOverride",
         width=width,
         height=height,
-        deviceScaleFactor=1.5,
+        deviceScaleFactor=1.25,
         mobile=True,
     )
 

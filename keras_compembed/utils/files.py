@@ -83,13 +83,14 @@ def replacing_folder(path, names, overwrite=False, room=0):
         shutil.rmtree(old, ignore_errors=True)
 
 
-def check_output_folder(path, names, overwrite=False, room=0):
+def check_output_folder(path, names=None, overwrite=False, room=0):
     """Raises if a folder cannot be made at `path`; call it before long work.
 
     Args:
         path: String or path-like, the folder to make.
-        names: Collection of strings, what such a folder may hold. One that
-            holds anything else is never replaced.
+        names: Optional collection of strings, what such a folder may hold. One
+            that holds anything else is never replaced. Defaults to `None`: not
+            looked at.
         overwrite: Boolean, whether it may exist already.
         room: Integer, the bytes that it will have at least.
 
@@ -111,7 +112,8 @@ def check_output_folder(path, names, overwrite=False, room=0):
             raise FileExistsError(
                 f"The output must be a folder. Received: the file {path!r}."
             )
-        others = sorted(set(os.listdir(path)) - set(names))
+        held = set(os.listdir(path))
+        others = sorted(held.difference(names or held))
         if others:
             raise FileExistsError(
                 f"The folder {path!r} holds other things, such as "

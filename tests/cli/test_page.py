@@ -61,6 +61,8 @@ def test_files_that_are_missing(folder, capsys):
     command = "page a.tflite -o out"
     for option in ("beside", "examples"):
         assert "'gone'" in fails(capsys, f"{command} --{option} gone")
+    (folder / "old").mkdir()
+    assert "Pass --overwrite" in fails(capsys, "page a.tflite -o old")
     (folder / "bad.txt").write_bytes(b"\xff")
     said = fails(capsys, f"{command} --examples bad.txt")
     assert "Examples must be in UTF-8" in said

@@ -171,7 +171,7 @@ def test_sizes_and_times(chromium, site, folder):
     )
     for name, (shown, size, time) in zip("ab", rows, strict=True):
         bytes = (folder / f"{name}.tflite").stat().st_size
-        assert (shown, size) == (f"{name}.tflite", f"{bytes:,} bytes")
+        assert (shown, size) == (f"{name}.tflite", f"{bytes:,}")
         assert 0 < float(time.removesuffix(" ms")) < 100
     assert "median of repeated calls" in read(chromium, "time-note")
 
@@ -233,7 +233,7 @@ def test_one_file_without_labels(chromium, site, folder, models):
     numbers = [f"Class {place}" for place in range(len(LABELS))]
     (scores,) = check_rows(chromium, models[:1], "cat", numbers)
     best = np.argmax(scores)
-    said = f"Class {best}: {100 * scores[best]:.1f} %"
+    said = f"Class {best}: {100 * scores[best]:.1f}\u00a0%"
     assert read(chromium, "answer") == said
     assert read(chromium, "labels-note") == "5 of 7 labels."
 

@@ -113,7 +113,7 @@ function start() {
     const mark = make("i", { className: `mark ${COLOURS[place]}` });
     const name = make("th", { scope: "row" }, ...(models[1] ? [mark] : []), link);
     model.time = make("td", { textContent: "–" });
-    const size = `${model.bytes.toLocaleString("en")} bytes`;
+    const size = model.bytes.toLocaleString("en");
     body.append(
       make("tr", {}, name, make("td", { textContent: size }), model.time),
     );
@@ -210,12 +210,12 @@ function shown(score, areProbabilities) {
   }
   const percents = 100 * score;
   if (percents > 0 && percents < 0.1) {
-    return "< 0.1 %";
+    return "< 0.1\u00a0%";
   }
   if (percents > 99.9 && percents < 100) {
-    return "> 99.9 %";
+    return "> 99.9\u00a0%";
   }
-  return `${percents.toFixed(1)} %`;
+  return `${percents.toFixed(1)}\u00a0%`;
 }
 
 function showLabels(answers) {
@@ -370,8 +370,8 @@ function showTimes(times) {
   });
   const areTimed = times[0] !== null;
   find("time-note").textContent = areTimed
-    ? "Times are the median of repeated calls with this text, in this browser " +
-      "on this device. They include the tokenizer and what MediaPipe does " +
-      "around the model."
+    ? "The time of an answer is the median of repeated calls with this text, in " +
+      "this browser on this device. It includes the tokenizer and what " +
+      "MediaPipe does around the model."
     : "";
 }
