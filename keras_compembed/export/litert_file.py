@@ -11,6 +11,9 @@ _MAX_PARTS = 12
 _MIN_SHARE = 0.001
 _MAX_NAME = 44
 
+MEDIAPIPE_TOKENIZER = "TFSentencepieceTokenizeOp"
+_MEDIAPIPE_OPS = {MEDIAPIPE_TOKENIZER, "RaggedTensorToTensor"}
+
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTTensor:
@@ -202,7 +205,7 @@ class LiteRTFile:
         lines = [line.replace("\xa0", " ") for line in lines]
         custom = [name for name in self.ops if name.startswith("CUSTOM ")]
         if custom:
-            lines.append("  No runtime has CUSTOM ops: an app must add them.")
+            lines.append(f"  {_explain(custom)}")
         if any(name.startswith("CUSTOM Flex") for name in custom):
             lines.append('  Flex ops are in the library of "Select TF ops".')
         return lines
@@ -227,6 +230,15 @@ class LiteRTFile:
             if size:
                 rows.append((size, name, "", ""))
         return sorted(rows, key=lambda row: -row[0])
+
+
+def _explain(custom):
+    names = {name.removeprefix("CUSTOM ") for name in custom}
+    if names <= _MEDIAPIPE_OPS and MEDIAPIPE_TOKENIZER in names:
+        return "MediaPipe Tasks has these CUSTOM ops, and no other runtime."
+    if all(name.startswith("TFText>") for name in names - _MEDIAPIPE_OPS):
+        return "CUSTOM ops are those of tensorflow-text: an app must add them."
+    return "No runtime has CUSTOM ops: an app must add them."
 
 
 def _describe(tensor):

@@ -1,5 +1,6 @@
 """Runs files in MediaPipe Tasks, the same C++ as in phones and browsers."""
 
+import contextlib
 import os
 import weakref
 
@@ -82,7 +83,7 @@ class MediaPipeModel:
                 f"Received: {os.fspath(path)!r}, of which it says: {error}"
             ) from error
         # MediaPipe's own clean-up fails once the process is ending.
-        self._close = weakref.finalize(self, self._object.close)
+        self._close = weakref.finalize(self, _close, self._object)
         self._answer = getattr(self._object, method)
         self._read = {"classifier": _scores, "embedder": _vectors}[task]
 
@@ -132,6 +133,12 @@ class MediaPipeModel:
 
     def __exit__(self, *details):
         self.close()
+
+
+def _close(task):
+    # It complains once more of what it complained of before.
+    with contextlib.suppress(RuntimeError, ValueError):
+        task.close()
 
 
 def _check_texts(texts):
