@@ -219,7 +219,7 @@ def export_litert(
         batch = 1 if target.takes_texts else None
         input_signature = input_signature or split.signature(batch)
         if sample_inputs is not None:
-            sample_inputs = as_texts(sample_inputs)
+            sample_inputs = as_texts(sample_inputs, target.read_text)
     signature = get_signature(model, input_signature)
     if quantize in ("int8", "int8_codebooks"):
         check_finite(model, quantize)

@@ -11,6 +11,7 @@ import numpy as np
 from keras_compembed.export.file_input import FileInput
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_file import MEDIAPIPE_TOKENIZER
+from keras_compembed.export.litert_file import has_tf_text
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.validation import check_positive_int
 
@@ -44,7 +45,7 @@ def _registrars(file):
             "`keras_compembed.export.MediaPipeModel`, or export with "
             f"runtime='tf-text'. Received: {file.path!r}."
         )
-    if not any(name.startswith("CUSTOM TFText>") for name in file.ops):
+    if not has_tf_text(file.ops):
         return []
     registrar = require("tensorflow_text.core.pybinds.tflite_registrar", "text")
     return registrar.SELECT_TFTEXT_OPS

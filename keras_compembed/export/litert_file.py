@@ -13,6 +13,8 @@ _MAX_NAME = 44
 
 MEDIAPIPE_TOKENIZER = "TFSentencepieceTokenizeOp"
 _MEDIAPIPE_OPS = {MEDIAPIPE_TOKENIZER, "RaggedTensorToTensor"}
+# How names of tensorflow-text's ops begin.
+_TF_TEXT_OPS = ("TFText>", "FastBert", "FastWordpiece")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,11 +234,22 @@ class LiteRTFile:
         return sorted(rows, key=lambda row: -row[0])
 
 
+def has_tf_text(ops):
+    """Whether names of ops hold one of tensorflow-text."""
+    return any(
+        name.removeprefix("CUSTOM ").startswith(_TF_TEXT_OPS)
+        for name in ops
+        if name.startswith("CUSTOM ")
+    )
+
+
 def _explain(custom):
     names = {name.removeprefix("CUSTOM ") for name in custom}
     if names <= _MEDIAPIPE_OPS and MEDIAPIPE_TOKENIZER in names:
         return "MediaPipe Tasks has these CUSTOM ops, and no other runtime."
-    if all(name.startswith("TFText>") for name in names - _MEDIAPIPE_OPS):
+    if has_tf_text(custom) and all(
+        name.startswith(_TF_TEXT_OPS) for name in names - _MEDIAPIPE_OPS
+    ):
         return "CUSTOM ops are those of tensorflow-text: an app must add them."
     return "No runtime has CUSTOM ops: an app must add them."
 

@@ -11,8 +11,10 @@ from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.interpreter import TensorFlowModel
 from keras_compembed.export.litert_file import MEDIAPIPE_TOKENIZER
 from keras_compembed.export.mediapipe_model import MediaPipeModel
+from keras_compembed.export.mediapipe_model import read_text
 from keras_compembed.export.text_front import convert_tokenizer
 from keras_compembed.export.tracing import all_layers
+from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_choice
@@ -37,6 +39,8 @@ class Runtime:
         op_names: Dict from names of tensorflow-text's ops to what the runtime
             calls them.
         task: String, which object of MediaPipe opens the file, or None.
+        read_text: Function from a text to what the runtime takes, which
+            raises if it takes none such.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Runtime:
     takes_texts: bool = True
     op_names: dict = dataclasses.field(default_factory=dict)
     task: str | None = None
+    read_text: Callable = lambda text: text
 
     def check(self, split, input_signature):
         """Raises before any work if a file cannot be made.
@@ -74,6 +79,7 @@ class Runtime:
             require("mediapipe", "mediapipe")
             _check_vectors(split.model)
             _check_loops(split.model)
+            _check_tokenizer(split.layer)
         try:
             split.as_tokenizer()
         except ValueError as error:
@@ -141,6 +147,18 @@ def _check_loops(model):
         )
 
 
+def _check_tokenizer(layer):
+    """Raises if MediaPipe has no ops for a tokenizer."""
+    if isinstance(layer, WordPieceTokenizer):
+        raise ValueError(
+            "`runtime='mediapipe'` lacks the ops of `WordPieceTokenizer`, and "
+            "what MediaPipe has for BERT gives other ids for accents and "
+            "capitals. Received: a model with the tokenizer "
+            f"{layer.name!r}. Train it with a `SentencePieceTokenizer` or a "
+            "`WordTokenizer`, or pass runtime='tf-text', which has them."
+        )
+
+
 def get_runtime(name, task):
     """The `Runtime` of a name.
 
@@ -192,6 +210,7 @@ def _mediapipe(task):
             b"TFText>FastSentencepieceTokenize": MEDIAPIPE_TOKENIZER.encode()
         },
         task=task,
+        read_text=read_text,
     )
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_compembed.export.check import run_keras
+from keras_compembed.export.file_metadata import check_text
 
 _HARD = (
     "",
@@ -41,16 +42,27 @@ def default_texts(vocabulary):
     return texts
 
 
-def as_texts(inputs):
-    """The user's texts as an object array `(number,)`."""
-    texts = np.asarray(inputs, object).reshape(-1)
-    for text in texts:
+def as_texts(inputs, read_text):
+    """The user's texts as an object array `(number,)`.
+
+    Args:
+        inputs: `sample_inputs` of `export_litert`.
+        read_text: Function from a text to what the runtime takes.
+
+    Raises:
+        ValueError: if they are no texts.
+    """
+    texts = np.array(inputs, object).reshape(-1)
+    for place, text in enumerate(texts):
         if not isinstance(text, (str, bytes)):
             raise ValueError(
                 "`sample_inputs` must be texts for a model that takes texts: "
                 "a list of strings. "
                 f"Received: an object of type {type(text).__name__} in it."
             )
+        if isinstance(text, str):
+            check_text("sample_inputs", text)
+        texts[place] = read_text(text)
     if not len(texts):
         raise ValueError("`sample_inputs` must hold a text. Received: none.")
     return texts
