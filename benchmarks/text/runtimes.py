@@ -97,6 +97,7 @@ class Runtimes(Benchmark):
                     model,
                     path,
                     runtime="mediapipe",
+                    labels=[f"class {i}" for i in range(NUM_CLASSES)],
                     quantize="int8" if storage == INT8 else None,
                     tolerance=1.0,
                     verbose=0,
