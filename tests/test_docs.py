@@ -146,6 +146,11 @@ def examples():
 def test_example_of_docstring_runs(example, tmp_path, monkeypatch):
     if example.name.endswith("from_wordnet"):
         pytest.skip("needs WordNet's files")
+    if example.name.startswith("keras_compembed.text."):
+        pytest.importorskip("tensorflow_text")
+    if example.name == "keras_compembed.export.MediaPipeModel":
+        pytest.importorskip("tensorflow_text")
+        pytest.importorskip("mediapipe")
     monkeypatch.chdir(tmp_path)
     keras.utils.set_random_seed(0)
     runner = doctest.DocTestRunner()
