@@ -11,6 +11,7 @@ from keras_compembed.utils.extras import require
 EXTRAS = (
     "ai_edge_litert",
     "faiss",
+    "huggingface_hub",
     "keras_tuner",
     "matplotlib",
     "scipy",
