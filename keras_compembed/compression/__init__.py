@@ -10,6 +10,7 @@ from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
 from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
+from keras_compembed.compression.replace_tokenizer import replace_tokenizer
 
 __all__ = [
     "BudgetSearch",
@@ -22,4 +23,5 @@ __all__ = [
     "code_shape_for_latency",
     "compress_model",
     "find_frontier",
+    "replace_tokenizer",
 ]

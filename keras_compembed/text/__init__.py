@@ -4,7 +4,14 @@ Tokenizers are Keras layers: the first layer of a model that takes strings.
 They need the extra `text`.
 """
 
+from keras_compembed.text.retrain import retrain
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_compembed.text.train_classifier import train_classifier
 from keras_compembed.text.word_tokenizer import WordTokenizer
 
-__all__ = ["SentencePieceTokenizer", "WordTokenizer"]
+__all__ = [
+    "SentencePieceTokenizer",
+    "WordTokenizer",
+    "retrain",
+    "train_classifier",
+]
