@@ -7,10 +7,12 @@ They need the extra `text`.
 from keras_compembed.text.retrain import retrain
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.train_classifier import train_classifier
+from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.text.word_tokenizer import WordTokenizer
 
 __all__ = [
     "SentencePieceTokenizer",
+    "WordPieceTokenizer",
     "WordTokenizer",
     "retrain",
     "train_classifier",

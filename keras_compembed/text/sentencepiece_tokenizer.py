@@ -181,6 +181,9 @@ class SentencePieceTokenizer(Tokenizer):
     def get_vocabulary(self):
         return list(self._pieces)
 
+    def count_bytes(self):
+        return piece_table.count_bytes(self._tokenizer)
+
     def tokenize(self, texts):
         return tf.cast(self._tokenizer.tokenize(texts), "int32")
 

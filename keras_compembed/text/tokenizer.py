@@ -67,6 +67,10 @@ class Tokenizer(keras.layers.Layer):
         """List of strings, the token of each id."""
         raise NotImplementedError
 
+    def count_bytes(self):
+        """Bytes of what a file needs to tokenize as the layer does."""
+        raise NotImplementedError
+
     def tokenize(self, texts):
         """Ids of the tokens of texts, without padding.
 

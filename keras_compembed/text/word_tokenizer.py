@@ -141,6 +141,9 @@ class WordTokenizer(Tokenizer):
     def get_vocabulary(self):
         return ["", "[UNK]", *self.vocabulary]
 
+    def count_bytes(self):
+        return piece_table.count_bytes(self._tokenizer)
+
     def tokenize(self, texts):
         found = self._tokenizer.tokenize(texts)
         values, splits = found.values, found.row_splits
