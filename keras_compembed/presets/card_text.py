@@ -97,7 +97,12 @@ def _needs(file):
         needs.append(f"needs LiteRT of TensorFlow {file.min_runtime} or newer")
     if ops:
         names = ", ".join(f"`{op.removeprefix(prefix)}`" for op in ops)
-        needs.append(f"has the custom ops {names}")
+        runtime = "MediaPipe Tasks"
+        if any(op.startswith(f"{prefix}TFText>") for op in ops):
+            runtime = "tensorflow-text"
+        elif f"{prefix}TFSentencepieceTokenizeOp" not in ops:
+            runtime = "its runtime"
+        needs.append(f"takes from {runtime} the ops {names}")
     return "".join(f"; {need}" for need in needs)
 
 

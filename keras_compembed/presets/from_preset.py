@@ -16,11 +16,9 @@ def from_preset(preset):
 
     Example:
 
-    ```python
-    model = kc.from_preset("docstring_classifier")
-    model = kc.from_preset("runs/flowers")  # what `kc.save_preset` wrote
-    model = kc.from_preset("hf://user/flowers")
-    ```
+    >>> model = from_preset("docstring_classifier")
+    >>> model.output_shape
+    (None, 279)
 
     Args:
         preset: String or path-like, one of:

@@ -22,11 +22,11 @@ def get_folder(preset):
 
     Example:
 
-    ```python
-    folder = kc.presets.get_folder("docstring_classifier")
-    labels = (folder / "labels.txt").read_text("utf-8").splitlines()
-    phone = kc.export.LiteRTModel(folder / "model.tflite")
-    ```
+    >>> folder = get_folder("docstring_classifier")
+    >>> labels = (folder / "labels.txt").read_text("utf-8").splitlines()
+    >>> labels[0]
+    '_collections_abc'
+    >>> phone = kc.export.LiteRTModel(folder / "model.tflite")
 
     Args:
         preset: String or path-like, see `keras_compembed.from_preset`.

@@ -17,6 +17,7 @@ from keras_compembed.presets.card_text import format_card
 from keras_compembed.presets.card_text import read_json
 from keras_compembed.presets.model_card import ModelCard
 from keras_compembed.utils.files import temporary_folder
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.version import __version__
 
 
@@ -83,7 +84,9 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
     """
     folder = pathlib.Path(os.path.abspath(folder))
     contents = _check(model, folder, card, figures, files, overwrite)
-    with temporary_folder(folder.parent) as beside:
+    # On the disk of the folder, which may be a link or a mount.
+    parent = folder if folder.is_dir() else folder.parent
+    with temporary_folder(parent) as beside:
         new = pathlib.Path(beside) / folder.name
         new.mkdir()
         for name, content in contents.items():
@@ -109,6 +112,7 @@ def _check(model, folder, card, figures, files, overwrite):
         raise ValueError(
             f"`model` must be a built Keras model. Received: model={model!r}"
         )
+    check_boolean("overwrite", overwrite)
     if not isinstance(card, ModelCard):
         raise ValueError(
             "`card` must be a `keras_compembed.presets.ModelCard`. "
@@ -217,7 +221,15 @@ def _save_model(model, path, beside):
     """Saves without the optimizer; returns the model as it is read back."""
     first = pathlib.Path(beside) / "with_optimizer.keras"
     keras.saving.save_model(model, first)
-    saved = keras.saving.load_model(first, compile=False)
+    try:
+        saved = keras.saving.load_model(first, compile=False)
+    except Exception as error:
+        raise ValueError(
+            "`model` must be one that `keras.saving.load_model` reads from "
+            "its file by the path alone: classes and functions of its own "
+            "are registered, and none is a lambda. "
+            f"Received: {model.name!r}; Keras's own error stands above."
+        ) from error
     keras.saving.save_model(saved, path)
     before, after = model.get_weights(), saved.get_weights()
     same = len(before) == len(after) and all(
@@ -248,9 +260,10 @@ def _move(new, folder):
     record = folder / preset_files.RECORD
     old = read_json(record)["files"] if record.exists() else []
     names = {path.name for path in new.iterdir()}
+    for name in names - {record.name}:
+        os.replace(new / name, folder / name)
     for name in set(old) - names:
         # A name that leads elsewhere is no file of a preset.
         if os.path.basename(name) == name:
             (folder / name).unlink(missing_ok=True)
-    for name in sorted(names, key=lambda name: name == preset_files.RECORD):
-        os.replace(new / name, folder / name)
+    os.replace(new / record.name, record)

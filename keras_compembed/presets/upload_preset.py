@@ -6,13 +6,14 @@ from keras_compembed.presets import preset_files
 from keras_compembed.presets.card_text import read_json
 from keras_compembed.presets.get_folder import split_address
 from keras_compembed.utils.extras import require
+from keras_compembed.utils.validation import check_boolean
 
 
 def upload_preset(folder, address, private=False):
     """Puts a preset on the Hugging Face Hub.
 
     It needs the extra `hub`, and that you have logged in, as with
-    `huggingface-cli login`. Files of the preset alone are sent, whatever else
+    `hf auth login`. Files of the preset alone are sent, whatever else
     is in the folder.
 
     Example:
@@ -48,6 +49,7 @@ def upload_preset(folder, address, private=False):
             "`folder` must be a preset that `kc.save_preset` wrote. "
             f"Received: {str(folder)!r}, without '{preset_files.RECORD}'."
         )
+    check_boolean("private", private)
     hub = require("huggingface_hub", "hub")
     hub.create_repo(repository, private=private, exist_ok=True)
     return hub.upload_folder(

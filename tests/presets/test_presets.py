@@ -171,7 +171,7 @@ def test_overwrite(model, preset):
     assert [path.name for path in preset.parent.iterdir()] == ["sorter"]
 
 
-def test_what_fails_leaves_the_old_files(preset, tmp_path, monkeypatch):
+def test_what_fails_leaves_the_old_files(preset, tmp_path):
     class Halved(keras.layers.Dense):
         def load_own_variables(self, store):
             super().load_own_variables(store)
@@ -180,6 +180,9 @@ def test_what_fails_leaves_the_old_files(preset, tmp_path, monkeypatch):
     before = contents(preset)
     inputs = keras.Input((2,))
     model = keras.Model(inputs, Halved(2, bias_initializer="ones")(inputs))
+    # Nobody could read it.
+    with pytest.raises(ValueError, match="`model` must be one that `keras.sav"):
+        kc.save_preset(model, preset, CARD, FIGURES, FILES, overwrite=True)
     with keras.saving.custom_object_scope({"Halved": Halved}):
         with pytest.raises(ValueError, match="`model` must be the same when"):
             kc.save_preset(model, preset, CARD, FIGURES, FILES, overwrite=True)
@@ -193,6 +196,7 @@ def test_what_fails_leaves_the_old_files(preset, tmp_path, monkeypatch):
         ({"model": "model.keras"}, ValueError, "`model` must be a built"),
         ({"model": keras.Sequential()}, ValueError, "`model` must be a built"),
         ({"card": "A model."}, ValueError, "`card` must be a `keras_comp"),
+        ({"overwrite": "no"}, ValueError, "`overwrite` must be True or"),
         ({"figures": [1]}, ValueError, "`figures` must be a dict"),
         ({"files": ["a.txt"]}, ValueError, "`files` must be a dict"),
         ({"folder": "no/preset"}, FileNotFoundError, "must exist"),
@@ -400,5 +404,7 @@ def test_upload(preset, hub, tmp_path):
     assert set(sent["allow_patterns"]) == set(contents(preset)) - {"notes.txt"}
     with pytest.raises(ValueError, match="`address` must have no revision"):
         kc.upload_preset(preset, "hf://user/sorter@main")
+    with pytest.raises(ValueError, match="`private` must be True or False"):
+        kc.upload_preset(preset, "hf://user/sorter", private="no")
     with pytest.raises(FileNotFoundError, match="without 'preset.json'"):
         kc.upload_preset(tmp_path, "hf://user/sorter")
