@@ -34,6 +34,8 @@ NAMES = (
     "litert.row_graphs",
     "litert.scoring",
     "litert.whole_models",
+    "text.runtimes",
+    "text.vocabulary",
 )
 TABLES = "tables"
 

@@ -149,6 +149,11 @@ def test_example_of_docstring_runs(example, tmp_path, monkeypatch):
     for name, needed in NEEDED.items():
         if example.name.endswith(name):
             pytest.skip(f"needs {needed}")
+    if example.name.startswith("keras_compembed.text."):
+        pytest.importorskip("tensorflow_text")
+    if example.name == "keras_compembed.export.MediaPipeModel":
+        pytest.importorskip("tensorflow_text")
+        pytest.importorskip("mediapipe")
     monkeypatch.chdir(tmp_path)
     keras.utils.set_random_seed(0)
     runner = doctest.DocTestRunner()

@@ -9,6 +9,7 @@ from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
 from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
+from keras_compembed.compression.prune_vocabulary import prune_vocabulary
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "code_shape_for_latency",
     "compress_model",
     "find_frontier",
+    "prune_vocabulary",
 ]

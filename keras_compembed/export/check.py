@@ -62,7 +62,7 @@ def run_on_random_inputs(model, signature):
     """
     rng = np.random.default_rng(0)
     common = [_num_ids(model)] * len(keras.tree.flatten(signature))
-    own = _num_ids_of_inputs(model, common)
+    own = num_ids_of_inputs(model, common)
     samples, outputs = [], []
     for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
         candidates = (
@@ -107,7 +107,7 @@ def _num_ids(model):
     )
 
 
-def _num_ids_of_inputs(model, default):
+def num_ids_of_inputs(model, default):
     """How many ids the embeddings know that each input goes to directly."""
     inputs = getattr(model, "inputs", None) or []
     if len(inputs) != len(default):

@@ -219,7 +219,7 @@ def export_litert(
         batch = 1 if target.takes_texts else None
         input_signature = input_signature or split.signature(batch)
         if sample_inputs is not None:
-            sample_inputs = as_texts(sample_inputs)
+            sample_inputs = as_texts(sample_inputs, target.read_text)
     signature = get_signature(model, input_signature)
     if quantize in ("int8", "int8_codebooks"):
         check_finite(model, quantize)
@@ -227,9 +227,7 @@ def export_litert(
     with _ONE_AT_A_TIME, float32_form(model):
         with kept_state(model):
             if target.takes_texts:
-                samples, outputs = run_on_texts(
-                    whole, split.vocabulary, sample_inputs
-                )
+                samples, outputs = run_on_texts(whole, split, sample_inputs)
             elif sample_inputs is None:
                 samples, outputs = check.run_on_random_inputs(model, signature)
             else:
@@ -242,6 +240,7 @@ def export_litert(
             function = trace(model, signature, linear)
         check_ops(function, model)
         converted = read_model(convert(function, model, quantize))
+        target.check_file(converted)
         names = [spec.name for spec in keras.tree.flatten(signature)]
         order_ends(converted, names, list(outputs[0]))
         passages = finish(converted, tables, options)
