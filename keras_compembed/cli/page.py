@@ -18,8 +18,8 @@ WHAT_IT_DOES = "write a page on which a text classifier is tried in a browser"
 def add_arguments(command):
     command.add_argument(
         "file",
-        help="the .tflite file, which takes a text: export_litert(..., "
-        "runtime='mediapipe') in Python writes one",
+        help="the .tflite file, which takes a text: export --runtime mediapipe "
+        "writes one",
     )
     command.add_argument(
         "-o",
