@@ -7,6 +7,7 @@ from keras_compembed.cli.inputs import check_imports
 from keras_compembed.cli.inputs import check_model_file
 from keras_compembed.cli.inputs import check_suffix
 from keras_compembed.cli.inputs import load_model
+from keras_compembed.cli.inputs import read_lines
 from keras_compembed.cli.lines import answering
 from keras_compembed.cli.lines import show
 from keras_compembed.utils.files import check_output
@@ -98,7 +99,7 @@ def check(arguments):
     if arguments.labels is not None:
         files.append(arguments.labels)
         check_file(arguments.labels)
-        _read_labels(arguments.labels)
+        read_lines(arguments.labels, "Labels")
     check_different(*files)
     check_output(arguments.output, arguments.overwrite)
 
@@ -118,16 +119,6 @@ def _check_task(arguments):
         )
 
 
-def _read_labels(path):
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"--labels must be a text file in UTF-8. Received: {path!r}."
-        ) from error
-
-
 def run(arguments, stops):
     model = load_model(arguments.model, arguments.imports)
 
@@ -136,7 +127,7 @@ def run(arguments, stops):
 
     labels = metadata = None
     if arguments.labels is not None:
-        labels = _read_labels(arguments.labels)
+        labels = read_lines(arguments.labels, "Labels")
     said = {
         field.removeprefix("model-"): getattr(
             arguments, field.replace("-", "_")

@@ -7,6 +7,7 @@ from keras_compembed.cli.inputs import check_file
 from keras_compembed.cli.inputs import read_lines
 from keras_compembed.cli.lines import answering
 from keras_compembed.cli.lines import show
+from keras_compembed.cli.page_server import check_port
 from keras_compembed.cli.page_server import page_server
 from keras_compembed.utils.files import check_output_folder
 from keras_compembed.utils.tasks_text import check_tasks_text
@@ -17,8 +18,8 @@ WHAT_IT_DOES = "write a page on which a text classifier is tried in a browser"
 def add_arguments(command):
     command.add_argument(
         "file",
-        help="the .tflite file, which takes a text: export_litert(..., "
-        "runtime='mediapipe') in Python writes one",
+        help="the .tflite file, which takes a text: export --runtime mediapipe "
+        "writes one",
     )
     command.add_argument(
         "-o",
@@ -56,6 +57,8 @@ def check(arguments):
     for path in (arguments.file, arguments.beside, arguments.examples):
         if path is not None:
             check_file(path)
+    if arguments.serve:
+        check_port(arguments.serve)
     # What is in a folder that is there is looked at later.
     check_output_folder(arguments.output, overwrite=arguments.overwrite)
     check_tasks_text(arguments.tasks_text)

@@ -15,6 +15,17 @@ def page_server(folder, port):
     return http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
 
 
+def check_port(port):
+    """Raises if no server can be at a port."""
+    try:
+        page_server(".", port).server_close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            "--serve must be a port that is free. "
+            f"Received: --serve {port} ({error})."
+        ) from error
+
+
 class _Handler(http.server.SimpleHTTPRequestHandler):
     # Python asks Windows, which may take modules for plain text; browsers run
     # none of those.

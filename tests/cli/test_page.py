@@ -101,6 +101,16 @@ def test_server(tmp_path):
                 assert answer.read().decode() == name
 
 
+def test_ports_that_are_refused(folder, capsys):
+    with page_server(folder, 0) as server:
+        for port in (server.server_address[1], 65536):
+            said = fails(capsys, f"page a.tflite -o out --serve {port}")
+            assert f"must be a port that is free. Received: --serve {port}" in (
+                said
+            )
+    assert not (folder / "said").exists()
+
+
 def test_serve_ends_by_ctrl_c(folder, monkeypatch, capsys):
     class Server(contextlib.nullcontext):
         def serve_forever(self):
@@ -113,6 +123,7 @@ def test_serve_ends_by_ctrl_c(folder, monkeypatch, capsys):
         return Server(Server())
 
     monkeypatch.setattr(page, "page_server", server)
+    monkeypatch.setattr(page, "check_port", lambda port: None)
     assert cli.main("page a.tflite -o out --serve 8123".split()) == 0
     assert opened == [("out", 8123)]
     assert "http://localhost:8123" in capsys.readouterr().out
