@@ -236,6 +236,7 @@ def export_litert(
                 samples = [check.fit_inputs(signature, sample_inputs)]
                 outputs = check.run_keras(model, samples)
         contents.check(outputs[0])
+        target.check_outputs(outputs)
         with litert_form(model, options) as (tables, lookups, linear):
             function = trace(model, signature, linear)
         check_ops(function, model)

@@ -1,6 +1,7 @@
 """The part of a model that turns texts into ids, and the part behind it."""
 
 import dataclasses
+import warnings
 
 import keras
 import tensorflow as tf
@@ -49,6 +50,13 @@ class SplitModel:
         """What an app needs to turn texts into ids, as `AttachedFile`s."""
         if isinstance(self.layer, SentencePieceTokenizer):
             return [AttachedFile("tokenizer.model", self.layer.model, UNKNOWN)]
+        if any(set("\r\n") & set(token) for token in self.vocabulary):
+            warnings.warn(
+                "The file holds no vocabulary: tokens of "
+                f"{self.layer.name!r} have line ends, and would not be lines.",
+                stacklevel=3,
+            )
+            return []
         lines = "".join(f"{token}\n" for token in self.vocabulary)
         return [AttachedFile("vocabulary.txt", lines.encode(), VOCABULARY)]
 
