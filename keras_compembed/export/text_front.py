@@ -15,6 +15,9 @@ from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
 from keras_compembed.utils.swapped import swapped
 
+# Name of the input of files that take texts.
+TEXT = "text"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SplitModel:
@@ -206,7 +209,7 @@ def convert_tokenizer(tokenizer):
     """
 
     @tf.function(
-        input_signature=[tf.TensorSpec((1,), "string", "text")],
+        input_signature=[tf.TensorSpec((1,), "string", TEXT)],
         autograph=False,
     )
     def serve(text):
