@@ -1,6 +1,7 @@
 """Files for texts: what runs them, and what they hold beside the graph."""
 
 import io
+import sys
 import zipfile
 
 import keras
@@ -326,6 +327,54 @@ def test_ids_of_a_vectorization_are_int32_in_a_file(tmp_path):
         atol=1e-6,
     )
     assert model.layers[0].output.dtype == "int64"
+
+
+def test_warnings(tmp_path):
+    pytest.importorskip("mediapipe")
+    model = text_model()
+    model.layers[-1].activation = keras.activations.linear
+    with pytest.warns(UserWarning, match=r"below 0.*\['output_0'\]. End the"):
+        kc.export.export_litert(
+            model,
+            tmp_path / "m.tflite",
+            runtime="mediapipe",
+            labels=LABELS,
+            verbose=0,
+        )
+    lines = keras.layers.TextVectorization(vocabulary=["a\nb"], split=None)
+    with pytest.warns(UserWarning, match="holds no vocabulary: tokens of"):
+        export = kc.export.export_litert(
+            text_model(lines), tmp_path / "n.tflite", verbose=0
+        )
+    assert export.text_bytes == 0 and not zipfile.is_zipfile(export.path)
+
+
+@pytest.mark.parametrize(
+    "module, extra, runtime",
+    [
+        ("tensorflow_text", "text", "tf-text"),
+        ("mediapipe", "mediapipe", "mediapipe"),
+    ],
+)
+def test_extras_are_named(module, extra, runtime, tmp_path, monkeypatch):
+    model = text_model(keras.layers.TextVectorization(vocabulary=WORDS))
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"keras-compembed\[{extra}\]"):
+        kc.export.export_litert(
+            model, tmp_path / "m.tflite", runtime=runtime, labels=LABELS
+        )
+
+
+def test_models_stay_as_they_are(model, tmp_path):
+    path = tmp_path / "m.tflite"
+    kc.export.export_litert(model, path, sample_inputs=TEXTS, verbose=0)
+    model.save(tmp_path / "m.keras")
+    again = keras.saving.load_model(tmp_path / "m.keras")
+    texts = tf.constant(TEXTS)
+    np.testing.assert_array_equal(again(texts), model(texts))
+    again = keras.models.clone_model(model)
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again(texts), model(texts))
 
 
 def test_vectors_for_the_embedder(tmp_path):
