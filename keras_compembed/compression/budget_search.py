@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.export.check import TOLERANCES
 from keras_compembed.methods.method import check_method
+from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -58,7 +59,8 @@ class BudgetSearch:
         input_signature: Optional structure of `tf.TensorSpec`, as in
             `export_litert`: subclassed models need it.
         train_data: Optional tuple `(x, y)` or `(x, y, sample_weight)`, or
-            batched `tf.data.Dataset`, to train the best few further on.
+            batched `tf.data.Dataset`, to train the best few further on. Texts
+            may be a list or an array of strings.
         validation_data: Optional data of the same form. Needed with
             `train_data`, and for a limit of loss.
         epochs: Positive integer. Epochs of each that is trained; the weights
@@ -229,6 +231,7 @@ def _check_data(name, data, has_steps=False):
             f"batched `tf.data.Dataset`. Received: {name} of type "
             f"{type(data).__name__}."
         )
+    data = with_text_tensors(data)
     lengths = {len(part) for part in keras.tree.flatten(data)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.export.check import random_inputs
+from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.one_line import on_one_line
 from keras_compembed.utils.swapped import swapped
@@ -16,6 +17,8 @@ from keras_compembed.utils.swapped import swapped
 # Largest difference allowed, over the largest value: the same ops on the same
 # numbers, but threads may add up in another order.
 _TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-2
+# Words of the texts that models are compared on.
+_TEXT_LENGTH = 16
 
 
 def check_copy(model, copy, pairs, sample_inputs=None, resumed=()):
@@ -77,7 +80,8 @@ def made_up_inputs(model):
     """A list of structures of random arrays that a model may take.
 
     Integers are ids that each embedding knows, the last of the second sample
-    0, as padding is. Strings are words that the model's lookups know.
+    0, as padding is. Strings are words that the model's lookups know, in the
+    second sample texts of them where the model has a tokenizer.
     """
     inputs = _inputs_of(model)
     signature = keras.tree.map_structure(
@@ -88,8 +92,14 @@ def made_up_inputs(model):
     )
     words = _words(model)
 
-    def finish(spec, array):
-        return words[array % len(words)] if spec.dtype == "string" else array
+    def finish(spec, array, length=1):
+        if spec.dtype != "string":
+            return array
+        places = np.arange(length) + array[..., None]
+        texts = [
+            " ".join(x) for x in words[places % len(words)].reshape(-1, length)
+        ]
+        return np.array(texts, object).reshape(array.shape)
 
     def pad(array):
         if array.dtype.kind in "iu" and array.ndim:
@@ -98,9 +108,12 @@ def made_up_inputs(model):
 
     first, second = random_inputs(model, signature)
     second = keras.tree.map_structure(pad, second)
+    length = _TEXT_LENGTH if _takes_texts(model) else 1
     return [
-        keras.tree.map_structure(finish, inputs, sample)
-        for sample in (first, second)
+        keras.tree.map_structure(finish, inputs, first),
+        keras.tree.map_structure(
+            functools.partial(finish, length=length), inputs, second
+        ),
     ]
 
 
@@ -116,10 +129,17 @@ def _inputs_of(model):
             f"The {type(model).__name__} {model.name!r} does not say what its "
             "one argument of inputs is."
         )
-    # Of dtypes subclassed models say nothing. Those with tables take ids.
+    # Of dtypes subclassed models say nothing. Those with tables take ids, or
+    # texts.
+    dtype = "string" if _takes_texts(model) else "int32"
     return keras.tree.map_shape_structure(
-        lambda shape: tf.TensorSpec(shape, "int32"), config["input_shape"]
+        lambda shape: tf.TensorSpec(shape, dtype), config["input_shape"]
     )
+
+
+def _takes_texts(model):
+    kinds = (keras.layers.TextVectorization, Tokenizer)
+    return any(isinstance(layer, kinds) for layer in model._flatten_layers())
 
 
 def _words(model):

@@ -36,16 +36,34 @@ def weights_by_counts(model, layer, data):
 
 
 def _ids_of(model, layer):
-    """The part of a model that gives what goes into a layer, or None."""
-    nodes = getattr(layer, "_inbound_nodes", [])
-    if not hasattr(model, "operations") or len(nodes) != 1:
+    """A function from a list of inputs to what goes into a layer, or None."""
+    graph = model
+    if isinstance(model, keras.Sequential):
+        graph = vars(model).get("_functional")
+    if not hasattr(graph, "operations"):
         return None
-    tensor = nodes[0].input_tensors[0]
-    try:
-        return keras.Model(model.inputs, tensor)
-    except ValueError:
-        # The layer is not in the graph of the model itself.
+    # Of the layer's own nodes, some may be those of other models.
+    nodes = [
+        node
+        for nodes in graph._nodes_by_depth.values()
+        for node in nodes
+        if _holds(node.operation, layer)
+    ]
+    if len(nodes) != 1 or len(nodes[0].input_tensors) != 1:
         return None
+    ((node,), (tensor,)) = nodes, nodes[0].input_tensors
+    before = keras.Model(graph.inputs, tensor)
+    if node.operation is layer:
+        return before
+    inner = _ids_of(node.operation, layer)
+    return inner and (lambda inputs: inner([before(inputs)]))
+
+
+def _holds(operation, layer):
+    return operation is layer or (
+        isinstance(operation, keras.Model)
+        and any(inner is layer for inner in operation._flatten_layers())
+    )
 
 
 def _inputs(data):

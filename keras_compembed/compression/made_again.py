@@ -32,9 +32,24 @@ def made_again(layer):
             is_function = isinstance(value, types.FunctionType)
             if name in config and is_function and value.__name__ == "<lambda>":
                 config[name] = value
+        if isinstance(layer, keras.layers.TextVectorization):
+            config = _with_vocabulary(config, layer)
         if (type(layer).get_config.__module__ or "").startswith("keras."):
             config = _without_unknown(config, type(layer))
         return type(layer).from_config(config)
+
+
+def _with_vocabulary(config, layer):
+    """A config with the vocabulary, if Keras's files break it up.
+
+    They hold a learned vocabulary as lines, which Keras reads by
+    `str.splitlines`, that is, also cut at characters like U+0085.
+    """
+    if config["vocabulary"] is None and config["output_mode"] != "tf_idf":
+        words = layer.get_vocabulary(include_special_tokens=False)
+        if any(word.splitlines() != [word] for word in words):
+            return {**config, "vocabulary": words}
+    return config
 
 
 def _without_unknown(config, cls):

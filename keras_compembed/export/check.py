@@ -211,13 +211,13 @@ def run_keras(model, samples):
     return outputs
 
 
-def compare(run, signature, samples, outputs):
+def compare(run, names, samples, outputs):
     """Largest difference between a file and its model, over the output's size.
 
     Args:
         run: Function from a dict of input arrays to what the file gives, an
             array or a dict of arrays if there are several, e.g. `LiteRTModel`.
-        signature: Structure of `tf.TensorSpec`.
+        names: List of strings, those of the inputs.
         samples: List of structures of arrays.
         outputs: List of what `run_keras` gave for them.
 
@@ -231,7 +231,6 @@ def compare(run, signature, samples, outputs):
     Raises:
         RuntimeError: if the file does not run.
     """
-    names = [spec.name for spec in keras.tree.flatten(signature)]
     worst = 0.0
     for sample, expected in zip(samples, outputs, strict=True):
         inputs = dict(zip(names, keras.tree.flatten(sample), strict=True))

@@ -1,36 +1,32 @@
 """Keras models as LiteRT files."""
 
-import dataclasses
 import os
-import re
-import tempfile
 import threading
 
 import keras
-import tensorflow as tf
 
 from keras_compembed.export import check
-from keras_compembed.export import text_files
+from keras_compembed.export.conversion import check_finite
+from keras_compembed.export.conversion import check_min_runtime
+from keras_compembed.export.conversion import convert
+from keras_compembed.export.conversion import finish
 from keras_compembed.export.export_options import OPTIMIZE_FOR
 from keras_compembed.export.export_options import ExportOptions
-from keras_compembed.export.flatbuffer import get_min_runtime
+from keras_compembed.export.file_contents import FileContents
+from keras_compembed.export.flatbuffer import get_min_runtime_text
 from keras_compembed.export.flatbuffer import list_ops
-from keras_compembed.export.flatbuffer import merge_buffers
 from keras_compembed.export.flatbuffer import order_ends
-from keras_compembed.export.flatbuffer import pack_tables
-from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.input_check import check_inputs
 from keras_compembed.export.inspect_litert import inspect_litert
-from keras_compembed.export.int8_matrices import quantize_matrices
-from keras_compembed.export.marks import take_out_marks
-from keras_compembed.export.one_hot_rows import UNPACK_RUNTIME
-from keras_compembed.export.one_hot_rows import unpack_once
+from keras_compembed.export.litert_export import LiteRTExport
 from keras_compembed.export.refused_ops import check_ops
-from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.export.row_check import check_rows
+from keras_compembed.export.runtimes import get_runtime
 from keras_compembed.export.text_front import split_model
+from keras_compembed.export.text_samples import as_texts
+from keras_compembed.export.text_samples import run_on_texts
 from keras_compembed.export.tracing import float32_form
 from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
@@ -40,7 +36,6 @@ from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
-from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
@@ -50,71 +45,14 @@ from keras_compembed.utils.validation import check_version
 _ONE_AT_A_TIME = threading.RLock()
 
 
-@dataclasses.dataclass(frozen=True)
-class LiteRTExport:
-    """What `export_litert` made.
-
-    Attributes:
-        path: String, the file.
-        file_bytes: Integer, its size.
-        ops: Tuple of strings, the built-in ops in it.
-        max_error: Float, the largest difference from Keras on the inputs
-            tried, over the largest output.
-        min_runtime: String, the oldest LiteRT runtime that runs it, or None
-            if the converter does not say.
-        max_row_error: Float, the largest difference from Keras of rows of
-            look-up layers of this package, over the largest number of their
-            table; None if no rows were compared.
-        held_layers: Tuple of strings, names of the layers whose rows were
-            compared, those of all ids.
-        not_held_layers: Tuple of strings, names of those of which only
-            outputs of the model were compared, because the converter looked
-            ids up itself or merged the look-up with the rest, or because
-            weights or a mask went into sums of rows.
-        pooled_layers: Tuple of strings, names of the look-up layers whose
-            vectors are added up or averaged without being composed.
-        folded_layers: Tuple of strings, names of the `Dense` and `Conv1D`
-            layers whose kernels became part of codebooks, anchors or
-            projections.
-    """
-
-    path: str
-    file_bytes: int
-    ops: tuple
-    max_error: float
-    min_runtime: str | None
-    max_row_error: float | None = None
-    held_layers: tuple = ()
-    not_held_layers: tuple = ()
-    pooled_layers: tuple = ()
-    folded_layers: tuple = ()
-
-    def __str__(self):
-        text = (
-            f"{self.path}: {self.file_bytes:,} bytes, {len(self.ops)} kinds "
-            f"of built-in ops, runtime {self.min_runtime or 'unknown'} or "
-            f"newer, within {self.max_error:.1e} of Keras"
-        )
-        if self.held_layers:
-            text += f", all rows within {self.max_row_error:.1e}"
-        if self.not_held_layers:
-            names = ", ".join(map(repr, self.not_held_layers))
-            text += f"; rows of {names} were not compared"
-        if self.pooled_layers:
-            names = ", ".join(map(repr, self.pooled_layers))
-            text += f"; rows of {names} are added up as stored"
-        if self.folded_layers:
-            names = ", ".join(map(repr, self.folded_layers))
-            text += f"; {names} folded into tables"
-        return text
-
-
 def export_litert(
     model,
     path,
     *,
     runtime="litert",
+    task=None,
     labels=None,
+    metadata=None,
     input_signature=None,
     top_k=None,
     quantize=None,
@@ -159,6 +97,23 @@ def export_litert(
             its inputs that are `None` stay open in the file. Mixed precision
             is exported as float32.
         path: String or path-like ending in `.tflite`, the file to write.
+        runtime: `"litert"`, `"tf-text"` or `"mediapipe"`. What the file is
+            for. `"litert"`: built-in ops that every runtime has; of a model
+            that takes texts, the file takes ids, and holds the vocabulary for
+            the app. `"tf-text"`: texts in, one at a time, for an interpreter
+            with the ops of tensorflow-text. `"mediapipe"`: texts in, one at a
+            time, for MediaPipe Tasks as they are, on phones and in browsers.
+            Defaults to `"litert"`.
+        task: With `runtime="mediapipe"`, `"classifier"` for MediaPipe's
+            `TextClassifier` or `"embedder"` for its `TextEmbedder`. Defaults
+            to `None`, a classifier.
+        labels: Optional list of strings, the names of the classes in the order
+            of the output's numbers; for several outputs a dict from their
+            names to such lists; with `top_k`, the names of all classes or
+            ids. Needed for a `TextClassifier`. Apps find them as files in the
+            zip archive behind the model. Defaults to `None`.
+        metadata: Optional `FileMetadata`: name, author, license and the like,
+            for the file to hold. Defaults to `None`.
         input_signature: Optional structure of `tf.TensorSpec`, as the model
             is called with. Needed for subclassed models. Defaults to `None`:
             the model's own inputs.
@@ -197,9 +152,11 @@ def export_litert(
             Defaults to `None`.
         overwrite: Boolean. Whether `path` may exist. Defaults to `False`.
         sample_inputs: Optional inputs on which the file is compared with the
-            model, as the model is called with. Defaults to `None`: random ids
-            below the `input_dim` of the layers that they go to, in several
-            sizes that the model takes.
+            model, as the model is called with; texts if it takes texts.
+            Defaults to `None`: random ids below the `input_dim` of the layers
+            that they go to, in several sizes that the model takes; where the
+            file takes texts, empty, long and foreign ones, and such as are
+            made of the vocabulary.
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output, and of rows over the largest number of
             their table. Defaults to `1e-4`, with `quantize="float16"` to
@@ -238,17 +195,9 @@ def export_litert(
             "`model` must be a `keras.Model`. "
             f"Received: an object of type {type(model).__name__}."
         )
-    check_choice("runtime", runtime, ("litert", *text_files.RUNTIMES))
+    target = get_runtime(runtime, task)
     check_choice("quantize", quantize, tuple(check.TOLERANCES))
     check_choice("optimize_for", optimize_for, OPTIMIZE_FOR)
-    if top_k is not None:
-        model = top_k_model(model, top_k)
-    split = split_model(model)
-    if runtime != "litert":
-        text_files.check(split, runtime, labels)
-    whole = model
-    if split is not None:
-        model, input_signature = split.model, split.signature
     oldest = None
     if min_runtime is not None:
         oldest = check_version("min_runtime", min_runtime)
@@ -257,41 +206,69 @@ def export_litert(
     options = ExportOptions(
         quantize, oldest, optimize_for, check_boolean("fold", fold)
     )
+    contents = FileContents(labels, metadata, target)
+    if top_k is not None:
+        contents.note_heads(model)
+        model = top_k_model(model, top_k)
+    whole = model
+    split = split_model(model)
+    target.check(split, input_signature)
+    is_given = input_signature is not None
+    if split is not None:
+        model = split.model
+        batch = 1 if target.takes_texts else None
+        input_signature = input_signature or split.signature(batch)
+        if sample_inputs is not None:
+            sample_inputs = as_texts(sample_inputs)
     signature = get_signature(model, input_signature)
     if quantize in ("int8", "int8_codebooks"):
-        _check_finite(model, quantize)
+        check_finite(model, quantize)
 
     with _ONE_AT_A_TIME, float32_form(model):
         with kept_state(model):
-            if sample_inputs is None:
+            if target.takes_texts:
+                samples, outputs = run_on_texts(
+                    whole, split.vocabulary, sample_inputs
+                )
+            elif sample_inputs is None:
                 samples, outputs = check.run_on_random_inputs(model, signature)
             else:
+                if split is not None:
+                    sample_inputs = split.layer(sample_inputs)
                 samples = [check.fit_inputs(signature, sample_inputs)]
                 outputs = check.run_keras(model, samples)
+        contents.check(outputs[0])
         with litert_form(model, options) as (tables, lookups, linear):
             function = trace(model, signature, linear)
         check_ops(function, model)
-        content = _convert(function, model, quantize)
-        converted = read_model(content)
+        converted = read_model(convert(function, model, quantize))
         names = [spec.name for spec in keras.tree.flatten(signature)]
         order_ends(converted, names, list(outputs[0]))
-        content, ops, oldest, *passages = _finish(converted, tables, options)
-        check_inputs(
-            converted, model, signature, is_given=input_signature is not None
-        )
+        passages = finish(converted, tables, options)
+        check_inputs(converted, model, signature, is_given=is_given)
+        content = write_model(converted)
         rows = check_rows(content, lookups, *passages, quantize, tolerance)
         if tolerance is None:
             tolerance = check.default_tolerance(model, quantize)
-        if runtime != "litert":
-            content = text_files.add_text(content, split, runtime, labels)
-            signature = text_files.SIGNATURE
-            samples = text_files.sample_texts(split, sample_inputs)
-            outputs = check.run_keras(whole, samples)
+        text_bytes = 0
+        vocabulary = []
+        if target.takes_texts:
+            target.add_tokenizer(converted, split)
+            check_min_runtime(converted, options)
+            text_bytes = len(write_model(converted)) - len(content)
+        elif split is not None:
+            vocabulary = split.vocabulary_files()
+            text_bytes = sum(len(file.content) for file in vocabulary)
+        content = contents.add_to(converted, vocabulary)
+        names = [
+            entry.name.decode() for entry in converted.signatureDefs[0].inputs
+        ]
+        error = 0.0
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:
                 file.write(content)
-            run = text_files.get_runner(runtime, temporary, outputs)
-            error = check.compare(run, signature, samples, outputs)
+            for run in target.open(temporary):
+                error = max(error, check.compare(run, names, samples, outputs))
             if not error <= tolerance:
                 raise RuntimeError(
                     "The LiteRT file must give what Keras gives, within "
@@ -301,120 +278,21 @@ def export_litert(
                     "larger `tolerance`."
                 )
     export = LiteRTExport(
-        path,
-        len(content),
-        tuple(ops),
-        error,
-        oldest,
-        rows.max_error,
-        rows.held,
-        rows.not_held,
-        linear.pooled_layers,
-        linear.folded_layers,
+        path=path,
+        file_bytes=len(content),
+        ops=tuple(list_ops(converted)),
+        max_error=error,
+        min_runtime=get_min_runtime_text(converted),
+        max_row_error=rows.max_error,
+        held_layers=rows.held,
+        not_held_layers=rows.not_held,
+        pooled_layers=linear.pooled_layers,
+        folded_layers=linear.folded_layers,
+        runtime=runtime,
+        labels=contents.labels,
+        text_bytes=text_bytes,
     )
     if verbose:
         print(export)
         print(inspect_litert(path).describe(max_parts=5))
     return export
-
-
-def _check_finite(model, quantize):
-    """Raises if a weight has no scale: the converter would end the process."""
-    for weight in model.weights:
-        if (
-            keras.backend.is_float_dtype(weight.dtype)
-            and not tf.reduce_all(tf.math.is_finite(weight.value)).numpy()
-        ):
-            raise ValueError(
-                f"`quantize={quantize!r}` needs weights that are finite. "
-                f"Received: {weight.path!r}, which holds NaN or infinite "
-                "numbers."
-            )
-
-
-def _convert(function, model, quantize):
-    module = tf.Module()
-    module.function = function
-    # What the function captured is saved; codes of CodeEmbedding are not.
-    module.captured = list(function.variables)
-    check_temporary_folder(count_bytes(function.variables))
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            tf.saved_model.save(module, folder, signatures=function)
-            converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-            converter.target_spec.supported_ops = [
-                tf.lite.OpsSet.TFLITE_BUILTINS
-            ]
-            if quantize in ("float16", "int8"):
-                converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            if quantize == "float16":
-                converter.target_spec.supported_types = [tf.float16]
-            return converter.convert()
-        except (MemoryError, OSError):
-            raise
-        except Exception as error:
-            message = _explain(str(error), function, model)
-            raise ValueError(message) from error
-
-
-def _explain(message, function, model):
-    ops = set(re.findall(r"\btf\.([A-Z]\w+)", message))
-    # Where the converter was, e.g. fused["MatMul:", "model/dense/MatMul@f"].
-    places = re.findall(r'fused\["(\w+):", "([^"@]+)@', message)
-    if not ops:
-        ops = {kind for kind, _ in places if "Call" not in kind}
-    named = explain_ops(
-        function,
-        model,
-        sorted(ops),
-        [path for kind, path in places if kind in ops],
-    )
-    text = (
-        "LiteRT must have a built-in op for everything in the model. "
-        f"Received a model with: {named if ops else message}"
-    )
-    if any("TensorList" in op for op in ops):
-        text += (
-            " Tensor lists come from loops over axes of unknown size: give "
-            "the sizes in `input_signature`, e.g. "
-            "tf.TensorSpec((1, 100), 'int32')."
-        )
-    if "StridedSlice" in ops:
-        text += (
-            " A new axis, as in `x[:, None]`, can stand beside one axis of "
-            "unknown size only: give the other sizes in `input_signature`, "
-            "e.g. tf.TensorSpec((None, 100), 'int32'), or write "
-            "`keras.ops.expand_dims(x, 1)`."
-        )
-    return text
-
-
-def _finish(model, tables, options):
-    """Packs the codes in a converted file, and reads what is in it.
-
-    Returns:
-        Tuple of the bytes, names of ops, oldest runtime or None, passages
-        and numbers of marks, see `take_out_marks`.
-    """
-    pack_tables(model, tables)
-    quantize_matrices(model, options.matrices)
-    if unpack_once(model, options.unpacked):
-        raise_min_runtime(model, UNPACK_RUNTIME)
-    merge_buffers(model)
-    passages, lost = take_out_marks(model)
-    ops = list_ops(model)
-    foreign = [op for op in ops if op.startswith("CUSTOM ")]
-    if foreign:
-        raise ValueError(
-            "LiteRT must have a built-in op for everything in the model. "
-            f"Received a file with: {', '.join(foreign)}."
-        )
-    runtime, oldest = get_min_runtime(model), options.min_runtime
-    if oldest is not None and runtime is not None and runtime > oldest:
-        raise ValueError(
-            "The file must run on `min_runtime`. Received: "
-            f"min_runtime={'.'.join(map(str, oldest))!r} and a model whose "
-            f"ops need {'.'.join(map(str, runtime))}."
-        )
-    text = None if runtime is None else ".".join(map(str, runtime))
-    return write_model(model), ops, text, passages, lost

@@ -55,6 +55,8 @@ class FileInput:
             raise self._error(
                 "be", "an array", f"{type(values).__name__} ({error})"
             ) from error
+        if self._tensor.dtype == "string":
+            return self._to_texts(array)
         if array.dtype.name == "bfloat16":
             array = array.astype("float32")
         if self._tensor.dtype in _NUMBERS and array.dtype.kind not in "fiub":
@@ -64,6 +66,25 @@ class FileInput:
                 f"{type(values).__name__} of dtype {array.dtype}",
             )
         return array
+
+    def _to_texts(self, array):
+        """The bytes of strings; bytes stay as they are."""
+        if array.dtype.kind not in "OSU":
+            raise self._error(
+                "hold", "strings", f"numbers of dtype {array.dtype}"
+            )
+        texts = np.empty(array.size, object)
+        for place, text in enumerate(array.flat):
+            if not isinstance(text, (str, bytes)):
+                raise self._error("hold", "strings", type(text).__name__)
+            try:
+                text = text.encode() if isinstance(text, str) else bytes(text)
+            except UnicodeEncodeError as error:
+                raise self._error(
+                    "hold", "text that UTF-8 can hold", repr(text)
+                ) from error
+            texts[place] = text
+        return texts.reshape(array.shape)
 
     def _with_dtype(self, array):
         """Casts numbers that the dtype holds."""

@@ -8,10 +8,14 @@ import zipfile
 import numpy as np
 
 from keras_compembed.export import flatbuffer
+from keras_compembed.export.file_metadata import FileMetadata
+from keras_compembed.export.labels import is_labels
 from keras_compembed.export.litert_file import LiteRTConstant
 from keras_compembed.export.litert_file import LiteRTFile
 from keras_compembed.export.litert_file import LiteRTSignature
 from keras_compembed.export.litert_file import LiteRTTensor
+from keras_compembed.export.model_metadata import ENTRY
+from keras_compembed.export.model_metadata import read_metadata
 
 
 def inspect_litert(path):
@@ -101,24 +105,53 @@ def _read(path, content):
                     size,
                 )
     metadata = {}
+    file_metadata, files = FileMetadata(), []
     for entry in model.metadata or ():
-        place, size = _place(model.buffers[entry.buffer], content)
+        buffer = model.buffers[entry.buffer]
+        place, size = _place(buffer, content)
         if place not in constants:
             metadata[_text(entry.name)] = size
+        if entry.name == ENTRY and buffer.data is not None:
+            file_metadata, files = read_metadata(bytes(buffer.data))
+    signatures = tuple(_signatures(model))
+    labels = {}
     if zipfile.is_zipfile(path):
         # Labels and the like are a zip file behind the graph.
         with zipfile.ZipFile(path) as archive:
             for entry in archive.infolist():
                 metadata[entry.filename] = entry.compress_size
+            labels = _read_labels(archive, signatures[0].outputs, files)
     return LiteRTFile(
         path=path,
         file_bytes=len(content),
         min_runtime=flatbuffer.get_min_runtime_text(model),
-        signatures=tuple(_signatures(model)),
+        signatures=signatures,
         ops=dict(sorted(ops.items())),
         constants=tuple(sorted(constants.values(), key=lambda c: -c.bytes)),
         metadata=metadata,
+        file_metadata=file_metadata,
+        labels=labels,
     )
+
+
+def _read_labels(archive, outputs, files):
+    """Dict from names of outputs to labels, where they have a file of them.
+
+    Args:
+        archive: `zipfile.ZipFile`.
+        outputs: `LiteRTTensor`s.
+        files: List of what `read_metadata` found for each of them.
+    """
+    names = set(archive.namelist())
+    labels = {}
+    for tensor, found in zip(outputs, files, strict=False):
+        for name, kind in found:
+            # The first is that of names, others translate them.
+            if is_labels(kind) and name in names and tensor.name not in labels:
+                lines = archive.read(name).decode(errors="replace")
+                lines = lines.replace("\r\n", "\n").removesuffix("\n")
+                labels[tensor.name] = tuple(lines.split("\n"))
+    return labels
 
 
 def _place(buffer, content):

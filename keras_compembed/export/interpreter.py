@@ -1,5 +1,6 @@
 """Runs LiteRT files."""
 
+import functools
 import importlib
 import os
 import threading
@@ -12,12 +13,17 @@ from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.validation import check_positive_int
 
+_TENSORFLOW = "tensorflow.lite.python.interpreter"
 
-def _interpreter(custom_ops, **kwargs):
+
+def _load_interpreter():
     try:
-        module = importlib.import_module("ai_edge_litert.interpreter")
+        return importlib.import_module("ai_edge_litert.interpreter")
     except ImportError:
-        module = importlib.import_module("tensorflow.lite.python.interpreter")
+        return importlib.import_module(_TENSORFLOW)
+
+
+def _interpreter(module, custom_ops, **kwargs):
     with warnings.catch_warnings():
         # That of TensorFlow works, and asks for the package that is not there.
         warnings.simplefilter("ignore")
@@ -40,7 +46,8 @@ class LiteRTModel:
     """A LiteRT file as a function on arrays.
 
     It takes an array, a list of arrays in the order of `input_names`, or a
-    dict by name, of NumPy arrays, tensors or lists of numbers. What does not
+    dict by name, of NumPy arrays, tensors or lists of numbers, or of strings
+    if the file has a tokenizer of tensorflow-text in it. What does not
     fit the file is refused: the runtime itself runs on arrays of any shape,
     and answers garbage. Threads may share an object; their calls wait for each
     other.
@@ -68,6 +75,8 @@ class LiteRTModel:
             `signature` is none of its signatures.
     """
 
+    _load_interpreter = staticmethod(_load_interpreter)
+
     def __init__(self, path, num_threads=1, signature=None):
         num_threads = check_positive_int("num_threads", num_threads)
         file = inspect_litert(path)
@@ -85,6 +94,7 @@ class LiteRTModel:
                 f"Received: signature={signature!r}."
             )
         interpreter = _interpreter(
+            self._load_interpreter(),
             _registrars(file),
             model_path=os.fspath(path),
             num_threads=num_threads,
@@ -242,3 +252,11 @@ class LiteRTModel:
 
 def _is_array(values):
     return len(getattr(values, "shape", ())) > 0
+
+
+class TensorFlowModel(LiteRTModel):
+    """A LiteRT file as TensorFlow's own interpreter runs it."""
+
+    _load_interpreter = staticmethod(
+        functools.partial(importlib.import_module, _TENSORFLOW)
+    )

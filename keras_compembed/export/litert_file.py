@@ -3,6 +3,8 @@
 import dataclasses
 import textwrap
 
+from keras_compembed.export.file_metadata import FileMetadata
+
 _WIDTH = 80
 # Constants that have a line of their own, and their least share of the file.
 _MAX_PARTS = 12
@@ -78,6 +80,9 @@ class LiteRTFile:
         constants: Tuple of `LiteRTConstant`, the largest first. What several
             tensors share is there once.
         metadata: Dict from names of what is stored besides to its bytes.
+        file_metadata: `FileMetadata`, what the file says of itself.
+        labels: Dict from names of outputs to tuples of strings, the names of
+            their classes.
     """
 
     path: str
@@ -87,6 +92,8 @@ class LiteRTFile:
     ops: dict
     constants: tuple
     metadata: dict
+    file_metadata: FileMetadata = FileMetadata()
+    labels: dict = dataclasses.field(default_factory=dict)
 
     @property
     def inputs(self):
@@ -126,7 +133,20 @@ class LiteRTFile:
 
     def describe(self, max_parts=_MAX_PARTS):
         """Inputs, outputs, ops and the largest parts as text."""
-        return "\n".join([*self._signatures(), *self._parts(max_parts)])
+        return "\n".join(
+            [*self._about(), *self._signatures(), *self._parts(max_parts)]
+        )
+
+    def _about(self):
+        said = dataclasses.asdict(self.file_metadata)
+        rows = [
+            (name, " ".join(text.split()))
+            for name, text in said.items()
+            if text is not None
+        ]
+        if rows:
+            yield "About:"
+            yield from _aligned(rows)
 
     def _signatures(self):
         for signature in self.signatures:
@@ -144,6 +164,15 @@ class LiteRTFile:
                         for tensor in tensors
                     ]
                 )
+
+        for name, labels in self.labels.items():
+            yield f"Labels of {name} ({len(labels)}):"
+            yield textwrap.shorten(
+                ", ".join(labels),
+                _WIDTH,
+                initial_indent="  ",
+                placeholder=" ...",
+            )
 
     def _parts(self, max_parts):
         yield f"Ops ({sum(self.ops.values())}):"

@@ -5,6 +5,10 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from keras_compembed.export.model_metadata import UNKNOWN
+from keras_compembed.export.model_metadata import VOCABULARY
+from keras_compembed.export.model_metadata import AttachedFile
+from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
 
@@ -22,10 +26,22 @@ class SplitModel:
     layer: keras.layers.Layer
     model: keras.Model
 
-    @property
-    def signature(self):
+    def signature(self, batch=None):
         """Specs of the ids. Tokenizers give int32 in files."""
-        return tf.TensorSpec(self.model.inputs[0].shape, "int32", "ids")
+        shape = (batch, *self.model.inputs[0].shape[1:])
+        return tf.TensorSpec(shape, "int32", "ids")
+
+    def vocabulary_files(self):
+        """What an app needs to turn texts into ids, as `AttachedFile`s."""
+        if isinstance(self.layer, SentencePieceTokenizer):
+            return [AttachedFile("tokenizer.model", self.layer.model, UNKNOWN)]
+        lines = "".join(f"{token}\n" for token in self.vocabulary)
+        return [AttachedFile("vocabulary.txt", lines.encode(), VOCABULARY)]
+
+    @property
+    def vocabulary(self):
+        """List of strings, the token of each id."""
+        return self.layer.get_vocabulary()
 
     def as_tokenizer(self):
         """A `Tokenizer` that gives the ids of the layer."""
@@ -59,6 +75,9 @@ def split_model(model):
         )
     nodes = _list_readers(model.outputs, texts[0])
     layers = {id(node.operation): node.operation for node in nodes}
+    inner = nodes[0].operation
+    if len(nodes) == 1 and getattr(inner, "inputs", None):
+        return _split_inner(model, nodes[0])
     kinds = (Tokenizer, keras.layers.TextVectorization)
     if len(nodes) != 1 or not isinstance(nodes[0].operation, kinds):
         names = ", ".join(
@@ -68,16 +87,37 @@ def split_model(model):
         raise ValueError(
             "The text of a model must go to one layer that turns it into ids, "
             "a tokenizer of `keras_compembed.text` or a "
-            "`keras.layers.TextVectorization`, called once and not within "
-            f"another model. Received: a text that goes to {names}."
+            "`keras.layers.TextVectorization`, called once. Received: a text "
+            f"that goes to {names}."
         )
     (ids,) = nodes[0].output_tensors
     if isinstance(model, keras.Sequential):
-        (outputs,) = model.outputs
+        # As files name the output of any Sequential.
+        outputs = {"output_0": model.outputs[0]}
     else:
         outputs = model.output
     behind = keras.Model(ids, outputs, name=model.name)
     return SplitModel(nodes[0].operation, behind)
+
+
+def _split_inner(model, node):
+    """Cuts a model whose text goes to a model in it, the node's operation."""
+    inner = split_model(node.operation)
+    ids = keras.Input(
+        batch_shape=inner.model.inputs[0].shape,
+        dtype=inner.model.inputs[0].dtype,
+    )
+    found = keras.tree.flatten(inner.model(ids))
+    new = {
+        id(old): each
+        for old, each in zip(node.output_tensors, found, strict=True)
+    }
+    outputs = model.output
+    if all(id(old) in new for old in keras.tree.flatten(outputs)):
+        outputs = keras.tree.map_structure(lambda old: new[id(old)], outputs)
+    else:
+        outputs = keras.Model(list(node.output_tensors), outputs)(found)
+    return SplitModel(inner.layer, keras.Model(ids, outputs, name=model.name))
 
 
 def _list_readers(outputs, text):

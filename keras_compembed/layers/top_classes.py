@@ -160,6 +160,22 @@ def _num_ids(head):
     return head.num_classes if isinstance(head, ClassHead) else head.input_dim
 
 
+def count_classes(model):
+    """Dict from outputs of `top_k_model` that are ids to how many there are.
+
+    Args:
+        model: Same as in `top_k_model`.
+    """
+    heads = find_heads(model)
+    if len(heads) == 1:
+        return {"ids": _num_ids(heads[0])}
+    return {
+        f"{name}_ids": _num_ids(head)
+        for name, head in zip(output_names(model), heads, strict=True)
+        if head is not None
+    }
+
+
 def find_heads(model):
     """The layer of classes or logits of each output of a model, or None.
 

@@ -5,6 +5,7 @@ import numpy as np
 
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.text_tensors import with_text_tensors
 
 
 def scores(model, original, data):
@@ -23,7 +24,7 @@ def scores(model, original, data):
         ValueError: if the data is not what the models take, or a model that
             is not compiled has other outputs than a number for each class.
     """
-    inputs, labels = data
+    inputs, labels = with_text_tensors(tuple(data))
     models = [x for x in (model, original) if x is not None]
     # Figures of both are of one kind.
     compiled = all(x.compiled for x in models)

@@ -9,11 +9,18 @@ import dataclasses
 import pathlib
 import tempfile
 
+from keras_compembed.text.normalization import compact_rules
+from keras_compembed.text.normalization import read_rules
 from keras_compembed.utils.extras import require
 
 # Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+FOUND = (NORMAL, USER_DEFINED)
 UNIGRAM = 1
+# What SentencePiece writes for a space, and puts before the first word.
+SPACE = "\u2581"
+# Name of rules that have been made as few as the pieces need.
+_COMPACT = "compact"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +45,17 @@ def parse(model):
         ValueError: if they are no SentencePiece model.
     """
     proto = _messages().ModelProto()
+    reason = None
     try:
         proto.ParseFromString(model)
     except Exception as error:
+        reason = error
+    kinds = {place: each.type for place, each in enumerate(proto.pieces)}
+    if reason or kinds.get(proto.trainer_spec.unk_id) != UNKNOWN:
         raise ValueError(
             "`model` must be a SentencePiece model, the bytes of a `.model` "
             f"file. Received: {len(model)} bytes that are none."
-        ) from error
+        ) from reason
     return proto
 
 
@@ -80,6 +91,23 @@ def build(pieces, replacements, eos_id=-1):
     )
 
 
+def compact(proto):
+    """Makes a model as small as it can be without any id being another.
+
+    Args:
+        proto: A `ModelProto`, which is changed.
+    """
+    spec = proto.normalizer_spec
+    if spec.name == _COMPACT:
+        return
+    pieces = [each.piece for each in proto.pieces if each.type in FOUND]
+    rules = compact_rules(read_rules(spec.precompiled_charsmap), pieces)
+    spec.precompiled_charsmap = _compile(rules)
+    spec.name = _COMPACT
+    # Older packages put texts to test a model with into it.
+    proto.DiscardUnknownFields()
+
+
 def _messages():
     return require("sentencepiece.sentencepiece_model_pb2", "text")
 
@@ -90,11 +118,14 @@ def _compile(replacements):
     lines = [
         f"{_codes(old)}\t{_codes(new)}" for old, new in replacements.items()
     ]
+    # It tells the number of rules each time.
+    sentencepiece.set_min_log_level(1)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rules.tsv"
         path.write_text("\n".join(lines) + "\n", "utf-8")
         normalizer = sentencepiece.SentencePieceNormalizer(rule_tsv=str(path))
-    proto = parse(normalizer.serialized_model_proto())
+    proto = _messages().ModelProto()
+    proto.ParseFromString(normalizer.serialized_model_proto())
     return proto.normalizer_spec.precompiled_charsmap
 
 

@@ -87,9 +87,9 @@ class SentencePieceTokenizer(Tokenizer):
         **kwargs,
     ):
         text = require("tensorflow_text", "text")
-        model = _read(model)
-        proto = piece_table.parse(model)
+        proto = piece_table.parse(_read(model))
         _check_kind(proto)
+        piece_table.compact(proto)
         spec = proto.trainer_spec
         size = len(proto.pieces)
         if pad_id is None:
@@ -100,12 +100,12 @@ class SentencePieceTokenizer(Tokenizer):
         )
         self.add_bos = _check_end("add_bos", add_bos, spec.bos_id)
         self.add_eos = _check_end("add_eos", add_eos, spec.eos_id)
-        self.model = model
+        self.model = proto.SerializeToString()
         self._pieces = [piece.piece for piece in proto.pieces]
         # A layer may be made while a function is traced.
         with tf.init_scope():
             self._tokenizer = text.FastSentencepieceTokenizer(
-                model, add_bos=self.add_bos, add_eos=self.add_eos
+                self.model, add_bos=self.add_bos, add_eos=self.add_eos
             )
 
     @classmethod
@@ -236,11 +236,17 @@ def _check_kind(proto):
             f"Received: {received}. Train one with "
             "`SentencePieceTokenizer.train`."
         )
-    if not proto.normalizer_spec.precompiled_charsmap:
+    if proto.trainer_spec.treat_whitespace_as_suffix:
         raise ValueError(
-            "`model` must have rules of normalization: the tokenizer of "
-            "phones reads beyond the end of one that has none. Received: a "
-            "model trained with normalization_rule_name='identity'."
+            "`model` must be a SentencePiece model that puts the sign for a "
+            "space before words, as the tokenizer of phones does. Received: "
+            "one trained with treat_whitespace_as_suffix=True."
+        )
+    if any(piece.type == piece_table.UNUSED for piece in proto.pieces):
+        raise ValueError(
+            "`model` must be a SentencePiece model without unused pieces, "
+            "which the tokenizer of phones does not read. Received: one with "
+            "such pieces."
         )
 
 

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.text import piece_table
+from keras_compembed.text.piece_table import SPACE
 from keras_compembed.text.piece_table import Piece
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.extras import require
@@ -22,12 +23,10 @@ STANDARDIZATIONS = (
     "lower_and_strip_punctuation",
     "lower_and_split_punctuation",
 )
-# What SentencePiece writes for a space, and puts before the first word.
-_SPACE = "\u2581"
-# What is read instead of that character where a text holds it.
+# What is read instead of `SPACE` where a text or a word holds it.
 _NO_SPACE = "\U0010ffff"
 # Ids in the table. Words follow.
-_REST, _WORD_BEGINS, _END = 0, 1, 2
+_REST, _SPACE, _END = 0, 1, 2
 _FIRST_WORD = 3
 # Ids of the layer.
 _PAD, _UNKNOWN = 0, 1
@@ -125,7 +124,7 @@ class WordTokenizer(Tokenizer):
         counts = collections.Counter()
         table = str.maketrans(
             {
-                old: new.replace(_NO_SPACE, _SPACE)
+                old: new.replace(_NO_SPACE, SPACE)
                 for old, new in _replacements(standardize).items()
             }
         )
@@ -145,12 +144,13 @@ class WordTokenizer(Tokenizer):
     def tokenize(self, texts):
         found = self._tokenizer.tokenize(texts)
         values, splits = found.values, found.row_splits
-        ids, is_word = _words_of(values, len(self.vocabulary))
+        # A space stands before each word, and before nothing else.
+        is_space = tf.equal(values, _SPACE)
         before = tf.concat(
-            [[0], tf.cumsum(tf.cast(is_word, splits.dtype))], axis=0
+            [[0], tf.cumsum(tf.cast(is_space, splits.dtype))], axis=0
         )
         return tf.RaggedTensor.from_row_splits(
-            tf.boolean_mask(ids, is_word),
+            tf.boolean_mask(_words_behind(values), is_space),
             tf.gather(before, splits),
             validate=False,
         )
@@ -163,53 +163,42 @@ class WordTokenizer(Tokenizer):
         }
 
 
-def _words_of(found, num_words):
-    """Ids of words among what the table finds, and where they are.
+def _words_behind(found):
+    """Of each place among what the table finds, the id of the word behind.
 
-    Of each word the table finds `<word>`, `<word>` without its end and the
-    rest, or "a word begins" and the rest.
+    A word is known if it is one piece, with the next space or the end of the
+    text behind.
     """
-    following = tf.concat([found[1:], [_END]], axis=0)
-    is_open = found >= _FIRST_WORD + num_words
-    ids = found - (_FIRST_WORD - 2)
-    # Without its end a word is whole at the end of the text only; else it is
-    # the beginning of a longer one.
-    ids = tf.where(is_open, ids - num_words, ids)
-    is_unknown = tf.logical_or(
-        tf.equal(found, _WORD_BEGINS),
-        tf.logical_and(is_open, tf.not_equal(following, _END)),
-    )
-    ids = tf.where(is_unknown, _UNKNOWN, ids)
-    is_word = tf.logical_or(found >= _FIRST_WORD, is_unknown)
-    return ids, is_word
+    found = tf.concat([found, [_END, _END]], axis=0)
+    following, after = found[1:-1], found[2:]
+    is_whole = tf.logical_or(tf.equal(after, _SPACE), tf.equal(after, _END))
+    is_known = tf.logical_and(following >= _FIRST_WORD, is_whole)
+    return tf.where(is_known, following - (_FIRST_WORD - 2), _UNKNOWN)
 
 
 def _table(words, standardize):
     """A SentencePiece model whose pieces are whole words.
 
-    Pieces may begin and end anywhere, so that `there` would be `the` and a
-    rest. The space before each word has three bytes in UTF-8. A piece is the
-    last two of them, a word, and the first one of the next space: between two
-    spaces it fits as a whole or not at all. No space follows the last word,
-    which has a second piece without the end, of a lower score.
+    A word between two spaces is found as one piece if there is such a piece:
+    each piece costs 1, and so all other ways to read it cost more.
     """
-    space = _SPACE.encode()
-    begin, end = space[1:], space[:1]
-    contents = [begin + word.encode() for word in words]
     pieces = [
         Piece(b"<rest>", kind=piece_table.UNKNOWN),
-        Piece(begin),
+        Piece(SPACE.encode()),
         Piece(b"<end>", kind=piece_table.CONTROL),
-        *(Piece(content + end, 2.0) for content in contents),
-        *(Piece(content, 1.0) for content in contents),
+        *(Piece(_as_read(word).encode(), score=-1.0) for word in words),
     ]
     return piece_table.build(pieces, _replacements(standardize), eos_id=_END)
+
+
+def _as_read(word):
+    return word.replace(SPACE, _NO_SPACE)
 
 
 def _replacements(standardize):
     """Dict from characters to what is read in their place."""
     standardize = standardize or ""
-    replacements = {_SPACE: _NO_SPACE, "\v": " ", "\f": " "}
+    replacements = {SPACE: _NO_SPACE, "\v": " ", "\f": " "}
     if "lower" in standardize:
         replacements |= {chr(code): chr(code + 32) for code in range(65, 91)}
     if "strip" in standardize:
@@ -227,10 +216,12 @@ def _split(text):
 def _check_words(vocabulary):
     words = list(vocabulary)
     for word in words:
-        if not isinstance(word, str) or _split(word) != [word] or "\0" in word:
+        is_word = isinstance(word, str) and _split(word) == [word]
+        if not is_word or not {"\0", _NO_SPACE}.isdisjoint(word):
             raise ValueError(
-                "`vocabulary` must hold words, strings without spaces, and "
-                f"not the empty one for padding. Received: {word!r} in it."
+                "`vocabulary` must hold words, strings without spaces and "
+                "without the characters U+0000 and U+10FFFF, and not the "
+                f"empty one for padding. Received: {word!r} in it."
             )
     if not words:
         raise ValueError(

@@ -1,0 +1,130 @@
+"""Traced models as LiteRT files: converted, packed and read."""
+
+import re
+import tempfile
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.export.flatbuffer import get_min_runtime
+from keras_compembed.export.flatbuffer import list_ops
+from keras_compembed.export.flatbuffer import merge_buffers
+from keras_compembed.export.flatbuffer import pack_tables
+from keras_compembed.export.flatbuffer import raise_min_runtime
+from keras_compembed.export.int8_matrices import quantize_matrices
+from keras_compembed.export.marks import take_out_marks
+from keras_compembed.export.one_hot_rows import UNPACK_RUNTIME
+from keras_compembed.export.one_hot_rows import unpack_once
+from keras_compembed.export.refused_ops import explain_ops
+from keras_compembed.utils.files import check_temporary_folder
+from keras_compembed.utils.sizes import count_bytes
+
+
+def check_finite(model, quantize):
+    """Raises if a weight has no scale: the converter would end the process."""
+    for weight in model.weights:
+        if (
+            keras.backend.is_float_dtype(weight.dtype)
+            and not tf.reduce_all(tf.math.is_finite(weight.value)).numpy()
+        ):
+            raise ValueError(
+                f"`quantize={quantize!r}` needs weights that are finite. "
+                f"Received: {weight.path!r}, which holds NaN or infinite "
+                "numbers."
+            )
+
+
+def convert(function, model, quantize):
+    """Bytes of a traced model, with built-in ops only."""
+    module = tf.Module()
+    module.function = function
+    # What the function captured is saved; codes of CodeEmbedding are not.
+    module.captured = list(function.variables)
+    check_temporary_folder(count_bytes(function.variables))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tf.saved_model.save(module, folder, signatures=function)
+            converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+            converter.target_spec.supported_ops = [
+                tf.lite.OpsSet.TFLITE_BUILTINS
+            ]
+            if quantize in ("float16", "int8"):
+                converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            if quantize == "float16":
+                converter.target_spec.supported_types = [tf.float16]
+            return converter.convert()
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            message = _explain(str(error), function, model)
+            raise ValueError(message) from error
+
+
+def _explain(message, function, model):
+    ops = set(re.findall(r"\btf\.([A-Z]\w+)", message))
+    # Where the converter was, e.g. fused["MatMul:", "model/dense/MatMul@f"].
+    places = re.findall(r'fused\["(\w+):", "([^"@]+)@', message)
+    if not ops:
+        ops = {kind for kind, _ in places if "Call" not in kind}
+    named = explain_ops(
+        function,
+        model,
+        sorted(ops),
+        [path for kind, path in places if kind in ops],
+    )
+    text = (
+        "LiteRT must have a built-in op for everything in the model. "
+        f"Received a model with: {named if ops else message}"
+    )
+    if any("TensorList" in op for op in ops):
+        text += (
+            " Tensor lists come from loops over axes of unknown size: give "
+            "the sizes in `input_signature`, e.g. "
+            "tf.TensorSpec((1, 100), 'int32')."
+        )
+    if "StridedSlice" in ops:
+        text += (
+            " A new axis, as in `x[:, None]`, can stand beside one axis of "
+            "unknown size only: give the other sizes in `input_signature`, "
+            "e.g. tf.TensorSpec((None, 100), 'int32'), or write "
+            "`keras.ops.expand_dims(x, 1)`."
+        )
+    return text
+
+
+def finish(model, tables, options):
+    """Packs the codes in a converted file, in place.
+
+    Args:
+        model: Object from `read_model`.
+        tables: List of `StoredTable`.
+        options: `ExportOptions`.
+
+    Returns:
+        Tuple of passages and numbers of marks, see `take_out_marks`.
+    """
+    pack_tables(model, tables)
+    quantize_matrices(model, options.matrices)
+    if unpack_once(model, options.unpacked):
+        raise_min_runtime(model, UNPACK_RUNTIME)
+    merge_buffers(model)
+    passages, lost = take_out_marks(model)
+    foreign = [op for op in list_ops(model) if op.startswith("CUSTOM ")]
+    if foreign:
+        raise ValueError(
+            "LiteRT must have a built-in op for everything in the model. "
+            f"Received a file with: {', '.join(foreign)}."
+        )
+    check_min_runtime(model, options)
+    return passages, lost
+
+
+def check_min_runtime(model, options):
+    """Raises if a file needs a newer runtime than the user has."""
+    runtime, oldest = get_min_runtime(model), options.min_runtime
+    if oldest is not None and runtime is not None and runtime > oldest:
+        raise ValueError(
+            "The file must run on `min_runtime`. Received: "
+            f"min_runtime={'.'.join(map(str, oldest))!r} and a model whose "
+            f"ops need {'.'.join(map(str, runtime))}."
+        )

@@ -1,0 +1,161 @@
+"""Runs files in MediaPipe Tasks, the same C++ as in phones and browsers."""
+
+import os
+import weakref
+
+import numpy as np
+
+from keras_compembed.export.inspect_litert import inspect_litert
+from keras_compembed.utils.extras import require
+
+# Class of MediaPipe Tasks, its method, and where the answer holds what.
+_OBJECTS = {
+    "classifier": ("TextClassifier", "classify"),
+    "embedder": ("TextEmbedder", "embed"),
+}
+
+
+class MediaPipeModel:
+    """A file for MediaPipe as a function on texts.
+
+    MediaPipe's own `TextClassifier` or `TextEmbedder` computes, as in an app;
+    what it answers comes back as arrays, in the order of classes.
+
+    Example:
+
+    >>> tokenizer = kc.text.WordTokenizer(["good", "bad"])
+    >>> model = keras.Sequential(
+    ...     [
+    ...         keras.Input((), dtype="string"),
+    ...         tokenizer,
+    ...         keras.layers.Embedding(tokenizer.vocabulary_size, 4),
+    ...         keras.layers.GlobalAveragePooling1D(),
+    ...         keras.layers.Dense(2, "softmax"),
+    ...     ]
+    ... )
+    >>> export = kc.export.export_litert(
+    ...     model,
+    ...     "moods.tflite",
+    ...     runtime="mediapipe",
+    ...     labels=["sad", "glad"],
+    ...     verbose=0,
+    ... )
+    >>> moods = MediaPipeModel("moods.tflite")
+    >>> moods.predict(["so good", "too bad"]).shape
+    (2, 2)
+    >>> list(moods.labels.values())
+    [('sad', 'glad')]
+
+    Args:
+        path: String or path-like, the `.tflite` file.
+        task: `"classifier"`, `"embedder"` or `None`. Which object of MediaPipe
+            opens it. Defaults to `None`: `TextClassifier` if the file has
+            labels, else `TextEmbedder`.
+
+    Attributes:
+        labels: Dict from names of outputs to tuples of strings.
+        output_names: List of strings.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ImportError: if mediapipe is not installed.
+        ValueError: if MediaPipe does not open it.
+    """
+
+    def __init__(self, path, task=None):
+        file = inspect_litert(path)
+        self.labels = file.labels
+        self.output_names = [tensor.name for tensor in file.outputs]
+        if task is None:
+            task = "classifier" if self.labels else "embedder"
+        name, method = _OBJECTS[task]
+        tasks = require("mediapipe.tasks.python", "mediapipe")
+        texts = require("mediapipe.tasks.python.text", "mediapipe")
+        options = getattr(texts, f"{name}Options")(
+            base_options=tasks.BaseOptions(model_asset_path=os.fspath(path))
+        )
+        try:
+            self._object = getattr(texts, name).create_from_options(options)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(
+                f"`path` must be a file that MediaPipe's {name} opens. "
+                f"Received: {os.fspath(path)!r}, of which it says: {error}"
+            ) from error
+        # MediaPipe's own clean-up fails once the process is ending.
+        self._close = weakref.finalize(self, self._object.close)
+        self._answer = getattr(self._object, method)
+        self._read = {"classifier": _scores, "embedder": _vectors}[task]
+
+    def __call__(self, text):
+        """What MediaPipe answers for one text.
+
+        Args:
+            text: String. MediaPipe reads it up to the first NUL.
+
+        Returns:
+            float32 array `(size,)` if the model has one output, else a dict
+            of arrays.
+        """
+        if not isinstance(text, str):
+            raise ValueError(
+                "`text` must be a string. "
+                f"Received: an object of type {type(text).__name__}."
+            )
+        arrays = self._read(self._answer(text))
+        outputs = dict(zip(self.output_names, arrays, strict=True))
+        return outputs if len(outputs) != 1 else arrays[0]
+
+    def predict(self, texts):
+        """What MediaPipe answers for each of some texts.
+
+        Args:
+            texts: Iterable of strings.
+
+        Returns:
+            float32 array `(number, size)` if the model has one output, else a
+            dict of arrays.
+        """
+        answers = [self(text) for text in _check_texts(texts)]
+        if len(self.output_names) == 1:
+            return np.stack(answers)
+        return {
+            name: np.stack([answer[name] for answer in answers])
+            for name in self.output_names
+        }
+
+    def close(self):
+        """Frees what MediaPipe holds."""
+        self._close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *details):
+        self.close()
+
+
+def _check_texts(texts):
+    if isinstance(texts, (str, bytes)):
+        raise ValueError(
+            "`texts` must be an iterable of strings. Received: one string."
+        )
+    texts = list(texts)
+    if not texts:
+        raise ValueError("`texts` must hold a string. Received: none.")
+    return texts
+
+
+def _scores(answer):
+    """Scores of the classes of each output, in the order of classes."""
+    scores = []
+    for head in answer.classifications:
+        ordered = sorted(head.categories, key=lambda each: each.index)
+        scores.append(np.array([each.score for each in ordered], "float32"))
+    return scores
+
+
+def _vectors(answer):
+    return [
+        np.asarray(each.embedding, "float32").reshape(-1)
+        for each in answer.embeddings
+    ]

@@ -1,0 +1,190 @@
+"""TFLite model metadata, by its schema, in a file and out of it.
+
+MediaPipe ships classes for it, and importing them takes seconds and its
+package. Of some thirty tables of the schema five are needed here.
+"""
+
+import dataclasses
+
+import flatbuffers
+import numpy as np
+from flatbuffers.number_types import Int8Flags
+from flatbuffers.number_types import UOffsetTFlags
+from flatbuffers.table import Table
+
+from keras_compembed.export.file_metadata import FileMetadata
+from keras_compembed.export.flatbuffer import schema
+
+ENTRY = b"TFLITE_METADATA"
+_IDENTIFIER = b"M001"
+# Places of fields in their tables: ModelMetadata,
+_GENERAL = {
+    "name": 0,
+    "description": 1,
+    "version": 2,
+    "author": 4,
+    "license": 5,
+}
+_SUBGRAPHS, _MIN_PARSER = 3, 7
+# SubGraphMetadata,
+_INPUTS, _OUTPUTS = 2, 3
+# TensorMetadata,
+_TENSOR_NAME, _TENSOR_FILES = 0, 6
+# AssociatedFile.
+_FILE_NAME, _FILE_KIND = 0, 2
+# Kinds of files: a label for each place of the last axis, or for each number
+# that a tensor may hold; words by their ids.
+UNKNOWN, AXIS_LABELS, VALUE_LABELS, VOCABULARY = 0, 2, 3, 5
+# Versions of the schema: readers that are older refuse a file.
+_FIRST, _WITH_VOCABULARY = "1.0.0", "1.0.1"
+
+
+@dataclasses.dataclass(frozen=True)
+class AttachedFile:
+    """A file in the zip archive behind a model.
+
+    Attributes:
+        name: String.
+        content: Bytes.
+        kind: Integer, e.g. `AXIS_LABELS`.
+    """
+
+    name: str
+    content: bytes
+    kind: int
+
+
+def add_metadata(model, file_metadata, inputs, outputs):
+    """Notes in a model what it is and what its ends mean, in place.
+
+    Args:
+        model: Object from `read_model`.
+        file_metadata: `FileMetadata`.
+        inputs: Dict from names of inputs, in order, to lists of
+            `AttachedFile`.
+        outputs: Same, of outputs.
+    """
+    kinds = {
+        file.kind
+        for files in (*inputs.values(), *outputs.values())
+        for file in files
+    }
+    general = {
+        place: getattr(file_metadata, name)
+        for name, place in _GENERAL.items()
+        if getattr(file_metadata, name) is not None
+    }
+    builder = flatbuffers.Builder(1024)
+    root = _write(
+        builder,
+        {
+            **general,
+            _SUBGRAPHS: [
+                {
+                    _INPUTS: _tensors(inputs),
+                    _OUTPUTS: _tensors(outputs),
+                }
+            ],
+            _MIN_PARSER: _WITH_VOCABULARY if VOCABULARY in kinds else _FIRST,
+        },
+    )
+    builder.Finish(root, file_identifier=_IDENTIFIER)
+    buffer, entry = schema.BufferT(), schema.MetadataT()
+    buffer.data = np.frombuffer(bytes(builder.Output()), "uint8")
+    entry.name = ENTRY
+    entry.buffer = len(model.buffers)
+    model.buffers.append(buffer)
+    model.metadata = [*(model.metadata or ()), entry]
+
+
+def _tensors(ends):
+    # MediaPipe reads the name of each tensor without looking if it has one.
+    return [
+        {
+            _TENSOR_NAME: name,
+            _TENSOR_FILES: [
+                {_FILE_NAME: file.name, _FILE_KIND: file.kind} for file in files
+            ],
+        }
+        for name, files in ends.items()
+    ]
+
+
+def _write(builder, fields):
+    """Place of a table whose fields are strings, small numbers or tables."""
+    fields = {
+        slot: value for slot, value in fields.items() if value not in (0, [])
+    }
+    places = {}
+    for slot, value in fields.items():
+        if isinstance(value, str):
+            places[slot] = builder.CreateString(value)
+        elif isinstance(value, list):
+            parts = [_write(builder, part) for part in value]
+            builder.StartVector(4, len(parts), 4)
+            for part in reversed(parts):
+                builder.PrependUOffsetTRelative(part)
+            places[slot] = builder.EndVector()
+    builder.StartObject(max(fields, default=0) + 1)
+    for slot, value in fields.items():
+        if slot in places:
+            builder.PrependUOffsetTRelativeSlot(slot, places[slot], 0)
+        else:
+            builder.PrependInt8Slot(slot, value, 0)
+    return builder.EndObject()
+
+
+def read_metadata(content):
+    """What `add_metadata` wrote, or whoever made a file.
+
+    Args:
+        content: Bytes of the metadata.
+
+    Returns:
+        Tuple of a `FileMetadata` and a list, for each output a list of pairs,
+        name and kind of an attached file.
+    """
+    root = Table(content, UOffsetTFlags.py_type(_root(content)))
+    general = {name: _string(root, slot) for name, slot in _GENERAL.items()}
+    outputs = [
+        [
+            (_string(file, _FILE_NAME), _int8(file, _FILE_KIND))
+            for file in _tables(tensor, _TENSOR_FILES)
+        ]
+        for graph in _tables(root, _SUBGRAPHS)[:1]
+        for tensor in _tables(graph, _OUTPUTS)
+    ]
+    # What is empty says nothing.
+    general = {
+        name: value
+        for name, value in general.items()
+        if value is not None and value.strip()
+    }
+    return FileMetadata(**general), outputs
+
+
+def _root(content):
+    return flatbuffers.encode.Get(UOffsetTFlags.packer_type, content, 0)
+
+
+def _string(table, slot):
+    place = table.Offset(4 + 2 * slot)
+    if not place:
+        return None
+    return table.String(place + table.Pos).decode(errors="replace")
+
+
+def _int8(table, slot):
+    place = table.Offset(4 + 2 * slot)
+    return table.Get(Int8Flags, place + table.Pos) if place else 0
+
+
+def _tables(table, slot):
+    place = table.Offset(4 + 2 * slot)
+    if not place:
+        return []
+    start = table.Vector(place)
+    return [
+        Table(table.Bytes, table.Indirect(start + 4 * index))
+        for index in range(table.VectorLen(place))
+    ]

@@ -1,0 +1,84 @@
+"""Texts on which files are compared with Keras."""
+
+import numpy as np
+
+from keras_compembed.export.check import run_keras
+
+_HARD = (
+    "",
+    " ",
+    "Hello, world! It's 5 o'clock.",
+    "\u00c9t\u00e9 na\u00efve \u201cquotes\u201d \ufb01ne \u212b",
+    "\u65e5\u672c\u8a9e \u0440\u0443\u0441\u0441\u043a\u0438\u0439 "
+    "\u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u0e44\u0e17\u0e22",
+    "\U0001f600 \U0001f469\u200d\U0001f469\u200d\U0001f467 \u200b\ufeff\u00a0x",
+    "\ttabs\nand  lines\r\n",
+    "\u2581under \U0010ffff \u0130stanbul \u1e9e",
+)
+_NUM_TEXTS, _NUM_TOKENS, _LONG = 4, 12, 500
+# What every model takes.
+_SHORT = 10
+
+
+def default_texts(vocabulary):
+    """A list of texts: hard ones, and those made of tokens that are known.
+
+    Args:
+        vocabulary: List of strings, the token of each id.
+    """
+    # Pieces say by this where words begin.
+    tokens = [token.replace("\u2581", " ") for token in vocabulary]
+    rng = np.random.default_rng(0)
+    texts = list(_HARD)
+    for number in range(_NUM_TEXTS):
+        chosen = [
+            tokens[place]
+            for place in rng.integers(len(tokens), size=_NUM_TOKENS)
+        ]
+        texts.append((" ", "")[number % 2].join(chosen))
+    texts.append(" ".join(tokens[-_NUM_TOKENS:]).title())
+    texts.append(f"{tokens[-1]} {tokens[len(tokens) // 2]} " * _LONG)
+    return texts
+
+
+def as_texts(inputs):
+    """The user's texts as an object array `(number,)`."""
+    texts = np.asarray(inputs, object).reshape(-1)
+    for text in texts:
+        if not isinstance(text, (str, bytes)):
+            raise ValueError(
+                "`sample_inputs` must be texts for a model that takes texts: "
+                "a list of strings. "
+                f"Received: an object of type {type(text).__name__} in it."
+            )
+    if not len(texts):
+        raise ValueError("`sample_inputs` must hold a text. Received: none.")
+    return texts
+
+
+def run_on_texts(model, vocabulary, given=None):
+    """Texts, one at a time, and what a model gives for them.
+
+    Args:
+        model: `keras.Model` that takes texts.
+        vocabulary: List of strings, the token of each id.
+        given: Optional array of texts, instead of the default ones. Of those
+            the model need not take long ones: they get shorter until it does.
+
+    Returns:
+        Tuple of a list of arrays `(1,)` and a list of dicts of arrays.
+    """
+    samples, outputs = [], []
+    for text in default_texts(vocabulary) if given is None else given:
+        while True:
+            sample = np.array([text], object)
+            try:
+                outputs += run_keras(model, [sample])
+            except ValueError:
+                if given is not None or len(text) < _SHORT:
+                    raise
+                text = text[: len(text) // 2]
+                continue
+            samples.append(sample)
+            break
+    return samples, outputs
