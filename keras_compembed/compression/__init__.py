@@ -9,6 +9,7 @@ from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
 from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
+from keras_compembed.compression.prune_vocabulary import prune_vocabulary
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 from keras_compembed.compression.replace_tokenizer import replace_tokenizer
 
@@ -23,5 +24,6 @@ __all__ = [
     "code_shape_for_latency",
     "compress_model",
     "find_frontier",
+    "prune_vocabulary",
     "replace_tokenizer",
 ]

@@ -7,6 +7,7 @@ They need the extra `text`.
 from keras_compembed.text.retrain import retrain
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.train_classifier import train_classifier
+from keras_compembed.text.vectorization import as_tokenizer
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.text.word_tokenizer import WordTokenizer
 
@@ -14,6 +15,7 @@ __all__ = [
     "SentencePieceTokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",
+    "as_tokenizer",
     "retrain",
     "train_classifier",
 ]

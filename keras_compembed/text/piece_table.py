@@ -108,6 +108,42 @@ def compact(proto):
     proto.DiscardUnknownFields()
 
 
+def needed_pieces(proto):
+    """Places of the pieces that every part of a model must have.
+
+    Those that are no text, and those of single characters, which the rarest
+    texts are made of. What is unknown costs by the lowest score.
+    """
+    found = {
+        place
+        for place, piece in enumerate(proto.pieces)
+        if piece.type != NORMAL or len(piece.piece) == 1
+    }
+    scores = {
+        place: piece.score
+        for place, piece in enumerate(proto.pieces)
+        if piece.type in FOUND
+    }
+    return found | {min(scores, key=scores.get)} if scores else found
+
+
+def select(proto, places):
+    """A `ModelProto` of a part of the pieces, those of `needed_pieces` too."""
+    new = type(proto)()
+    new.CopyFrom(proto)
+    del new.pieces[:]
+    new.pieces.extend(proto.pieces[place] for place in places)
+    spec = new.trainer_spec
+    spec.vocab_size = len(places)
+    for name in ("unk_id", "bos_id", "eos_id", "pad_id"):
+        place = getattr(spec, name)
+        is_there = 0 <= place < len(proto.pieces)
+        setattr(spec, name, places.index(place) if is_there else -1)
+    # Less pieces need less rules.
+    new.normalizer_spec.name = ""
+    return new
+
+
 def count_bytes(tokenizer):
     """Bytes of what a `FastSentencepieceTokenizer` has in a file."""
     # Nothing public has it.

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.text import piece_table
+from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.validation import check_boolean
@@ -61,10 +62,10 @@ class SentencePieceTokenizer(Tokenizer):
         inputs: Strings: a tensor, an array, or a list of them.
 
     Input shape:
-        `(batch,)` or `(batch, 1)`.
+        `(batch,)` or `(batch, 1)`; or `()`, one text.
 
     Output shape:
-        int32 `(batch, sequence_length)`.
+        int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
 
     Raises:
         ImportError: if tensorflow-text or sentencepiece are not installed.
@@ -122,9 +123,10 @@ class SentencePieceTokenizer(Tokenizer):
         Ids 0 and 1 are padding and the unknown.
 
         Args:
-            texts: Iterable of strings, e.g. the texts to train a model on.
-            vocabulary_size: Integer, number of pieces, the two included.
-                Defaults to `8000`.
+            texts: Iterable of strings, or a `tf.data.Dataset` of them, such
+                as those to train a model on.
+            vocabulary_size: Integer, the most pieces, the two included; few
+                texts give fewer. Defaults to `8000`.
             lowercase: Boolean. Whether upper and lower case are alike (Unicode
                 case folding). Defaults to `True`.
             character_coverage: Float, the share of characters that get a
@@ -140,10 +142,6 @@ class SentencePieceTokenizer(Tokenizer):
         sentencepiece = require("sentencepiece", "text")
         check_positive_int("vocabulary_size", vocabulary_size, 3)
         check_boolean("lowercase", lowercase)
-        if isinstance(texts, (str, bytes)):
-            raise ValueError(
-                "`texts` must be an iterable of strings. Received: one string."
-            )
         content = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -165,6 +163,8 @@ class SentencePieceTokenizer(Tokenizer):
                 # The order of sums decides which pieces stay.
                 num_threads=1,
                 max_sentence_length=1 << 20,
+                # Few texts give fewer pieces.
+                hard_vocab_limit=False,
             )
         except RuntimeError as error:
             raise ValueError(
@@ -186,6 +186,22 @@ class SentencePieceTokenizer(Tokenizer):
 
     def tokenize(self, texts):
         return tf.cast(self._tokenizer.tokenize(texts), "int32")
+
+    @property
+    def needed_ids(self):
+        proto = piece_table.parse(self.model)
+        return super().needed_ids | piece_table.needed_pieces(proto)
+
+    def select(self, ids):
+        ids = [int(id_) for id_ in ids]
+        model = piece_table.select(piece_table.parse(self.model), ids)
+        return type(self)(
+            **{
+                **self.get_config(),
+                "model": model.SerializeToString(),
+                "pad_id": ids.index(self.pad_id),
+            }
+        )
 
     def get_config(self):
         return {
@@ -215,14 +231,7 @@ def _read(model):
 
 def _lines(texts):
     """What the trainer reads: texts without line ends."""
-    for text in texts:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8", errors="replace")
-        if not isinstance(text, str):
-            raise ValueError(
-                "`texts` must hold strings. "
-                f"Received: an object of type {type(text).__name__}."
-            )
+    for text in read_texts(texts):
         yield " ".join(text.split())
 
 

@@ -1,16 +1,22 @@
 """What all tokenizers share: texts in, padded ids out."""
 
+import itertools
+
 import keras
+import numpy as np
 import tensorflow as tf
 
+from keras_compembed.text.read_texts import read_texts
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
+
+_AT_ONCE = 1024  # Texts.
 
 
 class Tokenizer(keras.layers.Layer):
     """Base of the layers that turn texts into ids.
 
-    A subclass has `tokenize`, `get_vocabulary` and `vocabulary_size`, and
+    A subclass has `tokenize`, `get_vocabulary`, `count_bytes` and `select`, and
     passes the ids of padding and of what it does not know.
 
     Args:
@@ -28,10 +34,10 @@ class Tokenizer(keras.layers.Layer):
         inputs: Strings: a tensor, an array, or a list of them.
 
     Input shape:
-        `(batch,)` or `(batch, 1)`.
+        `(batch,)` or `(batch, 1)`; or `()`, one text.
 
     Output shape:
-        int32 `(batch, sequence_length)`.
+        int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
     """
 
     def __init__(
@@ -82,16 +88,104 @@ class Tokenizer(keras.layers.Layer):
         """
         raise NotImplementedError
 
+    @property
+    def needed_ids(self):
+        """Set of the ids that every part of the vocabulary must have."""
+        return {self.pad_id, self.unknown_id}
+
+    def select(self, ids):
+        """A tokenizer of a part of the vocabulary.
+
+        Args:
+            ids: Integers in ascending order, `needed_ids` among them.
+
+        Returns:
+            A layer of the same class and settings. Its id `i` is the token
+            that is `ids[i]` here.
+        """
+        raise NotImplementedError
+
+    def count_ids(self, texts):
+        """How often each id is among the tokens of texts.
+
+        Args:
+            texts: Iterable of strings, or a `tf.data.Dataset` of them.
+
+        Returns:
+            int64 array `(vocabulary_size,)`.
+        """
+        counts = np.zeros(self.vocabulary_size, "int64")
+        texts = iter(read_texts(texts))
+        while part := list(itertools.islice(texts, _AT_ONCE)):
+            ids = self.tokenize(tf.constant(part)).flat_values.numpy()
+            counts += np.bincount(ids, minlength=len(counts))
+        return counts
+
+    def find_ids(self, texts, min_count=1, vocabulary_size=None):
+        """Ids of the tokens that texts have, and those that are needed.
+
+        Args:
+            texts: Iterable of strings, or a `tf.data.Dataset` of them.
+            min_count: Positive integer, how often a token must occur. Defaults
+                to `1`.
+            vocabulary_size: Optional positive integer, the most ids; the most
+                frequent are taken. Defaults to `None`.
+
+        Returns:
+            int64 array of ids in ascending order.
+        """
+        check_positive_int("min_count", min_count)
+        counts = self.count_ids(texts)
+        needed = np.array(sorted(self.needed_ids))
+        counts[needed] = 0
+        found = np.flatnonzero(counts >= min_count)
+        if vocabulary_size is not None:
+            check_positive_int("vocabulary_size", vocabulary_size, len(needed))
+            order = np.argsort(-counts[found], kind="stable")
+            found = found[order[: vocabulary_size - len(needed)]]
+        return np.union1d(needed, found)
+
+    def prune(self, texts, min_count=1, vocabulary_size=None):
+        """A smaller tokenizer, of the tokens that texts have.
+
+        Its ids are others: a model that was trained with this tokenizer is
+        cut by `keras_compembed.compression.prune_vocabulary`. Texts all of
+        whose tokens are left have the same tokens as before.
+
+        Args:
+            texts: Iterable of strings, or a `tf.data.Dataset` of them, such
+                as those to train on.
+            min_count: Positive integer, how often a token must occur. Defaults
+                to `1`.
+            vocabulary_size: Optional positive integer, the most ids; the most
+                frequent are taken. Defaults to `None`.
+
+        Returns:
+            A layer of the same class and settings.
+        """
+        return self.select(self.find_ids(texts, min_count, vocabulary_size))
+
     def build(self, input_shape=None):
         self.built = True
+
+    @property
+    def compute_dtype(self):
+        # Of the inputs, for models that begin with the layer.
+        return "string"
+
+    @property
+    def variable_dtype(self):
+        return "string"
 
     def call(self, inputs):
         # Strings live on processors.
         with tf.device("CPU:0"):
-            return self._pad(self.tokenize(self._as_texts(inputs)))
+            texts = self._as_texts(inputs)
+            ids = self._pad(self.tokenize(tf.reshape(texts, [-1])))
+            return ids[0] if texts.shape.rank == 0 else ids
 
     def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.sequence_length)
+        return (*input_shape[:1], self.sequence_length)
 
     def compute_output_spec(self, inputs):
         self._check_shape(inputs.shape)
@@ -108,6 +202,11 @@ class Tokenizer(keras.layers.Layer):
         }
 
     def _as_texts(self, inputs):
+        if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ValueError(
+                f"`{type(self).__name__}` must be called on dense texts. "
+                f"Received: a {type(inputs).__name__}."
+            )
         texts = tf.convert_to_tensor(inputs)
         if texts.dtype != tf.string:
             raise ValueError(
@@ -115,14 +214,16 @@ class Tokenizer(keras.layers.Layer):
                 f"Received: inputs of dtype {texts.dtype.name}."
             )
         self._check_shape(texts.shape)
-        return tf.reshape(texts, [-1])
+        return texts
 
     def _check_shape(self, shape):
-        if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1):
+        rank = tf.TensorShape(shape).rank
+        if rank not in (0, 1) and not (rank == 2 and shape[1] == 1):
+            received = "unknown" if rank is None else tuple(shape)
             raise ValueError(
                 f"`{type(self).__name__}` must be called on texts of shape "
-                "(batch,) or (batch, 1). "
-                f"Received: inputs of shape {tuple(shape)}."
+                "(), (batch,) or (batch, 1). "
+                f"Received: inputs of shape {received}."
             )
 
     def _pad(self, rows):

@@ -17,6 +17,15 @@ _NEEDED = {
 def as_tokenizer(layer):
     """A `WordTokenizer` that gives the ids of a `TextVectorization`.
 
+    `keras_compembed.export.export_litert` does this by itself.
+
+    Example:
+
+    >>> layer = keras.layers.TextVectorization(vocabulary=["red", "pear"])
+    >>> tokenizer = as_tokenizer(layer)
+    >>> tokenizer(["A red pear!"]).numpy().tolist()
+    [[1, 2, 3]]
+
     Args:
         layer: A `keras.layers.TextVectorization` that has a vocabulary.
 

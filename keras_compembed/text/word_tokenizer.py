@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_compembed.text import piece_table
 from keras_compembed.text.piece_table import SPACE
 from keras_compembed.text.piece_table import Piece
+from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.validation import check_choice
@@ -66,10 +67,10 @@ class WordTokenizer(Tokenizer):
         inputs: Strings: a tensor, an array, or a list of them.
 
     Input shape:
-        `(batch,)` or `(batch, 1)`.
+        `(batch,)` or `(batch, 1)`; or `()`, one text.
 
     Output shape:
-        int32 `(batch, sequence_length)`.
+        int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
 
     Raises:
         ImportError: if tensorflow-text or sentencepiece are not installed.
@@ -110,7 +111,7 @@ class WordTokenizer(Tokenizer):
         """A tokenizer of the most frequent words of texts.
 
         Args:
-            texts: Iterable of strings.
+            texts: Iterable of strings, or a `tf.data.Dataset` of them.
             vocabulary_size: Integer, the most words, with padding and unknown.
                 Defaults to `20000`.
             standardize: Same as in the constructor.
@@ -118,6 +119,9 @@ class WordTokenizer(Tokenizer):
 
         Returns:
             A `WordTokenizer`.
+
+        Raises:
+            ValueError: if there are no words in the texts.
         """
         check_positive_int("vocabulary_size", vocabulary_size, 3)
         check_choice("standardize", standardize, STANDARDIZATIONS)
@@ -128,10 +132,13 @@ class WordTokenizer(Tokenizer):
                 for old, new in _replacements(standardize).items()
             }
         )
-        for text in texts:
+        for text in read_texts(texts):
             counts.update(_split(text.translate(table)))
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        words = [word for word, _ in ordered[: vocabulary_size - 2]]
+        words = [
+            word for word, _ in ordered if {"\0", _NO_SPACE}.isdisjoint(word)
+        ]
+        words = words[: vocabulary_size - 2]
         return cls(words, standardize, **kwargs)
 
     @property
@@ -156,6 +163,12 @@ class WordTokenizer(Tokenizer):
             tf.boolean_mask(_words_behind(values), is_space),
             tf.gather(before, splits),
             validate=False,
+        )
+
+    def select(self, ids):
+        words = [self.vocabulary[id_ - 2] for id_ in ids if id_ > _UNKNOWN]
+        return type(self).from_config(
+            {**self.get_config(), "vocabulary": words}
         )
 
     def get_config(self):
@@ -217,6 +230,11 @@ def _split(text):
 
 
 def _check_words(vocabulary):
+    if isinstance(vocabulary, (str, bytes)):
+        raise ValueError(
+            "`vocabulary` must be a list of strings. Received: one, "
+            f"{vocabulary!r}."
+        )
     words = list(vocabulary)
     for word in words:
         is_word = isinstance(word, str) and _split(word) == [word]

@@ -1,0 +1,118 @@
+"""A model that takes texts, with a smaller vocabulary."""
+
+import keras
+
+from keras_compembed.compression.compile_copy import compile_like
+from keras_compembed.compression.compress_model import check_model
+from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.export.text_front import split_model
+
+
+def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
+    """Copies a model that takes texts, with the tokens that texts have.
+
+    A vocabulary is most of a small model's file: its own table of words or
+    pieces, and a row of the embedding for each. The copy has a smaller
+    tokenizer and the rows that it needs. For texts all of whose tokens are
+    left, such as those given, with `min_count=1` and no `vocabulary_size`, it
+    returns what the model does. Other tokens become smaller pieces, or
+    unknown. Prune first, then compress the table.
+
+    Example:
+
+    >>> tokenizer = kc.text.WordTokenizer(["a", "red", "green", "pear"])
+    >>> model = keras.Sequential(
+    ...     [
+    ...         keras.Input((), dtype="string"),
+    ...         tokenizer,
+    ...         keras.layers.Embedding(tokenizer.vocabulary_size, 8),
+    ...         keras.layers.GlobalAveragePooling1D(),
+    ...     ]
+    ... )
+    >>> small = prune_vocabulary(model, ["a red pear"])
+    >>> small.layers[0].get_vocabulary()
+    ['', '[UNK]', 'a', 'red', 'pear']
+
+    Args:
+        model: A `keras.Model` of layers, whose one input is a text, with a
+            tokenizer of `keras_compembed.text` or a
+            `keras.layers.TextVectorization`, which a tokenizer replaces.
+        texts: Iterable of strings, or a `tf.data.Dataset` of them, such as
+            those that the model is trained on.
+        min_count: Positive integer, how often a token must occur. Defaults to
+            `1`.
+        vocabulary_size: Optional positive integer, the most ids; the most
+            frequent are taken. Defaults to `None`.
+
+    Returns:
+        A `keras.Model`, compiled as the model is.
+
+    Raises:
+        ValueError: if the model does not take one text, or something other
+            than `keras.layers.Embedding` layers reads its ids.
+    """
+    check_model(model)
+    split = split_model(model)
+    if split is None:
+        raise ValueError(
+            "`model` must take texts. Received: a model that takes numbers, "
+            f"{model.name!r}."
+        )
+    tokenizer = split.as_tokenizer()
+    (ids,) = split.model.inputs
+    tables = _find_readers(split.model, ids)
+    for table in tables:
+        _check_table(table, tokenizer)
+    kept = tokenizer.find_ids(texts, min_count, vocabulary_size)
+    replacements = {id(split.layer): tokenizer.select(kept)}
+    for table in tables:
+        replacements[id(table)] = _cut(table, kept)
+    small, _ = copy_model(model, replacements)
+    for table in tables:
+        replacements[id(table)].trainable = table.trainable
+    if model.compiled:
+        compile_like(small, model)
+    return small
+
+
+def _find_readers(model, tensor):
+    """Layers that read a tensor of a model, those of models in it too."""
+    found = {}
+    for operation in model.operations:
+        for node in operation._inbound_nodes:
+            places = [
+                place
+                for place, each in enumerate(node.input_tensors)
+                if each is tensor
+            ]
+            if places and not getattr(operation, "inputs", None):
+                found[id(operation)] = operation
+                continue
+            for place in places:
+                inner = _find_readers(operation, operation.inputs[place])
+                found |= {id(each): each for each in inner}
+    return list(found.values())
+
+
+def _check_table(layer, tokenizer):
+    if type(layer) is not keras.layers.Embedding or len(layer.weights) != 1:
+        raise ValueError(
+            "Ids of texts must go to `keras.layers.Embedding` layers only, of "
+            "which rows are taken. Received: ids that go to "
+            f"{layer.name!r} ({type(layer).__name__})."
+        )
+    if layer.input_dim < tokenizer.vocabulary_size:
+        raise ValueError(
+            "The table must have a row for each id of the tokenizer. Received: "
+            f"{layer.name!r} of {layer.input_dim} rows, and a tokenizer of "
+            f"{tokenizer.vocabulary_size} ids."
+        )
+
+
+def _cut(layer, ids):
+    """An Embedding of some rows of another."""
+    config = {**layer.get_config(), "input_dim": len(ids)}
+    new = type(layer).from_config(config)
+    new.build()
+    new.embeddings.assign(keras.ops.take(layer.embeddings, ids, axis=0))
+    return new
