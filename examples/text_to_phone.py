@@ -117,6 +117,11 @@ def parse_arguments(argv=None):
     args.generated = False
     if args.quick:
         vars(args).update(QUICK)
+    if args.save and args.csv:
+        parser.error(
+            "--save writes a card of the docstrings: for other texts, call "
+            "kc.save_preset with a card of your own"
+        )
     if args.seeds < 1:
         parser.error(f"--seeds must be positive. Received: {args.seeds}")
     return args
