@@ -1,9 +1,10 @@
 """From texts and labels to one small file that names the label of any text.
 
-Trains a tokenizer and a classifier, puts codes in the place of its table,
-trains on, and writes a file with tokenizer and labels that MediaPipe's
-`TextClassifier` opens on phones and in browsers. The same model with its
-float32 table, trained as long, is measured beside it. By default the texts are
+Trains a tokenizer and a classifier, stores its table in rows of 2 bits and in
+codes, trains each on, and writes files with tokenizer and labels that
+MediaPipe's `TextClassifier` opens on phones and in browsers. The better one
+that is small enough is the result. The same model with its float32 table,
+trained as long, is measured beside them. By default the texts are
 the docstrings of the packages installed with this one, and the label is the
 module that each comes from.
 
@@ -19,6 +20,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import statistics
 import sys
 import time
@@ -38,6 +40,12 @@ SHOWN = (
     "Returns the sum of array elements over a given axis.",
     "Open a socket and listen for connections.",
 )
+# What tables become, and how files store the rest.
+VERSIONS = {
+    "float32 table": None,
+    "2-bit rows": "int8",
+    "codes": "int8",
+}
 SAMPLE = 100  # Test texts kept with a saved model.
 TIMED = 200  # Texts that are timed.
 QUICK = {
@@ -59,23 +67,24 @@ CARD = {
     "data": "The docstrings of Python, NumPy, Keras and TensorFlow, as "
     "installed: {training_texts:,} to train on. A SentencePiece vocabulary of "
     "{vocabulary_size:,} pieces was learned from them, and a classifier that "
-    "averages the vectors of pieces. Its table became codes, and it was "
+    "averages the vectors of pieces. Its table became {stored_as}, and it was "
     "trained on.",
     "results": "Of {test_texts:,} other docstrings, the LiteRT file names the "
-    "module of {codes[file_accuracy]:.1%} through MediaPipe, the Keras model "
-    "of {codes[keras_accuracy]:.1%}. With its float32 table, trained as long, "
+    "module of {small[file_accuracy]:.1%} through MediaPipe, the Keras model "
+    "of {small[keras_accuracy]:.1%}. With its float32 table, trained as long, "
     "the same model has a file of {table[file_bytes]:,} bytes and names "
-    "{table[file_accuracy]:.1%}. A text takes {time_ratio:.2f} times as long "
-    "as with the table. Of the {codes[file_bytes]:,} bytes, the tokenizer "
-    "takes {tokenizer_bytes:,}.",
+    "{table[file_accuracy]:.1%}. Over {seeds} trainings, the small file names "
+    "{mean_gap_points:+.2f} points of them more or less than that with the "
+    "table. A text takes {time_ratio:.2f} times as long. Of the "
+    "{small[file_bytes]:,} bytes, the tokenizer takes {tokenizer_bytes:,}.",
     "limits": "It knows these modules only, and answers one of them for any "
     "text. It is an example of size, not a tool.",
     "inputs": "one text, a string; long ones are read to their end.",
     "outputs": "the probability of each module, in the order of `labels.txt`, "
     "which is in the file as well.",
     "files": {
-        "model.keras": "the Keras model, tokenizer included, its table in "
-        "codes, float32",
+        "model.keras": "the Keras model, tokenizer included, its table "
+        "made small, all else float32",
         "sample.json": f"{SAMPLE} test texts with their labels, and what the "
         "file answered",
     },
@@ -91,9 +100,12 @@ def parse_arguments(argv=None):
     parser.add_argument("--text-column", default="text", metavar="NAME")
     parser.add_argument("--label-column", default="label", metavar="NAME")
     parser.add_argument("--output", default="build/text_to_phone")
-    parser.add_argument("--vocabulary-size", type=int, default=8000)
+    parser.add_argument("--vocabulary-size", type=int, default=6000)
+    parser.add_argument(
+        "--max-bytes", type=int, default=500_000, help="of the file"
+    )
     parser.add_argument("--width", type=int, default=128, help="of vectors")
-    parser.add_argument("--num-codebooks", type=int, default=16)
+    parser.add_argument("--num-codebooks", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=20, help="at most")
     parser.add_argument("--fine-tune-epochs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
@@ -117,6 +129,11 @@ def parse_arguments(argv=None):
     args.generated = False
     if args.quick:
         vars(args).update(QUICK)
+    if args.save and args.csv:
+        parser.error(
+            "--save writes a card of the docstrings: for other texts, call "
+            "kc.save_preset with a card of your own"
+        )
     if args.seeds < 1:
         parser.error(f"--seeds must be positive. Received: {args.seeds}")
     return args
@@ -142,7 +159,7 @@ def read_texts(args):
 
 
 def train_models(dataset, args, seed):
-    """The classifier with its table and with codes, both trained as long."""
+    """The classifier by the names of `VERSIONS`, each trained as long."""
     parts = []
     for texts, labels in (dataset.train, dataset.validation):
         parts.append((texts, [dataset.classes[label] for label in labels]))
@@ -164,17 +181,23 @@ def train_models(dataset, args, seed):
         )
     ids = table.layers[0](dataset.train[0]).numpy()
     counts = np.bincount(ids.ravel(), minlength=table.layers[0].vocabulary_size)
-    codes = kc.compression.compress_model(
-        table,
-        args.num_codebooks,
-        min_bytes=0,
-        layer_settings={"pieces": {"sample_weight": np.sqrt(1 + counts)}},
-        seed=seed,
-    )
-    models = {"table": table, "codes": codes}
+    models = {"float32 table": table}
+    for name, method in (
+        ("2-bit rows", kc.methods.Rounded(2, learn_rows=True)),
+        ("codes", kc.methods.Codes(args.num_codebooks, 16)),
+    ):
+        models[name] = kc.compression.compress_model(
+            table,
+            method=method,
+            min_bytes=0,
+            layer_settings={"pieces": {"sample_weight": np.sqrt(1 + counts)}},
+            seed=seed,
+        )
     for name, model in models.items():
         print(f"Fine-tuning: {name}")
         fine_tune(model, dataset, args, seed)
+    # Only training needs more than the rounded rows.
+    models["2-bit rows"].get_layer("pieces").freeze_rows()
     return models
 
 
@@ -204,7 +227,10 @@ def fine_tune(model, dataset, args, seed):
 
 
 def measure(model, path, quantize, dataset):
-    """Writes the file of a model; its size, and how often both are right."""
+    """Writes the file of a model; its size, and how often both are right.
+
+    Validation texts are those that decide.
+    """
     export = kc.export.export_litert(
         model,
         path,
@@ -216,11 +242,14 @@ def measure(model, path, quantize, dataset):
         verbose=0,
     )
     texts, labels = dataset.test
+    held, held_labels = dataset.validation
     in_keras = model.predict(tf.constant(texts), verbose=0)
+    of_held = model.predict(tf.constant(held), verbose=0)
     with kc.export.MediaPipeModel(path) as phone:
         in_file = phone.predict(texts)
     return {
         "file_bytes": export.file_bytes,
+        "held_accuracy": float(np.mean(of_held.argmax(-1) == held_labels)),
         "keras_accuracy": float(np.mean(in_keras.argmax(-1) == labels)),
         "file_accuracy": float(np.mean(in_file.argmax(-1) == labels)),
     }
@@ -291,23 +320,59 @@ def save(folder, model, path, args, argv, figures, dataset):
     )
 
 
-def summarize(by_seed, dataset, args):
-    """Figures of the files of the first seed, and means over seeds."""
-    first = by_seed[0]
+def choose(row, max_bytes):
+    """The name of the best small version, or of the smallest."""
+    small = [name for name in row if name != "float32 table"]
+    fits = [name for name in small if row[name]["file_bytes"] <= max_bytes]
+    if fits:
+        return max(fits, key=lambda name: row[name]["held_accuracy"])
+    print(f"No file is within {max_bytes:,} bytes.")
+    return min(small, key=lambda name: row[name]["file_bytes"])
+
+
+def summarize(by_seed, stored_as, dataset, args):
+    """Figures of the files of the first seed, and of all seeds."""
     gaps = [
-        row["codes"]["file_accuracy"] - row["table"]["file_accuracy"]
+        row[stored_as]["file_accuracy"] - row["float32 table"]["file_accuracy"]
         for row in by_seed
     ]
     return {
-        **first,
+        "stored_as": stored_as,
+        "file_bytes": by_seed[0][stored_as]["file_bytes"],
+        "small": by_seed[0][stored_as],
+        "table": by_seed[0]["float32 table"],
         "seed": args.seed,
+        "seeds": args.seeds,
+        "mean_gap_points": 100 * statistics.mean(gaps),
+        "by_seed": by_seed,
         "digest": dataset.digest(),
         "classes": len(dataset.classes),
         "training_texts": len(dataset.train[0]),
         "test_texts": len(dataset.test[0]),
-        "by_seed": by_seed,
-        "mean_gap": statistics.mean(gaps),
     }
+
+
+def show(figures):
+    print(
+        f"\n{'':16}{'file bytes':>12}{'in Keras':>10}{'in file':>10}"
+        f"{'a text':>11}"
+    )
+    for name, row in figures["by_seed"][0].items():
+        print(
+            f"{name:16}{row['file_bytes']:12,}{row['keras_accuracy']:10.1%}"
+            f"{row['file_accuracy']:10.1%}"
+            f"{figures['milliseconds'][name]:8.2f} ms"
+        )
+    print(
+        f"Tokenizer: {figures['vocabulary_size']:,} pieces, "
+        f"{figures['tokenizer_bytes']:,} bytes of each file."
+    )
+    if figures["seeds"] > 1:
+        print(
+            f"Of {figures['seeds']} seeds, files with {figures['stored_as']} "
+            f"are right for {figures['mean_gap_points']:+.2f} points of the "
+            "texts more or less than those with the table."
+        )
 
 
 def main(argv=None):
@@ -326,54 +391,37 @@ def main(argv=None):
     by_seed = []
     for seed in range(args.seed, args.seed + args.seeds):
         models = train_models(dataset, args, seed)
-        suffix = "" if seed == args.seed else f"_{seed}"
+        folder = output / f"seed_{seed}"
+        folder.mkdir(exist_ok=True)
         paths = {
-            "table": output / f"table{suffix}.tflite",
-            "codes": output / f"model{suffix}.tflite",
+            name: folder / f"{name.replace(' ', '_')}.tflite" for name in models
         }
-        row = {
-            name: measure(
-                models[name], path, {"codes": "int8"}.get(name), dataset
-            )
-            for name, path in paths.items()
-        }
-        by_seed.append(row)
+        by_seed.append(
+            {
+                name: measure(models[name], path, VERSIONS[name], dataset)
+                for name, path in paths.items()
+            }
+        )
         if seed == args.seed:
-            small, path, files = models["codes"], paths["codes"], paths
-    figures = summarize(by_seed, dataset, args)
-    slow, fast = time_files(files.values(), dataset.test[0][:TIMED])
+            stored_as = choose(by_seed[0], args.max_bytes)
+            small, files = models[stored_as], paths
+    figures = summarize(by_seed, stored_as, dataset, args)
+    times = time_files(files.values(), dataset.test[0][:TIMED])
+    times = dict(zip(files, times, strict=True))
     tokenizer = small.layers[0]
     figures |= {
         "tokenizer_bytes": tokenizer.count_bytes(),
         "vocabulary_size": tokenizer.vocabulary_size,
-        "milliseconds": {"table": slow, "codes": fast},
-        "time_ratio": fast / slow,
+        "milliseconds": times,
+        "time_ratio": times[stored_as] / times["float32 table"],
     }
     (output / "results.json").write_text(json.dumps(figures, indent=2) + "\n")
     small.save(output / "model.keras")
+    path = output / "model.tflite"
+    shutil.copyfile(files[stored_as], path)
     if args.save:
         save(args.save, small, path, args, argv, figures, dataset)
-
-    print(
-        f"\n{'':16}{'file bytes':>12}{'in Keras':>10}{'in file':>10}"
-        f"{'a text':>11}"
-    )
-    for name, label in (("table", "float32 table"), ("codes", "codes, int8")):
-        row = figures[name]
-        print(
-            f"{label:16}{row['file_bytes']:12,}{row['keras_accuracy']:10.1%}"
-            f"{row['file_accuracy']:10.1%}"
-            f"{figures['milliseconds'][name]:8.2f} ms"
-        )
-    print(
-        f"Tokenizer: {figures['vocabulary_size']:,} pieces, "
-        f"{figures['tokenizer_bytes']:,} bytes of each file."
-    )
-    if args.seeds > 1:
-        print(
-            f"Of {args.seeds} seeds, files with codes are right for "
-            f"{100 * figures['mean_gap']:+.2f} points of the texts on average."
-        )
+    show(figures)
     print(f"Open it with MediaPipe's TextClassifier: {path}\n")
     with kc.export.MediaPipeModel(path) as phone:
         classify(phone, given_texts(args))

@@ -6,6 +6,7 @@ import re
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_compembed as kc
 from examples import recommend_titles
@@ -105,6 +106,31 @@ def test_figures_of_docstring_classifier_are_those_of_readme():
         assert f"| {mean} ± {deviation} % |" in row
         assert f"{figures[key]['file_bytes'] / 2**20:.2f} MB" in row
     assert figures["texts"] in readme
+
+
+def test_docstring_text_classifier(models):
+    pytest.importorskip("mediapipe")
+    folder = FOLDER / "docstring_text_classifier"
+    labels = read_lines(folder.name, "labels.txt")
+    sample = read_json(folder / "sample.json")
+    with kc.export.MediaPipeModel(folder / "model.tflite") as phone:
+        assert list(phone.labels.values()) == [tuple(labels)]
+        answers = phone.predict(sample["texts"])
+        (best,) = phone.predict(["Open a socket and listen for connections."])
+    # Other processors add up in another order.
+    assert np.mean(np.argmax(answers, -1) == sample["answers"]) > 0.98
+    np.testing.assert_allclose(
+        np.max(answers, -1), sample["probabilities"], atol=1e-3
+    )
+    assert labels[np.argmax(best)] == "socket"
+    model = models[folder.name]
+    assert not isinstance(model.get_layer("pieces"), keras.layers.Embedding)
+    # The file has int8 numbers where the model has floats.
+    in_keras = model.predict(tf.constant(sample["texts"]), verbose=0)
+    np.testing.assert_allclose(answers, in_keras, atol=0.1)
+    assert accuracy(answers, sample["labels"]) == pytest.approx(
+        accuracy(in_keras, sample["labels"]), abs=0.0201
+    )
 
 
 def test_job_title_recommender(models):

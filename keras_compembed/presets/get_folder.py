@@ -9,7 +9,11 @@ from keras_compembed.utils.extras import require
 
 HUB = "hf://"
 # A test holds them to the folders of `saved_models`.
-NAMES = ("docstring_classifier", "job_title_recommender")
+NAMES = (
+    "docstring_classifier",
+    "docstring_text_classifier",
+    "job_title_recommender",
+)
 # In the repository, beside the package.
 SAVED_MODELS = pathlib.Path(__file__).parents[2] / "saved_models"
 

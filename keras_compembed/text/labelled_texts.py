@@ -4,9 +4,7 @@ import re
 
 import numpy as np
 
-from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
-from keras_compembed.utils.validation import check_positive_int
 
 
 def check_texts(name, texts):
@@ -110,19 +108,6 @@ def check_tokenizer(tokenizer):
             "`tokenizer` must be a tokenizer of `keras_compembed.text`. "
             f"Received: an object of type {type(tokenizer).__name__}."
         )
-
-
-def train_tokenizer(texts, vocabulary_size):
-    """A `SentencePieceTokenizer` of so many pieces, or all that texts give."""
-    check_positive_int("vocabulary_size", vocabulary_size, 3)
-    try:
-        return SentencePieceTokenizer.train(texts, vocabulary_size)
-    except ValueError as error:
-        # What SentencePiece says of few texts.
-        most = re.search(r"<= (\d+)", str(error))
-        if not most:
-            raise
-    return SentencePieceTokenizer.train(texts, int(most[1]))
 
 
 def _flat(items):

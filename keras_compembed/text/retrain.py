@@ -5,7 +5,7 @@ import keras
 from keras_compembed.text.fit_texts import fit_texts
 from keras_compembed.text.labelled_texts import check_texts
 from keras_compembed.text.labelled_texts import check_tokenizer
-from keras_compembed.text.labelled_texts import train_tokenizer
+from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -96,7 +96,7 @@ def retrain(
             "not compiled."
         )
     if tokenizer is None:
-        tokenizer = train_tokenizer(texts, vocabulary_size)
+        tokenizer = SentencePieceTokenizer.train(texts, vocabulary_size)
     if seed is not None:
         # The new table begins with random numbers.
         keras.utils.set_random_seed(seed)

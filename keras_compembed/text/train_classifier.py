@@ -8,7 +8,7 @@ from keras_compembed.text.labelled_texts import check_labels
 from keras_compembed.text.labelled_texts import check_texts
 from keras_compembed.text.labelled_texts import check_tokenizer
 from keras_compembed.text.labelled_texts import find_classes
-from keras_compembed.text.labelled_texts import train_tokenizer
+from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 
@@ -42,7 +42,7 @@ def train_classifier(
     >>> texts = ["a red apple", "green pears", "a red cherry", "green"] * 20
     >>> labels = ["red", "green", "red", "green"] * 20
     >>> model, names = train_classifier(
-    ...     texts, labels, vocabulary_size=30, epochs=20, seed=0, verbose=0
+    ...     texts, labels, epochs=3, batch_size=8, seed=0, verbose=0
     ... )
     >>> names
     ['green', 'red']
@@ -97,7 +97,7 @@ def train_classifier(
     else:
         validation_data = _as_places(validation_data, classes)
     if tokenizer is None:
-        tokenizer = train_tokenizer(texts, vocabulary_size)
+        tokenizer = SentencePieceTokenizer.train(texts, vocabulary_size)
     model = keras.Sequential(
         [
             keras.Input((), dtype="string", name="text"),

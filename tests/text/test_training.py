@@ -39,9 +39,10 @@ def test_classifier_learns(classifier):
 
 
 def test_classifier_is_the_same_with_a_seed():
-    model, _ = train(seed=0, epochs=1)
+    options = {"tokenizer": kc.text.WordTokenizer(["red"]), "epochs": 1}
+    model, _ = train(**options, seed=0)
     arrays = np.array(TEXTS)[:, None], np.array(LABELS)
-    again, _ = train(*arrays, seed=0, epochs=1)
+    again, _ = train(*arrays, **options, seed=0)
     for one, other in zip(
         model.get_weights(), again.get_weights(), strict=True
     ):
@@ -112,6 +113,9 @@ def test_retrained_model_is_one_for_phones(tmp_path):
         "sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )
+    path = tmp_path / "new.tflite"
+    with pytest.raises(ValueError, match="split='character'.*text.retrain"):
+        kc.export.export_litert(model, path, runtime="tf-text", verbose=0)
     new = kc.text.retrain(
         model,
         TEXTS,
@@ -124,9 +128,7 @@ def test_retrained_model_is_one_for_phones(tmp_path):
     found = new.evaluate(tf.constant(TEXTS), PLACES, verbose=0)
     assert found[1] == 1.0
     assert 10 < new.layers[1].vocabulary_size < 1000
-    export = kc.export.export_litert(
-        new, tmp_path / "new.tflite", runtime="tf-text", verbose=0
-    )
+    export = kc.export.export_litert(new, path, runtime="tf-text", verbose=0)
     assert export.max_error < 1e-6
 
 
@@ -182,8 +184,13 @@ def test_what_cannot_be_replaced():
     counts.adapt(TEXTS)
     text = keras.Input((), dtype="string")
     bag = keras.Model(text, layers.Dense(2)(counts(text)))
-    with pytest.raises(ValueError, match="go to an Embedding.*train_classif"):
+    with pytest.raises(ValueError, match="output_mode='int'.*train_classif"):
         replace(bag, words)
+    of_words = layers.TextVectorization(output_sequence_length=3)
+    of_words.adapt(TEXTS)
+    sums = keras.Model(text, keras.ops.cast(of_words(text), "float32"))
+    with pytest.raises(ValueError, match="go to an Embedding.*train_classif"):
+        replace(sums, words)
     small = kc.compression.compress_model(
         of_letters(), 2, 4, min_bytes=0, verbose=0
     )
