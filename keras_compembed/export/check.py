@@ -48,6 +48,23 @@ def random_inputs(model, signature, seed=0):
         yield _random_input(model, signature, rng, batch, length, bounds)
 
 
+def run_on_inputs(model, signature, given=None):
+    """Inputs, and what a model gives for them.
+
+    Args:
+        model: A `keras.Model`.
+        signature: Structure of `tf.TensorSpec`.
+        given: Optional inputs of the user. Defaults to `None`, random ones.
+
+    Returns:
+        Tuple of a list of structures of arrays and a list of dicts.
+    """
+    if given is None:
+        return run_on_random_inputs(model, signature)
+    samples = [fit_inputs(signature, given)]
+    return samples, run_keras(model, samples)
+
+
 def run_on_random_inputs(model, signature):
     """Random inputs that a model takes, and what `run_keras` gives for them.
 

@@ -1,6 +1,7 @@
 """What files are for: which ops they may have, and what runs them."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 
 import keras
@@ -100,6 +101,30 @@ class Runtime:
         for code in model.operatorCodes:
             code.customCode = self.op_names.get(
                 code.customCode, code.customCode
+            )
+
+    def check_outputs(self, outputs):
+        """Warns of what a runtime would leave out of its answers.
+
+        Args:
+            outputs: List of dicts of arrays, what Keras gives for some texts.
+        """
+        if self.task != "classifier":
+            return
+        names = sorted(
+            {
+                name
+                for each in outputs
+                for name, array in each.items()
+                if (array < 0).any()
+            }
+        )
+        if names:
+            warnings.warn(
+                "MediaPipe before 1.2 leaves scores below 0 out of what its "
+                "TextClassifier answers. Received: negative numbers of the "
+                f"outputs {names}. End the model with a softmax or a sigmoid.",
+                stacklevel=3,
             )
 
     def check_file(self, model):

@@ -1,6 +1,7 @@
 """The part of a model that turns texts into ids, and the part behind it."""
 
 import dataclasses
+import warnings
 
 import keras
 import tensorflow as tf
@@ -13,6 +14,9 @@ from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
 from keras_compembed.utils.swapped import swapped
+
+# Name of the input of files that take texts.
+TEXT = "text"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,6 +53,13 @@ class SplitModel:
         """What an app needs to turn texts into ids, as `AttachedFile`s."""
         if isinstance(self.layer, SentencePieceTokenizer):
             return [AttachedFile("tokenizer.model", self.layer.model, UNKNOWN)]
+        if any(set("\r\n") & set(token) for token in self.vocabulary):
+            warnings.warn(
+                "The file holds no vocabulary: tokens of "
+                f"{self.layer.name!r} have line ends, and would not be lines.",
+                stacklevel=3,
+            )
+            return []
         lines = "".join(f"{token}\n" for token in self.vocabulary)
         return [AttachedFile("vocabulary.txt", lines.encode(), VOCABULARY)]
 
@@ -199,7 +210,7 @@ def convert_tokenizer(tokenizer):
     """
 
     @tf.function(
-        input_signature=[tf.TensorSpec((1,), "string", "text")],
+        input_signature=[tf.TensorSpec((1,), "string", TEXT)],
         autograph=False,
     )
     def serve(text):

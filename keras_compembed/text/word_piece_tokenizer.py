@@ -6,6 +6,7 @@ import os
 import keras
 import tensorflow as tf
 
+from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.validation import check_boolean
@@ -54,10 +55,10 @@ class WordPieceTokenizer(Tokenizer):
         inputs: Strings: a tensor, an array, or a list of them.
 
     Input shape:
-        `(batch,)` or `(batch, 1)`.
+        `(batch,)` or `(batch, 1)`; or `()`, one text.
 
     Output shape:
-        int32 `(batch, sequence_length)`.
+        int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
 
     Raises:
         ImportError: if tensorflow-text is not installed.
@@ -111,7 +112,7 @@ class WordPieceTokenizer(Tokenizer):
         Ids 0 to 3 are padding, the unknown, `"[CLS]"` and `"[SEP]"`.
 
         Args:
-            texts: Iterable of strings, e.g. the texts to train a model on.
+            texts: Iterable of strings, or a `tf.data.Dataset` of them.
             vocabulary_size: Integer, about how many pieces there are. Defaults
                 to `8000`.
             lowercase: Same as in the constructor.
@@ -129,7 +130,9 @@ class WordPieceTokenizer(Tokenizer):
         )
         check_positive_int("vocabulary_size", vocabulary_size, 5)
         check_boolean("lowercase", lowercase)
-        texts = _check_texts(texts)
+        texts = list(read_texts(texts))
+        if not any(text.strip() for text in texts):
+            raise ValueError("`texts` must hold words. Received: none.")
         vocabulary = tools.bert_vocab_from_dataset(
             tf.data.Dataset.from_tensor_slices(texts).batch(1000),
             vocab_size=vocabulary_size,
@@ -144,6 +147,24 @@ class WordPieceTokenizer(Tokenizer):
 
     def get_vocabulary(self):
         return list(self.vocabulary)
+
+    def count_bytes(self):
+        # Nothing public has what files hold.
+        parts = self._normalizer._model, self._tokenizer._model
+        return sum(int(part.shape[0]) for part in parts)
+
+    @property
+    def needed_ids(self):
+        ends = {_CLS} if self.add_cls else set()
+        if self.add_sep:
+            ends.add(_SEP)
+        return super().needed_ids | {self.vocabulary.index(end) for end in ends}
+
+    def select(self, ids):
+        pieces = [self.vocabulary[id_] for id_ in ids]
+        return type(self).from_config(
+            {**self.get_config(), "vocabulary": pieces}
+        )
 
     def tokenize(self, texts):
         return self._tokenizer.tokenize(self._normalizer.normalize(texts))
@@ -207,23 +228,6 @@ def _check_pieces(vocabulary):
             f"Received: {piece!r} {count} times."
         )
     return pieces
-
-
-def _check_texts(texts):
-    if isinstance(texts, (str, bytes)):
-        raise ValueError(
-            "`texts` must be an iterable of strings. Received: one string."
-        )
-    texts = list(texts)
-    for text in texts:
-        if not isinstance(text, (str, bytes)):
-            raise ValueError(
-                "`texts` must hold strings. "
-                f"Received: an object of type {type(text).__name__}."
-            )
-    if not any(text.strip() for text in texts):
-        raise ValueError("`texts` must hold words. Received: none.")
-    return texts
 
 
 def _check_end(name, value, piece, pieces):
