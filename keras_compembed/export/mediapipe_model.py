@@ -108,9 +108,11 @@ class MediaPipeModel:
             of arrays.
 
         Raises:
-            ValueError: if `text` is no text, or has a NUL in it, at which
-                MediaPipe takes a text to end.
+            ValueError: if `text` is no text, has a NUL in it, at which
+                MediaPipe takes a text to end, or the model is closed.
         """
+        if not self._close.alive:
+            raise ValueError("The model must be open. Received: a closed one.")
         text = read_text(text)
         arrays = self._read(self._answer(text))
         outputs = dict(zip(self.output_names, arrays, strict=True))

@@ -1,7 +1,5 @@
 """Files in which codes are pooled, and layers are part of codebooks."""
 
-import importlib
-
 import keras
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from export_models import ids_input
 from export_models import random_ids
 from export_models import read_tensors
 
+from keras_compembed.export import conversion
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
@@ -20,7 +19,6 @@ from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
 
 L = keras.layers
-module = importlib.import_module(export_litert.__module__)
 BOUNDS = {None: 1e-5, "float16": 5e-3, "int8": 0.05}
 
 
@@ -474,7 +472,7 @@ def test_subclasses_that_change_rows(path):
 
 @pytest.mark.parametrize("kind", ["mask", "layer", "valid"])
 def test_wrong_codes_are_caught(kind, path, monkeypatch):
-    pack_tables = module.pack_tables
+    pack_tables = conversion.pack_tables
 
     def pack_wrongly(model, tables):
         pack_tables(model, tables)
@@ -483,7 +481,7 @@ def test_wrong_codes_are_caught(kind, path, monkeypatch):
             if np.array_equal(buffer.data, packed.reshape(-1)):
                 buffer.data = np.roll(packed, 1, axis=0).reshape(-1)
 
-    monkeypatch.setattr(module, "pack_tables", pack_wrongly)
+    monkeypatch.setattr(conversion, "pack_tables", pack_wrongly)
     if kind == "valid":
         model = in_a_row(codes(), convolution())
     else:

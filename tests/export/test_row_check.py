@@ -16,6 +16,7 @@ from export_models import ids_input
 from keras_compembed.compositions import LinearComposition
 from keras_compembed.compositions import ScaledComposition
 from keras_compembed.export import code_lookup
+from keras_compembed.export import conversion
 from keras_compembed.export import row_check
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.marks import _END
@@ -112,7 +113,7 @@ def roll(content, codes):
 @pytest.fixture
 def rolled(monkeypatch):
     """Makes files with each id's code in place of the next one's."""
-    pack_tables = module.pack_tables
+    pack_tables = conversion.pack_tables
 
     def pack_wrongly(model, tables):
         pack_tables(model, tables)
@@ -122,7 +123,7 @@ def rolled(monkeypatch):
                 if np.array_equal(buffer.data, codes.reshape(-1)):
                     buffer.data = np.roll(codes, 1, axis=0).reshape(-1)
 
-    monkeypatch.setattr(module, "pack_tables", pack_wrongly)
+    monkeypatch.setattr(conversion, "pack_tables", pack_wrongly)
 
 
 def pages(inner):

@@ -177,6 +177,8 @@ def test_what_mediapipe_takes_for_no_text(text, message, files):
     with MediaPipeModel(files["mediapipe"].path) as moods:
         with pytest.raises(ValueError, match=message):
             moods(text)
+    with pytest.raises(ValueError, match="Received: a closed one"):
+        moods("the cat")
 
 
 def test_files_opened_by_the_wrong_object(files):
