@@ -19,7 +19,7 @@ def replace_tokenizer(model, tokenizer):
     For a model whose own, e.g. a `keras.layers.TextVectorization` of single
     characters, no phone runs. Every `keras.layers.Embedding` that reads the
     ids is made anew, with a row for each id of the new tokenizer and random
-    numbers; all other layers keep their weights. The model given is left as
+    numbers, trainable; all other layers keep their weights. The model given is left as
     it is. If it was compiled, so is the copy, with a fresh optimizer of the
     same configuration.
 
@@ -71,15 +71,19 @@ def replace_tokenizer(model, tokenizer):
         # What stands behind may need as many.
         config["sequence_length"] = split.model.inputs[0].shape[1]
     new = type(tokenizer).from_config(config)
-    replacements = {id(old): new}
+    tables = {}
     for name, layer in _readers(model, old).items():
         if layer.mask_zero and new.pad_id != 0:
             raise ValueError(
                 "`tokenizer` must have the padding 0, the id that the layer "
                 f"{name!r} leaves out. Received: pad_id={new.pad_id}."
             )
-        replacements[id(layer)] = _with_rows(layer, new.vocabulary_size)
+        tables[id(layer)] = _with_rows(layer, new.vocabulary_size)
+    replacements = {id(old): new, **tables}
     copy, _ = copy_model(model, replacements)
+    for layer in tables.values():
+        # Random numbers are nothing to keep.
+        layer.trainable = True
     if model.compiled:
         compile_like(copy, model)
     return copy

@@ -91,11 +91,13 @@ def of_letters(length=None, mask_zero=True, within=False):
 def test_replaced_tokenizer(within):
     model = of_letters(length=12, mask_zero=False, within=within)
     words = kc.text.WordTokenizer.train(TEXTS)
+    model.trainable = False
     copy = kc.compression.replace_tokenizer(model, words)
     assert copy(tf.constant(TEXTS[:3])).shape == (3, 2)
     found = {layer.name: layer for layer in copy._flatten_layers()}
     before = {layer.name: layer for layer in model._flatten_layers()}
     assert found["letters"].input_dim == words.vocabulary_size
+    assert found["letters"].trainable and not found["out"].trainable
     assert found[words.name] is not words
     assert found[words.name].sequence_length == 12
     for name in ("places", "out"):
