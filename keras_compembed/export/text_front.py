@@ -73,7 +73,7 @@ def split_model(model):
             f"Received: {len(inputs)} inputs, "
             f"{', '.join(repr(each.name) for each in inputs)}."
         )
-    nodes = _list_readers(model.outputs, texts[0])
+    nodes = list_readers(model.outputs, texts[0])
     layers = {id(node.operation): node.operation for node in nodes}
     inner = nodes[0].operation
     if len(nodes) == 1 and getattr(inner, "inputs", None):
@@ -120,7 +120,7 @@ def _split_inner(model, node):
     return SplitModel(inner.layer, keras.Model(ids, outputs, name=model.name))
 
 
-def _list_readers(outputs, text):
+def list_readers(outputs, text):
     """Nodes on the way to some outputs that read one tensor."""
     found, seen = [], set()
     left = list(outputs)
