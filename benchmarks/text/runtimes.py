@@ -28,10 +28,10 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import labelled_texts
 from benchmarks.text import vocabulary
-from benchmarks.text.vocabulary import CODES
 from benchmarks.text.vocabulary import FLOAT32
 from benchmarks.text.vocabulary import INT8
 from benchmarks.text.vocabulary import PIECES
+from benchmarks.text.vocabulary import STORAGES
 from benchmarks.text.vocabulary import WORDS
 
 NUM_CLASSES = 150
@@ -45,7 +45,7 @@ class Row:
         name: String.
         task: String, whose model it is.
         tokenizer: String, `PIECES` or `WORDS`.
-        storage: String, `FLOAT32`, `INT8` or `CODES`.
+        storage: String, one of `STORAGES`.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Runtimes(Benchmark):
             Row(f"{task}, {kind}, {storage}", task, kind, storage)
             for task in self.args.tasks
             for kind in (PIECES, WORDS)
-            for storage in (FLOAT32, INT8, CODES)
+            for storage in STORAGES
         ]
 
     def together(self, row):
@@ -132,18 +132,12 @@ class Runtimes(Benchmark):
         )
         table = model.get_layer("words").embeddings
         table.assign(keras.random.normal(table.shape, stddev=0.5, seed=seed))
-        small = kc.compression.compress_model(
-            model,
-            method=kc.methods.Codes(settings.num_codebooks, 16),
-            min_bytes=0,
-            seed=seed,
-            verbose=0,
-        )
-        whole = vocabulary.with_tokenizer(tokenizer, model)
+        models = {FLOAT32: model, INT8: model}
+        for storage, method in vocabulary.methods(settings).items():
+            models[storage] = vocabulary.compress(model, method, None, seed)
         return {
-            FLOAT32: whole,
-            INT8: whole,
-            CODES: vocabulary.with_tokenizer(tokenizer, small),
+            storage: vocabulary.with_tokenizer(tokenizer, each)
+            for storage, each in models.items()
         }
 
     @functools.cached_property

@@ -25,14 +25,14 @@ import numpy as np
 
 import keras_compembed as kc
 from benchmarks.common import tables
-from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import labelled_texts
 from keras_compembed.utils.extras import require
 
 PIECES, WORDS = "pieces", "words"
-FLOAT32, INT8, CODES = "float32", "int8", "codes"
+FLOAT32, INT8, INT2, CODES = "float32", "int8", "int2, narrow", "codes"
+STORAGES = (FLOAT32, INT8, INT2, CODES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Row:
         task: String.
         tokenizer: String, `PIECES` or `WORDS`.
         size: Integer, ids of the vocabulary at most.
-        storage: String, `FLOAT32`, `INT8` or `CODES`.
+        storage: String, one of `STORAGES`.
     """
 
     name: str
@@ -104,13 +104,9 @@ class Row:
 
 
 class Vocabulary(Benchmark):
-    settings = {
-        "rate": 2e-3,
-        "tuning_rates": Flag((2e-3, 5e-4), "learning rates to choose from"),
-        "batch_size": 64,
-    }
+    settings = {"rate": 2e-3, "batch_size": 64}
     choices = {"tasks": tuple(TASKS)}
-    quick = {"tasks": ("generated",), "tuning_rates": (2e-3,)}
+    quick = {"tasks": ("generated",)}
     columns = {
         "task": tables.field("row.task"),
         "tokenizer": tables.field("row.tokenizer"),
@@ -129,7 +125,7 @@ class Vocabulary(Benchmark):
             for task in self.args.tasks
             for kind, sizes in self.task(task).sizes.items()
             for size in sizes
-            for storage in (FLOAT32, INT8, CODES)
+            for storage in STORAGES
         ]
 
     def together(self, row):
@@ -139,16 +135,9 @@ class Vocabulary(Benchmark):
         row, settings = rows[0], self.task(rows[0].task)
         data = self.texts(row.task)
         tokenizer = self.tokenizer(*self.together(row))
-        parts = {
-            name: (as_ids(tokenizer, texts), labels)
-            for name, (texts, labels) in (
-                ("train", data.train),
-                ("validation", data.validation),
-            )
-        }
-        counts = np.bincount(
-            parts["train"][0].ravel(), minlength=tokenizer.vocabulary_size
-        )
+        texts, labels = data.train
+        ids = as_ids(tokenizer, texts)
+        counts = np.bincount(ids.ravel(), minlength=tokenizer.vocabulary_size)
         keras.utils.set_random_seed(seed)
         model = build(
             row.task,
@@ -157,30 +146,28 @@ class Vocabulary(Benchmark):
             tokenizer.vocabulary_size,
             len(data.classes),
         )
-        self.train(model, parts, settings.epochs, self.args.rate, seed)
-        small = kc.compression.compress_model(
-            model,
-            method=kc.methods.Codes(settings.num_codebooks, 16),
-            min_bytes=0,
-            layer_settings={"words": {"sample_weight": np.sqrt(1 + counts)}},
-            seed=seed,
-            verbose=0,
-        )
-        for each in (model, small):
-            self.tune(each, parts, settings.tuning_epochs, seed)
+        self.train(model, (ids, labels), settings.epochs, seed)
+        weight = np.sqrt(1 + counts)
+        models = {
+            storage: compress(model, method, weight, seed)
+            for storage, method in methods(settings).items()
+        }
+        # The float32 table and that of int8 are one.
+        models[INT8] = models[FLOAT32] = model
+        for each in (model, models[INT2], models[CODES]):
+            self.train(each, (ids, labels), settings.tuning_epochs, seed)
         first = None
         for row in rows:
-            figures = self.file(row, tokenizer, model, small)
+            figures = self.file(row, tokenizer, models[row.storage])
             if row.storage == FLOAT32:
                 first = figures["accuracy"]
             elif first is not None:
                 figures["difference"] = figures["accuracy"] - first
             yield figures
 
-    def file(self, row, tokenizer, model, small):
-        """Figures of the file of one of the models."""
-        body = small if row.storage == CODES else model
-        whole = with_tokenizer(tokenizer, body)
+    def file(self, row, tokenizer, model):
+        """Figures of the file of a model from ids."""
+        whole = with_tokenizer(tokenizer, model)
         texts, labels = self.texts(row.task).test
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.tflite")
@@ -195,7 +182,7 @@ class Vocabulary(Benchmark):
                 verbose=0,
             )
             found = classify(path, texts)
-        keras_found = body.predict(as_ids(tokenizer, texts), verbose=0)
+        keras_found = model.predict(as_ids(tokenizer, texts), verbose=0)
         return {
             "vocabulary_size": tokenizer.vocabulary_size,
             "tokenizer_bytes": export.text_bytes,
@@ -207,30 +194,17 @@ class Vocabulary(Benchmark):
             ),
         }
 
-    def tune(self, model, parts, epochs, seed):
-        """Trains further at the rate that is best in validation."""
-        start, best = model.get_weights(), None
-        ids, labels = parts["validation"]
-        for rate in self.args.tuning_rates:
-            model.set_weights(start)
-            self.train(model, parts, epochs, rate, seed)
-            found = model.predict(ids, verbose=0).argmax(axis=-1)
-            valid = float(np.mean(found == labels))
-            if best is None or valid > best[0]:
-                best = valid, model.get_weights()
-        model.set_weights(best[1])
-
-    def train(self, model, parts, epochs, rate, seed):
+    def train(self, model, data, epochs, seed):
         keras.utils.set_random_seed(seed)
-        steps = epochs * -(-len(parts["train"][1]) // self.args.batch_size)
-        schedule = keras.optimizers.schedules.CosineDecay(rate, steps)
+        steps = epochs * -(-len(data[1]) // self.args.batch_size)
+        schedule = keras.optimizers.schedules.CosineDecay(self.args.rate, steps)
         model.compile(
             keras.optimizers.Adam(schedule),
             "sparse_categorical_crossentropy",
             jit_compile=False,
         )
         model.fit(
-            *parts["train"],
+            *data,
             batch_size=self.args.batch_size,
             epochs=epochs,
             verbose=0,
@@ -289,6 +263,27 @@ def build(task, settings, length, vocabulary_size, num_classes):
             *encoder,
             layers.Dense(num_classes, activation="softmax"),
         ]
+    )
+
+
+def methods(settings):
+    """How small tables are stored."""
+    return {
+        INT2: kc.methods.Rounded(
+            2, rank=settings.output_dim // 2, learn_rows=True
+        ),
+        CODES: kc.methods.Codes(settings.num_codebooks, 16),
+    }
+
+
+def compress(model, method, weight, seed):
+    return kc.compression.compress_model(
+        model,
+        method=method,
+        min_bytes=0,
+        layer_settings={"words": {"sample_weight": weight}},
+        seed=seed,
+        verbose=0,
     )
 
 

@@ -5,6 +5,7 @@ import keras
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.compress_model import check_model
 from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.export.text_front import list_readers
 from keras_compembed.export.text_front import split_model
 
 
@@ -78,20 +79,23 @@ def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
 def _find_readers(model, tensor):
     """Layers that read a tensor of a model, those of models in it too."""
     found = {}
-    for operation in model.operations:
-        for node in operation._inbound_nodes:
-            places = [
-                place
-                for place, each in enumerate(node.input_tensors)
-                if each is tensor
-            ]
-            if places and not getattr(operation, "inputs", None):
-                found[id(operation)] = operation
-                continue
-            for place in places:
-                inner = _find_readers(operation, operation.inputs[place])
-                found |= {id(each): each for each in inner}
+    for node in list_readers(model.outputs, tensor):
+        layer = node.operation
+        if _is_mask(node):
+            continue
+        if not getattr(layer, "inputs", None):
+            found[id(layer)] = layer
+            continue
+        for given, inner in zip(node.input_tensors, layer.inputs, strict=True):
+            if given is tensor:
+                found |= {id(x): x for x in _find_readers(layer, inner)}
     return list(found.values())
+
+
+def _is_mask(node):
+    """Whether a node tells ids from 0, as `mask_zero` does. 0 stays 0."""
+    is_unequal = type(node.operation).__name__ == "NotEqual"
+    return is_unequal and tuple(node.arguments.args[1:]) == (0,)
 
 
 def _check_table(layer, tokenizer):

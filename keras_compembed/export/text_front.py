@@ -158,7 +158,7 @@ def _find_reader(model):
             f"{', '.join(repr(each.name) for each in model.inputs)}, of the "
             f"model {model.name!r}."
         )
-    nodes = _list_readers(model.outputs, model.inputs[0])
+    nodes = list_readers(model.outputs, model.inputs[0])
     layers = {id(node.operation): node.operation for node in nodes}
     if len(nodes) == 1:
         (layer,) = layers.values()
@@ -186,7 +186,7 @@ def _find_reader(model):
     )
 
 
-def _list_readers(outputs, text):
+def list_readers(outputs, text):
     """Nodes on the way to some outputs that read one tensor."""
     found, seen = [], set()
     left = list(outputs)

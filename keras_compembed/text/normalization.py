@@ -64,6 +64,8 @@ def compact_rules(rules, pieces):
     return kept
 
 
+# Trained models have one of a few tables.
+@functools.lru_cache(maxsize=1)
 def read_rules(table):
     """Rules in SentencePiece's own form, as a dict.
 

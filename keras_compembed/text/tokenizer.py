@@ -91,7 +91,8 @@ class Tokenizer(keras.layers.Layer):
     @property
     def needed_ids(self):
         """Set of the ids that every part of the vocabulary must have."""
-        return {self.pad_id, self.unknown_id}
+        # Layers may mask id 0, whatever it is.
+        return {0, self.pad_id, self.unknown_id}
 
     def select(self, ids):
         """A tokenizer of a part of the vocabulary.

@@ -167,9 +167,7 @@ class WordTokenizer(Tokenizer):
 
     def select(self, ids):
         words = [self.vocabulary[id_ - 2] for id_ in ids if id_ > _UNKNOWN]
-        return type(self).from_config(
-            {**self.get_config(), "vocabulary": words}
-        )
+        return type(self)(**{**self.get_config(), "vocabulary": words})
 
     def get_config(self):
         return {

@@ -1,0 +1,239 @@
+"""What all tokenizers are: layers of Keras."""
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_compembed as kc
+
+pytest.importorskip("tensorflow_text")
+TEXTS = ["the red cat sat.", "The CAT", "", "a dog! a dog! a dog!", "nothing"]
+LABELS = np.array([0, 1, 1, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    return kc.text.SentencePieceTokenizer.train(TEXTS * 3, 40)
+
+
+@pytest.fixture(params=["words", "pieces"])
+def tokenizer(request, pieces):
+    if request.param == "pieces":
+        return pieces
+    return kc.text.WordTokenizer(["the", "cat", "a", "dog", "sat"])
+
+
+def classifier(tokenizer):
+    return keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            tokenizer,
+            keras.layers.Embedding(
+                tokenizer.vocabulary_size, 4, mask_zero=True
+            ),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(2, activation="softmax"),
+        ]
+    )
+
+
+def test_inputs(tokenizer):
+    ids = tokenizer(tf.constant(TEXTS))
+    assert ids.dtype == tf.int32 and ids.shape[0] == len(TEXTS)
+    # The empty text is one unknown token.
+    assert ids[2, 0] == 1 and not ids[2, 1:].numpy().any()
+    for texts in (
+        TEXTS,
+        np.array(TEXTS),
+        np.array(TEXTS, object),
+        np.array([text.encode() for text in TEXTS]),
+        np.array(TEXTS)[:, None],
+    ):
+        np.testing.assert_array_equal(tokenizer(texts), ids)
+    one = tokenizer(TEXTS[0])
+    np.testing.assert_array_equal(one, ids[0, : len(one)])
+    assert tokenizer(tf.constant([], "string")).shape == (0, 1)
+    assert tokenizer([""]).shape == (1, 1)
+
+
+def test_padding(tokenizer):
+    config = {**tokenizer.get_config(), "sequence_length": 3}
+    short = type(tokenizer).from_config(config)
+    ids = short(TEXTS)
+    assert ids.shape == (5, 3)
+    np.testing.assert_array_equal(ids, tokenizer(TEXTS)[:, :3])
+    assert short(["the"]).shape == (1, 3)
+    text = keras.Input((1,), dtype="string")
+    assert short(text).shape == (None, 3)
+    assert tokenizer(text).shape == (None, None)
+    config = {**tokenizer.get_config(), "unknown_if_empty": False}
+    assert type(tokenizer).from_config(config)([""]).numpy() == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (np.array([[["a"]]]), r"shape \(1, 1, 1\)"),
+        (np.array([["a", "b"]]), r"shape \(1, 2\)"),
+        (np.array([1]), "dtype int64"),
+        (tf.ragged.constant([["a"], ["a", "b"]]), "a RaggedTensor"),
+        (tf.sparse.from_dense(["a"]), "a SparseTensor"),
+        (keras.Input((2,), dtype="string"), r"shape \(None, 2\)"),
+    ],
+)
+def test_wrong_inputs(inputs, message):
+    tokenizer = kc.text.WordTokenizer(["a"])
+    with pytest.raises(ValueError, match=message):
+        tokenizer(inputs)
+
+
+def test_data_sets(tokenizer):
+    data = tf.data.Dataset.from_tensor_slices(TEXTS)
+    ids = tokenizer(TEXTS)
+    (found,) = data.batch(5).map(tokenizer)
+    np.testing.assert_array_equal(found, ids)
+    for row, wanted in zip(data.map(tokenizer), ids, strict=True):
+        np.testing.assert_array_equal(row, wanted[: len(row)])
+
+
+def test_copies(tokenizer):
+    ids = tokenizer(TEXTS)
+    config = json.loads(json.dumps(tokenizer.get_config()))
+    for same in (
+        type(tokenizer).from_config(config),
+        copy.deepcopy(tokenizer),
+        pickle.loads(pickle.dumps(tokenizer)),
+        keras.models.clone_model(classifier(tokenizer)).layers[0],
+    ):
+        np.testing.assert_array_equal(same(TEXTS), ids)
+        assert same.get_vocabulary() == tokenizer.get_vocabulary()
+    assert tokenizer.weights == []
+    assert len(tokenizer.get_vocabulary()) == tokenizer.vocabulary_size
+
+
+def test_model(tokenizer, tmp_path):
+    model = classifier(tokenizer)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(2)
+    model.fit(data, shuffle=False, verbose=0)
+    model.fit(np.array(TEXTS, object), LABELS, shuffle=False, verbose=0)
+    wanted = model.predict(np.array(TEXTS, object), verbose=0)
+    assert np.isfinite(wanted).all()
+    model.save(tmp_path / "m.keras")
+    model.export(tmp_path / "saved", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(served.serve(tf.constant(TEXTS)), wanted, 1e-5)
+    # Its own dtype is that of ids, whatever that of the model.
+    policy = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        loaded = keras.saving.load_model(tmp_path / "m.keras")
+        mixed = classifier(type(tokenizer).from_config(tokenizer.get_config()))
+    finally:
+        keras.config.set_dtype_policy(policy)
+    found = loaded.predict(np.array(TEXTS, object), verbose=0)
+    np.testing.assert_allclose(found, wanted, 1e-5)
+    assert mixed.layers[0](TEXTS).dtype == tf.int32
+
+
+def test_without_an_input(tokenizer):
+    model = keras.Sequential(classifier(tokenizer).layers)
+    assert model(tf.constant(TEXTS)).shape == (5, 2)
+
+
+def test_on_two_devices(tokenizer, strategy):
+    """`fit` of Keras takes no strings there, so data sets are tokenized."""
+    config = {**tokenizer.get_config(), "sequence_length": 6}
+    model = classifier(type(tokenizer).from_config(config))
+    data = tf.data.Dataset.from_tensor_slices(TEXTS[:4]).batch(4)
+    (parts,) = strategy.experimental_distribute_dataset(data)
+    found = strategy.experimental_local_results(
+        strategy.run(tf.function(model.layers[0]), (parts,))
+    )
+    np.testing.assert_array_equal(
+        np.concatenate(found), model.layers[0](TEXTS[:4])
+    )
+    alone = keras.Sequential(
+        [keras.Input((6,), dtype="int32"), *model.layers[1:]]
+    )
+    with strategy.scope():
+        both = keras.Sequential.from_config(alone.get_config())
+    both.set_weights(alone.get_weights())
+    data = tf.data.Dataset.from_tensor_slices((TEXTS[:4], LABELS[:4])).batch(4)
+    data = data.map(lambda texts, labels: (model.layers[0](texts), labels))
+    for each in (alone, both):
+        each.compile("sgd", "sparse_categorical_crossentropy")
+        each.fit(data, shuffle=False, verbose=0)
+    for one, other in zip(alone.get_weights(), both.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_xla_is_left_out(tokenizer):
+    """Strings are not for it: Keras says so, and goes on."""
+    model = classifier(tokenizer)
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    assert not model.jit_compile
+    with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
+        model.compile("sgd", "mse", jit_compile=True)
+
+
+@pytest.mark.scripts
+def test_new_process(pieces, tmp_path):
+    model = classifier(pieces)
+    path = tmp_path / "m.keras"
+    model.save(path)
+    code = (
+        "import sys, keras, keras_compembed, tensorflow as tf;"
+        "model = keras.saving.load_model(sys.argv[1]);"
+        "print(model(tf.constant(['the red cat'])).numpy().tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    np.testing.assert_allclose(
+        json.loads(done.stdout), model(tf.constant(["the red cat"])), 1e-5
+    )
+
+
+@pytest.mark.parametrize("module", ["tensorflow_text", "sentencepiece"])
+def test_without_the_extra(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, f"{module}.sentencepiece_model_pb2", None)
+    with pytest.raises(ImportError, match="text"):
+        kc.text.WordTokenizer(["a"])
+    with pytest.raises(ImportError, match="text"):
+        kc.text.SentencePieceTokenizer.train(["a b c"], 10)
+
+
+def test_counts(tokenizer):
+    counts = tokenizer.count_ids(TEXTS)
+    assert counts.shape == (tokenizer.vocabulary_size,)
+    ids = tokenizer.tokenize(tf.constant(TEXTS)).flat_values.numpy()
+    np.testing.assert_array_equal(
+        counts, np.bincount(ids, minlength=len(counts))
+    )
+    data = tf.data.Dataset.from_tensor_slices(TEXTS).batch(2)
+    np.testing.assert_array_equal(tokenizer.count_ids(data), counts)
+
+
+def test_prune_words():
+    tokenizer = kc.text.WordTokenizer(["the", "cat", "a", "dog", "sat"])
+    small = tokenizer.prune(TEXTS[:2])
+    assert small.get_vocabulary() == ["", "[UNK]", "the", "cat", "sat"]
+    assert tokenizer.prune(TEXTS, min_count=2).vocabulary == [
+        *("the", "cat", "a", "dog")
+    ]
+    few = tokenizer.prune(TEXTS, vocabulary_size=4)
+    assert few.vocabulary == ["a", "dog"]
+    with pytest.raises(ValueError, match="at least one word"):
+        tokenizer.prune(["none of these"])
