@@ -73,9 +73,9 @@ CARD = {
     "module of {small[file_accuracy]:.1%} through MediaPipe, the Keras model "
     "of {small[keras_accuracy]:.1%}. With its float32 table, trained as long, "
     "the same model has a file of {table[file_bytes]:,} bytes and names "
-    "{table[file_accuracy]:.1%}. Over {seeds} trainings, the small file names "
-    "{mean_gap_points:+.2f} points of them more or less than that with the "
-    "table. A text takes {time_ratio:.2f} times as long. Of the "
+    "{table[file_accuracy]:.1%}. The mean difference of {seeds} trainings is "
+    "{mean_gap_points:+.2f} points. A text takes {time_ratio:.2f} times as "
+    "long. Of the "
     "{small[file_bytes]:,} bytes, the tokenizer takes {tokenizer_bytes:,}.",
     "limits": "It knows these modules only, and answers one of them for any "
     "text. It is an example of size, not a tool.",
@@ -370,8 +370,8 @@ def show(figures):
     if figures["seeds"] > 1:
         print(
             f"Of {figures['seeds']} seeds, files with {figures['stored_as']} "
-            f"are right for {figures['mean_gap_points']:+.2f} points of the "
-            "texts more or less than those with the table."
+            f"are {figures['mean_gap_points']:+.2f} points from those with the "
+            "table, on average."
         )
 
 

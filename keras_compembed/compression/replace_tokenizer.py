@@ -19,9 +19,9 @@ def replace_tokenizer(model, tokenizer):
     For a model whose own, e.g. a `keras.layers.TextVectorization` of single
     characters, no phone runs. Every `keras.layers.Embedding` that reads the
     ids is made anew, with a row for each id of the new tokenizer and random
-    numbers, trainable; all other layers keep their weights. The model given is left as
-    it is. If it was compiled, so is the copy, with a fresh optimizer of the
-    same configuration.
+    numbers, trainable; all other layers keep their weights. The model given
+    is left as it is. If it was compiled, so is the copy, with a fresh
+    optimizer of the same configuration.
 
     `keras_compembed.text.retrain` does this and trains the copy.
 
