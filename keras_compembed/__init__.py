@@ -1,7 +1,8 @@
 """Keras layers for small embedding tables and cheap, huge softmaxes.
 
-Layers, losses and metrics are here. All else is in a namespace that has the
-name of its folder: `keras_compembed.learners`, `keras_compembed.anchors` ...
+Layers, losses and metrics are here, and what reads and writes presets. All else
+is in a namespace that has the name of its folder: `keras_compembed.learners`,
+`keras_compembed.anchors` ...
 """
 
 import keras
@@ -23,6 +24,7 @@ from keras_compembed import learners
 from keras_compembed import methods
 from keras_compembed import noises
 from keras_compembed import optimizers
+from keras_compembed import presets
 from keras_compembed import reports
 from keras_compembed import text
 from keras_compembed import transforms
@@ -50,6 +52,9 @@ from keras_compembed.losses.class_loss import ClassLoss
 from keras_compembed.metrics.class_accuracy import ClassAccuracy
 from keras_compembed.metrics.coverage import Coverage
 from keras_compembed.metrics.perplexity import Perplexity
+from keras_compembed.presets.from_preset import from_preset
+from keras_compembed.presets.save_preset import save_preset
+from keras_compembed.presets.upload_preset import upload_preset
 from keras_compembed.version import __version__
 
 __all__ = [
@@ -77,14 +82,18 @@ __all__ = [
     "compositions",
     "compression",
     "export",
+    "from_preset",
     "learners",
     "methods",
     "noises",
     "optimizers",
+    "presets",
     "reports",
+    "save_preset",
     "text",
     "top_k_model",
     "transforms",
     "trees",
     "tuning",
+    "upload_preset",
 ]

@@ -20,6 +20,8 @@ from keras_compembed.cli import main
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
+# Of examples that do not run everywhere.
+NEEDED = {"from_wordnet": "WordNet's files", "text_page": "npm"}
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -66,6 +68,10 @@ def folder(model_file, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("page", "code"), snippets())
 def test_snippet_runs(page, code, folder):
+    if "kc.text." in code:
+        pytest.importorskip("tensorflow_text")
+    if '"mediapipe"' in code:
+        pytest.importorskip("mediapipe")
     exec(compile(code, page, "exec"), data())
     small = folder / "small.tflite"
     assert ("small.tflite" in code) == small.exists()
@@ -144,8 +150,14 @@ def examples():
 
 @pytest.mark.parametrize("example", list(examples()))
 def test_example_of_docstring_runs(example, tmp_path, monkeypatch):
-    if example.name.endswith("from_wordnet"):
-        pytest.skip("needs WordNet's files")
+    for name, needed in NEEDED.items():
+        if example.name.endswith(name):
+            pytest.skip(f"needs {needed}")
+    if example.name.startswith("keras_compembed.text."):
+        pytest.importorskip("tensorflow_text")
+    if example.name == "keras_compembed.export.MediaPipeModel":
+        pytest.importorskip("tensorflow_text")
+        pytest.importorskip("mediapipe")
     monkeypatch.chdir(tmp_path)
     keras.utils.set_random_seed(0)
     runner = doctest.DocTestRunner()

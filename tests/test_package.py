@@ -1,7 +1,9 @@
 import importlib.metadata
 import importlib.util
+import pathlib
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -11,6 +13,7 @@ from keras_compembed.utils.extras import require
 EXTRAS = (
     "ai_edge_litert",
     "faiss",
+    "huggingface_hub",
     "keras_tuner",
     "matplotlib",
     "scipy",
@@ -44,6 +47,26 @@ def test_extras_that_are_installed_import():
     for name in EXTRAS:
         if importlib.util.find_spec(name):
             importlib.import_module(name)
+
+
+def test_wheel_has_what_is_no_code(tmp_path):
+    root = pathlib.Path(__file__).parents[1]
+    steps = "egg_info --egg-base {0} build --build-base {0} bdist_wheel -d {0}"
+    result = subprocess.run(
+        [sys.executable, "setup.py", *steps.format(tmp_path).split()],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        packed = set(wheel.namelist())
+    package = root / "keras_compembed"
+    for file in package.rglob("*"):
+        if file.is_file() and "__pycache__" not in file.parts:
+            assert file.relative_to(root).as_posix() in packed
 
 
 def test_another_backend_is_refused():

@@ -1,75 +1,168 @@
-"""The committed model of the demo loads, and is as good as its card says."""
+"""The presets in `saved_models` load, and are as good as their cards say."""
 
-import json
 import pathlib
 import re
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed.export.interpreter import LiteRTModel
+from examples import recommend_titles
+from keras_compembed.presets.card_text import format_card
+from keras_compembed.presets.card_text import read_json
 
 FOLDER = pathlib.Path(__file__).parents[1] / "saved_models"
-MODEL = FOLDER / "docstring_classifier"
+NAMES = sorted(path.name for path in FOLDER.iterdir())
 
 
 @pytest.fixture(scope="module")
-def sample():
-    content = json.loads((MODEL / "sample.json").read_text("utf-8"))
-    # The first two are the padding and the unknown word, which a given
-    # vocabulary leaves out.
-    words = (MODEL / "vocabulary.txt").read_text("utf-8").split("\n")[2:-1]
-    vectorizer = keras.layers.TextVectorization(
-        vocabulary=words, output_sequence_length=128
-    )
-    ids = vectorizer(np.array(content["texts"], dtype=object))
-    content["ids"] = keras.ops.convert_to_numpy(ids).astype("int32")
-    return content
+def models():
+    return {name: kc.from_preset(name) for name in NAMES}
+
+
+def read_lines(name, file):
+    # Words may hold what Python takes for line ends.
+    return (FOLDER / name / file).read_text("utf-8").split("\n")[:-1]
 
 
 def accuracy(probabilities, labels):
     return np.mean(np.argmax(probabilities, axis=-1) == labels)
 
 
-def test_keras_model(sample):
-    model = keras.saving.load_model(MODEL / "model.keras")
-    assert isinstance(model.get_layer("words"), kc.CodeEmbedding)
-    got = accuracy(model.predict(sample["ids"], verbose=0), sample["labels"])
-    # Another machine may round one text of 100 to another class.
-    assert got == pytest.approx(sample["keras_accuracy"], abs=0.0101)
-
-
-def test_litert_file(sample):
-    model = LiteRTModel(MODEL / "model.tflite")
-    got = accuracy(model.predict(sample["ids"]), sample["labels"])
-    assert got == pytest.approx(sample["litert_accuracy"], abs=0.0201)
-    assert (MODEL / "model.tflite").stat().st_size == (
-        json.loads((MODEL / "figures.json").read_text())["file_bytes"]
+@pytest.mark.parametrize("name", NAMES)
+def test_card_says_what_the_files_say(name, models):
+    folder = FOLDER / name
+    card = (folder / "README.md").read_text("utf-8")
+    assert card == format_card(folder, models[name]), (
+        "Write the cards anew: python -m tools.write_cards"
     )
+    files = {path.name: path.stat().st_size for path in folder.iterdir()}
+    assert set(files) == {
+        *read_json(folder / "preset.json")["files"],
+        "README.md",
+    }
+    assert sum(files.values()) < 2_000_000
+    figures = read_json(folder / "figures.json")
+    assert figures["file_bytes"] == files["model.tflite"]
+    # Older ones cannot read what newer ones write.
+    versions = read_json(folder / "preset.json")["versions"]
+    assert versions["Keras"].startswith("3.12.")
 
 
-def test_size_and_card():
-    files = [path for path in FOLDER.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 2_000_000
-    classes = (MODEL / "classes.txt").read_text("utf-8").splitlines()
-    model = keras.saving.load_model(MODEL / "model.keras")
-    assert model.output_shape == (None, len(classes))
-    card = (MODEL / "README.md").read_text("utf-8")
-    figures = json.loads((MODEL / "figures.json").read_text())
-    assert f"{100 * figures['litert_accuracy']:.1f} %" in card
-    assert f"{figures['file_bytes']:,}" in card
+@pytest.fixture(scope="module")
+def docstrings():
+    name = "docstring_classifier"
+    content = read_json(FOLDER / name / "sample.json")
+    # The first two are the padding and the unknown word, which a given
+    # vocabulary leaves out.
+    vectorizer = keras.layers.TextVectorization(
+        vocabulary=read_lines(name, "vocabulary.txt")[2:],
+        output_sequence_length=128,
+    )
+    ids = vectorizer(np.array(content["texts"], dtype=object))
+    content["ids"] = keras.ops.convert_to_numpy(ids).astype("int32")
+    return content
 
 
-def test_figures_lie_within_the_row_of_readme():
-    figures = json.loads((MODEL / "figures.json").read_text())
+def test_docstring_classifier(docstrings, models):
+    model = models["docstring_classifier"]
+    assert isinstance(model.get_layer("words"), kc.CodeEmbedding)
+    labels = read_lines("docstring_classifier", "labels.txt")
+    assert model.output_shape == (None, len(labels))
+    got = accuracy(
+        model.predict(docstrings["ids"], verbose=0), docstrings["labels"]
+    )
+    # Another machine may round one text of 100 to another class.
+    assert got == pytest.approx(docstrings["keras_accuracy"], abs=0.0101)
+
+
+def test_file_of_docstring_classifier(docstrings):
+    folder = kc.presets.get_folder("docstring_classifier")
+    model = kc.export.LiteRTModel(folder / "model.tflite")
+    got = accuracy(model.predict(docstrings["ids"]), docstrings["labels"])
+    assert got == pytest.approx(docstrings["litert_accuracy"], abs=0.0201)
+
+
+def test_figures_of_docstring_classifier_are_those_of_readme():
+    figures = read_json(FOLDER / "docstring_classifier/figures.json")
     readme = (FOLDER.parent / "README.md").read_text("utf-8")
     (row,) = re.findall(rf"^\| {figures['name']} \|.*", readme, re.M)
+    assert f"{figures['file_bytes'] / 2**20:.2f} MB" in row
     spreads = re.findall(r"([\d.]+) ± ([\d.]+) %", row)
     names = ("keras_accuracy", "litert_accuracy")
     for name, spread in zip(names, spreads, strict=True):
         mean, deviation = map(float, spread)
         # Both are rounded to a tenth.
         assert abs(100 * figures[name] - mean) <= 2 * deviation + 0.1
+    for key, name in (
+        ("of_seeds", figures["name"]),
+        ("table", "baseline fine-tuned float32"),
+    ):
+        (row,) = re.findall(rf"^\| {name} \|.*", readme, re.M)
+        spread = figures[key]["mean"], figures[key]["deviation"]
+        mean, deviation = (f"{100 * value:.1f}" for value in spread)
+        assert f"| {mean} ± {deviation} % |" in row
+        assert f"{figures[key]['file_bytes'] / 2**20:.2f} MB" in row
     assert figures["texts"] in readme
+
+
+def test_docstring_text_classifier(models):
+    pytest.importorskip("mediapipe")
+    folder = FOLDER / "docstring_text_classifier"
+    labels = read_lines(folder.name, "labels.txt")
+    sample = read_json(folder / "sample.json")
+    with kc.export.MediaPipeModel(folder / "model.tflite") as phone:
+        assert list(phone.labels.values()) == [tuple(labels)]
+        answers = phone.predict(sample["texts"])
+        (best,) = phone.predict(["Open a socket and listen for connections."])
+    # Other processors add up in another order.
+    assert np.mean(np.argmax(answers, -1) == sample["answers"]) > 0.98
+    np.testing.assert_allclose(
+        np.max(answers, -1), sample["probabilities"], atol=1e-3
+    )
+    assert labels[np.argmax(best)] == "socket"
+    model = models[folder.name]
+    assert not isinstance(model.get_layer("pieces"), keras.layers.Embedding)
+    # The file has int8 numbers where the model has floats.
+    in_keras = model.predict(tf.constant(sample["texts"]), verbose=0)
+    np.testing.assert_allclose(answers, in_keras, atol=0.1)
+    assert accuracy(answers, sample["labels"]) == pytest.approx(
+        accuracy(in_keras, sample["labels"]), abs=0.0201
+    )
+
+
+def test_job_title_recommender(models):
+    name = "job_title_recommender"
+    titles = read_lines(name, "labels.txt")
+    model = models[name]
+    assert model.output_shape == (None, len(titles))
+    assert isinstance(model.get_layer("items"), kc.CodeEmbedding)
+    assert isinstance(model.get_layer("parts"), kc.CodeEmbedReduce)
+
+    sample = read_json(FOLDER / name / "sample.json")
+    args = recommend_titles.parse_arguments(["--data", "none"])
+    ids = recommend_titles.job_titles.vectorize(sample["titles"], args)
+    for row, expected in zip(ids, sample["ids"], strict=True):
+        assert row[row > 0].tolist() == expected
+    phone = kc.export.LiteRTModel(FOLDER / name / "model.tflite")
+    answers = phone.predict(ids)
+    assert answers["ids"].shape == (100, recommend_titles.TOP)
+    # Other processors round other scores to be equal.
+    assert np.mean(answers["ids"] == sample["answers"]) > 0.95
+    # The file has int8 numbers where the model has floats.
+    in_keras = kc.top_k_model(model, k=recommend_titles.TOP)(ids)
+    np.testing.assert_allclose(answers["scores"], in_keras["scores"], atol=0.03)
+    shared = [
+        len(set(row) & set(other)) / recommend_titles.TOP
+        for row, other in zip(
+            answers["ids"], in_keras["ids"].numpy(), strict=True
+        )
+    ]
+    assert np.mean(shared) > 0.9
+
+    (chef,) = phone.predict(
+        recommend_titles.job_titles.vectorize(["Head Chef"], args)
+    )["ids"]
+    assert titles[chef[0]] == "head chef"

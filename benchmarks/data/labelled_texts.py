@@ -316,17 +316,25 @@ def _from_folder(folder, member_of):
     return [parts["train"], parts["test"]]
 
 
-def read_table(path):
-    """`(label, text)` rows of a `.csv` or `.tsv` file with a header."""
+def read_table(path, label_column="label", text_column="text"):
+    """`(label, text)` rows of a `.csv` or `.tsv` file with a header.
+
+    Args:
+        path: String or path-like.
+        label_column: String. Defaults to `"label"`.
+        text_column: String. Defaults to `"text"`.
+    """
     delimiter = "\t" if str(path).endswith(".tsv") else ","
     rows = iter(_rows(path, delimiter))
     header = next(rows, [])
-    if not {"label", "text"} <= set(header):
+    # Excel puts a mark before the first.
+    header = [name.removeprefix("\ufeff") for name in header]
+    if not {label_column, text_column} <= set(header):
         raise ValueError(
-            f"{path} must have a header with the columns 'label' and 'text'. "
-            f"Received: {header}."
+            f"{path} must have a header with the columns {label_column!r} and "
+            f"{text_column!r}. Received: {header}."
         )
-    label, text = header.index("label"), header.index("text")
+    label, text = header.index(label_column), header.index(text_column)
     pairs = []
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):

@@ -1,4 +1,4 @@
-"""The command `keras-compembed`: compress, export, report, inspect.
+"""The command `keras-compembed`: compress, export, report, inspect, page.
 
 Nothing that these modules import at their top needs TensorFlow, so that bad
 arguments are found at once.

@@ -90,6 +90,19 @@ def check_imports(names):
             )
 
 
+def read_lines(path, what):
+    """The lines of a file of `what`, e.g. `"Words"`."""
+    try:
+        # Not `splitlines`, which takes characters in words for ends of lines.
+        with open(path, encoding="utf-8", newline="\n") as file:
+            lines = file.read().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{what} must be in UTF-8. Received: {path!r} ({error})."
+        ) from error
+    return [line.removesuffix("\r") for line in lines]
+
+
 def load_model(path, imports=(), compile=False):
     """Loads a model.
 

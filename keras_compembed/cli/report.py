@@ -14,6 +14,7 @@ from keras_compembed.cli.inputs import check_imports
 from keras_compembed.cli.inputs import check_model_file
 from keras_compembed.cli.inputs import check_suffix
 from keras_compembed.cli.inputs import load_model
+from keras_compembed.cli.inputs import read_lines
 from keras_compembed.cli.lines import answering
 from keras_compembed.cli.lines import show
 from keras_compembed.utils.extras import require
@@ -203,20 +204,8 @@ def _read_words(texts):
             "--words must be given once, or with a layer of its own each "
             f"time. Received: {', '.join(texts)}."
         )
-    words = {layer: _read_lines(path) for layer, path in pairs}
+    words = {layer: read_lines(path, "Words") for layer, path in pairs}
     return words.get(None, words or None)
-
-
-def _read_lines(path):
-    try:
-        # Not `splitlines`, which takes characters in words for ends of lines.
-        with open(path, encoding="utf-8", newline="\n") as file:
-            lines = file.read().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"Words must be in UTF-8. Received: {path!r} ({error})."
-        ) from error
-    return [line.removesuffix("\r") for line in lines]
 
 
 def write_json(report, path, overwrite, files):

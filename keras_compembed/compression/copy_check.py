@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.export.check import random_inputs
-from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.one_line import on_one_line
 from keras_compembed.utils.swapped import swapped
@@ -138,8 +137,12 @@ def _inputs_of(model):
 
 
 def _takes_texts(model):
-    kinds = (keras.layers.TextVectorization, Tokenizer)
-    return any(isinstance(layer, kinds) for layer in model._flatten_layers())
+    # A lookup knows words only, tokenizers find them in texts.
+    lookups = (keras.layers.StringLookup, keras.layers.IntegerLookup)
+    return any(
+        hasattr(layer, "get_vocabulary") and not isinstance(layer, lookups)
+        for layer in model._flatten_layers()
+    )
 
 
 def _words(model):

@@ -48,6 +48,23 @@ def random_inputs(model, signature, seed=0):
         yield _random_input(model, signature, rng, batch, length, bounds)
 
 
+def run_on_inputs(model, signature, given=None):
+    """Inputs, and what a model gives for them.
+
+    Args:
+        model: A `keras.Model`.
+        signature: Structure of `tf.TensorSpec`.
+        given: Optional inputs of the user. Defaults to `None`, random ones.
+
+    Returns:
+        Tuple of a list of structures of arrays and a list of dicts.
+    """
+    if given is None:
+        return run_on_random_inputs(model, signature)
+    samples = [fit_inputs(signature, given)]
+    return samples, run_keras(model, samples)
+
+
 def run_on_random_inputs(model, signature):
     """Random inputs that a model takes, and what `run_keras` gives for them.
 
@@ -62,7 +79,7 @@ def run_on_random_inputs(model, signature):
     """
     rng = np.random.default_rng(0)
     common = [_num_ids(model)] * len(keras.tree.flatten(signature))
-    own = _num_ids_of_inputs(model, common)
+    own = num_ids_of_inputs(model, common)
     samples, outputs = [], []
     for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
         candidates = (
@@ -107,7 +124,7 @@ def _num_ids(model):
     )
 
 
-def _num_ids_of_inputs(model, default):
+def num_ids_of_inputs(model, default):
     """How many ids the embeddings know that each input goes to directly."""
     inputs = getattr(model, "inputs", None) or []
     if len(inputs) != len(default):

@@ -24,6 +24,7 @@ from keras_compembed.export.litert_export import LiteRTExport
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.row_check import check_rows
 from keras_compembed.export.runtimes import get_runtime
+from keras_compembed.export.text_front import TEXT
 from keras_compembed.export.text_front import split_model
 from keras_compembed.export.text_samples import as_texts
 from keras_compembed.export.text_samples import run_on_texts
@@ -64,7 +65,11 @@ def export_litert(
     tolerance=None,
     verbose=1,
 ):
-    """Writes a Keras model as a LiteRT (TFLite) file of built-in ops.
+    """Writes a Keras model as a LiteRT (TFLite) file.
+
+    A model that begins with a tokenizer of `keras_compembed.text`, or with a
+    `keras.layers.TextVectorization`, becomes a file from ids, or one from texts
+    that tokenizes by itself: see `runtime`. Else ops are built-in ones only.
 
     Codes of `CodeEmbedding` and rows of `QuantizedEmbedding` layers stay packed
     in the file, in the bits that they take in Keras, and only those of the ids
@@ -173,9 +178,12 @@ def export_litert(
     Raises:
         ValueError: if an argument is out of range, the model does not say
             what its inputs are, or LiteRT has no built-in op for something
-            in it, as look-up tables (`IntegerLookup`), strings, random
-            numbers, float64 and products of 8-bit numbers (the message names
-            ops and layers).
+            in it, as look-up tables (`IntegerLookup`), random numbers,
+            float64 and products of 8-bit numbers (the message names ops and
+            layers); if a text goes elsewhere than to one tokenizer, the
+            vocabulary is larger than the table, the runtime lacks the
+            tokenizer or loops, or labels are not as many as classes.
+        ImportError: if what the runtime needs is not installed.
         FileExistsError: if `path` exists and `overwrite` is `False`.
         RuntimeError: if the file's outputs differ from Keras's, or rows of a
             layer do (the message names it).
@@ -219,7 +227,9 @@ def export_litert(
         batch = 1 if target.takes_texts else None
         input_signature = input_signature or split.signature(batch)
         if sample_inputs is not None:
-            sample_inputs = as_texts(sample_inputs)
+            sample_inputs = as_texts(sample_inputs, target.read_text)
+            if not target.takes_texts:
+                sample_inputs = split.layer(sample_inputs)
     signature = get_signature(model, input_signature)
     if quantize in ("int8", "int8_codebooks"):
         check_finite(model, quantize)
@@ -227,21 +237,18 @@ def export_litert(
     with _ONE_AT_A_TIME, float32_form(model):
         with kept_state(model):
             if target.takes_texts:
-                samples, outputs = run_on_texts(
-                    whole, split.vocabulary, sample_inputs
-                )
-            elif sample_inputs is None:
-                samples, outputs = check.run_on_random_inputs(model, signature)
+                samples, outputs = run_on_texts(whole, split, sample_inputs)
             else:
-                if split is not None:
-                    sample_inputs = split.layer(sample_inputs)
-                samples = [check.fit_inputs(signature, sample_inputs)]
-                outputs = check.run_keras(model, samples)
+                samples, outputs = check.run_on_inputs(
+                    model, signature, sample_inputs
+                )
         contents.check(outputs[0])
+        target.check_outputs(outputs)
         with litert_form(model, options) as (tables, lookups, linear):
             function = trace(model, signature, linear)
         check_ops(function, model)
         converted = read_model(convert(function, model, quantize))
+        target.check_file(converted)
         names = [spec.name for spec in keras.tree.flatten(signature)]
         order_ends(converted, names, list(outputs[0]))
         passages = finish(converted, tables, options)
@@ -250,19 +257,18 @@ def export_litert(
         rows = check_rows(content, lookups, *passages, quantize, tolerance)
         if tolerance is None:
             tolerance = check.default_tolerance(model, quantize)
-        text_bytes = 0
-        vocabulary = []
+        text_bytes, vocabulary = 0, []
         if target.takes_texts:
             target.add_tokenizer(converted, split)
             check_min_runtime(converted, options)
-            text_bytes = len(write_model(converted)) - len(content)
+            from_ids = content
+            content = write_model(converted)
+            text_bytes = len(content) - len(from_ids)
+            names = [TEXT]
         elif split is not None:
             vocabulary = split.vocabulary_files()
             text_bytes = sum(len(file.content) for file in vocabulary)
-        content = contents.add_to(converted, vocabulary)
-        names = [
-            entry.name.decode() for entry in converted.signatureDefs[0].inputs
-        ]
+        content = contents.add_to(content, converted, vocabulary)
         error = 0.0
         with replacing(path, overwrite) as temporary:
             with open(temporary, "wb") as file:

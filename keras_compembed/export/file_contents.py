@@ -70,11 +70,12 @@ class FileContents:
                 "For vectors of texts, pass task='embedder'."
             )
 
-    def add_to(self, model, vocabulary):
+    def add_to(self, content, model, vocabulary):
         """Bytes of a file with all that belongs to it.
 
         Args:
-            model: Object from `read_model`.
+            content: Bytes of the file.
+            model: Object from `read_model` of them.
             vocabulary: List of `AttachedFile`, what an app turns texts into
                 ids by.
         """
@@ -82,13 +83,11 @@ class FileContents:
         files = [*vocabulary]
         for each in outputs.values():
             files += each
-        if files or self._metadata is not None:
-            (signature,) = model.signatureDefs
-            inputs = {entry.name.decode(): [] for entry in signature.inputs}
-            for each in inputs.values():
-                each += vocabulary
-            metadata = self._metadata or FileMetadata()
-            add_metadata(model, metadata, inputs, outputs)
+        if not files and self._metadata is None:
+            return content
+        (signature,) = model.signatureDefs
+        inputs = {entry.name.decode(): vocabulary for entry in signature.inputs}
+        add_metadata(model, self._metadata or FileMetadata(), inputs, outputs)
         return attach(
             write_model(model), {file.name: file.content for file in files}
         )

@@ -10,6 +10,8 @@ import numpy as np
 
 from keras_compembed.export.file_input import FileInput
 from keras_compembed.export.inspect_litert import inspect_litert
+from keras_compembed.export.litert_file import MEDIAPIPE_TOKENIZER
+from keras_compembed.export.litert_file import has_tf_text
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.validation import check_positive_int
 
@@ -36,7 +38,14 @@ def _interpreter(module, custom_ops, **kwargs):
 
 def _registrars(file):
     """What makes the ops known that a file has and the runtime has not."""
-    if not any(name.startswith("CUSTOM TFText>") for name in file.ops):
+    if f"CUSTOM {MEDIAPIPE_TOKENIZER}" in file.ops:
+        raise ValueError(
+            "A LiteRT interpreter has no op for the tokenizer of files that "
+            "were made for MediaPipe. Run them by "
+            "`keras_compembed.export.MediaPipeModel`, or export with "
+            f"runtime='tf-text'. Received: {file.path!r}."
+        )
+    if not has_tf_text(file.ops):
         return []
     registrar = require("tensorflow_text.core.pybinds.tflite_registrar", "text")
     return registrar.SELECT_TFTEXT_OPS

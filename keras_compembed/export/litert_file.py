@@ -11,6 +11,11 @@ _MAX_PARTS = 12
 _MIN_SHARE = 0.001
 _MAX_NAME = 44
 
+MEDIAPIPE_TOKENIZER = "TFSentencepieceTokenizeOp"
+_MEDIAPIPE_OPS = {MEDIAPIPE_TOKENIZER, "RaggedTensorToTensor"}
+# How names of tensorflow-text's ops begin.
+_TF_TEXT_OPS = ("TFText>", "FastBert", "FastWordpiece")
+
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTTensor:
@@ -202,7 +207,7 @@ class LiteRTFile:
         lines = [line.replace("\xa0", " ") for line in lines]
         custom = [name for name in self.ops if name.startswith("CUSTOM ")]
         if custom:
-            lines.append("  No runtime has CUSTOM ops: an app must add them.")
+            lines.append(f"  {_explain(custom)}")
         if any(name.startswith("CUSTOM Flex") for name in custom):
             lines.append('  Flex ops are in the library of "Select TF ops".')
         return lines
@@ -227,6 +232,26 @@ class LiteRTFile:
             if size:
                 rows.append((size, name, "", ""))
         return sorted(rows, key=lambda row: -row[0])
+
+
+def has_tf_text(ops):
+    """Whether names of ops hold one of tensorflow-text."""
+    return any(
+        name.removeprefix("CUSTOM ").startswith(_TF_TEXT_OPS)
+        for name in ops
+        if name.startswith("CUSTOM ")
+    )
+
+
+def _explain(custom):
+    names = {name.removeprefix("CUSTOM ") for name in custom}
+    if names <= _MEDIAPIPE_OPS and MEDIAPIPE_TOKENIZER in names:
+        return "MediaPipe Tasks has these CUSTOM ops, and no other runtime."
+    if has_tf_text(custom) and all(
+        name.startswith(_TF_TEXT_OPS) for name in names - _MEDIAPIPE_OPS
+    ):
+        return "CUSTOM ops are those of tensorflow-text: an app must add them."
+    return "No runtime has CUSTOM ops: an app must add them."
 
 
 def _describe(tensor):

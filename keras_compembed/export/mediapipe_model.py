@@ -1,11 +1,14 @@
 """Runs files in MediaPipe Tasks, the same C++ as in phones and browsers."""
 
+import contextlib
 import os
 import weakref
 
 import numpy as np
 
+from keras_compembed.export.file_metadata import check_text
 from keras_compembed.export.inspect_litert import inspect_litert
+from keras_compembed.export.litert_file import has_tf_text
 from keras_compembed.utils.extras import require
 
 # Class of MediaPipe Tasks, its method, and where the answer holds what.
@@ -64,6 +67,13 @@ class MediaPipeModel:
 
     def __init__(self, path, task=None):
         file = inspect_litert(path)
+        if has_tf_text(file.ops):
+            raise ValueError(
+                "MediaPipe lacks the ops of files that were made for "
+                "tensorflow-text. Run them by "
+                "`keras_compembed.export.LiteRTModel`, or export with "
+                f"runtime='mediapipe'. Received: {file.path!r}."
+            )
         self.labels = file.labels
         self.output_names = [tensor.name for tensor in file.outputs]
         if task is None:
@@ -78,11 +88,12 @@ class MediaPipeModel:
             self._object = getattr(texts, name).create_from_options(options)
         except (RuntimeError, ValueError) as error:
             raise ValueError(
-                f"`path` must be a file that MediaPipe's {name} opens. "
+                f"`path` must be a file that MediaPipe's {name} opens, as "
+                "`export_litert` makes with runtime='mediapipe'. "
                 f"Received: {os.fspath(path)!r}, of which it says: {error}"
             ) from error
         # MediaPipe's own clean-up fails once the process is ending.
-        self._close = weakref.finalize(self, self._object.close)
+        self._close = weakref.finalize(self, _close, self._object)
         self._answer = getattr(self._object, method)
         self._read = {"classifier": _scores, "embedder": _vectors}[task]
 
@@ -90,17 +101,17 @@ class MediaPipeModel:
         """What MediaPipe answers for one text.
 
         Args:
-            text: String. MediaPipe reads it up to the first NUL.
+            text: String, or bytes of one in UTF-8.
 
         Returns:
             float32 array `(size,)` if the model has one output, else a dict
             of arrays.
+
+        Raises:
+            ValueError: if `text` is no text, or has a NUL in it, at which
+                MediaPipe takes a text to end.
         """
-        if not isinstance(text, str):
-            raise ValueError(
-                "`text` must be a string. "
-                f"Received: an object of type {type(text).__name__}."
-            )
+        text = read_text(text)
         arrays = self._read(self._answer(text))
         outputs = dict(zip(self.output_names, arrays, strict=True))
         return outputs if len(outputs) != 1 else arrays[0]
@@ -109,7 +120,7 @@ class MediaPipeModel:
         """What MediaPipe answers for each of some texts.
 
         Args:
-            texts: Iterable of strings.
+            texts: Iterable of strings, or an array or tensor of them.
 
         Returns:
             float32 array `(number, size)` if the model has one output, else a
@@ -134,12 +145,46 @@ class MediaPipeModel:
         self.close()
 
 
+def read_text(text):
+    """A text as MediaPipe takes it.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                "`text` must be valid UTF-8: MediaPipe takes no other in "
+                f"Python. Received: {text!r}."
+            ) from error
+    if not isinstance(text, str):
+        raise ValueError(
+            "`text` must be a string. "
+            f"Received: an object of type {type(text).__name__}."
+        )
+    check_text("text", text)
+    if "\0" in text:
+        raise ValueError(
+            "`text` must hold no NUL, at which MediaPipe takes it to end. "
+            f"Received: {text!r}."
+        )
+    return text
+
+
+def _close(task):
+    # It complains once more of what it complained of before.
+    with contextlib.suppress(RuntimeError, ValueError):
+        task.close()
+
+
 def _check_texts(texts):
     if isinstance(texts, (str, bytes)):
         raise ValueError(
             "`texts` must be an iterable of strings. Received: one string."
         )
-    texts = list(texts)
+    texts = list(np.asarray(texts, object).reshape(-1))
     if not texts:
         raise ValueError("`texts` must hold a string. Received: none.")
     return texts

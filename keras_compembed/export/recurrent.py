@@ -45,7 +45,8 @@ def litert_inner_loop(layer):
 
     Keras collects what a loop gives in a tensor list, which LiteRT has only
     for batches of known size. This loop carries one tensor instead, so that
-    batch and sequence length may both be open.
+    batch and sequence length may both be open. A layer with `unroll=True` has
+    its steps one behind the other.
 
     Args:
         layer: A `keras.layers.RNN`: LSTM, GRU, SimpleRNN or one of a custom
@@ -78,7 +79,7 @@ def _inner_loop(layer, sequences, initial_state, mask=None, training=False):
     first, _ = run_cell(sequences[:, 0], pack(states))
     output = tf.zeros_like(first)
 
-    def body(step, output, outputs, *states):
+    def advance(step, output, states):
         new_output, new_states = run_cell(
             tf.gather(sequences, step, axis=1), pack(states)
         )
@@ -92,6 +93,19 @@ def _inner_loop(layer, sequences, initial_state, mask=None, training=False):
                 _where(seen, new, old)
                 for new, old in zip(new_states, states, strict=True)
             )
+        return new_output, new_states
+
+    if layer.unroll:
+        # Without a loop, for runtimes that have none.
+        found = []
+        for step in range(sequences.shape[1]):
+            output, states = advance(step, output, states)
+            found.append(output)
+        outputs = found if layer.return_sequences else [output]
+        return output, tf.stack(outputs, axis=1), pack(states)
+
+    def body(step, output, outputs, *states):
+        new_output, new_states = advance(step, output, states)
         if layer.return_sequences:
             # LiteRT loops cannot grow a tensor.
             here = tf.reshape(tf.equal(every_step, step), ones)

@@ -1,16 +1,22 @@
 """The part of a model that turns texts into ids, and the part behind it."""
 
 import dataclasses
+import warnings
 
 import keras
 import tensorflow as tf
 
+from keras_compembed.export.check import num_ids_of_inputs
 from keras_compembed.export.model_metadata import UNKNOWN
 from keras_compembed.export.model_metadata import VOCABULARY
 from keras_compembed.export.model_metadata import AttachedFile
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
+from keras_compembed.utils.swapped import swapped
+
+# Name of the input of files that take texts.
+TEXT = "text"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,6 +32,18 @@ class SplitModel:
     layer: keras.layers.Layer
     model: keras.Model
 
+    def check(self):
+        """Raises if a token has no row in the table that its id goes to."""
+        (rows,) = num_ids_of_inputs(self.model, [None])
+        size = len(self.vocabulary)
+        if rows is not None and size > rows:
+            raise ValueError(
+                "The vocabulary of a model must not be larger than the table "
+                "that its ids go to: ids beyond have no row. Received: "
+                f"{size:,} tokens of {self.layer.name!r} and a layer with "
+                f"input_dim={rows:,}."
+            )
+
     def signature(self, batch=None):
         """Specs of the ids. Tokenizers give int32 in files."""
         shape = (batch, *self.model.inputs[0].shape[1:])
@@ -35,6 +53,13 @@ class SplitModel:
         """What an app needs to turn texts into ids, as `AttachedFile`s."""
         if isinstance(self.layer, SentencePieceTokenizer):
             return [AttachedFile("tokenizer.model", self.layer.model, UNKNOWN)]
+        if any(set("\r\n") & set(token) for token in self.vocabulary):
+            warnings.warn(
+                "The file holds no vocabulary: tokens of "
+                f"{self.layer.name!r} have line ends, and would not be lines.",
+                stacklevel=3,
+            )
+            return []
         lines = "".join(f"{token}\n" for token in self.vocabulary)
         return [AttachedFile("vocabulary.txt", lines.encode(), VOCABULARY)]
 
@@ -61,63 +86,104 @@ def split_model(model):
 
     Raises:
         ValueError: if it takes texts and cannot be cut: more than one text,
-            other inputs besides, or texts that go elsewhere.
+            other inputs besides, texts that go elsewhere, or ids that no
+            layer reads.
     """
     inputs = getattr(model, "inputs", None) or []
-    texts = [each for each in inputs if each.dtype == "string"]
-    if not texts:
+    if not any(each.dtype == "string" for each in inputs):
         return None
-    if len(inputs) > 1:
+    layer, behind = _cut(model)
+    if behind is None:
         raise ValueError(
-            "A model that takes texts must have one input, the text. "
-            f"Received: {len(inputs)} inputs, "
-            f"{', '.join(repr(each.name) for each in inputs)}."
+            "The ids of a tokenizer must go to other layers of the model, and "
+            f"not out of it. Received: the model {model.name!r}, which returns "
+            f"ids of {layer.name!r}."
         )
-    nodes = list_readers(model.outputs, texts[0])
-    layers = {id(node.operation): node.operation for node in nodes}
-    inner = nodes[0].operation
-    if len(nodes) == 1 and getattr(inner, "inputs", None):
-        return _split_inner(model, nodes[0])
-    kinds = (Tokenizer, keras.layers.TextVectorization)
-    if len(nodes) != 1 or not isinstance(nodes[0].operation, kinds):
-        names = ", ".join(
-            f"{layer.name!r} ({type(layer).__name__})"
-            for layer in layers.values()
-        )
-        raise ValueError(
-            "The text of a model must go to one layer that turns it into ids, "
-            "a tokenizer of `keras_compembed.text` or a "
-            "`keras.layers.TextVectorization`, called once. Received: a text "
-            f"that goes to {names}."
-        )
-    (ids,) = nodes[0].output_tensors
-    if isinstance(model, keras.Sequential):
-        # As files name the output of any Sequential.
-        outputs = {"output_0": model.outputs[0]}
-    else:
-        outputs = model.output
-    behind = keras.Model(ids, outputs, name=model.name)
-    return SplitModel(nodes[0].operation, behind)
+    split = SplitModel(layer, behind)
+    split.check()
+    return split
 
 
-def _split_inner(model, node):
-    """Cuts a model whose text goes to a model in it, the node's operation."""
-    inner = split_model(node.operation)
-    ids = keras.Input(
-        batch_shape=inner.model.inputs[0].shape,
-        dtype=inner.model.inputs[0].dtype,
-    )
-    found = keras.tree.flatten(inner.model(ids))
+def _cut(model):
+    """The layer of a model that reads its text, and the model behind it.
+
+    The latter is None of a model that returns ids.
+    """
+    node = _find_reader(model)
+    layer, inner = node.operation, None
+    if _is_model(layer):
+        layer, inner = _cut(layer)
+    outputs = _outputs_of(model)
+    if inner is None:
+        (ids,) = node.output_tensors
+        if any(each is ids for each in keras.tree.flatten(outputs)):
+            return layer, None
+        # TextVectorization makes int64 numbers, which all that reads them
+        # would have to turn into int32.
+        with swapped(ids, _dtype="int32"):
+            return layer, keras.Model(ids, outputs, name=model.name)
+    ids = keras.Input(batch_shape=inner.inputs[0].shape, dtype="int32")
+    found = keras.tree.flatten(inner(ids))
     new = {
         id(old): each
         for old, each in zip(node.output_tensors, found, strict=True)
     }
-    outputs = model.output
     if all(id(old) in new for old in keras.tree.flatten(outputs)):
         outputs = keras.tree.map_structure(lambda old: new[id(old)], outputs)
     else:
         outputs = keras.Model(list(node.output_tensors), outputs)(found)
-    return SplitModel(inner.layer, keras.Model(ids, outputs, name=model.name))
+    return layer, keras.Model(ids, outputs, name=model.name)
+
+
+def _is_model(layer):
+    """Whether the inside of a layer can be seen."""
+    return isinstance(layer, keras.Model) and bool(
+        getattr(layer, "inputs", None)
+    )
+
+
+def _outputs_of(model):
+    if isinstance(model, keras.Sequential):
+        # As files name the output of any Sequential.
+        return {"output_0": model.outputs[0]}
+    return model.output
+
+
+def _find_reader(model):
+    """The node that reads the text of a model."""
+    if len(model.inputs) > 1:
+        raise ValueError(
+            "A model that takes texts must have one input, the text. "
+            f"Received: {len(model.inputs)} inputs, "
+            f"{', '.join(repr(each.name) for each in model.inputs)}, of the "
+            f"model {model.name!r}."
+        )
+    nodes = list_readers(model.outputs, model.inputs[0])
+    layers = {id(node.operation): node.operation for node in nodes}
+    if len(nodes) == 1:
+        (layer,) = layers.values()
+        is_tokenizer = isinstance(layer, Tokenizer)
+        if isinstance(layer, keras.layers.TextVectorization):
+            config = layer.get_config()
+            is_tokenizer = config["output_mode"] == "int"
+            is_tokenizer = is_tokenizer and not config["ragged"]
+        if is_tokenizer or _is_model(layer):
+            return nodes[0]
+    names = ", ".join(
+        f"{layer.name!r} ({type(layer).__name__})" for layer in layers.values()
+    )
+    raise ValueError(
+        "The text of a model must go to one layer that turns it into ids, a "
+        "tokenizer of `keras_compembed.text` or a "
+        "`keras.layers.TextVectorization` with output_mode='int' and "
+        "ragged=False, called once, in a model that is Sequential or "
+        "functional. Received: a text that goes to "
+        f"{names or 'no layer'}"
+        f"{', called more than once' if len(nodes) > len(layers) else ''}. A "
+        "model that begins behind the layer takes ids, and can be exported "
+        "with runtime='litert'; `keras_compembed.text.train_classifier(texts, "
+        "labels)` trains one that has such a layer."
+    )
 
 
 def list_readers(outputs, text):
@@ -144,7 +210,7 @@ def convert_tokenizer(tokenizer):
     """
 
     @tf.function(
-        input_signature=[tf.TensorSpec((1,), "string", "text")],
+        input_signature=[tf.TensorSpec((1,), "string", TEXT)],
         autograph=False,
     )
     def serve(text):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_compembed.export.check import run_keras
+from keras_compembed.export.file_metadata import check_text
 
 _HARD = (
     "",
@@ -41,27 +42,38 @@ def default_texts(vocabulary):
     return texts
 
 
-def as_texts(inputs):
-    """The user's texts as an object array `(number,)`."""
-    texts = np.asarray(inputs, object).reshape(-1)
-    for text in texts:
+def as_texts(inputs, read_text):
+    """The user's texts as an object array `(number,)`.
+
+    Args:
+        inputs: `sample_inputs` of `export_litert`.
+        read_text: Function from a text to what the runtime takes.
+
+    Raises:
+        ValueError: if they are no texts.
+    """
+    texts = np.array(inputs, object).reshape(-1)
+    for place, text in enumerate(texts):
         if not isinstance(text, (str, bytes)):
             raise ValueError(
                 "`sample_inputs` must be texts for a model that takes texts: "
                 "a list of strings. "
                 f"Received: an object of type {type(text).__name__} in it."
             )
+        if isinstance(text, str):
+            check_text("sample_inputs", text)
+        texts[place] = read_text(text)
     if not len(texts):
         raise ValueError("`sample_inputs` must hold a text. Received: none.")
     return texts
 
 
-def run_on_texts(model, vocabulary, given=None):
+def run_on_texts(model, split, given=None):
     """Texts, one at a time, and what a model gives for them.
 
     Args:
         model: `keras.Model` that takes texts.
-        vocabulary: List of strings, the token of each id.
+        split: Its `SplitModel`.
         given: Optional array of texts, instead of the default ones. Of those
             the model need not take long ones: they get shorter until it does.
 
@@ -69,11 +81,11 @@ def run_on_texts(model, vocabulary, given=None):
         Tuple of a list of arrays `(1,)` and a list of dicts of arrays.
     """
     samples, outputs = [], []
-    for text in default_texts(vocabulary) if given is None else given:
+    for text in default_texts(split.vocabulary) if given is None else given:
         while True:
             sample = np.array([text], object)
             try:
-                outputs += run_keras(model, [sample])
+                outputs.append(_run(model, split, sample))
             except ValueError:
                 if given is not None or len(text) < _SHORT:
                     raise
@@ -82,3 +94,12 @@ def run_on_texts(model, vocabulary, given=None):
             samples.append(sample)
             break
     return samples, outputs
+
+
+def _run(model, split, sample):
+    if split.layer(sample).shape[1]:
+        return run_keras(model, [sample])[0]
+    # TextVectorization makes no id at all of an empty text by itself, of which
+    # there is no average. In a batch with others it is padded, as in a file.
+    (outputs,) = run_keras(model, [np.array([sample[0], "x"], object)])
+    return {name: array[:1] for name, array in outputs.items()}

@@ -1,4 +1,4 @@
-"""Sizes, fidelity, statistics of codes, pictures."""
+"""Sizes, fidelity, statistics of codes, pictures, pages."""
 
 from keras_compembed.reports.code_statistics import code_balance
 from keras_compembed.reports.code_statistics import code_usage
@@ -12,6 +12,7 @@ from keras_compembed.reports.plots import plot_accuracy_against_size
 from keras_compembed.reports.plots import plot_code_balance
 from keras_compembed.reports.plots import plot_frontier
 from keras_compembed.reports.size_report import size_report
+from keras_compembed.reports.text_page import text_page
 
 __all__ = [
     "EmbeddingSummaries",
@@ -25,5 +26,6 @@ __all__ = [
     "plot_code_balance",
     "plot_frontier",
     "size_report",
+    "text_page",
     "words_sharing_codes",
 ]

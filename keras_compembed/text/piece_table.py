@@ -9,6 +9,7 @@ import dataclasses
 import pathlib
 import tempfile
 
+from keras_compembed.text.messages import get_class
 from keras_compembed.text.normalization import compact_rules
 from keras_compembed.text.normalization import read_rules
 from keras_compembed.utils.extras import require
@@ -44,7 +45,7 @@ def parse(model):
     Raises:
         ValueError: if they are no SentencePiece model.
     """
-    proto = _messages().ModelProto()
+    proto = get_class("ModelProto")()
     reason = None
     try:
         proto.ParseFromString(model)
@@ -72,13 +73,12 @@ def build(pieces, replacements, eos_id=-1):
     (unknown_id,) = (
         place for place, each in enumerate(pieces) if each.kind == UNKNOWN
     )
-    messages = _messages()
     # A `string` field that need not be UTF-8: written field by field.
     body = b"".join(_field(1, _write_piece(piece)) for piece in pieces)
-    trainer = messages.TrainerSpec(
+    trainer = get_class("TrainerSpec")(
         unk_id=unknown_id, bos_id=-1, eos_id=eos_id, pad_id=-1
     )
-    normalizer = messages.NormalizerSpec(
+    normalizer = get_class("NormalizerSpec")(
         precompiled_charsmap=_compile(replacements),
         add_dummy_prefix=True,
         remove_extra_whitespaces=True,
@@ -150,10 +150,6 @@ def count_bytes(tokenizer):
     return int(tokenizer._converted_model.shape[0])
 
 
-def _messages():
-    return require("sentencepiece.sentencepiece_model_pb2", "text")
-
-
 def _compile(replacements):
     """The table of replacements in SentencePiece's own form."""
     sentencepiece = require("sentencepiece", "text")
@@ -166,7 +162,7 @@ def _compile(replacements):
         path = pathlib.Path(folder) / "rules.tsv"
         path.write_text("\n".join(lines) + "\n", "utf-8")
         normalizer = sentencepiece.SentencePieceNormalizer(rule_tsv=str(path))
-    proto = _messages().ModelProto()
+    proto = get_class("ModelProto")()
     proto.ParseFromString(normalizer.serialized_model_proto())
     return proto.normalizer_spec.precompiled_charsmap
 
@@ -176,9 +172,7 @@ def _codes(text):
 
 
 def _write_piece(piece):
-    message = _messages().ModelProto.SentencePiece(
-        score=piece.score, type=piece.kind
-    )
+    message = get_class("SentencePiece")(score=piece.score, type=piece.kind)
     return _field(1, piece.content) + message.SerializeToString()
 
 

@@ -257,6 +257,40 @@ def test_export_of_a_subclassed_model(folder, capsys):
     assert "use the Python API, export.export_litert" in line
 
 
+def test_export_for_mediapipe(folder, capsys):
+    pytest.importorskip("tensorflow_text")
+    pytest.importorskip("mediapipe")
+    tokenizer = kc.text.WordTokenizer(["good", "bad"])
+    keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            tokenizer,
+            keras.layers.Embedding(tokenizer.vocabulary_size, 4),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(2, "softmax"),
+        ]
+    ).save("moods.keras")
+    with open("moods.txt", "w", encoding="utf-8") as file:
+        file.write("sad\ngl\u00fccklich\n")
+    command = "export moods.keras moods.tflite --runtime mediapipe"
+    assert "Received: neither" in fails(capsys, command)
+    both = f"{command} --labels moods.txt --task embedder"
+    assert "Received: both" in fails(capsys, both)
+    assert "No such file" in fails(capsys, f"{command} --labels none.txt")
+    assert "--task needs --runtime mediapipe" in fails(
+        capsys, "export moods.keras moods.tflite --task embedder"
+    )
+    named = f"{command} --labels moods.txt --name Moods --model-version 2"
+    assert cli.main(named.split()) == 0
+    out = capsys.readouterr().out
+    assert "sad, gl\u00fccklich" in out
+    file = kc.export.inspect_litert("moods.tflite").file_metadata
+    assert (file.name, file.version) == ("Moods", "2")
+    with open("moods.txt", "wb") as file:
+        file.write(b"\xff\n")
+    assert "a text file in UTF-8" in fails(capsys, f"{named} --overwrite")
+
+
 def test_inspect(small, capsys):
     assert cli.main("export small.keras small.tflite".split()) == 0
     capsys.readouterr()

@@ -36,6 +36,7 @@ def own_lines(stderr):
         ("compress a.keras -o b.keras -k 1", 2, "`codebook_size`"),
         ("export gone.keras b.tflite", 2, "No such file"),
         ("inspect gone.tflite", 2, "No such file"),
+        ("page gone.tflite -o folder", 2, "No such file"),
     ],
 )
 def test_answers_in_less_than_a_second_of_processor_time(

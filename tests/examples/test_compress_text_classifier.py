@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from examples import compress_text_classifier
+from keras_compembed.presets.card_text import format_card
 
 
 def write_texts(path, rows=300, words=900):
@@ -91,10 +92,25 @@ def test_demo_on_a_file(tmp_path, capsys, monkeypatch):
         model.get_layer("words").input_dim
     )
     sample = json.loads((saved / "sample.json").read_text())
+    assert len((saved / "labels.txt").read_text().splitlines()) == 3
     assert len(sample["texts"]) == len(sample["labels"]) == rows_of_test()
     figures = json.loads((saved / "figures.json").read_text())
     assert figures["seed"] == 0
-    assert figures["keras_accuracy"] == rows[-1]["keras_accuracy_by_seed"][0]
+    accuracies = rows[-1]["keras_accuracy_by_seed"]
+    assert figures["keras_accuracy"] == accuracies[0]
+    assert figures["of_seeds"]["mean"] == pytest.approx(np.mean(accuracies))
+    # The fine-tuned table as float32.
+    table = rows[2]["keras_accuracy_by_seed"]
+    assert figures["table"] == {
+        "file_bytes": sizes[2],
+        "mean": pytest.approx(np.mean(table)),
+        "deviation": pytest.approx(np.std(table, ddof=1)),
+    }
+    card = (saved / "README.md").read_text()
+    assert card == format_card(saved, model)
+    assert f"{accuracies[0]:.1%} are right in Keras" in card
+    assert "in 8 x 16 codes" in card
+    assert f"--save={saved}" in card
 
 
 def rows_of_test():

@@ -1,0 +1,432 @@
+"""From texts and labels to one small file that names the label of any text.
+
+Trains a tokenizer and a classifier, stores its table in rows of 2 bits and in
+codes, trains each on, and writes files with tokenizer and labels that
+MediaPipe's `TextClassifier` opens on phones and in browsers. The better one
+that is small enough is the result. The same model with its float32 table,
+trained as long, is measured beside them. By default the texts are
+the docstrings of the packages installed with this one, and the label is the
+module that each comes from.
+
+    python -m examples.text_to_phone
+    python -m examples.text_to_phone --csv mails.csv \\
+        --text-column subject --label-column folder
+    python -m examples.text_to_phone --text "Sum of an array over an axis."
+    python -m examples.text_to_phone --load build/text_to_phone/model.tflite
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import statistics
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# TensorFlow splits its sums by threads, so their number is part of the result.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_compembed as kc
+from benchmarks.data import labelled_texts
+
+SHOWN = (
+    "Returns the sum of array elements over a given axis.",
+    "Open a socket and listen for connections.",
+)
+# What tables become, and how files store the rest.
+VERSIONS = {
+    "float32 table": None,
+    "2-bit rows": "int8",
+    "codes": "int8",
+}
+SAMPLE = 100  # Test texts kept with a saved model.
+TIMED = 200  # Texts that are timed.
+QUICK = {
+    "generated": True,
+    "vocabulary_size": 200,
+    "width": 32,
+    "num_codebooks": 8,
+    "epochs": 4,
+    "fine_tune_epochs": 2,
+}
+CARD = {
+    "summary": "Given the docstring of a Python function or class, names the "
+    "module it is from, of {classes}: text in, label out, in one file that "
+    "MediaPipe's TextClassifier opens on phones and in browsers.",
+    "license": "apache-2.0",
+    "task": "text-classification",
+    "language": "en",
+    "tags": ("mediapipe",),
+    "data": "The docstrings of Python, NumPy, Keras and TensorFlow, as "
+    "installed: {training_texts:,} to train on. A SentencePiece vocabulary of "
+    "{vocabulary_size:,} pieces was learned from them, and a classifier that "
+    "averages the vectors of pieces. Its table became {stored_as}, and it was "
+    "trained on.",
+    "results": "Of {test_texts:,} other docstrings, the LiteRT file names the "
+    "module of {small[file_accuracy]:.1%} through MediaPipe, the Keras model "
+    "of {small[keras_accuracy]:.1%}. With its float32 table, trained as long, "
+    "the same model has a file of {table[file_bytes]:,} bytes and names "
+    "{table[file_accuracy]:.1%}. Over {seeds} trainings, the small file names "
+    "{mean_gap_points:+.2f} points of them more or less than that with the "
+    "table. A text takes {time_ratio:.2f} times as long. Of the "
+    "{small[file_bytes]:,} bytes, the tokenizer takes {tokenizer_bytes:,}.",
+    "limits": "It knows these modules only, and answers one of them for any "
+    "text. It is an example of size, not a tool.",
+    "inputs": "one text, a string; long ones are read to their end.",
+    "outputs": "the probability of each module, in the order of `labels.txt`, "
+    "which is in the file as well.",
+    "files": {
+        "model.keras": "the Keras model, tokenizer included, its table "
+        "made small, all else float32",
+        "sample.json": f"{SAMPLE} test texts with their labels, and what the "
+        "file answered",
+    },
+}
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--csv", help="a .csv or .tsv file with a header")
+    parser.add_argument("--text-column", default="text", metavar="NAME")
+    parser.add_argument("--label-column", default="label", metavar="NAME")
+    parser.add_argument("--output", default="build/text_to_phone")
+    parser.add_argument("--vocabulary-size", type=int, default=6000)
+    parser.add_argument(
+        "--max-bytes", type=int, default=500_000, help="of the file"
+    )
+    parser.add_argument("--width", type=int, default=128, help="of vectors")
+    parser.add_argument("--num-codebooks", type=int, default=32)
+    parser.add_argument("--epochs", type=int, default=20, help="at most")
+    parser.add_argument("--fine-tune-epochs", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="trainings to take the mean of"
+    )
+    parser.add_argument(
+        "--text",
+        nargs="+",
+        help="texts to classify at the end, - for lines of the standard input "
+        "(default: those typed in a terminal)",
+    )
+    parser.add_argument(
+        "--load", metavar="FILE", help="a file made before: only classify"
+    )
+    parser.add_argument("--save", help="folder for a preset")
+    parser.add_argument(
+        "--quick", action="store_true", help="seconds: made-up texts"
+    )
+    args = parser.parse_args(argv)
+    args.generated = False
+    if args.quick:
+        vars(args).update(QUICK)
+    if args.save and args.csv:
+        parser.error(
+            "--save writes a card of the docstrings: for other texts, call "
+            "kc.save_preset with a card of your own"
+        )
+    if args.seeds < 1:
+        parser.error(f"--seeds must be positive. Received: {args.seeds}")
+    return args
+
+
+def read_texts(args):
+    """The `TextDataset` to train on."""
+    if args.csv is None:
+        pairs = (
+            labelled_texts.generated(400, 4, 40)
+            if args.generated
+            else labelled_texts.docstrings()
+        )
+    else:
+        pairs = labelled_texts.read_table(
+            args.csv, args.label_column, args.text_column
+        )
+        whole = [pair for pair in pairs if all(map(str.strip, pair))]
+        if len(whole) < len(pairs):
+            print(f"{len(pairs) - len(whole)} rows lack text or label")
+        pairs = whole
+    return labelled_texts.split([pairs], args.seed)
+
+
+def train_models(dataset, args, seed):
+    """The classifier by the names of `VERSIONS`, each trained as long."""
+    parts = []
+    for texts, labels in (dataset.train, dataset.validation):
+        parts.append((texts, [dataset.classes[label] for label in labels]))
+    (texts, labels), held = parts
+    table, classes = kc.text.train_classifier(
+        texts,
+        labels,
+        vocabulary_size=args.vocabulary_size,
+        output_dim=args.width,
+        validation_data=held,
+        epochs=args.epochs,
+        seed=seed,
+        verbose=2,
+    )
+    if classes != dataset.classes:
+        raise ValueError(
+            "Each label must be among the texts to train on. Received: "
+            f"{set(dataset.classes).difference(classes)} only elsewhere."
+        )
+    ids = table.layers[0](dataset.train[0]).numpy()
+    counts = np.bincount(ids.ravel(), minlength=table.layers[0].vocabulary_size)
+    models = {"float32 table": table}
+    for name, method in (
+        ("2-bit rows", kc.methods.Rounded(2, learn_rows=True)),
+        ("codes", kc.methods.Codes(args.num_codebooks, 16)),
+    ):
+        models[name] = kc.compression.compress_model(
+            table,
+            method=method,
+            min_bytes=0,
+            layer_settings={"pieces": {"sample_weight": np.sqrt(1 + counts)}},
+            seed=seed,
+        )
+    for name, model in models.items():
+        print(f"Fine-tuning: {name}")
+        fine_tune(model, dataset, args, seed)
+    # Only training needs more than the rounded rows.
+    models["2-bit rows"].get_layer("pieces").freeze_rows()
+    return models
+
+
+def fine_tune(model, dataset, args, seed):
+    # The same order of examples for both.
+    keras.utils.set_random_seed(seed)
+    model.compile(
+        keras.optimizers.Adam(1e-3),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    texts, labels = dataset.train
+    held, held_labels = dataset.validation
+    model.fit(
+        tf.constant(texts),
+        labels,
+        validation_data=(tf.constant(held), held_labels),
+        batch_size=64,
+        epochs=args.fine_tune_epochs,
+        callbacks=[
+            keras.callbacks.EarlyStopping(
+                "val_loss", patience=2, restore_best_weights=True
+            )
+        ],
+        verbose=2,
+    )
+
+
+def measure(model, path, quantize, dataset):
+    """Writes the file of a model; its size, and how often both are right.
+
+    Validation texts are those that decide.
+    """
+    export = kc.export.export_litert(
+        model,
+        path,
+        runtime="mediapipe",
+        labels=dataset.classes,
+        metadata=kc.export.FileMetadata(name="Text classifier"),
+        quantize=quantize,
+        overwrite=True,
+        verbose=0,
+    )
+    texts, labels = dataset.test
+    held, held_labels = dataset.validation
+    in_keras = model.predict(tf.constant(texts), verbose=0)
+    of_held = model.predict(tf.constant(held), verbose=0)
+    with kc.export.MediaPipeModel(path) as phone:
+        in_file = phone.predict(texts)
+    return {
+        "file_bytes": export.file_bytes,
+        "held_accuracy": float(np.mean(of_held.argmax(-1) == held_labels)),
+        "keras_accuracy": float(np.mean(in_keras.argmax(-1) == labels)),
+        "file_accuracy": float(np.mean(in_file.argmax(-1) == labels)),
+    }
+
+
+def time_files(paths, texts):
+    """Milliseconds a text of each file, run in turns."""
+    phones = [kc.export.MediaPipeModel(path) for path in paths]
+    taken = [[] for _ in paths]
+    for text in texts:
+        for phone, times in zip(phones, taken, strict=True):
+            start = time.perf_counter()
+            phone(text)
+            times.append(time.perf_counter() - start)
+    return [1000 * statistics.median(times) for times in taken]
+
+
+def classify(phone, texts):
+    """Prints the best labels of each text."""
+    (labels,) = phone.labels.values()
+    for text in texts:
+        scores = phone(text)
+        print(text)
+        for place in np.argsort(-scores)[:3]:
+            print(f"  {scores[place]:6.1%}  {labels[place]}")
+
+
+def given_texts(args):
+    """Yields the texts to classify."""
+    if args.text is None and not sys.stdin.isatty():
+        yield from SHOWN
+        return
+    for text in args.text or ["-"]:
+        if text != "-":
+            yield text
+            continue
+        if sys.stdin.isatty():
+            print("Type a text, an empty line to end.")
+        for line in sys.stdin:
+            if not line.strip():
+                return
+            yield line.strip()
+
+
+def save(folder, model, path, args, argv, figures, dataset):
+    texts, labels = (part[:SAMPLE] for part in dataset.test)
+    with kc.export.MediaPipeModel(path) as phone:
+        answers = phone.predict(texts)
+    sample = {
+        "texts": texts,
+        "labels": labels.tolist(),
+        "answers": answers.argmax(-1).tolist(),
+        "probabilities": np.round(answers.max(-1), 4).astype(float).tolist(),
+    }
+    command = "python -m examples.text_to_phone "
+    command += shlex.join(sys.argv[1:] if argv is None else argv)
+    kc.save_preset(
+        model,
+        folder,
+        kc.presets.ModelCard(**CARD, command=command),
+        figures,
+        files={
+            "model.tflite": path,
+            "labels.txt": dataset.classes,
+            "sample.json": sample,
+        },
+        overwrite=True,
+    )
+
+
+def choose(row, max_bytes):
+    """The name of the best small version, or of the smallest."""
+    small = [name for name in row if name != "float32 table"]
+    fits = [name for name in small if row[name]["file_bytes"] <= max_bytes]
+    if fits:
+        return max(fits, key=lambda name: row[name]["held_accuracy"])
+    print(f"No file is within {max_bytes:,} bytes.")
+    return min(small, key=lambda name: row[name]["file_bytes"])
+
+
+def summarize(by_seed, stored_as, dataset, args):
+    """Figures of the files of the first seed, and of all seeds."""
+    gaps = [
+        row[stored_as]["file_accuracy"] - row["float32 table"]["file_accuracy"]
+        for row in by_seed
+    ]
+    return {
+        "stored_as": stored_as,
+        "file_bytes": by_seed[0][stored_as]["file_bytes"],
+        "small": by_seed[0][stored_as],
+        "table": by_seed[0]["float32 table"],
+        "seed": args.seed,
+        "seeds": args.seeds,
+        "mean_gap_points": 100 * statistics.mean(gaps),
+        "by_seed": by_seed,
+        "digest": dataset.digest(),
+        "classes": len(dataset.classes),
+        "training_texts": len(dataset.train[0]),
+        "test_texts": len(dataset.test[0]),
+    }
+
+
+def show(figures):
+    print(
+        f"\n{'':16}{'file bytes':>12}{'in Keras':>10}{'in file':>10}"
+        f"{'a text':>11}"
+    )
+    for name, row in figures["by_seed"][0].items():
+        print(
+            f"{name:16}{row['file_bytes']:12,}{row['keras_accuracy']:10.1%}"
+            f"{row['file_accuracy']:10.1%}"
+            f"{figures['milliseconds'][name]:8.2f} ms"
+        )
+    print(
+        f"Tokenizer: {figures['vocabulary_size']:,} pieces, "
+        f"{figures['tokenizer_bytes']:,} bytes of each file."
+    )
+    if figures["seeds"] > 1:
+        print(
+            f"Of {figures['seeds']} seeds, files with {figures['stored_as']} "
+            f"are right for {figures['mean_gap_points']:+.2f} points of the "
+            "texts more or less than those with the table."
+        )
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    if args.load:
+        with kc.export.MediaPipeModel(args.load) as phone:
+            classify(phone, given_texts(args))
+        return None
+    output = pathlib.Path(args.output)
+    output.mkdir(parents=True, exist_ok=True)
+    dataset = read_texts(args)
+    print(
+        f"{len(dataset.train[0])} texts to train on, {len(dataset.test[0])} to "
+        f"test, {len(dataset.classes)} labels (digest {dataset.digest()})"
+    )
+    by_seed = []
+    for seed in range(args.seed, args.seed + args.seeds):
+        models = train_models(dataset, args, seed)
+        folder = output / f"seed_{seed}"
+        folder.mkdir(exist_ok=True)
+        paths = {
+            name: folder / f"{name.replace(' ', '_')}.tflite" for name in models
+        }
+        by_seed.append(
+            {
+                name: measure(models[name], path, VERSIONS[name], dataset)
+                for name, path in paths.items()
+            }
+        )
+        if seed == args.seed:
+            stored_as = choose(by_seed[0], args.max_bytes)
+            small, files = models[stored_as], paths
+    figures = summarize(by_seed, stored_as, dataset, args)
+    times = time_files(files.values(), dataset.test[0][:TIMED])
+    times = dict(zip(files, times, strict=True))
+    tokenizer = small.layers[0]
+    figures |= {
+        "tokenizer_bytes": tokenizer.count_bytes(),
+        "vocabulary_size": tokenizer.vocabulary_size,
+        "milliseconds": times,
+        "time_ratio": times[stored_as] / times["float32 table"],
+    }
+    (output / "results.json").write_text(json.dumps(figures, indent=2) + "\n")
+    small.save(output / "model.keras")
+    path = output / "model.tflite"
+    shutil.copyfile(files[stored_as], path)
+    if args.save:
+        save(args.save, small, path, args, argv, figures, dataset)
+    show(figures)
+    print(f"Open it with MediaPipe's TextClassifier: {path}\n")
+    with kc.export.MediaPipeModel(path) as phone:
+        classify(phone, given_texts(args))
+    return figures
+
+
+if __name__ == "__main__":
+    main()

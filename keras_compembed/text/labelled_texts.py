@@ -1,0 +1,130 @@
+"""Checks of texts and labels as users have them, and what is made of them."""
+
+import re
+
+import numpy as np
+
+from keras_compembed.text.tokenizer import Tokenizer
+
+
+def check_texts(name, texts):
+    """A list of strings.
+
+    Args:
+        name: String, the argument.
+        texts: Iterable of strings, e.g. a list, an array, a column of a table.
+
+    Raises:
+        ValueError: if it is not, or holds none. The place is named.
+    """
+    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__iter__"):
+        raise ValueError(
+            f"`{name}` must be a list or an array of strings. "
+            f"Received: an object of type {type(texts).__name__}."
+        )
+    found = []
+    for place, text in enumerate(_flat(texts)):
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", errors="replace")
+        if not isinstance(text, str):
+            raise ValueError(
+                f"`{name}` must hold strings. Received: {text!r} at place "
+                f"{place}{_hint(text)}"
+            )
+        found.append(str(text))
+    if not found:
+        raise ValueError(f"`{name}` must hold texts. Received: none.")
+    return found
+
+
+def check_labels(name, labels, num_texts):
+    """The labels of texts, as a list.
+
+    Args:
+        name: String, the argument.
+        labels: Iterable of strings, integers or booleans.
+        num_texts: Integer, how many there must be.
+
+    Raises:
+        ValueError: if they are not, or not as many.
+    """
+    if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
+        raise ValueError(
+            f"`{name}` must be a list or an array of labels. "
+            f"Received: an object of type {type(labels).__name__}."
+        )
+    found = []
+    for place, label in enumerate(_flat(labels)):
+        if not isinstance(label, (str, int, np.integer, np.bool_)):
+            raise ValueError(
+                f"`{name}` must hold strings or integers, one a text. "
+                f"Received: {label!r} at place {place}{_hint(label)}"
+            )
+        found.append(label)
+    if len(found) != num_texts:
+        raise ValueError(
+            f"`{name}` must hold one label a text. Received: {len(found)} "
+            f"labels and {num_texts} texts."
+        )
+    return found
+
+
+def find_classes(name, labels):
+    """The classes that labels name, and the place of each label among them.
+
+    Args:
+        name: String, the argument.
+        labels: List from `check_labels`.
+
+    Returns:
+        Tuple of a list of strings, in their order, and an int32 array.
+
+    Raises:
+        ValueError: if there are fewer than two classes, or their names cannot
+            be those of a file.
+    """
+    kinds = {str(label): label for label in labels}
+    numbers = all(not isinstance(label, str) for label in kinds.values())
+    classes = sorted(kinds, key=int if numbers and _are_ints(kinds) else None)
+    for each in classes:
+        if not each.strip() or any(mark in each for mark in "\n\r\0"):
+            raise ValueError(
+                f"`{name}` must have names of one line. Received: {each!r} at "
+                f"place {labels.index(kinds[each])}."
+            )
+    if len(classes) < 2:
+        raise ValueError(
+            f"`{name}` must be of at least two kinds, to tell them apart. "
+            f"Received: only {classes[0]!r}."
+        )
+    places = {each: place for place, each in enumerate(classes)}
+    return classes, np.array([places[str(x)] for x in labels], "int32")
+
+
+def check_tokenizer(tokenizer):
+    """Raises unless it is None or a tokenizer that phones run."""
+    if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+        raise ValueError(
+            "`tokenizer` must be a tokenizer of `keras_compembed.text`. "
+            f"Received: an object of type {type(tokenizer).__name__}."
+        )
+
+
+def _flat(items):
+    """Items of an iterable, of an array `(n,)` or `(n, 1)`."""
+    if hasattr(items, "numpy"):
+        items = items.numpy()
+    if isinstance(items, np.ndarray) and items.ndim == 2:
+        if items.shape[1] == 1:
+            items = items[:, 0]
+    return items
+
+
+def _are_ints(names):
+    return all(re.fullmatch(r"-?\d+", name) for name in names)
+
+
+def _hint(item):
+    if item is None or (isinstance(item, float) and np.isnan(item)):
+        return ", an empty cell of a table: leave such rows out."
+    return "."

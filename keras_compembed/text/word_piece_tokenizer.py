@@ -1,0 +1,239 @@
+"""Pieces of words, as BERT reads them."""
+
+import collections
+import os
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.text.read_texts import read_texts
+from keras_compembed.text.tokenizer import Tokenizer
+from keras_compembed.utils.extras import require
+from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_positive_int
+
+_PAD, _UNKNOWN, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class WordPieceTokenizer(Tokenizer):
+    """Turns texts into ids of BERT's pieces of words, inside a Keras model.
+
+    Texts are split at spaces and punctuation, and words into the longest
+    pieces that the vocabulary has, from left to right; pieces that do not begin
+    a word begin with `##`. It computes by tensorflow-text's
+    `FastBertNormalizer` and `FastWordpieceTokenizer`, which files with
+    `runtime="tf-text"` hold. The former's table takes some 600 KB of a file,
+    360 KB with `lowercase=False`, however small the vocabulary is. MediaPipe
+    has neither: for it, take a `SentencePieceTokenizer` or a `WordTokenizer`.
+
+    Example:
+
+    >>> vocabulary = ["[PAD]", "[UNK]", "red", "apple", "##s"]
+    >>> tokenizer = WordPieceTokenizer(vocabulary)
+    >>> tokenizer(["Red apples", "a pear"]).numpy().tolist()
+    [[2, 3, 4], [1, 1, 0]]
+
+    Args:
+        vocabulary: List of strings, the pieces, or the path of a text file
+            with one a line. `"[PAD]"` and `"[UNK]"` must be among them.
+        lowercase: Boolean. Whether upper and lower case are alike, and letters
+            with and without accents, as in "uncased" models. Defaults to
+            `True`.
+        add_cls: Boolean. Whether a text begins with `"[CLS]"`. Defaults to
+            `False`.
+        add_sep: Boolean. Whether it ends with `"[SEP]"`, where it is cut off
+            too. Defaults to `False`.
+        sequence_length: Optional integer. So many ids of each text, cut off or
+            filled up behind. Defaults to `None`: as many as the longest text
+            of a batch has, and at least one.
+        unknown_if_empty: Boolean. Whether a text without tokens reads as one
+            unknown token. Defaults to `True`.
+        **kwargs: `name` of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Strings: a tensor, an array, or a list of them.
+
+    Input shape:
+        `(batch,)` or `(batch, 1)`; or `()`, one text.
+
+    Output shape:
+        int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
+
+    Raises:
+        ImportError: if tensorflow-text is not installed.
+        ValueError: if an argument is out of range, or pieces are missing,
+            empty or there twice.
+
+    References:
+        - [Devlin et al., 2019](https://arxiv.org/abs/1810.04805)
+        - [Song et al., 2021](https://arxiv.org/abs/2012.15524)
+    """
+
+    def __init__(
+        self,
+        vocabulary,
+        lowercase=True,
+        add_cls=False,
+        add_sep=False,
+        sequence_length=None,
+        unknown_if_empty=True,
+        **kwargs,
+    ):
+        text = require("tensorflow_text", "text")
+        pieces = _check_pieces(vocabulary)
+        pad_id, unknown_id = pieces.index(_PAD), pieces.index(_UNKNOWN)
+        super().__init__(
+            pad_id, unknown_id, sequence_length, unknown_if_empty, **kwargs
+        )
+        self.lowercase = check_boolean("lowercase", lowercase)
+        self.add_cls = _check_end("add_cls", add_cls, _CLS, pieces)
+        self.add_sep = _check_end("add_sep", add_sep, _SEP, pieces)
+        ends = self.add_cls + self.add_sep
+        if sequence_length is not None and sequence_length <= ends:
+            raise ValueError(
+                "`sequence_length` must leave room for a piece beside "
+                f"[CLS] and [SEP]. Received: sequence_length={sequence_length}."
+            )
+        self.vocabulary = pieces
+        # A layer may be made while a function is traced.
+        with tf.init_scope():
+            self._normalizer = text.FastBertNormalizer(
+                lower_case_nfd_strip_accents=self.lowercase
+            )
+            self._tokenizer = text.FastWordpieceTokenizer(
+                pieces, token_out_type=tf.int32
+            )
+
+    @classmethod
+    def train(cls, texts, vocabulary_size=8000, lowercase=True, **kwargs):
+        """A tokenizer of pieces learned from texts.
+
+        Ids 0 to 3 are padding, the unknown, `"[CLS]"` and `"[SEP]"`.
+
+        Args:
+            texts: Iterable of strings, or a `tf.data.Dataset` of them.
+            vocabulary_size: Integer, about how many pieces there are. Defaults
+                to `8000`.
+            lowercase: Same as in the constructor.
+            **kwargs: Further arguments of the layer.
+
+        Returns:
+            A `WordPieceTokenizer`.
+
+        Raises:
+            ValueError: if `texts` are no texts, or hold no words.
+        """
+        tools = require(
+            "tensorflow_text.tools.wordpiece_vocab.bert_vocab_from_dataset",
+            "text",
+        )
+        check_positive_int("vocabulary_size", vocabulary_size, 5)
+        check_boolean("lowercase", lowercase)
+        texts = list(read_texts(texts))
+        if not any(text.strip() for text in texts):
+            raise ValueError("`texts` must hold words. Received: none.")
+        vocabulary = tools.bert_vocab_from_dataset(
+            tf.data.Dataset.from_tensor_slices(texts).batch(1000),
+            vocab_size=vocabulary_size,
+            reserved_tokens=[_PAD, _UNKNOWN, _CLS, _SEP],
+            bert_tokenizer_params={"lower_case": lowercase},
+        )
+        return cls(vocabulary, lowercase, **kwargs)
+
+    @property
+    def vocabulary_size(self):
+        return len(self.vocabulary)
+
+    def get_vocabulary(self):
+        return list(self.vocabulary)
+
+    def count_bytes(self):
+        # Nothing public has what files hold.
+        parts = self._normalizer._model, self._tokenizer._model
+        return sum(int(part.shape[0]) for part in parts)
+
+    @property
+    def needed_ids(self):
+        ends = {_CLS} if self.add_cls else set()
+        if self.add_sep:
+            ends.add(_SEP)
+        return super().needed_ids | {self.vocabulary.index(end) for end in ends}
+
+    def select(self, ids):
+        pieces = [self.vocabulary[id_] for id_ in ids]
+        return type(self).from_config(
+            {**self.get_config(), "vocabulary": pieces}
+        )
+
+    def tokenize(self, texts):
+        return self._tokenizer.tokenize(self._normalizer.normalize(texts))
+
+    def _pad(self, rows):
+        ends = self.add_cls + self.add_sep
+        if not ends:
+            return super()._pad(rows)
+        length = self.sequence_length
+        ids = rows.to_tensor(
+            self.pad_id, shape=(None, None if length is None else length - ends)
+        )
+        counts = tf.cast(rows.row_lengths(), "int32")
+        counts = tf.minimum(counts, tf.shape(ids)[1])[:, None]
+        if self.add_sep:
+            ids = tf.pad(ids, [[0, 0], [0, 1]], constant_values=self.pad_id)
+            is_end = tf.equal(tf.range(tf.shape(ids)[1])[None], counts)
+            ids = tf.where(is_end, self.vocabulary.index(_SEP), ids)
+        if self.add_cls:
+            cls_id = self.vocabulary.index(_CLS)
+            ids = tf.pad(ids, [[0, 0], [1, 0]], constant_values=cls_id)
+        ids.set_shape((None, length))
+        return ids
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary": self.vocabulary,
+            "lowercase": self.lowercase,
+            "add_cls": self.add_cls,
+            "add_sep": self.add_sep,
+        }
+
+
+def _check_pieces(vocabulary):
+    if isinstance(vocabulary, (str, os.PathLike)):
+        with open(vocabulary, encoding="utf-8") as file:
+            vocabulary = file.read().removesuffix("\n").split("\n")
+    pieces = list(vocabulary)
+    for piece in pieces:
+        if not isinstance(piece, str) or piece in ("", "##"):
+            raise ValueError(
+                "`vocabulary` must hold pieces of words, strings that are not "
+                f"empty. Received: {piece!r} in it."
+            )
+    for needed in (_PAD, _UNKNOWN):
+        if needed not in pieces:
+            raise ValueError(
+                f"`vocabulary` must hold {needed!r}. Received: {len(pieces):,} "
+                "pieces without it."
+            )
+    if len(pieces) < 3:
+        raise ValueError(
+            "`vocabulary` must hold a piece besides those that stand for "
+            f"others. Received: {pieces}."
+        )
+    ((piece, count),) = collections.Counter(pieces).most_common(1)
+    if count > 1:
+        raise ValueError(
+            "`vocabulary` must hold each piece once. "
+            f"Received: {piece!r} {count} times."
+        )
+    return pieces
+
+
+def _check_end(name, value, piece, pieces):
+    if check_boolean(name, value) and piece not in pieces:
+        raise ValueError(
+            f"`{name}` needs a vocabulary with {piece!r}. "
+            f"Received: {name}=True and one without."
+        )
+    return value

@@ -1,0 +1,410 @@
+import json
+import pathlib
+import re
+import shutil
+import sys
+import types
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+from keras_compembed.presets import ModelCard
+from keras_compembed.presets.card_text import format_card
+
+get_folder = kc.presets.get_folder
+# The function of the same name hides it.
+get_folder_module = sys.modules[get_folder.__module__]
+CARD = ModelCard(
+    summary="Sorts {texts:,} texts.",
+    license="apache-2.0",
+    command="python train.py --text '{}'",
+    limits="None are known.",
+    results="{accuracy:.1%} are right, in {runs[1]} runs.",
+    inputs="ids of words.",
+    files={"words.txt": "words |\nand more"},
+    task="text-classification",
+    language="no",
+    tags=["small"],
+)
+FIGURES = {"texts": np.int64(1200), "accuracy": 0.625, "runs": (3, 5)}
+FILES = {"words.txt": ["", "été"], "labels.txt": ["a", "b"]}
+IDS = np.array([[1, 2], [3, 4]])
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((2,), dtype="int32", name="ids"),
+            kc.CodeEmbedding(300, 8, 4, 16, name="words"),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(2, name="scores"),
+        ]
+    )
+    model.compile("adam", "mse")
+    model.fit(IDS, np.zeros((2, 2)), verbose=0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def saved(model, tmp_path_factory):
+    """A preset that tests only read."""
+    folder = tmp_path_factory.mktemp("presets")
+    tflite = folder / "exported.tflite"
+    kc.export.export_litert(model, tflite, verbose=0)
+    files = {**FILES, "model.tflite": tflite}
+    return kc.save_preset(model, folder / "sorter", CARD, FIGURES, files)
+
+
+@pytest.fixture
+def preset(saved, tmp_path):
+    """A preset that a test may change."""
+    return pathlib.Path(shutil.copytree(saved, tmp_path / "sorter"))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_round_trip(model, saved):
+    again = kc.from_preset(saved)
+    np.testing.assert_array_equal(again(IDS), model(IDS))
+    assert isinstance(again.get_layer("words"), kc.CodeEmbedding)
+    # The optimizer's state would stand in it too.
+    assert not again.compiled
+    with zipfile.ZipFile(saved / "model.keras") as archive:
+        assert not json.loads(archive.read("config.json"))["compile_config"]
+    assert set(contents(saved)) == {
+        *FILES,
+        "README.md",
+        "figures.json",
+        "model.keras",
+        "model.tflite",
+        "preset.json",
+    }
+    assert (saved / "words.txt").read_bytes() == "\nété\n".encode()
+    assert json.loads((saved / "figures.json").read_text()) == {
+        "texts": 1200,
+        "accuracy": 0.625,
+        "runs": [3, 5],
+    }
+    again.compile("adam", "mse")
+    again.fit(IDS, np.zeros((2, 2)), verbose=0)
+
+
+def test_card(model, saved):
+    card = (saved / "README.md").read_text("utf-8")
+    assert card == format_card(saved, model)
+    for text in (
+        "\n# sorter\n\nSorts 1,200 texts.\n",
+        "62.5% are right, in 5 runs.",
+        "```sh\npython train.py --text '{}'\n```",
+        "**Input.** `ids`, `int32 (batch, 2)`: ids of words.",
+        "**Output.** `float32 (batch, 2)`.",
+        "**`model.tflite`.** In: `ids`, `int32 (batch, 2)`. Out: `",
+        "needs LiteRT of TensorFlow 2.",
+        f"Keras {keras.__version__}, TensorFlow 2.",
+    ):
+        assert text in card
+    rows = re.findall(r"^\| `(.*?)`", card, re.M)
+    assert rows[:2] == ["model.keras", "model.tflite"]
+    assert r"| `words.txt` | 7 | words \| and more |" in card
+    for name, content in contents(saved).items():
+        if name != "README.md":
+            assert f"| `{name}` | {len(content):,} |" in card
+
+
+def test_front_matter_is_what_the_hub_reads(saved):
+    hub = pytest.importorskip("huggingface_hub")
+    data = hub.ModelCard.load(saved / "README.md").data.to_dict()
+    assert data == {
+        "library_name": "keras",
+        "license": "apache-2.0",
+        "language": "no",
+        "pipeline_tag": "text-classification",
+        "tags": ["keras", "keras_compembed", "litert", "small"],
+    }
+
+
+def test_subclassed_model_and_no_more_than_needed(tmp_path):
+    @keras.saving.register_keras_serializable(package="test_presets")
+    class Scorer(keras.Model):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.scores = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.scores(x)
+
+    model = Scorer()
+    model(np.zeros((1, 3)))
+    # NaN is what it is.
+    model.scores.bias.assign([np.nan])
+    card = ModelCard("It scores.", "other", "python score.py", "None.")
+    folder = kc.save_preset(model, tmp_path / "scorer", card)
+    assert set(contents(folder)) == {"README.md", "model.keras", "preset.json"}
+    text = (folder / "README.md").read_text()
+    assert "Input" not in text and "figures" not in text
+    np.testing.assert_array_equal(
+        kc.from_preset(folder).get_weights()[0], model.get_weights()[0]
+    )
+
+
+def test_overwrite(model, preset):
+    before = contents(preset)
+    other = preset / "notes.txt"
+    other.write_text("mine")
+    before["notes.txt"] = b"mine"
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        kc.save_preset(model, preset, CARD, FIGURES, FILES)
+    # A file of the folder itself, under another name.
+    files = {"words.txt": preset / "labels.txt"}
+    kc.save_preset(model, preset, CARD, FIGURES, files, overwrite=True)
+    after = contents(preset)
+    assert set(before) - set(after) == {"labels.txt", "model.tflite"}
+    assert after["words.txt"] == before["labels.txt"]
+    assert after["notes.txt"] == b"mine"
+    assert [path.name for path in preset.parent.iterdir()] == ["sorter"]
+
+
+def test_what_fails_leaves_the_old_files(preset, tmp_path):
+    class Halved(keras.layers.Dense):
+        def load_own_variables(self, store):
+            super().load_own_variables(store)
+            self.bias.assign(self.bias / 2)
+
+    before = contents(preset)
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, Halved(2, bias_initializer="ones")(inputs))
+    # Nobody could read it.
+    with pytest.raises(ValueError, match="`model` must be one that `keras.sav"):
+        kc.save_preset(model, preset, CARD, FIGURES, FILES, overwrite=True)
+    with keras.saving.custom_object_scope({"Halved": Halved}):
+        with pytest.raises(ValueError, match="`model` must be the same when"):
+            kc.save_preset(model, preset, CARD, FIGURES, FILES, overwrite=True)
+    assert contents(preset) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["sorter"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"model": "model.keras"}, ValueError, "`model` must be a built"),
+        ({"model": keras.Sequential()}, ValueError, "`model` must be a built"),
+        ({"card": "A model."}, ValueError, "`card` must be a `keras_comp"),
+        ({"overwrite": "no"}, ValueError, "`overwrite` must be True or"),
+        ({"figures": [1]}, ValueError, "`figures` must be a dict"),
+        ({"files": ["a.txt"]}, ValueError, "`files` must be a dict"),
+        ({"folder": "no/preset"}, FileNotFoundError, "must exist"),
+        ({"folder": "file"}, FileExistsError, "Received a file"),
+        ({"figures": {"a": {1}}}, ValueError, "`figures` must hold numbers"),
+        ({"figures": {}}, ValueError, "`summary` of the card names the fig"),
+        ({"files": {}}, ValueError, "`files` of the card must name files"),
+        ({"files": {"a/b": []}}, ValueError, "plain names of files"),
+        ({"files": {"..": []}}, ValueError, "plain names of files"),
+        ({"files": {"Readme.md": []}}, ValueError, "which `save_preset` wri"),
+        ({"files": {"a.txt": "none"}}, FileNotFoundError, "files that exist"),
+        ({"files": {"a.txt": {}}}, ValueError, "ends with '.json'"),
+        ({"files": {"a.txt": 1}}, ValueError, "must hold paths, lists"),
+        ({"files": {"a.txt": ["a\nb"]}}, ValueError, "without line breaks"),
+        ({"files": {"a.txt": [1]}}, ValueError, "without line breaks"),
+    ],
+)
+def test_bad_arguments_of_save(
+    model, tmp_path, monkeypatch, changes, error, message
+):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("file").touch()
+    arguments = {
+        "model": model,
+        "folder": "sorter",
+        "card": CARD,
+        "figures": FIGURES,
+        "files": FILES,
+        **changes,
+    }
+    with pytest.raises(error, match=message):
+        kc.save_preset(**arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"summary": " "}, "`summary` must be a text"),
+        ({"limits": None}, "`limits` must be a text"),
+        ({"data": 3}, "`data` must be a text"),
+        ({"files": ["a"]}, "`files` must be a dict"),
+        ({"tags": "small"}, "`tags` must be a sequence"),
+        ({"tags": ["a b"]}, "`tags` must be made of letters"),
+        ({"license": "MIT: mine"}, "`license` must be made of letters"),
+    ],
+)
+def test_bad_card(changes, message):
+    texts = {"summary": "a", "license": "mit", "command": "b", "limits": "c"}
+    with pytest.raises(ValueError, match=message):
+        ModelCard(**{**texts, **changes})
+
+
+@pytest.mark.parametrize("text", ["{", "{accuracy:d}", "{runs[7]}", "{}"])
+def test_bad_braces(text):
+    card = ModelCard("a", "mit", "b", text)
+    with pytest.raises(ValueError, match="`limits` of the card"):
+        card.fill({"accuracy": 0.5, "runs": [1]})
+
+
+def test_names_stand_in_the_repository(monkeypatch, tmp_path):
+    root = get_folder_module.__file__
+    folder = pathlib.Path(root).parents[2] / "saved_models"
+    assert set(get_folder_module.NAMES) == {
+        path.name for path in folder.iterdir()
+    }
+    assert get_folder("docstring_classifier") == folder / "docstring_classifier"
+    # A folder with the name of a preset is asked for by path.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docstring_classifier").mkdir()
+    assert get_folder("docstring_classifier").parent == folder
+    for path in (
+        "./docstring_classifier",
+        pathlib.Path("docstring_classifier"),
+    ):
+        assert get_folder(path).samefile(tmp_path / "docstring_classifier")
+    # As for who installed the package alone.
+    monkeypatch.setattr(get_folder_module, "SAVED_MODELS", tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match="not part of the installed"):
+        get_folder("docstring_classifier")
+
+
+@pytest.mark.parametrize(
+    ("preset", "message"),
+    [
+        ("docstrings", "one of 'docstring_classifier', .*'hf://user/repos"),
+        ("file", "`keras.saving.load_model` reads a file"),
+        (3, "`preset` must be a string or a path"),
+        ("hf://user", "must be written as 'hf://user/repository'"),
+        ("hf://user/a/b", "must be written as 'hf://user/repository'"),
+    ],
+)
+def test_bad_preset(preset, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("file").touch()
+    with pytest.raises(ValueError, match=message):
+        kc.from_preset(preset)
+
+
+def test_folders_without_a_whole_model(preset):
+    path = preset / "model.keras"
+    content = path.read_bytes()
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ValueError, match="of 43 bytes that is cut short, dam"):
+        kc.from_preset(preset)
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="cut short"):
+        kc.from_preset(preset)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="with README.md, figures.js"):
+        kc.from_preset(preset)
+
+
+def test_file_of_a_newer_keras(preset, tmp_path):
+    path = preset / "model.keras"
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+
+    def write(version):
+        parts["metadata.json"] = json.dumps({"keras_version": version})
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in parts.items():
+                archive.writestr(name, content)
+
+    write("99.1.0")
+    assert kc.from_preset(preset).built
+    parts["config.json"] = b'{"class_name": "LayerOfTheFuture"}'
+    write("99.1.0")
+    with pytest.raises(ValueError, match="by Keras 99.1.0, .* Update Keras"):
+        kc.from_preset(preset)
+    write("3.0.0")
+    with pytest.raises(Exception) as raised:
+        kc.from_preset(preset)
+    assert "Update Keras" not in str(raised.value)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """Stands for `huggingface_hub`; tests put functions in it."""
+    hub = types.SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    return hub
+
+
+def test_from_the_hub(model, saved, hub, tmp_path):
+    asked = []
+
+    def download(repository, revision=None):
+        asked.append((repository, revision))
+        return str(saved)
+
+    hub.snapshot_download = download
+    again = kc.from_preset("hf://user/sorter")
+    np.testing.assert_array_equal(again(IDS), model(IDS))
+    assert get_folder("hf://user/sorter@v1.0") == saved
+    assert asked == [("user/sorter", None), ("user/sorter", "v1.0")]
+    # What Keras itself writes there.
+    keras.saving.save_model(model, tmp_path / "keras", zipped=False)
+    hub.snapshot_download = lambda *args, **kwargs: tmp_path / "keras"
+    again = kc.from_preset("hf://user/sorter")
+    np.testing.assert_array_equal(again(IDS), model(IDS))
+
+
+def test_hub_that_does_not_answer(hub, monkeypatch):
+    def download(*args, **kwargs):
+        raise ConnectionError("no network")
+
+    hub.snapshot_download = download
+    with pytest.raises(OSError, match="Cannot get 'hf://user/a' .* no netw"):
+        kc.from_preset("hf://user/a")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match=r"keras-compembed\[hub\]"):
+        kc.from_preset("hf://user/a")
+
+
+def test_cache_of_the_hub(saved, tmp_path, monkeypatch):
+    """What was fetched before is read without a network."""
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "models--user--sorter"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text(commit)
+    snapshot = repository / "snapshots" / commit
+    shutil.copytree(saved, snapshot)
+    assert get_folder("hf://user/sorter") == snapshot
+    assert kc.from_preset("hf://user/sorter").built
+    with pytest.raises(OSError, match="Cannot get 'hf://user/other'"):
+        kc.from_preset("hf://user/other")
+
+
+def test_upload(preset, hub, tmp_path):
+    (preset / "notes.txt").write_text("mine")
+    called = {}
+    hub.create_repo = lambda *args, **kwargs: called.update(made=(args, kwargs))
+    hub.upload_folder = lambda **kwargs: called.update(sent=kwargs) or "page"
+    assert kc.upload_preset(preset, "hf://user/sorter", private=True) == "page"
+    assert called["made"] == (
+        ("user/sorter",),
+        {"private": True, "exist_ok": True},
+    )
+    sent = called["sent"]
+    assert sent["repo_id"] == "user/sorter" and sent["folder_path"] == preset
+    assert set(sent["allow_patterns"]) == set(contents(preset)) - {"notes.txt"}
+    with pytest.raises(ValueError, match="`address` must have no revision"):
+        kc.upload_preset(preset, "hf://user/sorter@main")
+    with pytest.raises(ValueError, match="`private` must be True or False"):
+        kc.upload_preset(preset, "hf://user/sorter", private="no")
+    with pytest.raises(FileNotFoundError, match="without 'preset.json'"):
+        kc.upload_preset(tmp_path, "hf://user/sorter")
