@@ -767,6 +767,20 @@ def by_classes(head, wanted, key):
     return markdown([head, *(f"{n:,} classes" for n in sizes)], lines)
 
 
+def vocabularies():
+    # Needs Keras.
+    from benchmarks.text.vocabulary import Vocabulary
+
+    return of_columns(Vocabulary.columns, read("text/vocabulary.json"))
+
+
+def text_times():
+    # Needs Keras.
+    from benchmarks.text.runtimes import Runtimes
+
+    return of_columns(Runtimes.columns, read("text/runtimes.json"))
+
+
 TABLES = {
     "codes.learning": code_learning,
     "codes.learners": code_learners,
@@ -797,4 +811,6 @@ TABLES = {
     "classes.books": books,
     "classes.training": class_steps,
     "classes.prediction": class_predictions,
+    "text.vocabulary": vocabularies,
+    "text.runtimes": text_times,
 }

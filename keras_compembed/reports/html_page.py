@@ -13,6 +13,7 @@ from keras_compembed.reports.markup import shown_word
 from keras_compembed.reports.page_style import PART_CLASSES
 from keras_compembed.reports.page_style import STYLE
 from keras_compembed.reports.size_parts import REST
+from keras_compembed.reports.size_parts import TOKENIZER
 from keras_compembed.reports.size_parts import SizeParts
 from keras_compembed.reports.size_parts import layer_parts
 from keras_compembed.reports.size_parts import model_parts
@@ -136,9 +137,10 @@ def _sizes(figures):
         shown = list(rows[:_MOST_ROWS])
         if len(rows) > _MOST_ROWS:
             shown.append(_smaller(rows[_MOST_ROWS:]))
-        rest = wholes[-1].parts.get(REST)
-        if rest:
-            shown.append(SizeParts(REST, {REST: rest}))
+        for part in (TOKENIZER, REST):
+            size = wholes[-1].parts.get(part)
+            if size:
+                shown.append(SizeParts(part, {part: size}))
         largest = max(row.total for row in shown)
         content.append(element("h3", "Layer by layer"))
         content += [_size(row, largest, with_parts=True) for row in shown]

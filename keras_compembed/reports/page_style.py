@@ -13,6 +13,7 @@ _COLOURS = (
     ("#b5485d", "#e38a9c"),
     ("#8c8c8c", "#9a9a9a"),
     ("#6d8b74", "#9dbca5"),
+    ("#8a5a44", "#c49a84"),
     ("#c9cdd1", "#4a5157"),
 )
 PART_CLASSES = {name: f"p{x}" for x, name in enumerate(PART_NAMES)}

@@ -14,8 +14,9 @@ _PARTS = {
     "plain table": ("uncompressed_bytes",),
     "weights": ("weight_bytes",),
 }
+TOKENIZER = "tokenizer"
 REST = "everything else"
-PART_NAMES = (*_PARTS, REST)
+PART_NAMES = (*_PARTS, TOKENIZER, REST)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +60,8 @@ def model_parts(name, report):
     for size in report.embeddings:
         for part, count in layer_parts(size).parts.items():
             parts[part] = parts.get(part, 0) + count
+    if report.tokenizer_bytes:
+        parts[TOKENIZER] = report.tokenizer_bytes
     if report.other_bytes:
         parts[REST] = report.other_bytes
     order = [part for part in PART_NAMES if part in parts]

@@ -22,6 +22,7 @@ from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
 from keras_compembed.rounding.rounded_table import name_of_rows
 from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.sizes import count_bytes
 
@@ -34,10 +35,14 @@ class SizeReport:
         embeddings: Tuple of `EmbeddingSize`, one per layer.
         other_bytes: Integer, all other weights of the model, or None if they
             do not exist yet because the model is not built.
+        tokenizer_bytes: Integer, the tables of tokenizers of
+            `keras_compembed.text` in files that take texts. They are no
+            weights, and not in `total_bytes`. Defaults to `0`.
     """
 
     embeddings: tuple
     other_bytes: int | None
+    tokenizer_bytes: int = 0
 
     @property
     def embedding_bytes(self):
@@ -72,6 +77,7 @@ class SizeReport:
             "ratio": self.ratio,
             "other_bytes": self.other_bytes,
             "total_bytes": self.total_bytes,
+            "tokenizer_bytes": self.tokenizer_bytes,
         }
 
     def plot(self, path, overwrite=False):
@@ -157,7 +163,12 @@ def size_report(model, reference=None):
         other_bytes = count_bytes(
             weight for weight in model.weights if id(weight) not in counted
         )
-    return SizeReport(embeddings=tuple(rows), other_bytes=other_bytes)
+    tokenizers = named_layers(model, Tokenizer).values()
+    return SizeReport(
+        embeddings=tuple(rows),
+        other_bytes=other_bytes,
+        tokenizer_bytes=sum(each.count_bytes() for each in tokenizers),
+    )
 
 
 _EMBEDDINGS = (LookupLayer, keras.layers.Embedding)

@@ -121,6 +121,9 @@ def _notes(report, shown):
     yield "MB = 2**20 bytes. float32, int8, int4: the tables uncompressed."
     if report.other_bytes is None:
         yield "The model is not built: its other weights are not counted."
+    if report.tokenizer_bytes:
+        size = format_bytes(report.tokenizer_bytes)
+        yield f"The tokenizer takes {size} more in files that take texts."
     if len(shown) < len(report.embeddings):
         yield "`to_dict()` has each of the smaller layers."
     if any(row.num_anchors is not None for row in report.embeddings):

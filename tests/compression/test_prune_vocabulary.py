@@ -113,7 +113,7 @@ def few_rows(tokenizer):
     [
         (ids_elsewhere, "Ids of texts must go to"),
         (coded, "Ids of texts must go to .*CodeEmbedding"),
-        (few_rows, "'few' of 3 rows, and a tokenizer of 15 ids"),
+        (few_rows, "15 tokens .* input_dim=3"),
         (
             lambda _: keras.Sequential([keras.Input((3,)), layers.Dense(1)]),
             "must take texts",

@@ -4,10 +4,12 @@ import keras
 import numpy as np
 import pytest
 
+import keras_compembed as kc
 from keras_compembed.baselines import HashEmbedding
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
+from keras_compembed.reports.size_parts import model_parts
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.sizes import count_bytes
 
@@ -512,3 +514,22 @@ def test_reference_table_for_two_layers():
 def test_model_must_be_keras():
     with pytest.raises(ValueError, match="`model` must be a Keras model"):
         size_report(np.zeros((3, 4)))
+
+
+def test_tokenizer():
+    pytest.importorskip("tensorflow_text")
+    tokenizer = kc.text.WordTokenizer([f"word{i}" for i in range(100)])
+    model = keras.Sequential(
+        [
+            keras.Input((), dtype="string"),
+            tokenizer,
+            keras.layers.Embedding(102, 4),
+        ]
+    )
+    report = size_report(model)
+    assert report.tokenizer_bytes == tokenizer.count_bytes() > 1000
+    assert report.total_bytes == 4 * 4 * 102
+    assert report.to_dict()["tokenizer_bytes"] == report.tokenizer_bytes
+    assert "The tokenizer takes " in str(report)
+    assert "tokenizer" in model_parts("model", report).parts
+    assert "tokenizer" not in str(size_report(model.layers[1]))
