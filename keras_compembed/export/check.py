@@ -1,5 +1,7 @@
 """Compares a LiteRT file with the Keras model that it came from."""
 
+import warnings
+
 import keras
 import numpy as np
 
@@ -226,6 +228,38 @@ def run_keras(model, samples):
             }
         )
     return outputs
+
+
+def check_nan(samples, outputs, are_texts):
+    """Warns where a model gives NaN, which a file that gives it is held to.
+
+    Args:
+        samples: List of inputs.
+        outputs: List of what `run_keras` gave for them.
+        are_texts: Boolean, whether inputs are arrays `(1,)` of texts.
+    """
+    broken = [
+        sample
+        for sample, arrays in zip(samples, outputs, strict=True)
+        if any(np.isnan(x).any() for x in arrays.values() if x.dtype.kind == "f")
+    ]
+    if broken and len(broken) == len(outputs):
+        warnings.warn(
+            "The model gives NaN for all inputs tried, and so does the file. "
+            "Its weights may be NaN: was its loss, when it was trained?",
+            stacklevel=4,
+        )
+    elif broken and are_texts:
+        warnings.warn(
+            f"The model gives NaN for {len(broken)} of the {len(samples)} "
+            f"texts tried, such as {broken[0][0]!r}, and so does the file. Of "
+            "a text without words a `TextVectorization` makes padding alone, "
+            "and a mean that leaves padding out divides by nothing. Let the "
+            "app keep such texts to itself, or put a `keras_compembed.text."
+            "WordTokenizer` of the same words in its place, which reads them "
+            "as one unknown word.",
+            stacklevel=4,
+        )
 
 
 def compare(run, names, samples, outputs):

@@ -243,7 +243,7 @@ def export_litert(
                     model, signature, sample_inputs
                 )
         contents.check(outputs[0])
-        target.check_outputs(outputs)
+        target.check_outputs(samples, outputs)
         with litert_form(model, options) as (tables, lookups, linear):
             function = trace(model, signature, linear)
         check_ops(function, model)

@@ -43,7 +43,10 @@ def check_labels(labels, sizes):
 
 
 def _check_list(labels, output, size):
-    if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
+    # Sets have no order.
+    if isinstance(labels, (str, bytes, set, frozenset)) or not hasattr(
+        labels, "__iter__"
+    ):
         raise ValueError(
             "`labels` must be a list of strings. Received: an object of type "
             f"{type(labels).__name__} for the output {output!r}."

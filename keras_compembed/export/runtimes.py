@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import keras
 
+from keras_compembed.export.check import check_nan
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.graft import graft
 from keras_compembed.export.interpreter import LiteRTModel
@@ -103,12 +104,14 @@ class Runtime:
                 code.customCode, code.customCode
             )
 
-    def check_outputs(self, outputs):
-        """Warns of what a runtime would leave out of its answers.
+    def check_outputs(self, samples, outputs):
+        """Warns of answers that are none.
 
         Args:
-            outputs: List of dicts of arrays, what Keras gives for some texts.
+            samples: List of inputs.
+            outputs: List of dicts of arrays, what Keras gives for them.
         """
+        check_nan(samples, outputs, self.takes_texts)
         if self.task != "classifier":
             return
         names = sorted(

@@ -17,7 +17,7 @@ def check_texts(name, texts):
     Raises:
         ValueError: if it is not, or holds none. The place is named.
     """
-    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__iter__"):
+    if not _has_order(texts):
         raise ValueError(
             f"`{name}` must be a list or an array of strings. "
             f"Received: an object of type {type(texts).__name__}."
@@ -48,13 +48,15 @@ def check_labels(name, labels, num_texts):
     Raises:
         ValueError: if they are not, or not as many.
     """
-    if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
+    if not _has_order(labels):
         raise ValueError(
             f"`{name}` must be a list or an array of labels. "
             f"Received: an object of type {type(labels).__name__}."
         )
     found = []
     for place, label in enumerate(_flat(labels)):
+        if isinstance(label, bytes):
+            label = label.decode("utf-8", errors="replace")
         if not isinstance(label, (str, int, np.integer, np.bool_)):
             raise ValueError(
                 f"`{name}` must hold strings or integers, one a text. "
@@ -108,6 +110,12 @@ def check_tokenizer(tokenizer):
             "`tokenizer` must be a tokenizer of `keras_compembed.text`. "
             f"Received: an object of type {type(tokenizer).__name__}."
         )
+
+
+def _has_order(items):
+    """Whether items can be paired with others: sets cannot."""
+    no_list = isinstance(items, (str, bytes, dict, set, frozenset))
+    return hasattr(items, "__iter__") and not no_list
 
 
 def _flat(items):

@@ -1,6 +1,7 @@
 """A model trained again with a tokenizer that phones run."""
 
 import keras
+import numpy as np
 
 from keras_compembed.text.fit_texts import fit_texts
 from keras_compembed.text.labelled_texts import check_texts
@@ -119,8 +120,15 @@ def _check_number(name, labels, texts):
     parts = keras.tree.flatten(labels)
     if isinstance(labels, list) and not hasattr(parts[0], "shape"):
         # Numbers in a list, of which Keras makes no array.
-        labels = keras.ops.convert_to_numpy(labels)
+        labels = np.asarray(labels)
         parts = [labels]
+    for part in parts:
+        if np.asarray(part).dtype.kind in "USO":
+            raise ValueError(
+                f"`{name}` must be what `model.fit` takes: numbers, such as "
+                "the places of names among the model's outputs. Received: "
+                f"{np.ravel(part)[0]!r}."
+            )
     lengths = [len(part) if hasattr(part, "shape") else 1 for part in parts]
     if any(length != len(texts) for length in lengths):
         raise ValueError(

@@ -97,7 +97,12 @@ def train_classifier(
     else:
         validation_data = _as_places(validation_data, classes)
     if tokenizer is None:
-        tokenizer = SentencePieceTokenizer.train(texts, vocabulary_size)
+        tokenizer = SentencePieceTokenizer.train(
+            # The same name each time, as files hold it.
+            texts,
+            vocabulary_size,
+            name="tokenizer",
+        )
     model = keras.Sequential(
         [
             keras.Input((), dtype="string", name="text"),

@@ -1,5 +1,6 @@
 """Files for texts: what runs them, and what they hold beside the graph."""
 
+import functools
 import io
 import sys
 import zipfile
@@ -351,6 +352,27 @@ def test_warnings(tmp_path):
     assert export.text_bytes == 0 and not zipfile.is_zipfile(export.path)
 
 
+def test_answers_that_are_no_numbers(tmp_path):
+    mean = keras.layers.GlobalAveragePooling1D()
+    words = keras.layers.TextVectorization(vocabulary=WORDS)
+    model = text_model(words, mean)
+    model.get_layer("words").mask_zero = True
+    model = keras.models.clone_model(model)
+    path = tmp_path / "m.tflite"
+    export = functools.partial(
+        kc.export.export_litert, runtime="tf-text", verbose=0, overwrite=True
+    )
+    with pytest.warns(UserWarning, match="NaN for 2 of .* texts.* such as ''"):
+        export(model, path)
+    # What the message says.
+    layers = [keras.Input((), dtype="string"), kc.text.WordTokenizer(WORDS)]
+    export(keras.Sequential([*layers, *model.layers[1:]]), path)
+    table = model.get_layer("words").embeddings
+    table.assign(table * np.nan)
+    with pytest.warns(UserWarning, match="NaN for all inputs tried"):
+        export(model, path)
+
+
 @pytest.mark.parametrize(
     "module, extra, runtime",
     [
@@ -449,6 +471,7 @@ def test_labels_of_models_that_take_numbers(tmp_path):
         ({"labels": ["a"]}, "Received: 1 labels for the 3 classes"),
         ({"labels": [*"abcd"]}, "Received: 4 labels for the 3 classes"),
         ({"labels": "abc"}, "must be a list of strings. Received: .* type str"),
+        ({"labels": {*"abc"}}, "must be a list of strings. Received: .* set"),
         ({"labels": [*"aba"]}, "Received: 'a' at places 0 and 2"),
         (
             {"labels": ["a", "b", "c\n"]},

@@ -30,6 +30,8 @@ def classifier():
 def test_classifier_learns(classifier):
     model, names = classifier
     assert names == ["green", "red"]
+    # The same in each model, as files hold it.
+    assert model.layers[0].name == "tokenizer"
     found = np.argmax(model(tf.constant(TEXTS)), axis=-1)
     np.testing.assert_array_equal(found, PLACES)
     # Padding counts for nothing.
@@ -172,6 +174,7 @@ def test_interrupt_keeps_the_best_epoch(capsys):
         (TEXTS, [0.5] * 40, "`labels` must hold strings or integers"),
         (TEXTS, ["a\nb", "c"] * 20, "names of one line.*at place 0"),
         (TEXTS, ["", "c"] * 20, "names of one line"),
+        (TEXTS, {"red", "green"}, "list or an array of labels.* type set"),
     ],
 )
 def test_texts_and_labels_that_do_not_fit(texts, labels, message):
@@ -206,6 +209,9 @@ def test_what_cannot_be_replaced():
         kc.text.retrain(of_letters(), TEXTS, PLACES)
     with pytest.raises(ValueError, match="one label a text"):
         kc.text.retrain(of_letters(), TEXTS, PLACES[:3])
+    for strings in (LABELS, np.array(LABELS)):
+        with pytest.raises(ValueError, match="takes: numbers.* Received.*red"):
+            kc.text.retrain(of_letters(), TEXTS, strings)
     with pytest.raises(ValueError, match="labels that `labels` has.*'blue'"):
         train(validation_data=(["a"], ["blue"]))
     padded = kc.text.SentencePieceTokenizer.train(
