@@ -93,8 +93,9 @@ def check_imports(names):
 def read_lines(path, what):
     """The lines of a file of `what`, e.g. `"Words"`."""
     try:
-        # Not `splitlines`, which takes characters in words for ends of lines.
-        with open(path, encoding="utf-8", newline="\n") as file:
+        # Not `splitlines`, which takes characters in words for ends of
+        # lines. Editors of Windows write a mark before the first.
+        with open(path, encoding="utf-8-sig", newline="\n") as file:
             lines = file.read().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(

@@ -1,6 +1,6 @@
 """Runs files in MediaPipe Tasks, the same C++ as in phones and browsers."""
 
-import contextlib
+import ctypes
 import os
 import weakref
 
@@ -176,9 +176,12 @@ def read_text(text):
 
 
 def _close(task):
-    # It complains once more of what it complained of before.
-    with contextlib.suppress(RuntimeError, ValueError):
+    try:
         task.close()
+    except (RuntimeError, ValueError):
+        # Python is ending, and MediaPipe's thread is gone. The object would
+        # try again when it is deleted, and complain: so it never is.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
 
 
 def _check_texts(texts):

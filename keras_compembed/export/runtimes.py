@@ -35,8 +35,8 @@ class Runtime:
 
     Attributes:
         name: String, as users name it.
-        open: Function from a path to functions that run the file there, on
-            inputs as `check.compare` has them.
+        open: Function from a path to an iterable of functions that run the
+            file there, on inputs as `check.compare` has them.
         takes_texts: Boolean, whether the tokenizer is in the file.
         op_names: Dict from names of tensorflow-text's ops to what the runtime
             calls them.
@@ -210,13 +210,13 @@ def _open_in_both(path):
 
 
 def _open_in_mediapipe(task, path):
-    model = MediaPipeModel(path, task)
+    with MediaPipeModel(path, task) as model:
 
-    def run(inputs):
-        (texts,) = inputs.values()
-        return model.predict(texts)
+        def run(inputs):
+            (texts,) = inputs.values()
+            return model.predict(texts)
 
-    return [run]
+        yield run
 
 
 def _litert(task):

@@ -270,7 +270,8 @@ def test_export_for_mediapipe(folder, capsys):
             keras.layers.Dense(2, "softmax"),
         ]
     ).save("moods.keras")
-    with open("moods.txt", "w", encoding="utf-8") as file:
+    # As an editor of Windows writes it.
+    with open("moods.txt", "w", encoding="utf-8-sig") as file:
         file.write("sad\ngl\u00fccklich\n")
     command = "export moods.keras moods.tflite --runtime mediapipe"
     assert "Received: neither" in fails(capsys, command)
@@ -283,12 +284,12 @@ def test_export_for_mediapipe(folder, capsys):
     named = f"{command} --labels moods.txt --name Moods --model-version 2"
     assert cli.main(named.split()) == 0
     out = capsys.readouterr().out
-    assert "sad, gl\u00fccklich" in out
+    assert "  sad, gl\u00fccklich" in out
     file = kc.export.inspect_litert("moods.tflite").file_metadata
     assert (file.name, file.version) == ("Moods", "2")
     with open("moods.txt", "wb") as file:
         file.write(b"\xff\n")
-    assert "a text file in UTF-8" in fails(capsys, f"{named} --overwrite")
+    assert "Labels must be in UTF-8" in fails(capsys, f"{named} --overwrite")
 
 
 def test_inspect(small, capsys):

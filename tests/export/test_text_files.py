@@ -1,6 +1,7 @@
 """Files for texts: what runs them, and what they hold beside the graph."""
 
 import functools
+import gc
 import io
 import sys
 import zipfile
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import keras_compembed as kc
+from keras_compembed.export import mediapipe_model
 from keras_compembed.export.file_metadata import FileMetadata
 from keras_compembed.export.mediapipe_model import MediaPipeModel
 
@@ -180,6 +182,21 @@ def test_what_mediapipe_takes_for_no_text(text, message, files):
             moods(text)
     with pytest.raises(ValueError, match="Received: a closed one"):
         moods("the cat")
+
+
+def test_an_object_that_cannot_be_closed_is_not_deleted():
+    deleted = []
+
+    class Task:
+        def close(self):
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+        def __del__(self):
+            deleted.append(self)
+
+    mediapipe_model._close(Task())
+    gc.collect()
+    assert not deleted
 
 
 def test_files_opened_by_the_wrong_object(files):
