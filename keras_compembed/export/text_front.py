@@ -156,7 +156,8 @@ def _find_reader(model):
             "A model that takes texts must have one input, the text. "
             f"Received: {len(model.inputs)} inputs, "
             f"{', '.join(repr(each.name) for each in model.inputs)}, of the "
-            f"model {model.name!r}."
+            f"model {model.name!r}. One that begins behind its tokenizer, "
+            "`keras.Model` from ids, may have several, with runtime='litert'."
         )
     nodes = list_readers(model.outputs, model.inputs[0])
     layers = {id(node.operation): node.operation for node in nodes}

@@ -28,6 +28,13 @@ def read_texts(texts):
                 "`texts` must hold strings. "
                 f"Received: an object of type {type(text).__name__}."
             )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                "`texts` must hold text that UTF-8 can hold. "
+                f"Received: {text[:80]!r} ({error})."
+            ) from error
         is_empty = False
         yield text
     if is_empty:

@@ -54,8 +54,14 @@ def as_tokenizer(layer):
                 "`keras_compembed.text.retrain(model, texts, labels)` trains a "
                 "model with a tokenizer that they run."
             )
+    words = layer.get_vocabulary()[2:]
+    if not words:
+        raise ValueError(
+            "`layer` must have a vocabulary: call its `adapt` first. Received: "
+            f"{layer.name!r}, which knows no words."
+        )
     return WordTokenizer(
-        layer.get_vocabulary()[2:],
+        words,
         standardize=config["standardize"],
         sequence_length=config["output_sequence_length"],
         unknown_if_empty=False,

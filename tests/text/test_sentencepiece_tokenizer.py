@@ -251,7 +251,9 @@ def test_train():
         ("one text", "an iterable of strings"),
         ([1, 2], "must hold strings"),
         ([], "must hold a text"),
-        (["", "  "], "must give"),
+        (["", "  "], "must hold words"),
+        (["a", None], "must hold strings. Received: .* NoneType"),
+        (["a \ud800"], "text that UTF-8 can hold"),
     ],
 )
 def test_texts_to_train_on(texts, message):
