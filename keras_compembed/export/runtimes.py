@@ -20,6 +20,7 @@ from keras_compembed.utils.extras import require
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_choice
 
+RUNTIMES = ("litert", "tf-text", "mediapipe")
 TASKS = (None, "classifier", "embedder")
 _WAYS_OUT = (
     "Give the tokenizer a `sequence_length` and the recurrent layers "
@@ -191,7 +192,7 @@ def get_runtime(name, task):
         name: `"litert"`, `"tf-text"` or `"mediapipe"`.
         task: None, `"classifier"` or `"embedder"`, for MediaPipe only.
     """
-    check_choice("runtime", name, tuple(_RUNTIMES))
+    check_choice("runtime", name, RUNTIMES)
     check_choice("task", task, TASKS)
     if name != "mediapipe" and task is not None:
         raise ValueError(
@@ -199,7 +200,7 @@ def get_runtime(name, task):
             f"be None for other runtimes. Received: task={task!r} and "
             f"runtime={name!r}."
         )
-    return _RUNTIMES[name](task)
+    return _MAKERS[name](task)
 
 
 def _open_in_both(path):
@@ -239,4 +240,4 @@ def _mediapipe(task):
     )
 
 
-_RUNTIMES = {"litert": _litert, "tf-text": _tf_text, "mediapipe": _mediapipe}
+_MAKERS = {"litert": _litert, "tf-text": _tf_text, "mediapipe": _mediapipe}
