@@ -64,7 +64,8 @@ def figure(key, form="{:.1f}", scale=1, unit="", empty=""):
             return empty
         text = form.format(statistics.fmean(values))
         if len(set(values)) > 1:
-            text += " ± " + form.format(statistics.stdev(values))
+            form_of_size = form.replace("+", "")
+            text += " ± " + form_of_size.format(statistics.stdev(values))
         return text + unit
 
     return cell

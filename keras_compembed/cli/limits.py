@@ -21,7 +21,7 @@ _METHOD = {
     "optimize_for": None,
     "effort": 1.0,
 }
-_NEEDS_LIMIT = ("quantize", "min_runtime", "data", "frontier")
+_NEEDS_LIMIT = ("quantize", "min_runtime", "runtime", "data", "frontier")
 
 
 def add_arguments(command):
@@ -60,6 +60,12 @@ def add_arguments(command):
         "--min-runtime",
         metavar="VERSION",
         help="the oldest runtime that the file must run on",
+    )
+    group.add_argument(
+        "--runtime",
+        choices=("litert", "tf-text", "mediapipe"),
+        help="what the file will be for, as in `export`: for the last two it "
+        "holds the tokenizer, which counts (default: litert)",
     )
     group.add_argument(
         "--data",
@@ -166,6 +172,7 @@ def make_search(arguments):
     return BudgetSearch(
         quantize=arguments.quantize,
         min_runtime=arguments.min_runtime,
+        runtime=arguments.runtime or "litert",
         epochs=arguments.epochs,
         num_tuned=arguments.num_tuned,
         max_time=arguments.max_time,

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.export.check import TOLERANCES
+from keras_compembed.export.runtimes import RUNTIMES
 from keras_compembed.methods.method import check_method
 from keras_compembed.utils.text_tensors import with_text_tensors
 from keras_compembed.utils.validation import check_choice
@@ -56,6 +57,10 @@ class BudgetSearch:
             `keras_compembed.export.export_litert`: bytes are those of such a
             file. Defaults to `None`.
         min_runtime: Optional string, as in `export_litert`.
+        runtime: `"litert"`, `"tf-text"` or `"mediapipe"`, as in
+            `export_litert`. Of a model that takes texts, files for the last
+            two hold its tokenizer, which counts. Defaults to `"litert"`.
+        labels: Optional, as in `export_litert`: labels count too.
         input_signature: Optional structure of `tf.TensorSpec`, as in
             `export_litert`: subclassed models need it.
         train_data: Optional tuple `(x, y)` or `(x, y, sample_weight)`, or
@@ -97,6 +102,8 @@ class BudgetSearch:
         methods=None,
         quantize=None,
         min_runtime=None,
+        runtime="litert",
+        labels=None,
         input_signature=None,
         train_data=None,
         validation_data=None,
@@ -129,6 +136,8 @@ class BudgetSearch:
         if min_runtime is not None:
             check_version("min_runtime", min_runtime)
         self.min_runtime = min_runtime
+        self.runtime = check_choice("runtime", runtime, RUNTIMES)
+        self.labels = labels
         self.input_signature = input_signature
         has_steps = "steps_per_epoch" in (fit_options or {})
         self.train_data = _check_data("train_data", train_data, has_steps)

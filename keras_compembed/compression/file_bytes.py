@@ -24,10 +24,17 @@ def count_file(model, search, quantize):
         search: `BudgetSearch`, which says what the file must run on.
         quantize: Same as in `export_litert`.
     """
+    task = None
+    if search.runtime == "mediapipe" and search.labels is None:
+        # The one that needs none; its file has the same graph.
+        task = "embedder"
     with temporary_folder(tempfile.gettempdir()) as folder:
         return export_litert(
             model,
             os.path.join(folder, "model.tflite"),
+            runtime=search.runtime,
+            task=task,
+            labels=search.labels,
             input_signature=search.input_signature,
             quantize=quantize,
             min_runtime=search.min_runtime,

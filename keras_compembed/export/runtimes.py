@@ -21,6 +21,7 @@ from keras_compembed.utils.extras import require
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_choice
 
+RUNTIMES = ("litert", "tf-text", "mediapipe")
 TASKS = (None, "classifier", "embedder")
 _WAYS_OUT = (
     "Give the tokenizer a `sequence_length` and the recurrent layers "
@@ -194,7 +195,7 @@ def get_runtime(name, task):
         name: `"litert"`, `"tf-text"` or `"mediapipe"`.
         task: None, `"classifier"` or `"embedder"`, for MediaPipe only.
     """
-    check_choice("runtime", name, tuple(_RUNTIMES))
+    check_choice("runtime", name, RUNTIMES)
     check_choice("task", task, TASKS)
     if name != "mediapipe" and task is not None:
         raise ValueError(
@@ -202,7 +203,7 @@ def get_runtime(name, task):
             f"be None for other runtimes. Received: task={task!r} and "
             f"runtime={name!r}."
         )
-    return _RUNTIMES[name](task)
+    return _MAKERS[name](task)
 
 
 def _open_in_both(path):
@@ -242,4 +243,4 @@ def _mediapipe(task):
     )
 
 
-_RUNTIMES = {"litert": _litert, "tf-text": _tf_text, "mediapipe": _mediapipe}
+_MAKERS = {"litert": _litert, "tf-text": _tf_text, "mediapipe": _mediapipe}

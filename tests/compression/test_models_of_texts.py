@@ -165,6 +165,28 @@ def test_search_trains_on_texts(trained):
     assert search.frontier.chosen.score is not None
 
 
+def test_tokenizer_counts_in_a_limit(trained, tmp_path):
+    pytest.importorskip("tensorflow_text")
+    pytest.importorskip("mediapipe")
+    labels = [f"a long name of class {number}" for number in range(3)]
+    search = kc.compression.BudgetSearch(
+        methods=[kc.methods.Rounded(2), kc.methods.Rounded(8)],
+        runtime="mediapipe",
+        labels=labels,
+    )
+    small = compress(trained, max_bytes=28_000, search=search)
+    export = kc.export.export_litert(
+        small,
+        tmp_path / "small.tflite",
+        runtime="mediapipe",
+        labels=labels,
+        verbose=0,
+    )
+    assert export.text_bytes > 10_000
+    assert export.file_bytes <= 28_000
+    assert export.file_bytes == search.frontier.chosen.file_bytes
+
+
 @pytest.mark.parametrize("texts", [TEXTS, TEXTS.astype(str)])
 def test_figures_on_texts_of_a_data_file(trained, texts, tmp_path):
     path = str(tmp_path / "data.npz")
