@@ -10,6 +10,7 @@ import warnings
 import zipfile
 
 from keras_compembed.cli.lines import show
+from keras_compembed.utils.saved_words import check_saved_words
 
 KERAS_FILES = {"config.json", "metadata.json", "model.weights.h5"}
 _PYTHON_API = (
@@ -117,6 +118,7 @@ def load_model(path, imports=(), compile=False):
     """
     import keras
 
+    check_saved_words(path)
     objects = _objects_of(imports)
     show(f"loading {path}")
     try:

@@ -9,6 +9,7 @@ import keras
 
 from keras_compembed.presets import preset_files
 from keras_compembed.presets.get_folder import get_folder
+from keras_compembed.utils.saved_words import check_saved_words
 
 
 def from_preset(preset):
@@ -62,6 +63,7 @@ def from_preset(preset):
             "short, damaged, or stands for a file that Git LFS has to fetch: "
             f"{str(path)!r}"
         )
+    check_saved_words(path)
     try:
         return keras.saving.load_model(path, compile=False)
     except Exception as error:

@@ -17,6 +17,7 @@ from keras_compembed.presets.card_text import format_card
 from keras_compembed.presets.card_text import read_json
 from keras_compembed.presets.model_card import ModelCard
 from keras_compembed.utils.files import temporary_folder
+from keras_compembed.utils.saved_words import check_saved_words
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.version import __version__
 
@@ -221,6 +222,7 @@ def _save_model(model, path, beside):
     """Saves without the optimizer; returns the model as it is read back."""
     first = pathlib.Path(beside) / "with_optimizer.keras"
     keras.saving.save_model(model, first)
+    check_saved_words(first)
     try:
         saved = keras.saving.load_model(first, compile=False)
     except Exception as error:

@@ -138,6 +138,8 @@ class WordTokenizer(Tokenizer):
         words = [
             word for word, _ in ordered if {"\0", _NO_SPACE}.isdisjoint(word)
         ]
+        if not words:
+            raise ValueError("`texts` must hold words. Received: none.")
         words = words[: vocabulary_size - 2]
         return cls(words, standardize, **kwargs)
 

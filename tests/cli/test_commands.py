@@ -257,6 +257,15 @@ def test_export_of_a_subclassed_model(folder, capsys):
     assert "use the Python API, export.export_litert" in line
 
 
+def test_words_that_keras_reads_as_two(folder, capsys):
+    words = keras.layers.TextVectorization()
+    words.adapt(["a\x85b c"])
+    keras.Sequential(
+        [keras.Input((), dtype="string"), words, keras.layers.Embedding(9, 2)]
+    ).save("two.keras")
+    assert "the word 'a\\x85b'" in fails(capsys, "export two.keras two.tflite")
+
+
 def test_export_for_mediapipe(folder, capsys):
     pytest.importorskip("tensorflow_text")
     pytest.importorskip("mediapipe")

@@ -171,6 +171,21 @@ def test_overwrite(model, preset):
     assert [path.name for path in preset.parent.iterdir()] == ["sorter"]
 
 
+def test_words_that_keras_reads_as_two(tmp_path):
+    words = keras.layers.TextVectorization()
+    words.adapt(["a\x85b c"])
+    model = keras.Sequential(
+        [keras.Input((), dtype="string"), words, keras.layers.Embedding(9, 2)]
+    )
+    with pytest.raises(ValueError, match=r"the word 'a\\x85b'. Save a copy"):
+        kc.save_preset(model, tmp_path / "new", ModelCard("s", "mit", "c", "l"))
+    assert not (tmp_path / "new").exists()
+    # Keras itself says nothing.
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match=r"the word 'a\\x85b'. Save a copy"):
+        kc.from_preset(tmp_path)
+
+
 def test_what_fails_leaves_the_old_files(preset, tmp_path):
     class Halved(keras.layers.Dense):
         def load_own_variables(self, store):

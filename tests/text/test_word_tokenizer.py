@@ -131,7 +131,7 @@ def test_wrong_arguments():
         WordTokenizer(["a"], standardize="upper")
     with pytest.raises(ValueError, match="vocabulary_size"):
         WordTokenizer.train(["a"], vocabulary_size=2)
-    with pytest.raises(ValueError, match="at least one word"):
+    with pytest.raises(ValueError, match="must hold words. Received: none"):
         WordTokenizer.train(["  "])
 
 

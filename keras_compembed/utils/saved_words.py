@@ -1,0 +1,33 @@
+"""Vocabularies in `.keras` files that Keras does not read as it wrote them."""
+
+import zipfile
+
+
+def check_saved_words(path):
+    """Raises if Keras reads other words from a file than were saved.
+
+    Layers such as `TextVectorization` write a word a line, and read lines by
+    `str.splitlines`, to which a word may be two. Words behind it then have
+    other ids, often without an error.
+
+    Args:
+        path: String or path-like, a `.keras` file.
+
+    Raises:
+        ValueError: if so. The word is named.
+    """
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if not name.endswith("vocabulary.txt"):
+                continue
+            for word in archive.read(name).decode().split("\n"):
+                if word and word.splitlines() != [word]:
+                    raise ValueError(
+                        "Vocabularies that Keras reads from a `.keras` file "
+                        "must have no words with line ends in them, such as "
+                        "U+0085: ids of other words would be others. "
+                        f"Received: the word {word!r}. Save a copy of the "
+                        "model as it was trained, by `keras_compembed."
+                        "compression.compress_model` or `prune_vocabulary`: "
+                        "those keep words in another place."
+                    )
