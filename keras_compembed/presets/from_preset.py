@@ -19,7 +19,7 @@ def from_preset(preset):
 
     >>> model = from_preset("docstring_classifier")
     >>> model.output_shape
-    (None, 279)
+    (None, 278)
 
     Args:
         preset: String or path-like, one of:
