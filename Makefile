@@ -37,7 +37,7 @@ test-oldest:
 	$(OLDEST) -m venv --clear .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet uv
 	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest \
-		--resolution lowest-direct -e ".[all,test]"
+		--resolution lowest-direct -e ".[tune,test]"
 	.venv-oldest/bin/python $(PYTEST) $(ARGS)
 
 # Pruning held to that of tensorflow-model-optimization.

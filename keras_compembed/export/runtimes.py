@@ -18,6 +18,7 @@ from keras_compembed.export.text_front import convert_tokenizer
 from keras_compembed.export.tracing import all_layers
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import require_tensorflow_text
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_choice
 
@@ -77,7 +78,7 @@ class Runtime:
                 "whatever `input_signature` says. Received: "
                 f"input_signature={input_signature!r}."
             )
-        require("tensorflow_text", "text")
+        require_tensorflow_text()
         if self.task is not None:
             require("mediapipe", "mediapipe")
             _check_vectors(split.model)

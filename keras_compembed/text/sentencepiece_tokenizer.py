@@ -11,6 +11,7 @@ from keras_compembed.text import piece_table
 from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import require_tensorflow_text
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 
@@ -92,7 +93,7 @@ class SentencePieceTokenizer(Tokenizer):
         unknown_if_empty=True,
         **kwargs,
     ):
-        text = require("tensorflow_text", "text")
+        text = require_tensorflow_text()
         proto = piece_table.parse(_read(model))
         _check_kind(proto)
         piece_table.compact(proto)

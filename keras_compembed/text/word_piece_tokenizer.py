@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import require_tensorflow_text
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 
@@ -80,7 +81,7 @@ class WordPieceTokenizer(Tokenizer):
         unknown_if_empty=True,
         **kwargs,
     ):
-        text = require("tensorflow_text", "text")
+        text = require_tensorflow_text()
         pieces = _check_pieces(vocabulary)
         pad_id, unknown_id = pieces.index(_PAD), pieces.index(_UNKNOWN)
         super().__init__(

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import keras_compembed as kc
 
-pytest.importorskip("tensorflow_text")
+tensorflow_text = pytest.importorskip("tensorflow_text")
 TEXTS = ["the red cat sat.", "The CAT", "", "a dog! a dog! a dog!", "nothing"]
 LABELS = np.array([0, 1, 1, 0, 1])
 
@@ -237,3 +237,9 @@ def test_prune_words():
     assert few.vocabulary == ["a", "dog"]
     with pytest.raises(ValueError, match="at least one word"):
         tokenizer.prune(["none of these"])
+
+
+def test_older_tensorflow_text(monkeypatch):
+    monkeypatch.setattr(tensorflow_text, "__version__", "2.18.0")
+    with pytest.raises(ImportError, match="2.21 or newer.*text 2.18.0"):
+        kc.text.WordTokenizer(["a"])
