@@ -17,21 +17,7 @@ def check_texts(name, texts):
     Raises:
         ValueError: if it is not, or holds none. The place is named.
     """
-    if not _has_order(texts):
-        raise ValueError(
-            f"`{name}` must be a list or an array of strings. "
-            f"Received: an object of type {type(texts).__name__}."
-        )
-    found = []
-    for place, text in enumerate(_flat(texts)):
-        if isinstance(text, bytes):
-            text = text.decode("utf-8", errors="replace")
-        if not isinstance(text, str):
-            raise ValueError(
-                f"`{name}` must hold strings. Received: {text!r} at place "
-                f"{place}{_hint(text)}"
-            )
-        found.append(str(text))
+    found = [str(text) for text in _read(name, texts, "strings", str)]
     if not found:
         raise ValueError(f"`{name}` must hold texts. Received: none.")
     return found
@@ -48,21 +34,13 @@ def check_labels(name, labels, num_texts):
     Raises:
         ValueError: if they are not, or not as many.
     """
-    if not _has_order(labels):
-        raise ValueError(
-            f"`{name}` must be a list or an array of labels. "
-            f"Received: an object of type {type(labels).__name__}."
-        )
-    found = []
-    for place, label in enumerate(_flat(labels)):
-        if isinstance(label, bytes):
-            label = label.decode("utf-8", errors="replace")
-        if not isinstance(label, (str, int, np.integer, np.bool_)):
-            raise ValueError(
-                f"`{name}` must hold strings or integers, one a text. "
-                f"Received: {label!r} at place {place}{_hint(label)}"
-            )
-        found.append(label)
+    found = _read(
+        name,
+        labels,
+        "labels",
+        (str, int, np.integer, np.bool_),
+        "strings or integers, one a text",
+    )
     if len(found) != num_texts:
         raise ValueError(
             f"`{name}` must hold one label a text. Received: {len(found)} "
@@ -110,6 +88,26 @@ def check_tokenizer(tokenizer):
             "`tokenizer` must be a tokenizer of `keras_compembed.text`. "
             f"Received: an object of type {type(tokenizer).__name__}."
         )
+
+
+def _read(name, items, what, kinds, rule=None):
+    """A list of items, which must be of some kinds; bytes become strings."""
+    if not _has_order(items):
+        raise ValueError(
+            f"`{name}` must be a list or an array of {what}. "
+            f"Received: an object of type {type(items).__name__}."
+        )
+    found = []
+    for place, item in enumerate(_flat(items)):
+        if isinstance(item, bytes):
+            item = item.decode("utf-8", errors="replace")
+        if not isinstance(item, kinds):
+            raise ValueError(
+                f"`{name}` must hold {rule or what}. Received: {item!r} at "
+                f"place {place}{_hint(item)}"
+            )
+        found.append(item)
+    return found
 
 
 def _has_order(items):
