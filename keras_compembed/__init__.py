@@ -30,6 +30,7 @@ from keras_compembed import text
 from keras_compembed import transforms
 from keras_compembed import trees
 from keras_compembed import tuning
+from keras_compembed import vectors
 from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
@@ -96,4 +97,5 @@ __all__ = [
     "trees",
     "tuning",
     "upload_preset",
+    "vectors",
 ]

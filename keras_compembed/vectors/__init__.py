@@ -1,0 +1,5 @@
+"""Files of word vectors, in and out, and their vectors compressed."""
+
+from keras_compembed.vectors.word_vectors import WordVectors
+
+__all__ = ["WordVectors"]

@@ -1,0 +1,56 @@
+"""Words and their vectors."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_compembed.utils.validation import check_table
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WordVectors:
+    """Words and their vectors, as files hold them.
+
+    Example:
+
+    >>> vectors = WordVectors(["cat", "dog"], np.eye(2))
+    >>> vectors.vectors[vectors.words.index("dog")].tolist()
+    [0.0, 1.0]
+
+    Args:
+        words: List of strings, each once, frequent ones first where that is
+            known.
+        vectors: Array of finite numbers `(words, columns)`, a row a word.
+
+    Raises:
+        ValueError: if there is not a row for each word, a word stands twice,
+            or a number is not finite.
+    """
+
+    words: list
+    vectors: np.ndarray
+
+    def __post_init__(self):
+        words = list(self.words)
+        vectors = check_table(self.vectors, "vectors")
+        if len(words) != len(vectors):
+            raise ValueError(
+                "`words` must have a word for each row of `vectors`. "
+                f"Received: {len(words)} words, {len(vectors)} rows."
+            )
+        places = {}
+        for row, word in enumerate(words):
+            if not isinstance(word, str):
+                raise TypeError(
+                    f"`words` must be strings. Received: words[{row}]={word!r}."
+                )
+            if places.setdefault(word, row) != row:
+                raise ValueError(
+                    "`words` must hold each word once. Received: "
+                    f"{word!r} in rows {places[word]} and {row}."
+                )
+        object.__setattr__(self, "words", words)
+        object.__setattr__(self, "vectors", vectors)
+
+    def __len__(self):
+        return len(self.words)

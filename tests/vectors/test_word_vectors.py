@@ -1,0 +1,24 @@
+"""`WordVectors`."""
+
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+
+
+@pytest.mark.parametrize(
+    "words, rows, error, message",
+    [
+        (["a"], 2, ValueError, "a word for each row.*1 words, 2 rows"),
+        (["a", "b", "a"], 3, ValueError, "'a' in rows 0 and 2"),
+        (["a", 5], 2, TypeError, r"words\[1\]=5"),
+    ],
+)
+def test_wrong_words(words, rows, error, message):
+    with pytest.raises(error, match=message):
+        kc.vectors.WordVectors(words, np.ones((rows, 3)))
+
+
+def test_vectors_must_be_finite():
+    with pytest.raises(ValueError, match="`vectors` must be finite.*row 1"):
+        kc.vectors.WordVectors(["a", "b"], np.array([[1.0], [np.nan]]))
