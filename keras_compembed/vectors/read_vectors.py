@@ -3,11 +3,14 @@
 import os
 import warnings
 
+from keras_compembed.presets.get_folder import HUB
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.vectors.formats import FORMATS
 from keras_compembed.vectors.formats import find_format
+from keras_compembed.vectors.formats.foreign import refuse
 from keras_compembed.vectors.formats.format import Request
+from keras_compembed.vectors.formats.hub import HubFolder
 from keras_compembed.vectors.formats.source import Source
 from keras_compembed.vectors.word_vectors import WordVectors
 
@@ -31,7 +34,17 @@ def read_vectors(
     | `"word2vec"` | the same below a line with the numbers of rows and \
 columns: word2vec's text, fastText's `.vec` |
     | `"word2vec_binary"` | word2vec's `.bin` |
-    | `"numpy"` | `.npy` and `.npz`, with `words=` |
+    | `"fasttext"` | fastText's `.bin` of words; vectors are composed with \
+those of groups of letters |
+    | `"numpy"` | `.npy`, `.npz` |
+    | `"safetensors"` | one tensor of a file |
+    | `"hugging_face"` | the token table of a folder of a model, or of \
+`hf://user/repository`; in several files or one, of which only that of the \
+table is read |
+    | `"model2vec"` | a folder or repository of model2vec |
+    | `"gensim"` | what gensim's `save` wrote. These are pickles, which may \
+run any program when they are opened: they are only opened with \
+`format="gensim"`, so that nobody does by mistake |
 
     Files may be compressed by gzip, xz, bzip2 or zip. They are read as they
     are decompressed.
@@ -53,8 +66,10 @@ columns: word2vec's text, fastText's `.vec` |
         path: String or path-like, a file or a folder.
         format: Optional string, a name of the table above. Defaults to `None`:
             what the file looks like.
-        words: Path of a list of words, a word a line, or a list of strings,
-            for files without words: a word for each row.
+        words: List of strings, path of a list with a word a line, or path of a
+            `tokenizer.json`: the words of the rows of arrays and tensors.
+            Defaults to what stands beside them: the array of strings in a
+            `.npz`, `tokenizer.json` or `vocab.txt` in the same folder.
         tensor: Optional string, the name of the table in a file that holds
             several arrays.
         limit: Optional integer, how many of the first rows to read. Defaults
@@ -91,8 +106,14 @@ columns: word2vec's text, fastText's `.vec` |
         ("strict", "ignore", "replace", "backslashreplace"),
     )
     _check_encoding(encoding)
-    source = Source(path)
-    format = format or find_format(source)
+    if os.fspath(path).startswith(HUB):
+        source = HubFolder(path)
+    else:
+        source = Source(path)
+    if format is None:
+        format = find_format(source)
+    elif format is not FORMATS["gensim"]:
+        refuse(source)
     for name, value in (("words", words), ("tensor", tensor)):
         if value is not None and name not in format.takes:
             raise ValueError(

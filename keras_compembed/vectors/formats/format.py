@@ -43,5 +43,5 @@ class Request:
         return word.decode(self.encoding, self.unicode_errors)
 
 
-# Words, a float32 row for each, and what was left out, or None.
+# Words, a float32 row for each, and what was left out, a string.
 Rows = collections.namedtuple("Rows", ["words", "vectors", "remark"])

@@ -2,6 +2,7 @@
 
 import io
 import math
+import sys
 
 import numpy as np
 
@@ -82,12 +83,13 @@ def _read_strings(source, name, entry):
                 f"{array.name} of shape {array.shape}."
             )
         data = array.read_bytes(array.shape[0])
-    try:
-        return np.frombuffer(data, array.dtype).tolist()
-    except ValueError as error:  # Numbers that stand for no character.
+    codes = np.frombuffer(data, array.dtype.byteorder + "u4")
+    if codes.size and codes.max() > sys.maxunicode:
         raise ValueError(
-            f"{source} must hold words. Received: {array.name} with {error}."
-        ) from error
+            f"{source} must hold words. Received: {array.name} with numbers "
+            "of no characters. Fetch or make the file again."
+        )
+    return np.frombuffer(data, array.dtype).tolist()
 
 
 class _Array:

@@ -19,6 +19,7 @@ class RowCollector:
         self._places = {}
         self._blocks = []
         self._repeats = 0
+        self._without_word = 0
         self._first_repeat = None
 
     def add(self, words, vectors, place):
@@ -29,6 +30,7 @@ class RowCollector:
         kept = []
         for row, word in enumerate(words):
             if word is None:
+                self._without_word += 1
                 continue
             first = self._places.setdefault(word, place + row)
             if first == place + row:
@@ -43,14 +45,24 @@ class RowCollector:
 
     def finish(self):
         """Returns `Rows`."""
-        remark = None
+        remarks = []
         if self._repeats:
             word, first, second = self._first_repeat
-            remark = (
+            remarks.append(
                 f"{self._source} should hold each word once. The first row of "
                 f"a word is taken, and {self._repeats} more are left out, such "
                 f"as that of {word!r} in {self._unit} {second} (first in "
                 f"{self._unit} {first})."
+            )
+        if self._without_word:
+            remarks.append(
+                f"{self._without_word} rows of {self._source} belong to no "
+                "word and are left out."
+            )
+        if not self._places:
+            raise ValueError(
+                f"{self._source} must hold words. Received: no word for any "
+                "of the rows that were read."
             )
         # Blocks are freed as they are copied: there is never a second table.
         vectors = np.empty(
@@ -61,4 +73,4 @@ class RowCollector:
             block = self._blocks.pop()
             vectors[end - len(block) : end] = block
             end -= len(block)
-        return Rows(list(self._places), vectors, remark)
+        return Rows(list(self._places), vectors, " ".join(remarks))

@@ -1,6 +1,7 @@
 """A file as a stream of bytes, whatever it is compressed by."""
 
 import bz2
+import errno
 import functools
 import gzip
 import lzma
@@ -36,6 +37,7 @@ class Source:
 
     Args:
         path: String or path-like.
+        argument: String, what messages call it.
 
     Raises:
         FileNotFoundError: if nothing is there.
@@ -44,20 +46,20 @@ class Source:
 
     HEAD_BYTES = 1 << 16
 
-    def __init__(self, path):
+    def __init__(self, path, argument="path"):
         self.path = os.fspath(path)
         self.is_folder = os.path.isdir(self.path)
         if not os.path.exists(self.path):
             raise FileNotFoundError(
-                f"`path` must name a file or a folder. Received: "
+                f"`{argument}` must name a file or a folder. Received: "
                 f"{self.path!r}, and nothing is there."
             )
         if self.is_folder:
             return
         if not os.path.isfile(self.path):
             raise ValueError(
-                f"`path` must name a file or a folder. Received: the device "
-                f"{self.path!r}. Write what it gives to a file first."
+                f"`{argument}` must name a file or a folder. Received: the "
+                f"device {self.path!r}. Write what it gives to a file first."
             )
         if not self.size:
             raise ValueError(f"{self} must hold vectors. Received: no bytes.")
@@ -68,6 +70,11 @@ class Source:
     @property
     def kind(self):
         return "a folder" if self.is_folder else "a file"
+
+    def find(self, name):
+        """Returns the path of a file in this folder, or None."""
+        path = os.path.join(self.path, *name.split("/"))
+        return path if os.path.isfile(path) else None
 
     @property
     def size(self):
@@ -117,8 +124,10 @@ class Source:
 
     def broken(self, error, position):
         """The error to raise for one that a decompressor raised."""
-        if isinstance(error, OSError) and error.errno is not None:
-            return error  # Of the disk.
+        # Others are of the disk. This is a place before the first byte.
+        known = (None, errno.EINVAL)
+        if isinstance(error, OSError) and error.errno not in known:
+            return error
         return ValueError(
             f"{self} must be a whole {self.compression} file. Received: one "
             f"that breaks after {position} bytes of its contents: "

@@ -29,7 +29,7 @@ def find_words(source, request, count, default=None):
             f"each of its {count} rows."
         )
     if not isinstance(words, str | os.PathLike):
-        words, name = list(words), "`words`"
+        words, name = _check_strings(words), "`words`"
     elif os.fspath(words).endswith(".json"):
         return _place_tokens(_read_tokenizer(words), words, source, count)
     else:
@@ -43,9 +43,22 @@ def find_words(source, request, count, default=None):
     return words
 
 
+def _check_strings(words):
+    if not hasattr(words, "__iter__"):
+        words = [words]
+    words = list(words)
+    for word in words:
+        if not isinstance(word, str):
+            raise ValueError(
+                "`words` must be strings, or the path of a list. "
+                f"Received: {word!r} among them."
+            )
+    return words
+
+
 def _read_list(path, request):
     """The words of a file, a word a line."""
-    source = Source(path)
+    source = Source(path, "words")
     with source.open() as stream:
         parts = []
         while part := stream.read(_READ_BYTES):
@@ -53,16 +66,6 @@ def _read_list(path, request):
     data = b"".join(parts).removeprefix(b"\xef\xbb\xbf")
     # Not `splitlines`: other marks of line ends may be in words.
     lines = data.removesuffix(b"\n").split(b"\n")
-    try:
-        # Nearly always so, and faster.
-        return [
-            word.removesuffix("\r")
-            for word in data.removesuffix(b"\n")
-            .decode(request.encoding)
-            .split("\n")
-        ]
-    except UnicodeDecodeError:
-        pass
     words = []
     for number, line in enumerate(lines, 1):
         try:
@@ -80,7 +83,7 @@ def _read_list(path, request):
 def _read_tokenizer(path):
     """The ids of a `tokenizer.json`, by token."""
     tokenizers = require("tokenizers", "vectors")
-    Source(path)  # It is there.
+    Source(path, "words")  # It is there.
     try:
         return tokenizers.Tokenizer.from_file(os.fspath(path)).get_vocab()
     except Exception as error:  # The library has none of its own.
