@@ -59,13 +59,17 @@ def _read_rows(source, request, stream, data, counts):
     progress = Progress(source.size, request.verbose)
     rows = 0
     while True:
-        words, vectors, used = _parse(
-            source, request, data, columns, wanted - rows, stream, rows
+        words, vectors, used, fault = _parse(
+            data, columns, wanted - rows, request
         )
         if words:
             _check_finite(source, vectors, rows)
             collector.add(words, vectors, rows + 1)
             rows += len(words)
+        if fault:
+            raise _fault(
+                source, stream.position - len(data) + used, fault, rows
+            )
         data = data[used:]
         progress.update(stream.raw_position)
         if rows == wanted:
@@ -92,42 +96,37 @@ def _read_rows(source, request, stream, data, counts):
     return collector.finish()
 
 
-def _parse(source, request, data, columns, most, stream, rows):
-    """Words and vectors of the whole rows in `data`, and its bytes in them."""
-    width = 4 * columns
-    start = stream.position - len(data)
-    words, parts, at = [], [], 0
+def _parse(data, columns, most, request):
+    """The first whole rows in some bytes.
+
+    Returns:
+        Words, vectors, how many bytes they are, and what is wrong with the
+        word behind them, or None.
+    """
+    words, parts, at, fault = [], [], 0, None
     while len(words) < most:
         space = data.find(b" ", at, at + _WORD_BYTES)
-        if space < 0:
-            if len(data) - at >= _WORD_BYTES:
-                raise _fault(
-                    source,
-                    start + at,
-                    f"no space in the next {_WORD_BYTES} bytes ends the word",
-                    rows + len(words),
-                )
+        if space < 0 and len(data) - at >= _WORD_BYTES:
+            fault = f"no space in the next {_WORD_BYTES} bytes ends the word"
             break
-        end = space + 1 + width
-        if end > len(data):
+        end = space + 1 + 4 * columns
+        if space < 0 or end > len(data):
             break
         # Some writers end rows with a line end.
         word = data[at:space].lstrip(b"\n")
         try:
             words.append(request.decode(word))
         except UnicodeDecodeError:
-            raise _fault(
-                source,
-                start + at,
+            fault = (
                 f"the word is not written in {request.encoding}: {word[:40]!r} "
                 "(if another `encoding=` such as 'latin-1' does not serve, "
-                "`unicode_errors='replace'` reads it)",
-                rows + len(words),
-            ) from None
+                "`unicode_errors='replace'` reads it)"
+            )
+            break
         parts.append(data[space + 1 : end])
         at = end
     vectors = np.frombuffer(b"".join(parts), "<f4").reshape(-1, columns)
-    return words, vectors, at
+    return words, vectors, at, fault
 
 
 def _check_finite(source, vectors, rows):
