@@ -32,6 +32,8 @@ from benchmarks.common import tables
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import vectors
+from benchmarks.data.word_tests import ANALOGIES
+from benchmarks.data.word_tests import PAIRS
 from keras_compembed import methods
 from keras_compembed.reports import WordAnalogies
 from keras_compembed.reports import WordPairs
@@ -42,16 +44,6 @@ FOLDERS = {
     "googlenews": vectors.GOOGLE_NEWS,
     "reviews": vectors.REVIEWS,
 }
-# Head of a column to the file of the test.
-PAIRS = {
-    "WordSim": "EN-WS-353-ALL",
-    "SimLex": "EN-SIMLEX-999",
-    "MEN": "EN-MEN-TR-3k",
-    "RW": "EN-RW-STANFORD",
-    "SimVerb": "EN-SimVerb-3500",
-    "MTurk": "EN-MTurk-771",
-}
-ANALOGIES = "questions-words"
 # Words that may be an answer, as is usual: the first.
 RESTRICT_VOCAB = 30_000
 AS_THEY_ARE = "as they are"
