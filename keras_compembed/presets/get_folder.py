@@ -74,7 +74,7 @@ def split_address(address):
     )
     if not match:
         raise ValueError(
-            "A preset on the Hugging Face Hub must be written as "
+            "What is on the Hugging Face Hub must be written as "
             "'hf://user/repository' or 'hf://user/repository@revision'. "
             f"Received: {address!r}"
         )
