@@ -1,6 +1,6 @@
 """How long do vectors take to compress, to open and to search?
 
-Writes the table of word vectors as text, as GloVe does, and compresses it by
+Writes the table of word vectors as text, as word2vec does, and compresses it by
 the command, as a user would. Then opens the text by gensim and by
 `read_vectors`, and the compressed file by `CompressedVectors.load`, in turns in
 one process; and looks for the ten words nearest to one, in codes and by a
@@ -96,6 +96,8 @@ class Files(Benchmark):
             vectors = self.vectors()
             beside = path.with_suffix(".writing")
             with open(beside, "w", encoding="utf-8") as file:
+                rows, columns = vectors.vectors.shape
+                file.write(f"{rows} {columns}\n")
                 for word, row in zip(
                     vectors.words, vectors.vectors, strict=True
                 ):
@@ -154,9 +156,7 @@ class Files(Benchmark):
 
         text, small = self.text, self.compressed
         runs = {
-            "gensim": lambda _: KeyedVectors.load_word2vec_format(
-                text, no_header=True
-            ),
+            "gensim": lambda _: KeyedVectors.load_word2vec_format(text),
             "read_vectors": lambda _: read_vectors(text, verbose=0),
             "compressed": lambda _: CompressedVectors.load(small),
         }
