@@ -28,10 +28,10 @@ def keyed_vectors():
     return keyed
 
 
-def fasttext_model(sentences=None):
+def fasttext_model():
     import gensim
 
-    sentences = sentences or [["the", "cat"], ["a", "dog", "élan"]] * 20
+    sentences = [["the", "cat"], ["a", "dog", "élan"]] * 20
     return gensim.models.FastText(
         sentences, vector_size=5, min_count=1, bucket=50, epochs=1, workers=1
     )
@@ -57,11 +57,12 @@ def write_words(path):
     return path
 
 
-def write_folder(path, tensors, shard=None):
-    """A folder of a Hugging Face model."""
+def write_folder(path, tensors, shard=None, place=""):
+    """A folder of a Hugging Face model; returns it."""
     from safetensors.numpy import save_file
 
-    path.mkdir()
+    folder, path = path, path / place
+    path.mkdir(parents=True)
     (path / "config.json").write_text('{"vocab_size": 6}')
     tokenizer().save(str(path / "tokenizer.json"))
     if shard is None:
@@ -72,7 +73,7 @@ def write_folder(path, tensors, shard=None):
         (path / "model.safetensors.index.json").write_text(
             json.dumps({"weight_map": {**places, "b.weight": "none"}})
         )
-    return path
+    return folder
 
 
 def _word2vec(path, **options):

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import pathlib
 
 import numpy as np
 import pytest
@@ -67,17 +68,18 @@ def test_fasttext_composes_as_gensim_does(files):
     np.testing.assert_allclose(read.vectors, keyed.vectors[:4], atol=1e-7)
 
 
-def test_fasttext_end_of_sentence_has_no_letters(tmp_path):
-    """The same as in fastText, and unlike in gensim."""
-    from gensim.models.fasttext import save_facebook_model
+def test_fasttext_composes_as_fasttext_does():
+    """Also the end of a sentence, to which gensim gives letters."""
+    import gensim
 
-    model = fasttext_model([["</s>", "word"]] * 5)
-    save_facebook_model(model, str(tmp_path / "model.bin"))
-    read = read_vectors(tmp_path / "model.bin")
-    row = read.words.index("</s>")
-    np.testing.assert_array_equal(
-        read.vectors[row], model.wv.vectors_vocab[row]
-    )
+    folder = pathlib.Path(gensim.__file__).parent / "test/test_data"
+    if not (folder / "crime-and-punishment.vec").exists():
+        pytest.skip("gensim came without the files of its tests")
+    model = read_vectors(folder / "crime-and-punishment.bin")
+    text = read_vectors(folder / "crime-and-punishment.vec")
+    assert model.words == text.words and "</s>" in text.words
+    # Five digits are written.
+    np.testing.assert_allclose(model.vectors, text.vectors, atol=1e-5)
 
 
 def test_gensim(files, tmp_path):
@@ -150,6 +152,13 @@ def test_model2vec(tmp_path):
     expected = model.embedding[model.token_mapping] * model.weights[:, None]
     assert read.words == words[:4]
     np.testing.assert_allclose(read.vectors, expected[:4], rtol=1e-6)
+
+
+@pytest.mark.parametrize("place", ["", "0_StaticEmbedding"])
+def test_model2vec_of_sentence_transformers(tmp_path, place):
+    write_folder(tmp_path / "model", {"embedding.weight": VECTORS}, place=place)
+    (tmp_path / "model/config.json").unlink(missing_ok=True)
+    assert_read(read_vectors(tmp_path / "model"))
 
 
 def test_hub(tmp_path, monkeypatch):

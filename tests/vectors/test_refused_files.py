@@ -223,7 +223,7 @@ def test_tensors_that_are_refused(tmp_path):
     with pytest.raises(ValueError, match="whole safetensors file.* Fetch"):
         read_vectors(path, tensor="a", words=WORDS)
     path.write_bytes(gzip.compress(data))
-    with pytest.raises(ValueError, match="Received: gzip. Take it out"):
+    with pytest.raises(ValueError, match="a gzip file. Decompress it first"):
         read_vectors(path, format="safetensors", words=WORDS)
     save_file({"a": VECTORS.astype("complex64")}, path)
     with pytest.raises(ValueError, match="must hold numbers of .*'a' of C64"):
@@ -257,7 +257,10 @@ def test_folders_that_are_refused(tmp_path):
     refused("pytorch_model.bin, a pickle", format="hugging_face")
     (folder / "tokenizer.json").unlink()
     refused("without tokenizer.json and vocab.txt", format="hugging_face")
-    with pytest.raises(ValueError, match="Received: a file. Pass its folder"):
+    refused("must name a file for the format 'glove'.*a folder", format="glove")
+    with pytest.raises(
+        ValueError, match="must name a folder .*Received: a file"
+    ):
         read_vectors(folder / "config.json", format="hugging_face")
 
     folder = tmp_path / "models"
