@@ -53,6 +53,9 @@ def files(tmp_path_factory):
         (b"a 1 2\nb 1 2\n", "`format='glove'`", {"format": "word2vec"}),
         (b"1 2\na \0\0\0\0\0\0\0\0", "`format='word2vec_binary'`",
          {"format": "word2vec"}),
+        # In seconds.
+        (b"a " + b"1" * 200_000 + b"x", "format that is known", {}),
+        (b"a 1\nb " + b"1" * 200_000 + b"x\n", "line 2 with .1*., which", {}),
         (b"<!DOCTYPE html><p>", "a web page", {}),
         (b"\n <html>", "a web page", {"format": "glove"}),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull", {}),

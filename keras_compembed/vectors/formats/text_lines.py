@@ -6,7 +6,7 @@ import numpy as np
 
 _DIGITS = b"0123456789+-.eE"
 _NUMBER = re.compile(
-    rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+    rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
     rb"|[+-]?(nan|inf|infinity)",
     re.IGNORECASE,
 )
