@@ -164,10 +164,7 @@ def _use(record):
     return (
         "```python\n"
         "import keras_compembed as kc\n"
-        "\n"
-        + _lines_of_use(record["files"], preset)
-        + "```"
-        + where
+        "\n" + _lines_of_use(record["files"], preset) + "```" + where
     )
 
 
