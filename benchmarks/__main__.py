@@ -36,6 +36,7 @@ NAMES = (
     "litert.whole_models",
     "text.runtimes",
     "text.vocabulary",
+    "vectors.files",
     "vectors.quality",
 )
 TABLES = "tables"
