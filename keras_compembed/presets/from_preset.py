@@ -61,7 +61,8 @@ def from_preset(preset):
         raise FileNotFoundError(
             f"`preset` must hold the file '{preset_files.MODEL}' or "
             f"'{preset_files.VECTORS}', which `kc.save_preset` writes. "
-            f"Received: the folder {str(folder)!r} with {held or 'nothing in it'}."
+            f"Received: the folder {str(folder)!r} with "
+            f"{held or 'nothing in it'}."
         )
     if not zipfile.is_zipfile(path):
         raise ValueError(
