@@ -934,6 +934,17 @@ def vector_files():
             "",
         ),
     ]
+    lines += [
+        (
+            f"ten nearest words in {figures['method']}, "
+            f"{figures['bytes']:,} bytes",
+            f"{1000 * figures['seconds']:.2f} ms",
+            f"{1000 * figures['product_seconds']:.2f} ms",
+            f"{figures['ratio']:.2f}",
+        )
+        for name, figures in found.items()
+        if name.startswith("neighbors in")
+    ]
     return markdown(["what", "compressed", "beside it", "ratio"], lines)
 
 
