@@ -124,6 +124,16 @@ def test_tables_become_float32(tmp_path, dtype):
         assert_read(read, WORDS[:4], table[:4].astype("float32"))
 
 
+def test_tensors_that_begin_as_a_pickle(tmp_path):
+    """The length of their header is written first."""
+    from safetensors.numpy import save
+
+    made = [save({"t": VECTORS}, {"about": "a" * n}) for n in range(400, 800)]
+    data = next(data for data in made if data.startswith(b"\x80\x02"))
+    (tmp_path / "model.safetensors").write_bytes(data)
+    assert_read(read_vectors(tmp_path / "model.safetensors", words=WORDS))
+
+
 def test_rows_without_a_token(tmp_path):
     """Token tables may be larger than vocabularies."""
     table = np.concatenate([VECTORS, VECTORS[:2]])
@@ -204,6 +214,8 @@ def test_hub(tmp_path, monkeypatch):
         ("a\t1\t2\nb\t3\t4\n", "a b", {}),
         ("a  1 2 \n  b 3  4\n", "a b", {}),
         ("a 1e0 +2\nb 3. .4E1\n", "a b", {}),
+        # Words that other files begin with.
+        ("<html> 1 2\ngguf 3 4\n", "<html> gguf", {}),
         # Words with spaces, without letters, with other line ends.
         ("a 1 2\n. . 3 4\n", "a|. .", {}),
         ("a 1 2\nnew\u2028york 3 4\n", "a new\u2028york", {}),

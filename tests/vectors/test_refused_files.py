@@ -253,6 +253,9 @@ def test_folders_that_are_refused(tmp_path):
     for content in ("[]", listed, "[" * 9999):
         index.write_text(content)
         refused("a `weight_map` with the file of each tensor")
+    (folder / "a").write_text("version https://git-lfs.github.com/spec/v1\n")
+    index.write_text('{"weight_map": {"wte.weight": "a"}}')
+    refused("sharded/a' must hold vectors. .* `git lfs pull`")
     index.unlink()
     refused("format that is known.*a folder without the files of one")
     refused("without. Save the model anew", format="hugging_face")

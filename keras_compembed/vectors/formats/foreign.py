@@ -1,5 +1,8 @@
 """Files that are known, and hold no vectors that can be read."""
 
+from keras_compembed.vectors.formats.text_lines import count_numbers
+
+_LOOKED_AT = 1 << 10
 _PICKLE = (
     "a pickle, which may run any program when it is opened, so that it is "
     "opened only by name. If you trust who made it, and gensim wrote it, pass "
@@ -19,9 +22,9 @@ _MARKS = {
     b"\x80\x03": _PICKLE,
     b"\x80\x04": _PICKLE,
     b"\x80\x05": _PICKLE,
+    b"gguf": "a GGUF file. Take the safetensors file of the same model",
     b"\x89hdf": "an HDF5 file. Save the table that it holds with `numpy.save` "
     "and pass that with `words=`",
-    b"gguf": "a GGUF file. Take the safetensors file of the same model",
     b"\xff\xfe": "text in UTF-16. Write it anew in UTF-8",
     b"\xfe\xff": "text in UTF-16. Write it anew in UTF-8",
 }
@@ -37,11 +40,20 @@ def refuse(source):
         )
     if _is_npz(source):
         return
-    start = source.head[:64].lstrip().lower()
+    # Files of safetensors begin with the length of what that opens.
+    is_tensors = source.head[8:9] == b"{"
+    start = source.head[:_LOOKED_AT].lstrip()
+    if is_tensors or _is_row(start):
+        return
     for mark, what in _MARKS.items():
-        if start.startswith(mark):
+        if start.lower().startswith(mark):
             raise ValueError(f"{source} must hold vectors. Received: {what}.")
 
 
 def _is_npz(source):
     return any(name.endswith(".npy") for name in source.members)
+
+
+def _is_row(start):
+    """Whether the first line is text that ends with numbers."""
+    return count_numbers(start.partition(b"\n")[0]) > 0

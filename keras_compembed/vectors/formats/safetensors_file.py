@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_compembed.utils.extras import require
 from keras_compembed.vectors.formats import tables
+from keras_compembed.vectors.formats.foreign import refuse
 from keras_compembed.vectors.formats.format import Format
 from keras_compembed.vectors.formats.word_lists import find_words
 
@@ -56,6 +57,7 @@ class TensorFile:
 @contextlib.contextmanager
 def open_tensors(source):
     """Yields the `TensorFile` of a `Source`."""
+    refuse(source)
     # They tell numbers of bfloat16 to NumPy.
     safetensors = require("safetensors", "vectors")
     require("ml_dtypes", "vectors")
