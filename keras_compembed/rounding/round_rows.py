@@ -57,7 +57,8 @@ def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
     for rows, blocks in _blocks(table, block_size):
         best[rows] = best_scales(blocks, bits).reshape(-1, num_blocks)
     highest = np.iinfo(scale_dtype).max
-    if unit is None:
+    is_added = unit is not None
+    if not is_added:
         unit = scale_unit(best.max(), highest)
     scales = np.empty(best.shape, scale_dtype)
     integers = np.empty((num_rows, width), "int8")
@@ -67,19 +68,28 @@ def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
         scales[rows] = chosen.reshape(-1, num_blocks)
         rounded = rounded.reshape(len(rounded) // num_blocks, -1)
         integers[rows] = rounded[:, :width]
-    _warn_if_coarse(scales)
+    _warn_if_coarse(scales, is_added)
     return RoundedTable(integers, scales, unit, block_size)
 
 
-def _warn_if_coarse(scales):
+def _warn_if_coarse(scales, is_added):
     few = np.mean((scales < _COARSE) & (scales > 0))
-    if scales.dtype == "int8" and few > 0.1:
-        warnings.warn(
+    if scales.dtype != "int8" or few <= 0.1:
+        return
+    if is_added:
+        message = (
+            f"{few:.0%} of the rows are far shorter than those that the layer "
+            f"has: their scales are below {_COARSE} of 127, and so coarse that "
+            "they cost precision. A layer with `scale_dtype='int16'` has finer "
+            "ones."
+        )
+    else:
+        message = (
             f"Scales of {few:.0%} of the rows are below {_COARSE} of "
             f"{scales.max()}, as a few rows are far longer than others, and "
-            "so coarse that they cost precision. Pass `scale_dtype='int16'`.",
-            stacklevel=5,
+            "so coarse that they cost precision. Pass `scale_dtype='int16'`."
         )
+    warnings.warn(message, stacklevel=5)
 
 
 def scale_unit(largest, highest):

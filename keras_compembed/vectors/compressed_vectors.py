@@ -1,5 +1,7 @@
 """Words and their vectors in few bytes."""
 
+import warnings
+
 import keras
 import numpy as np
 
@@ -466,7 +468,10 @@ class CompressedVectors:
     def _with_mean(self):
         """Stored rows with one more, nearest to the mean of all."""
         layer = self._stored.make_layer()
-        layer.add_ids(self._mean_vector()[None])
+        with warnings.catch_warnings():
+            # Of vectors about 0 the mean is short, and need not be exact.
+            warnings.filterwarnings("ignore", ".*rows are far shorter")
+            layer.add_ids(self._mean_vector()[None])
         return self._stored.with_rows(self._stored.read_rows(layer))
 
     def _nearest_to_mean(self):

@@ -104,6 +104,13 @@ def test_rows_of_very_different_lengths():
     assert errors[0] > 1.5 * errors[1]
 
 
+def test_added_rows_that_are_far_shorter():
+    table = np.random.default_rng(0).normal(size=(20, 16))
+    unit = round_rows(table, 8).unit
+    with pytest.warns(UserWarning, match="rows are far shorter than those"):
+        round_rows(0.01 * table, 8, unit=unit)
+
+
 def test_layout_of_packed_rows():
     packed = pack_integers(np.array([[-8, 7, 1]]), 4)
     np.testing.assert_array_equal(packed, [[0x78, 0x01]])

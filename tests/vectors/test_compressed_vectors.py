@@ -259,6 +259,15 @@ def test_layers_of_odd_words():
         small.to_layers(unknown="b")
 
 
+def test_unknown_words_of_centred_vectors(table):
+    centred = WordVectors(WORDS, table - table.mean(axis=0))
+    small = CompressedVectors.learn(centred, Rounded(8), verbose=0)
+    _, layer = small.to_layers()
+    vectors = np.asarray(layer(np.arange(2)))
+    # The mean takes steps of the largest row's.
+    assert np.abs(vectors[0]).max() < 0.02 * np.abs(vectors[1]).max()
+
+
 @pytest.mark.parametrize("binary", [False, True])
 def test_word2vec_format(learned, binary, tmp_path):
     small = learned[METHODS[0].name]
