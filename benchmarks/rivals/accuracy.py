@@ -10,10 +10,10 @@ that fits. Bytes are those of the tables' constants in a LiteRT file with
 All are trained for equally long, with the same optimizer. What is made of a
 trained table has half of its epochs as a table and half after; what is trained
 from nothing has all of them at once; the table itself has the better of both,
-in validation. Rates are chosen on the first seed by validation data, for all from
-the same ones: from the first to try upwards, or else downwards, for as long as
-it gets better. The other seeds take the rate of the first, and are for the
-table and for the best six of each task and size. Test data are for the rate
+in validation. Rates are chosen on the first seed by validation data, for all
+from the same ones: from the first to try upwards, or else downwards, for as
+long as it gets better. The other seeds take the rate of the first, and are for
+the table and for the best six of each task and size. Test data are for the rate
 that was chosen.
 
 The rows `search` are what `compress_model(max_bytes=...)` makes of the trained
@@ -184,7 +184,10 @@ class Accuracy(Benchmark):
             figures = self.searched(row, task, seed)
         else:
             figures = self.of_rival(row, task, seed)
-        return figures | {"cpu_seconds": time.process_time() - started}
+        return figures | {
+            "data": task.digest,
+            "cpu_seconds": time.process_time() - started,
+        }
 
     def of_table(self, row, task, seed):
         """Figures of the table, after the better of two schedules."""

@@ -71,7 +71,7 @@ class Visits:
 TASKS = (
     Texts("clinc150", "mean", 6_000, 128, 28, epochs=24),
     Texts("20newsgroups", "mean", 16_000, 128, 200, epochs=16),
-    Texts("docstrings", "cnn", 16_000, 128, 96, epochs=8),
+    Texts("docstrings", "cnn", 16_000, 128, 96, epochs=12),
     Visits("gowalla", width=64, epochs=6),
 )
 QUICK = (
@@ -90,9 +90,11 @@ class Task:
             first chooses settings.
         mask_zero: Boolean, whether id 0 is padding.
         size: Integer, examples of training.
+        digest: String that tells texts from others, or None.
     """
 
     mask_zero = False
+    digest = None
 
     def table_model(self):
         """The model with float32 tables."""
@@ -133,6 +135,7 @@ class TextTask(Task):
             texts = labelled_texts.load(
                 settings.name, folder / settings.name if has_folder else None
             )
+        self.digest = texts.digest()
         vocabulary, self.data = texts.as_ids(
             settings.vocabulary_size, settings.length
         )
