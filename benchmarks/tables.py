@@ -12,19 +12,22 @@ import argparse
 import math
 import pathlib
 import re
+import statistics
 import sys
 
 from benchmarks.common.benchmark import FOLDER
 from benchmarks.common.record import Record
 from benchmarks.common.tables import field
 from benchmarks.common.tables import figure
+from benchmarks.common.tables import figures
 from benchmarks.common.tables import markdown
 from benchmarks.common.tables import mean
 from benchmarks.common.tables import of_columns
 from keras_compembed.utils.files import replacing
 
 PAGES = tuple(
-    FOLDER.parent / "docs" / name for name in ("results.md", "models.md")
+    FOLDER.parent / "docs" / name
+    for name in ("results.md", "models.md", "which_method.md")
 )
 _PART = re.compile(
     r"(<!-- table: (?P<name>\S+) -->\n).*?(<!-- /table -->)", re.S
@@ -241,46 +244,119 @@ def task_codes():
     return markdown(head, lines)
 
 
-def budgets():
-    """A line for each task and size, a column for each method."""
-    rows = read("codes/budget.json")
-    families = list(dict.fromkeys(row["row"]["family"] for row in rows))
-    accuracy = figure("accuracy", "{:.1f}", 100)
-    lines = []
-    for first in rows:
-        fields = {key: first["row"][key] for key in ("task", "ratio")}
-        found = [pick(rows, family=name, **fields) for name in families]
-        if first is not next(row for row in found if row is not None):
+def rivals(task, metric="accuracy"):
+    """A line for each method of `rivals.accuracy`, a column for each size."""
+    rows = of_task(task)
+    cell = figure(f"test.{metric}", "{:.1f}", 100)
+    ratios = (16, 64, 128)
+    table = pick(rows, method="table")
+    whole = "not run" if table is None else cell(table)
+    lines = [["table", whole, *[""] * 6]]
+    for method in dict.fromkeys(row["row"]["method"] for row in rows):
+        if method == "table":
             continue
-        cells = [
-            "" if row is None else accuracy(row) or "none fits" for row in found
-        ]
-        search = pick(rows, family="search", **fields)
-        chosen = "" if search is None else search["runs"][0]["figures"]
-        lines.append([*fields.values(), *cells, chosen and chosen["method"]])
-    head = ["task", "times smaller", *families, "what the search chose"]
+        line = [method, ""]
+        for ratio in ratios:
+            row = pick(rows, method=method, ratio=ratio)
+            if row is None:
+                line += ["not run", ""]
+                continue
+            settings = row["runs"][0]["figures"]["method"]
+            text = cell(row)
+            line += [text, settings] if text else [settings, ""]
+        lines.append(line)
+    head = ["", "1"]
+    for ratio in ratios:
+        head += [f"1/{ratio}", "settings"]
     return markdown(head, lines)
 
 
-def trained_baselines():
-    rows = read("codes/baselines.json")
-    names = list(dict.fromkeys(row["name"] for row in rows))
-    accuracy = figure("accuracy", "{:.1f}", 100, " %")
-    kilobytes = figure("file_bytes", "{:.0f}", 1e-3)
+def of_task(task):
+    """Rows of `rivals.accuracy` of a task."""
+    return [
+        row
+        for row in read("rivals/accuracy.json")
+        if row["row"]["task"]["name"] == task
+    ]
+
+
+def winners():
+    """For each task and size, the best and what is level with it."""
     lines = []
-    for name in names:
-        line = [name]
-        for part in (1, 16, 64):
-            row = pick(rows, name, part=part)
-            line += ["", ""] if row is None else [accuracy(row), kilobytes(row)]
-        lines.append(line)
+    for task, metric in RIVAL_TASKS.items():
+        rows = of_task(task)
+        table = pick(rows, method="table")
+        for ratio in (16, 64, 128):
+            found = {
+                row["row"]["method"]: [
+                    100 * value for value in figures(row, f"test.{metric}")
+                ]
+                for row in rows
+                if row["row"]["ratio"] == ratio
+                and row["row"]["method"] != "search"
+            }
+            lines.append(
+                [
+                    task,
+                    ratio,
+                    figure(f"test.{metric}", "{:.1f}", 100)(table)
+                    if table
+                    else "not run",
+                    *level_and_behind(found),
+                ]
+            )
     head = [
-        "embedding",
-        *("whole", "KB"),
-        *("1/16", "KB"),
-        *("1/64", "KB"),
+        "task",
+        "times smaller",
+        "table",
+        "best",
+        "level with it",
+        "worse",
+        "seeds",
     ]
     return markdown(head, lines)
+
+
+def level_and_behind(found):
+    """Cells: the best, those level with it, those that are worse, the seeds.
+
+    Worse is what lies further below the best than the seeds of either range,
+    from the lowest to the highest. What has fewer seeds than others is left
+    out.
+
+    Args:
+        found: Dict, figures of seeds by the names of methods.
+    """
+    most = max(map(len, found.values()), default=0)
+    means = {
+        name: statistics.fmean(values)
+        for name, values in found.items()
+        if values and len(values) == most
+    }
+    if not means:
+        return ["not run", "", "", ""]
+    best, *others = sorted(means, key=means.get, reverse=True)
+
+    def cell(name):
+        return f"{name} {means[name]:.1f}"
+
+    if most == 1:
+        return [cell(best), "", "", "1"]
+    spread = {name: max(found[name]) - min(found[name]) for name in means}
+    level, worse = [], []
+    for name in others:
+        room = max(spread[best], spread[name])
+        is_worse = means[best] - means[name] > room
+        (worse if is_worse else level).append(cell(name))
+    return [cell(best), ", ".join(level), ", ".join(worse), str(most)]
+
+
+RIVAL_TASKS = {
+    "clinc150": "accuracy",
+    "20newsgroups": "accuracy",
+    "docstrings": "accuracy",
+    "gowalla": "recall",
+}
 
 
 def rounded_and_pruned():
@@ -786,8 +862,11 @@ TABLES = {
     "codes.learners": code_learners,
     "codes.language_model": words_by_codes,
     "codes.task": task_codes,
-    "codes.budget": budgets,
-    "codes.baselines": trained_baselines,
+    "rivals.clinc150": lambda: rivals("clinc150"),
+    "rivals.20newsgroups": lambda: rivals("20newsgroups"),
+    "rivals.docstrings": lambda: rivals("docstrings"),
+    "rivals.gowalla": lambda: rivals("gowalla", "recall"),
+    "rivals.best": winners,
     "codes.rounding_and_pruning": rounded_and_pruned,
     "codes.clusters": clusters,
     "codes.training_step": code_steps,
