@@ -37,6 +37,7 @@ import json
 import math
 import os
 import pathlib
+import sys
 import tempfile
 import time
 
@@ -80,6 +81,10 @@ class Row:
     method: str
 
 
+def row_of_table(task):
+    return Row(f"{task.name}, {TABLE}", task, 1, TABLE)
+
+
 class Accuracy(Benchmark):
     settings = {
         "rates": Flag((3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "to choose from"),
@@ -121,12 +126,10 @@ class Accuracy(Benchmark):
     def rows(self):
         args = self.args
         known = {task.name: task for task in (*TASKS, *QUICK)}
+        check_names("tasks", args.tasks, known)
+        check_names("methods", args.methods, (TABLE, *RIVALS, SEARCH))
         tasks = [known[name] for name in args.tasks]
-        found = [
-            Row(f"{task.name}, {TABLE}", task, 1, TABLE)
-            for task in tasks
-            if TABLE in args.methods
-        ]
+        found = [row_of_table(task) for task in tasks if TABLE in args.methods]
         # The search last: it answers another question.
         small = [name for name in args.methods if name not in (TABLE, SEARCH)]
         searched = [name for name in args.methods if name == SEARCH]
@@ -337,9 +340,11 @@ class Accuracy(Benchmark):
             return weights, json.loads(str(arrays["figures"]))
 
     def train_start(self, task, seed, path):
-        first = self.args.seeds[0]
-        rates = self.args.rates
-        if seed != first:
+        first, rates = self.args.seeds[0], self.args.rates
+        known = self.figures_of(row_of_table(task.settings), first)
+        if known is not None:
+            rates = (known["start"]["rate"],)
+        elif seed != first:
             rates = (self.start(task, first)[1]["rate"],)
         model = self.new_table_model(task, seed)
         start, kept = model.get_weights(), {}
@@ -411,6 +416,15 @@ class Accuracy(Benchmark):
             and run["figures"]["bytes"] is not None
         ]
         return float(np.mean(taken)) if taken else math.nan
+
+
+def check_names(flag, names, known):
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(
+            f"--{flag} must be among: {', '.join(known)}. Received: "
+            f"{', '.join(unknown)}"
+        )
 
 
 def climb(rates, first, score_of):

@@ -275,7 +275,7 @@ RIVALS = {
     "codes of 16": OfTable(codes(16)),
     "int2": OfTable(rounded(2)),
     "codes that follow": Following(codes(16)),
-    "vocabulary, int2": OfTable(vocabulary(2)),
+    "int2 vocabulary": OfTable(vocabulary(2)),
     "anchors": OfTable(anchors),
     "codes of 256": OfTable(codes(256, 128, 64, 32)),
     "codes of a factor": OfTable(codes_of_a_factor),
@@ -290,7 +290,7 @@ RIVALS = {
     "tensor train": FromNothing(tensor_train),
     "hashed": FromNothing(hashed),
     "tensor train of a table": OfTable(tensor_train),
-    "hashed, of a table": OfTable(hashed),
+    "hashed of a table": OfTable(hashed),
     "quotient + remainder": FromNothing(quotient_remainder("add")),
     "int2 from nothing": FromNothing(rounded(2)),
     "softmax codes from nothing": FromNothing(

@@ -125,9 +125,18 @@ def test_rows():
     args = parse(accuracy.Accuracy, "rivals.accuracy", [])
     rows = accuracy.Accuracy(args, None).rows()
     assert len({row.name for row in rows}) == len(rows)
+    # Flags have commas between names.
+    assert not any("," in row.method for row in rows)
     assert [row.task for row in rows[: len(TASKS)]] == list(TASKS)
     assert all(row.method == "table" for row in rows[: len(TASKS)])
     assert {task.name for task in TASKS} == set(pages.RIVAL_TASKS)
+
+
+def test_unknown_names():
+    with pytest.raises(SystemExit, match="--tasks must be among.*: nowhere"):
+        accuracy.main(["--quick", "--tasks", "nowhere"])
+    with pytest.raises(SystemExit, match="--methods must be.*: magic, codes"):
+        accuracy.main(["--quick", "--methods", "magic,codes"])
 
 
 def test_level_and_worse():
