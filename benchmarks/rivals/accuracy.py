@@ -37,6 +37,7 @@ import json
 import math
 import os
 import pathlib
+import statistics
 import sys
 import tempfile
 import time
@@ -377,11 +378,8 @@ class Accuracy(Benchmark):
         return settings.load(None if is_made_up else self.folder)
 
     def finish(self, found):
-        left = [
-            (seed, row)
-            for seed, row in self.jobs(self.rows())
-            if not self.has(row, seed)
-        ]
+        jobs = dict.fromkeys(self.jobs(self.rows()))
+        left = [(seed, row) for seed, row in jobs if not self.has(row, seed)]
         if left:
             print(self.plan(left, found))
         if self.args.picture is not None:
@@ -394,28 +392,34 @@ class Accuracy(Benchmark):
         """
         lines = ["", "Left (seeds), and processor hours by what others took:"]
         total = 0
-        for task, jobs in itertools.groupby(left, lambda job: job[1].task):
-            jobs = list(jobs)
-            hours = sum(self.reckon(job, found) for job in jobs) / 3600
+        for task in dict.fromkeys(row.task for _, row in left):
+            jobs = [job for job in left if job[1].task == task]
+            seconds = self.seconds_of_row(task, found)
+            # Other seeds try one rate, of some three.
+            parts = [
+                1 if seed == self.args.seeds[0] else 1 / 3 for seed, _ in jobs
+            ]
+            hours = seconds * sum(parts) / 3600
             total += hours
             names = ", ".join(f"{row.name} ({seed})" for seed, row in jobs)
-            lines.append(
-                f"{task.name}, {len(jobs)} rows, {hours:.1f} h: {names}"
-            )
+            lines.append(f"{task.name}, {len(jobs)}, {hours:.1f} h: {names}")
         return "\n".join([*lines, f"In all {total:.1f} h."])
 
-    def reckon(self, job, found):
-        seed, row = job
-        is_first = seed == self.args.seeds[0]
+    def seconds_of_row(self, task, found):
+        """Mean processor seconds of a row's first seed; NaN if there is none.
+
+        Those of the table are for two schedules.
+        """
         taken = [
             run["figures"]["cpu_seconds"]
-            for other in found
-            if other["row"]["task"]["name"] == row.task.name
-            for run in other["runs"]
-            if (run["seed"] == self.args.seeds[0]) == is_first
+            for row in found
+            if row["row"]["task"]["name"] == task.name
+            and row["row"]["method"] != TABLE
+            for run in row["runs"]
+            if run["seed"] == self.args.seeds[0]
             and run["figures"]["bytes"] is not None
         ]
-        return float(np.mean(taken)) if taken else math.nan
+        return statistics.fmean(taken) if taken else math.nan
 
 
 def check_names(flag, names, known):
