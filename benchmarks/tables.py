@@ -23,6 +23,8 @@ from benchmarks.common.tables import figures
 from benchmarks.common.tables import markdown
 from benchmarks.common.tables import mean
 from benchmarks.common.tables import of_columns
+from benchmarks.data.word_tests import ANALOGIES
+from benchmarks.data.word_tests import PAIRS
 from keras_compembed.utils.files import replacing
 
 PAGES = tuple(
@@ -857,6 +859,98 @@ def text_times():
     return of_columns(Runtimes.columns, read("text/runtimes.json"))
 
 
+def vector_quality(table):
+    """Methods at each size, those that agree best with people first."""
+    rows = read("vectors/quality.json")
+    wanted = [
+        row
+        for row in rows
+        if row["row"]["table"] == table
+        and row["row"]["objective"] == "as they are"
+        and figures(row, "tests")
+    ]
+    wanted.sort(key=lambda row: (row["row"]["part"], -agreement(row)[0]))
+    return quality_lines(
+        wanted,
+        {
+            "times smaller": field("row.part"),
+            "method": field("row.family"),
+            "settings": method_of,
+        },
+    )
+
+
+def vector_objectives():
+    rows = read("vectors/quality.json")
+    studied = {
+        (row["row"]["table"], row["row"]["family"])
+        for row in rows
+        if row["row"]["objective"] != "as they are"
+    }
+    parts = {"table": 1} | {
+        row["row"]["family"]: row["row"]["part"]
+        for row in rows
+        if row["row"]["objective"] == "length 1"
+    }
+    wanted = [
+        row
+        for row in rows
+        if (row["row"]["table"], row["row"]["family"]) in studied
+        and row["row"]["part"] == parts[row["row"]["family"]]
+    ]
+    wanted.sort(key=lambda row: (row["row"]["table"], row["row"]["family"]))
+    return quality_lines(
+        wanted,
+        {
+            "vectors": field("row.table"),
+            "method": field("row.family"),
+            "fitted": field("row.objective"),
+        },
+    )
+
+
+def quality_lines(rows, columns):
+    """A table of `columns` and of what vectors reach."""
+    known = rows[0]["runs"][0]["figures"]["tests"]
+    tests = {**PAIRS, "analogies": ANALOGIES}
+    return of_columns(
+        columns
+        | {
+            "error": figure("relative_error", "{:.3f}"),
+            "neighbours": figure("neighbor_overlap", "{:.0f}", 100, " %"),
+        }
+        | {
+            f"{head} ({known[name]['num_used']:,})": figure(
+                f"tests.{name}.score", "{:.1f}", 100
+            )
+            for head, name in tests.items()
+        }
+        | {"mean of pairs": lambda row: spread(agreement(row))},
+        rows,
+    )
+
+
+def agreement(row):
+    """Mean over the tests of pairs, and its deviation over seeds or None."""
+    means = [
+        100 * statistics.fmean(tests[name]["score"] for name in PAIRS.values())
+        for tests in figures(row, "tests")
+    ]
+    deviation = statistics.stdev(means) if len(set(means)) > 1 else None
+    return statistics.fmean(means), deviation
+
+
+def spread(found):
+    average, deviation = found
+    if deviation is None:
+        return f"{average:.1f}"
+    return f"{average:.1f} ± {deviation:.1f}"
+
+
+def method_of(row):
+    return figures(row, "method")[0]
+
+
 TABLES = {
     "codes.learning": code_learning,
     "codes.learners": code_learners,
@@ -892,4 +986,7 @@ TABLES = {
     "classes.prediction": class_predictions,
     "text.vocabulary": vocabularies,
     "text.runtimes": text_times,
+    "vectors.quality": lambda: vector_quality("reviews"),
+    "vectors.googlenews": lambda: vector_quality("googlenews"),
+    "vectors.objectives": vector_objectives,
 }

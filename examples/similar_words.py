@@ -8,8 +8,8 @@ groups are those of Table 2 of Chen, Min & Sun (2018).
     python -m examples.similar_words --data glove.6B.300d.txt --words london
 
 `--data` is a folder with `words.txt`, a word a line, and `vectors.npy`, a row
-a word, or a text file with a word and its numbers on each line, as GloVe and
-word2vec write them; frequent words first.
+a word, or a file that `keras_compembed.vectors.read_vectors` reads, such as
+those of GloVe, word2vec and fastText; frequent words first.
 """
 
 import argparse

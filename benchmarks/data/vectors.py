@@ -1,12 +1,13 @@
 """Tables of vectors: of words, of tokens, made up."""
 
 import importlib.util
-import json
-import os
 import pathlib
 import sys
 
 import numpy as np
+
+from keras_compembed.utils.extras import require
+from keras_compembed.vectors import read_vectors
 
 # Skip-gram vectors of words in reviews, 75,102 x 300.
 REVIEWS = "vectors_reviews_75k_300d"
@@ -20,24 +21,15 @@ def load_vectors(path, count=None):
 
     Args:
         path: `pathlib.Path` of a folder with `words.txt`, a word a line, and
-            `vectors.npy`, or of a text file with a word and its numbers on
-            each line, as GloVe and word2vec write them.
+            a table, see `load_table`, or of a file that
+            `keras_compembed.vectors.read_vectors` reads.
         count: Optional integer, how many of the first words to read.
     """
+    words = None
     if path.is_dir():
-        text = (path / "words.txt").read_text(encoding="utf-8")
-        return text.splitlines()[:count], load_table(path, count)
-    words, rows = [], []
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            word, *numbers = line.rstrip().split(" ")
-            if len(numbers) == 1:  # word2vec's first line: rows, columns
-                continue
-            words.append(word)
-            rows.append(np.array(numbers, "float32"))
-            if len(words) == count:
-                break
-    return words, np.stack(rows)
+        path, words = _table_file(path), path / "words.txt"
+    read = read_vectors(path, words=words, limit=count)
+    return read.words, read.vectors
 
 
 def load_table(folder, count=None):
@@ -45,13 +37,19 @@ def load_table(folder, count=None):
 
     It is in `vectors.npy`, or the only array in `vectors.npz`.
     """
-    path = folder / "vectors.npy"
-    if path.exists() or not path.with_suffix(".npz").exists():
+    path = _table_file(folder)
+    if path.suffix == ".npy":
         table = np.load(path, mmap_mode="r")
     else:
-        with np.load(path.with_suffix(".npz")) as arrays:
+        with np.load(path) as arrays:
             (table,) = arrays.values()
     return table[:count].astype("float32")
+
+
+def _table_file(folder):
+    path = folder / "vectors.npy"
+    archive = path.with_suffix(".npz")
+    return path if path.exists() or not archive.exists() else archive
 
 
 def load_tokens(path=None):
@@ -70,20 +68,10 @@ def load_tokens(path=None):
             )
         folder = pathlib.Path(spec.origin).parent
         path = folder / "model" / "model.safetensors"
-    return load_safetensors(path, "embeddings.word_embeddings.weight")
-
-
-def load_safetensors(path, name):
-    """One float32 tensor: a length, a JSON header with offsets, raw bytes."""
-    with open(path, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        entry = header[name]
-        if entry["dtype"] != "F32":
-            sys.exit(f"{path}: {name} is {entry['dtype']}, not F32.")
-        start, end = entry["data_offsets"]
-        file.seek(start, os.SEEK_CUR)
-        values = np.frombuffer(file.read(end - start), "<f4")
-    return values.reshape(entry["shape"])
+    safetensors = require("safetensors", "vectors")
+    with safetensors.safe_open(path, framework="numpy") as file:
+        table = file.get_tensor("embeddings.word_embeddings.weight")
+    return table.astype("float32", copy=False)
 
 
 def generated(rows=500, width=16, clusters=20):

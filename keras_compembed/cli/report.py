@@ -57,9 +57,18 @@ def add_arguments(command):
         action="append",
         default=[],
         metavar="[LAYER=]FILE",
-        help="for the page: the words of the rows of a layer, one a line; of "
-        "every layer of as many rows if none is named; may be given several "
-        "times",
+        help="for the page and --word-test: the words of the rows of a layer, "
+        "one a line; of every layer of as many rows if none is named; may be "
+        "given several times",
+    )
+    command.add_argument(
+        "--word-test",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="word pairs and how similar people find them (SimLex-999, MEN), "
+        "or analogies (questions-words.txt): shows how well vectors agree, "
+        "beside those of ORIGINAL; may be given several times",
     )
     command.add_argument(
         "--data",
@@ -97,6 +106,7 @@ def check(arguments):
 def _check_for_page(arguments):
     """Checks what only the page needs; returns the files that are read."""
     files = [_split_words(text)[1] for text in arguments.words]
+    files += arguments.word_test
     if arguments.data:
         require_parts(arguments.data, *_EVALUATED)
         files.append(arguments.data)
@@ -109,10 +119,16 @@ def _check_for_page(arguments):
     if arguments.html:
         check_suffix(arguments.html, ".html")
     for name in ("words", "data", "frontier"):
-        if getattr(arguments, name) and not arguments.html:
+        shown = arguments.html or (name == "words" and arguments.word_test)
+        if getattr(arguments, name) and not shown:
             raise ValueError(
                 f"--{name} must be given with --html, whose page shows it."
             )
+    if arguments.word_test and not (arguments.original and arguments.words):
+        raise ValueError(
+            "--word-test must be given with ORIGINAL, whose vectors are asked "
+            "too, and --words."
+        )
     if arguments.frontier == _COMPUTE and not arguments.original:
         raise ValueError(
             f"--frontier {_COMPUTE} must be given with ORIGINAL, from whose "
@@ -131,6 +147,7 @@ def run(arguments, stops):
         part = require_parts(arguments.data, *_EVALUATED)
         data = read_part(arguments.data, part)
     words = _read_words(arguments.words)
+    word_tests = [_read_word_test(path) for path in arguments.word_test]
     model = _load(arguments.model, arguments)
     original = None
     if arguments.original:
@@ -141,16 +158,18 @@ def run(arguments, stops):
         from keras_compembed.reports.html_report import model_figures
         from keras_compembed.reports.html_report import write_page
 
-        check_arguments(model, original, words, data)
+        check_arguments(model, original, words, data, word_tests)
         if arguments.frontier == _COMPUTE:
             frontier = _compute(original)
         show("looking at words")
-        figures = model_figures(model, original, words, data, frontier)
+        figures = model_figures(
+            model, original, words, data, frontier, word_tests
+        )
         report = figures.sizes
     else:
         from keras_compembed.reports.size_report import size_report
 
-        report = size_report(model, reference=original)
+        report = size_report(model, original, words, word_tests)
     # All files are there, or none.
     with contextlib.ExitStack() as files:
         if arguments.json:
@@ -206,6 +225,12 @@ def _read_words(texts):
         )
     words = {layer: read_lines(path, "Words") for layer, path in pairs}
     return words.get(None, words or None)
+
+
+def _read_word_test(path):
+    from keras_compembed.reports.word_tests import read_word_test
+
+    return read_word_test(path)
 
 
 def write_json(report, path, overwrite, files):

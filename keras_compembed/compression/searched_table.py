@@ -1,19 +1,14 @@
 """A table of a search, and what methods lose of it."""
 
-import keras
-import numpy as np
-
 from keras_compembed.compression.method_choices import choices_by_default
 from keras_compembed.compression.method_choices import choices_of
+from keras_compembed.compression.method_errors import MethodErrors
 from keras_compembed.compression.replaceable_layers import layer_class
 from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import read_tables
 from keras_compembed.compression.spectrum import Spectrum
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
-
-# Of quick fits: the rows of a sample, and the share of the time.
-_SAMPLE_ROWS, QUICK = 16_384, 0.1
 
 
 class SearchedTable:
@@ -42,8 +37,8 @@ class SearchedTable:
         for table in self._tables:
             check_table(table, f"embeddings of {name}")
         weight = check_sample_weight(settings["sample_weight"], shape[0])
-        self._means = [np.average(x, 0, weight) for x in self._tables]
-        self._weight = weight
+        self._errors = MethodErrors(self._tables, weight, settings["seed"])
+        self.energy = importance * self._errors.energy
         spectrum = Spectrum(self._tables[0], weight)
         choices = (
             choices_by_default(*shape, spectrum)
@@ -53,9 +48,6 @@ class SearchedTable:
         self.choices = [
             choice for choice in choices if self._can(choice.method, shape)
         ]
-        squares = np.square(self._tables[0] - self._means[0]).sum(axis=1)
-        self.energy = importance * float(np.average(squares, weights=weight))
-        self._errors = {}
         self._weights = {}
 
     def _can(self, method, shape):
@@ -87,37 +79,20 @@ class SearchedTable:
 
     def known_error(self, choice):
         """The error that was measured, carefully if it was, or None."""
-        for effort in (1.0, QUICK):
-            if (choice.name, effort) in self._errors:
-                return self._errors[choice.name, effort]
-        return None
+        return self._errors.known(choice)
+
+    def expected_error(self, choice):
+        """The error of a choice: measured, or estimated and corrected."""
+        return self._errors.expected(choice)
 
     def quick_error(self, choice):
         """What a short fit to a sample of rows loses."""
-        key = choice.name, QUICK
-        if key not in self._errors:
-            method = choice.method.quicker(QUICK)
-            rows = slice(None)
-            num_rows = self.layer.input_dim
-            if method.is_by_row and num_rows > _SAMPLE_ROWS:
-                rng = np.random.default_rng(0)
-                rows = np.sort(
-                    rng.choice(num_rows, _SAMPLE_ROWS, replace=False)
-                )
-            weight = None if self._weight is None else self._weight[rows]
-            found = [
-                method.start(self.settings["seed"], 0)
-                .from_table(table[rows], sample_weight=weight)
-                .embeddings
-                for table in self._tables
-            ]
-            self._errors[key] = self._error(found, rows)
-        return self._errors[key]
+        return self._errors.quick(choice)
 
     def error(self, choice):
         """What a whole fit to the table loses; it is kept for copies."""
-        key = choice.name, 1.0
-        if key not in self._errors:
+
+        def learn():
             replaced = self.replaced(choice.method)
             replaced.learn()
             self._weights[choice.name] = replaced.small.get_weights()
@@ -125,28 +100,12 @@ class SearchedTable:
                 replaced.small,
                 getattr(replaced.small, "reverse_embedding", None),
             ]
-            found = [
+            return [
                 part.embeddings
                 for part, _ in zip(parts, self._tables, strict=False)
             ]
-            self._errors[key] = self._error(found, slice(None))
-        return self._errors[key]
 
-    def _error(self, found, rows):
-        lost = there = 0.0
-        weight = None if self._weight is None else self._weight[rows]
-        for rebuilt, table, mean in zip(
-            found, self._tables, self._means, strict=True
-        ):
-            table = table[rows].astype("float32")
-            rebuilt = keras.ops.convert_to_numpy(
-                keras.ops.cast(rebuilt, "float32")
-            )
-            squares = np.square(table - rebuilt).sum(axis=1, dtype="float64")
-            lost += np.average(squares, weights=weight)
-            squares = np.square(table - mean).sum(axis=1, dtype="float64")
-            there += np.average(squares, weights=weight)
-        return float(lost / there) if there else 0.0
+        return self._errors.whole(choice, learn)
 
     def fill(self, replaced, choice):
         """Gives a layer what was learned for a choice, or learns it."""

@@ -58,9 +58,6 @@ class SizeSearch:
         self._is_checked = False
         self._scores = {}
         self._seen = {}
-        # Logarithms of errors measured over errors estimated, by table and
-        # kind.
-        self._logs = {}
         self.smallest = [
             min(table.choices, key=lambda choice: self.files.size(i, choice))
             for i, table in enumerate(tables)
@@ -224,7 +221,7 @@ class SizeSearch:
                 size = self.files.size(number, choice)
                 if size > room + guessed * _GUESSED:
                     continue
-                error = self._expected(number, choice)
+                error = table.expected_error(choice)
                 kind = choice.kind
                 if kind not in best or error < best[kind][0]:
                     best[kind] = error, choice
@@ -241,10 +238,7 @@ class SizeSearch:
         curves = [
             (
                 [self.files.size(number, x) for x in table.choices],
-                [
-                    table.energy * self._expected(number, x)
-                    for x in table.choices
-                ],
+                [table.energy * table.expected_error(x) for x in table.choices],
             )
             for number, table in enumerate(self.tables)
         ]
@@ -265,24 +259,6 @@ class SizeSearch:
             for table, place in zip(self.tables, places, strict=True)
         ]
 
-    def _expected(self, number, choice):
-        """The error of a choice: measured, or estimated and corrected."""
-        table = self.tables[number]
-        known = table.known_error(choice)
-        if known is not None:
-            return known
-        if choice.estimate is None:
-            # Only a measurement can tell: it is made as soon as it fits.
-            return 0.0
-        return choice.estimate * self._correction(number, choice.kind)
-
-    def _correction(self, number, kind):
-        """What measured errors of a kind are, over what was estimated."""
-        logs = self._logs.get((number, kind))
-        # What was never measured is hoped to be as good as estimated: so it
-        # is measured before anything worse is taken.
-        return float(np.exp(np.mean(logs))) if logs else 1.0
-
     def _measure_new(self, choices):
         """Measures what is only estimated; whether there was any."""
         new = [
@@ -301,9 +277,6 @@ class SizeSearch:
         error = table.quick_error(choice)
         size = format_bytes(self.files.size(number, choice))
         self.say(f"{table.name}: {choice.name}, {size}, error {error:.4f}")
-        if choice.estimate:
-            log = np.log(max(error, 1e-9) / choice.estimate)
-            self._logs.setdefault((number, choice.kind), []).append(log)
         if len(self.tables) == 1:
             self._note([choice])
 

@@ -20,7 +20,7 @@ def format_card(folder, model):
 
     Args:
         folder: `pathlib.Path` of the preset.
-        model: The Keras model that is in it.
+        model: The Keras model or `CompressedVectors` that is in it.
 
     Raises:
         ValueError: if texts of the card name figures that are not recorded.
@@ -38,7 +38,7 @@ def format_card(folder, model):
         *_ends("Output", _outputs(model), card.outputs),
         *_ends_of_file(folder / preset_files.LITERT),
         "## Use",
-        _use(record["name"]),
+        _use(record),
         "## How it was made",
         f"```sh\n{card.command}\n```",
         *([card.data] if card.data else []),
@@ -65,7 +65,8 @@ def _front_matter(card, files):
     """What the Hugging Face Hub reads, as YAML."""
     tags = [*_TAGS, *(["litert"] if preset_files.LITERT in files else [])]
     tags += [tag for tag in card.tags if tag not in tags]
-    lines = ["---", "library_name: keras", f"license: {card.license}"]
+    library = "keras" if preset_files.MODEL in files else "keras_compembed"
+    lines = ["---", f"library_name: {library}", f"license: {card.license}"]
     if card.language:
         # In quotes: YAML takes the language `no` for a boolean.
         lines.append(f'language: "{card.language}"')
@@ -77,7 +78,7 @@ def _front_matter(card, files):
 
 def _table_of_files(folder, names, described):
     lines = ["| file | bytes | what |", "|---|---:|---|"]
-    first = (preset_files.MODEL, preset_files.LITERT)
+    first = (preset_files.MODEL, preset_files.LITERT, preset_files.VECTORS)
     for name in sorted(names, key=lambda name: (name not in first, name)):
         size = os.path.getsize(folder / name)
         what = described.get(name, preset_files.CONTENTS.get(name, ""))
@@ -151,8 +152,9 @@ def _tensor(name, tensor):
     return f"`{name}`, `{text}`" if name else f"`{text}`"
 
 
-def _use(name):
-    preset, where = name, ""
+def _use(record):
+    name = preset = record["name"]
+    where = ""
     if name not in NAMES:
         preset = f"PATH/{name}"
         where = (
@@ -162,10 +164,18 @@ def _use(name):
     return (
         "```python\n"
         "import keras_compembed as kc\n"
-        "\n"
-        f'model = kc.from_preset("{preset}")\n'
-        "```" + where
+        "\n" + _lines_of_use(record["files"], preset) + "```" + where
     )
+
+
+def _lines_of_use(files, preset):
+    if preset_files.VECTORS in files:
+        return (
+            f'vectors = kc.from_preset("{preset}")\n'
+            "word = vectors.index_to_key[0]\n"
+            "vectors[word], vectors.most_similar(word)\n"
+        )
+    return f'model = kc.from_preset("{preset}")\n'
 
 
 def _listed(versions):

@@ -1,4 +1,4 @@
-"""Reads the model of a preset."""
+"""Reads the model or the vectors of a preset."""
 
 import json
 import pathlib
@@ -10,16 +10,20 @@ import keras
 from keras_compembed.presets import preset_files
 from keras_compembed.presets.get_folder import get_folder
 from keras_compembed.utils.saved_words import check_saved_words
+from keras_compembed.vectors.compressed_vectors import CompressedVectors
 
 
 def from_preset(preset):
-    """Reads the Keras model of a preset.
+    """Reads the Keras model of a preset, or its vectors of words.
 
     Example:
 
     >>> model = from_preset("docstring_classifier")
     >>> model.output_shape
     (None, 278)
+    >>> vectors = from_preset("review_words")
+    >>> vectors.vector_size
+    300
 
     Args:
         preset: String or path-like, one of:
@@ -34,7 +38,8 @@ def from_preset(preset):
               needs the extra `hub`, and is fetched once.
 
     Returns:
-        A Keras model, not compiled.
+        A Keras model, not compiled, or a
+        `keras_compembed.vectors.CompressedVectors`.
 
     Raises:
         ValueError: if `preset` is none of them, or Keras cannot read its
@@ -47,14 +52,17 @@ def from_preset(preset):
     folder = get_folder(preset)
     path = folder / preset_files.MODEL
     if not path.is_file():
+        if (folder / preset_files.VECTORS).is_file():
+            return CompressedVectors.load(folder / preset_files.VECTORS)
         # What `model.save("hf://...")` writes.
         if (folder / "config.json").is_file():
             return keras.saving.load_model(folder, compile=False)
         held = ", ".join(sorted(item.name for item in folder.iterdir()))
         raise FileNotFoundError(
-            f"`preset` must hold the file '{preset_files.MODEL}', which "
-            f"`kc.save_preset` writes. Received: the folder {str(folder)!r} "
-            f"with {held or 'nothing in it'}."
+            f"`preset` must hold the file '{preset_files.MODEL}' or "
+            f"'{preset_files.VECTORS}', which `kc.save_preset` writes. "
+            f"Received: the folder {str(folder)!r} with "
+            f"{held or 'nothing in it'}."
         )
     if not zipfile.is_zipfile(path):
         raise ValueError(

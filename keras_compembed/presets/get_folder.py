@@ -13,6 +13,7 @@ NAMES = (
     "docstring_classifier",
     "docstring_text_classifier",
     "job_title_recommender",
+    "review_words",
 )
 # In the repository, beside the package.
 SAVED_MODELS = pathlib.Path(__file__).parents[2] / "saved_models"
@@ -73,7 +74,7 @@ def split_address(address):
     )
     if not match:
         raise ValueError(
-            "A preset on the Hugging Face Hub must be written as "
+            "What is on the Hugging Face Hub must be written as "
             "'hf://user/repository' or 'hf://user/repository@revision'. "
             f"Received: {address!r}"
         )
@@ -82,7 +83,7 @@ def split_address(address):
 
 def _named(name):
     folder = SAVED_MODELS / name
-    if not (folder / preset_files.MODEL).is_file():
+    if not (folder / preset_files.RECORD).is_file():
         raise FileNotFoundError(
             f"The preset {name!r} stands in the folder `saved_models` of the "
             "repository of keras_compembed, which is not part of the installed "

@@ -1,6 +1,7 @@
 """Names of the files in a preset's folder."""
 
 MODEL = "model.keras"
+VECTORS = "vectors.npz"
 LITERT = "model.tflite"
 FIGURES = "figures.json"
 CARD = "README.md"
@@ -8,10 +9,11 @@ CARD = "README.md"
 RECORD = "preset.json"
 
 # What `save_preset` writes by itself.
-OWN_FILES = (MODEL, FIGURES, CARD, RECORD)
+OWN_FILES = (MODEL, VECTORS, FIGURES, CARD, RECORD)
 
 CONTENTS = {
     MODEL: "the Keras model",
+    VECTORS: "words and their vectors",
     LITERT: "the model as a LiteRT file",
     "labels.txt": "names of the outputs, one a line, in their order",
     "vocabulary.txt": "words, one a line; the line is the id",

@@ -19,6 +19,7 @@ from keras_compembed.presets.model_card import ModelCard
 from keras_compembed.utils.files import temporary_folder
 from keras_compembed.utils.saved_words import check_saved_words
 from keras_compembed.utils.validation import check_boolean
+from keras_compembed.vectors.compressed_vectors import CompressedVectors
 from keras_compembed.version import __version__
 
 
@@ -26,8 +27,9 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
     """Writes a model, all that belongs to it, and its card into a folder.
 
     The folder is what `from_preset` reads and what a repository of the Hugging
-    Face Hub holds: `model.keras`, the files given, `figures.json`,
-    `preset.json` with the record of all this, and the card, `README.md`.
+    Face Hub holds: `model.keras`, or `vectors.npz` of vectors of words, the
+    files given, `figures.json`, `preset.json` with the record of all this, and
+    the card, `README.md`.
 
     The model is saved without its optimizer, whose state may be twice as
     large as the model. All files are written and the model is read back
@@ -56,7 +58,9 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
     (None, 2)
 
     Args:
-        model: A built Keras model. Classes of its own must be registered with
+        model: A built Keras model, or a
+            `keras_compembed.vectors.CompressedVectors`. Classes of a model's
+            own must be registered with
             `keras.saving.register_keras_serializable`.
         folder: String or path-like. It is made if it does not exist; its
             parent must exist. Its name is the name of the preset.
@@ -92,7 +96,7 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
         new.mkdir()
         for name, content in contents.items():
             _write(new / name, content)
-        saved = _save_model(model, new / preset_files.MODEL, beside)
+        saved = _save(model, new, beside)
         names = sorted(path.name for path in new.iterdir())
         record = {
             "name": folder.name,
@@ -109,9 +113,13 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
 
 def _check(model, folder, card, figures, files, overwrite):
     """Returns what to write, by name of file, or raises."""
-    if not isinstance(model, keras.Model) or not model.built:
+    if not isinstance(model, CompressedVectors) and not (
+        isinstance(model, keras.Model) and model.built
+    ):
         raise ValueError(
-            f"`model` must be a built Keras model. Received: model={model!r}"
+            "`model` must be a built Keras model or a "
+            "`keras_compembed.vectors.CompressedVectors`. "
+            f"Received: model={model!r}"
         )
     check_boolean("overwrite", overwrite)
     if not isinstance(card, ModelCard):
@@ -142,7 +150,7 @@ def _check(model, folder, card, figures, files, overwrite):
     for name, content in files.items():
         _check_file(name, content)
     for name in card.files:
-        if name not in (*files, preset_files.MODEL):
+        if name not in (*files, preset_files.MODEL, preset_files.VECTORS):
             raise ValueError(
                 "`files` of the card must name files of the preset. Received: "
                 f"{name!r}, which `files` of `save_preset` lacks."
@@ -216,6 +224,14 @@ def _write(path, content):
         path.write_bytes(text.encode("utf-8"))
     else:
         shutil.copyfile(content, path)
+
+
+def _save(model, folder, beside):
+    """Returns what was saved as it is read back."""
+    if isinstance(model, CompressedVectors):
+        model.save(folder / preset_files.VECTORS)
+        return CompressedVectors.load(folder / preset_files.VECTORS)
+    return _save_model(model, folder / preset_files.MODEL, beside)
 
 
 def _save_model(model, path, beside):

@@ -13,9 +13,13 @@ from keras_compembed.reports.plots import plot_code_balance
 from keras_compembed.reports.plots import plot_frontier
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.reports.text_page import text_page
+from keras_compembed.reports.word_analogies import WordAnalogies
+from keras_compembed.reports.word_pairs import WordPairs
 
 __all__ = [
     "EmbeddingSummaries",
+    "WordAnalogies",
+    "WordPairs",
     "code_balance",
     "code_usage",
     "codes_of_words",

@@ -8,6 +8,8 @@ from keras_compembed.reports.table_rows import TableRows
 from keras_compembed.reports.table_rows import directions
 from keras_compembed.reports.table_rows import nearest_rows
 from keras_compembed.reports.table_rows import row_parts
+from keras_compembed.reports.word_lines import check_words
+from keras_compembed.reports.word_tests import check_word_tests
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -29,6 +31,10 @@ class Fidelity:
             the reconstructions too, or None without neighbours.
         num_neighbors: Integer, neighbours per row that were compared.
         num_queries: Integer, rows whose neighbours were compared.
+        word_scores: Tuple of `WordScore`, what the reconstruction reaches in
+            tests of words. Defaults to `()`.
+        original_word_scores: Tuple of `WordScore`, what the table reaches.
+            Defaults to `()`.
     """
 
     mean_squared_distance: float
@@ -38,9 +44,19 @@ class Fidelity:
     neighbor_overlap: float | None
     num_neighbors: int
     num_queries: int
+    word_scores: tuple = ()
+    original_word_scores: tuple = ()
 
 
-def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
+def fidelity(
+    table,
+    reconstruction,
+    num_neighbors=10,
+    num_queries=1000,
+    seed=0,
+    words=None,
+    word_tests=(),
+):
     """Compares a table with its reconstruction.
 
     Both are read a part at a time. Neighbours are by cosine, among all rows
@@ -65,13 +81,17 @@ def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
         num_queries: Integer. Rows whose neighbours are compared. Defaults to
             `1000`.
         seed: Integer. Seed of the sample of rows. Defaults to `0`.
+        words: Optional list of strings, the word of each row, for
+            `word_tests`. Defaults to `None`.
+        word_tests: List of `WordPairs` and `WordAnalogies`, which both are
+            asked. Defaults to `()`.
 
     Returns:
         A `Fidelity`.
 
     Raises:
-        ValueError: if a table is not a finite matrix, the shapes differ, or a
-            layer is not built.
+        ValueError: if a table is not a finite matrix, the shapes differ, a
+            layer is not built, or there is not a word for each row.
     """
     original = TableRows("table", table)
     rebuilt = TableRows("reconstruction", reconstruction)
@@ -82,6 +102,9 @@ def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
         )
     check_positive_int("num_neighbors", num_neighbors)
     check_positive_int("num_queries", num_queries)
+    check_word_tests(word_tests, table, words, "table")
+    if words is not None:
+        check_words(words, original)
     num_rows = original.shape[0]
     mean = sum(
         original[part].sum(axis=0, dtype="float64")
@@ -120,7 +143,13 @@ def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
         ),
         num_neighbors=num_neighbors,
         num_queries=num_queries,
+        word_scores=_scores(word_tests, reconstruction, words),
+        original_word_scores=_scores(word_tests, table, words),
     )
+
+
+def _scores(word_tests, table, words):
+    return tuple(test.evaluate(table, words) for test in word_tests)
 
 
 def _overlap(original, rebuilt, queries, num_neighbors):

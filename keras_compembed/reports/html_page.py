@@ -423,6 +423,40 @@ def _fidelity(figures):
             f"kept: share of the {number} nearest rows.",
             class_="note",
         ),
+        *_word_scores(rows[:_MOST_ROWS]),
+    )
+
+
+def _word_scores(rows):
+    """What vectors reach in tests of words, beside those of the original."""
+    body = [
+        element(
+            "tr",
+            element("td", shown_word(row.name), class_="wide"),
+            element("td", shown_word(score.name), class_="wide"),
+            element("td", _number(score.score)),
+            element("td", _number(before.score)),
+            element("td", f"{score.num_used:,} of {score.num_all:,}"),
+        )
+        for row in rows
+        for score, before in zip(
+            row.fidelity.word_scores,
+            row.fidelity.original_word_scores,
+            strict=True,
+        )
+    ]
+    if not body:
+        return
+    head = [element("th", name, class_="wide") for name in ("layer", "test")]
+    for name in ("score", "original", "known"):
+        head.append(element("th", name))
+    yield element("h3", "How well vectors agree with people")
+    yield _table(head, body)
+    yield element(
+        "p",
+        "Of word pairs, the rank correlation of cosines with what people say; "
+        "of analogies, the share that is right.",
+        class_="note",
     )
 
 

@@ -12,12 +12,13 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.reports.html_page import html_page
 from keras_compembed.reports.model_figures import ModelFigures
 from keras_compembed.reports.model_figures import all_layer_figures
-from keras_compembed.reports.model_figures import words_by_layer
 from keras_compembed.reports.originals import compressed_layers
 from keras_compembed.reports.originals import find_originals
 from keras_compembed.reports.scores import check_data
 from keras_compembed.reports.scores import scores
 from keras_compembed.reports.size_report import size_report
+from keras_compembed.reports.word_tests import check_word_tests
+from keras_compembed.reports.words_by_layer import words_by_layer
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.layer_names import named_layers
@@ -32,6 +33,7 @@ def html_report(
     words=None,
     data=None,
     frontier=None,
+    word_tests=(),
     overwrite=False,
 ):
     """Writes one page about a compressed model, to open in a browser.
@@ -68,6 +70,8 @@ def html_report(
         frontier: Optional `keras_compembed.compression.Frontier`, sizes that
             could be had. The model's place in it is that of a LiteRT file, or
             of its weights where no file can be written. Defaults to `None`.
+        word_tests: List of `WordPairs` and `WordAnalogies`, which vectors are
+            asked, with `original` and `words`. Defaults to `()`.
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.
 
     Raises:
@@ -82,7 +86,7 @@ def html_report(
             f"`path` must end in '.html'. Received: path={path!r}."
         )
     check_output(path, overwrite)
-    figures = model_figures(model, original, words, data, frontier)
+    figures = model_figures(model, original, words, data, frontier, word_tests)
     with replacing(path, overwrite) as temporary:
         write_page(figures, temporary)
 
@@ -93,13 +97,20 @@ def write_page(figures, path):
         file.write(html_page(figures))
 
 
-def model_figures(model, original=None, words=None, data=None, frontier=None):
+def model_figures(
+    model,
+    original=None,
+    words=None,
+    data=None,
+    frontier=None,
+    word_tests=(),
+):
     """All that `html_report` shows, as `ModelFigures`.
 
     Args:
         model: Same as in `html_report`, as are the others.
     """
-    layers, words = check_arguments(model, original, words, data)
+    layers, words = check_arguments(model, original, words, data, word_tests)
     if frontier is not None and not isinstance(frontier, compression.Frontier):
         raise ValueError(
             "`frontier` must be a `keras_compembed.compression.Frontier`. "
@@ -108,7 +119,7 @@ def model_figures(model, original=None, words=None, data=None, frontier=None):
     original_model = original if isinstance(original, keras.Model) else None
     # First: data may not be what the model takes.
     measured = scores(model, original_model, data) if data is not None else {}
-    sizes = size_report(model, original)
+    sizes = size_report(model, original, words, word_tests)
     return ModelFigures(
         name=model.name,
         sizes=sizes,
@@ -122,7 +133,7 @@ def model_figures(model, original=None, words=None, data=None, frontier=None):
     )
 
 
-def check_arguments(model, original=None, words=None, data=None):
+def check_arguments(model, original=None, words=None, data=None, word_tests=()):
     """Raises if these are not what `html_report` takes.
 
     Returns:
@@ -135,6 +146,7 @@ def check_arguments(model, original=None, words=None, data=None):
         )
     layers = named_layers(model, _LAYERS)
     compressed = compressed_layers(layers)
+    check_word_tests(word_tests, original, words, "original")
     words = words_by_layer(layers, words)
     if original is not None:
         find_originals(compressed, original, "original")

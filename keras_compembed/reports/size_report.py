@@ -20,6 +20,8 @@ from keras_compembed.reports.originals import compressed_layers
 from keras_compembed.reports.originals import find_originals
 from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
+from keras_compembed.reports.word_tests import check_word_tests
+from keras_compembed.reports.words_by_layer import words_by_layer
 from keras_compembed.rounding.rounded_table import name_of_rows
 from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.text.tokenizer import Tokenizer
@@ -88,7 +90,7 @@ class SizeReport:
         return format_size_report(self)
 
 
-def size_report(model, reference=None):
+def size_report(model, reference=None, words=None, word_tests=()):
     """Sizes of a model's embeddings, against those of uncompressed tables.
 
     Finds every layer of this package that looks ids up, and every
@@ -121,14 +123,21 @@ def size_report(model, reference=None):
             model with Embedding layers of the same names, or, for one layer,
             an Embedding layer or an array `(input_dim, output_dim)`. Each
             layer of this package then gets a `Fidelity`. Defaults to `None`.
+        words: Optional list of strings, the word of each row, for all layers
+            of as many rows; or a dict from the name of a layer to such a list.
+            Defaults to `None`.
+        word_tests: List of `WordPairs` and `WordAnalogies`, such as
+            `[WordPairs.read("EN-SIMLEX-999.txt")]`. Layers whose words are
+            given, and what `reference` has for them, are asked how well their
+            vectors agree with people. Defaults to `()`.
 
     Returns:
         A `SizeReport`.
 
     Raises:
         ValueError: if `model` is no Keras layer or has a layer that must be
-            built to be measured, or `reference` has no table of the same name
-            and shape.
+            built to be measured, `reference` has no table of the same name
+            and shape, or `word_tests` come without it or without words.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Tables 1
@@ -139,10 +148,18 @@ def size_report(model, reference=None):
             "`model` must be a Keras model or layer. "
             f"Received: model={model!r} (of type {type(model).__name__})."
         )
-    layers = _without_rows_of_others(named_layers(model, _EMBEDDINGS))
+    layers = named_layers(model, _EMBEDDINGS)
+    check_word_tests(word_tests, reference, words)
+    words = words_by_layer(layers, words)
+    layers = _without_rows_of_others(layers)
     originals = {}
     if reference is not None:
         originals = find_originals(compressed_layers(layers), reference)
+    if word_tests and not originals.keys() & words.keys():
+        raise ValueError(
+            "`words` must be those of a layer that `reference` has a table "
+            f"for, {sorted(originals)}. Received: words of {sorted(words)}."
+        )
     counted = set()
     rows = []
     for name, layer in layers.items():
@@ -154,9 +171,11 @@ def size_report(model, reference=None):
             counted.add(id(shared))
         counted.update(id(weight) for weight in weights)
         if name in originals:
-            row = dataclasses.replace(
-                row, fidelity=fidelity(originals[name], layer)
-            )
+            asked = {}
+            if name in words:
+                asked = {"words": words[name], "word_tests": word_tests}
+            near = fidelity(originals[name], layer, **asked)
+            row = dataclasses.replace(row, fidelity=near)
         rows.append(row)
     other_bytes = None
     if model.built or model in layers.values():

@@ -209,6 +209,14 @@ def _fidelity_notes(fidelity):
         f"{_number(fidelity.neighbor_overlap)} "
         f"({fidelity.num_queries} rows asked)"
     )
+    for score, before in zip(
+        fidelity.word_scores, fidelity.original_word_scores, strict=True
+    ):
+        yield (
+            f"  {score.name}: {_number(score.score)}, "
+            f"{_number(before.score)} of the reference "
+            f"({score.num_used:,} of {score.num_all:,} known)"
+        )
 
 
 def _number(value):

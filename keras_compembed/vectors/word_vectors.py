@@ -31,26 +31,34 @@ class WordVectors:
     vectors: np.ndarray
 
     def __post_init__(self):
-        words = list(self.words)
+        words = check_words(self.words)
         vectors = check_table(self.vectors, "vectors")
         if len(words) != len(vectors):
             raise ValueError(
                 "`words` must have a word for each row of `vectors`. "
                 f"Received: {len(words)} words, {len(vectors)} rows."
             )
-        places = {}
-        for row, word in enumerate(words):
-            if not isinstance(word, str):
-                raise TypeError(
-                    f"`words` must be strings. Received: words[{row}]={word!r}."
-                )
-            if places.setdefault(word, row) != row:
-                raise ValueError(
-                    "`words` must hold each word once. Received: "
-                    f"{word!r} in rows {places[word]} and {row}."
-                )
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "vectors", vectors)
 
     def __len__(self):
         return len(self.words)
+
+
+def check_words(words):
+    """Returns a list of strings, or raises unless each is there once."""
+    if isinstance(words, str):
+        raise TypeError(f"`words` must be a list. Received: words={words!r}.")
+    words = list(words)
+    places = {}
+    for row, word in enumerate(words):
+        if not isinstance(word, str):
+            raise TypeError(
+                f"`words` must be strings. Received: words[{row}]={word!r}."
+            )
+        if places.setdefault(word, row) != row:
+            raise ValueError(
+                "`words` must hold each word once. Received: "
+                f"{word!r} in rows {places[word]} and {row}."
+            )
+    return words

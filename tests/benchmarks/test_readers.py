@@ -41,22 +41,22 @@ def test_text_ids(tmp_path):
     assert np.unique(texts.train[0], axis=0).tolist() == [[2, 3, 4, 2, 0, 0]]
 
 
-def test_load_safetensors(tmp_path):
-    table = np.arange(6, dtype="<f4").reshape(3, 2)
-    header = {
-        "__metadata__": {"format": "pt"},
-        "other": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]},
-        "table": {"dtype": "F32", "shape": [3, 2], "data_offsets": [8, 32]},
-    }
-    text = json.dumps(header).encode()
+def test_vectors_of_a_folder(tmp_path):
+    table = np.arange(6, dtype="float16").reshape(3, 2)
+    np.savez(tmp_path / "vectors.npz", table)
+    (tmp_path / "words.txt").write_text("a\nb\nc\n")
+    words, read = vectors.load_vectors(tmp_path, 2)
+    assert words == ["a", "b"] and read.dtype == "float32"
+    np.testing.assert_array_equal(read, table[:2])
+    np.testing.assert_array_equal(vectors.load_table(tmp_path), table)
+
+
+def test_load_tokens(tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy")
+    table = np.arange(6, dtype="float32").reshape(3, 2)
     path = tmp_path / "model.safetensors"
-    path.write_bytes(
-        len(text).to_bytes(8, "little") + text + bytes(8) + table.tobytes()
-    )
-    read = vectors.load_safetensors(path, "table")
-    np.testing.assert_array_equal(read, table)
-    with pytest.raises(SystemExit, match="I64"):
-        vectors.load_safetensors(path, "other")
+    numpy.save_file({"embeddings.word_embeddings.weight": table}, path)
+    np.testing.assert_array_equal(vectors.load_tokens(path), table)
 
 
 def test_text_is_read_in_order(tmp_path):

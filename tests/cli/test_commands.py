@@ -362,8 +362,16 @@ def test_page(folder, model, small, capsys):
     assert re.search(r"tokens +600 x 32 +4 x 16", capsys.readouterr().out)
     page = (folder / "a.html").read_text(encoding="utf-8")
     assert "word0\\u2028" in page and "int2" in page and "accuracy" in page
-    named = f"{command} tokens=words.txt --overwrite"
-    assert cli.main(named.split()) == 0
+    (folder / "pairs.txt").write_text("a b 1\nc d 2\n")
+    (folder / "asked.txt").write_text(": section\na b c d\n")
+    named = f"{command} tokens=words.txt --overwrite --word-test "
+    assert cli.main(f"{named} pairs.txt --word-test asked.txt".split()) == 0
+    out = capsys.readouterr().out
+    unknown = "undefined, undefined of the reference"
+    assert f"pairs: {unknown} (0 of 2 known)" in out
+    assert f"asked: {unknown} (0 of 1 known)" in out
+    assert "line 2 of 'words.txt'" in fails(capsys, f"{named} words.txt")
+    assert cli.main(named.partition("--word-test")[0].split()) == 0
     (folder / "few.txt").write_text("one\ntwo\n")
     (folder / "bad.txt").write_bytes(b"\xff\xfe")
     for wrong, message in {
@@ -439,6 +447,10 @@ def test_help_and_version(capsys):
         ("report model.keras --words model.keras", "given with --html"),
         ("report model.keras --html a.html --data no.npz", "'no.npz'"),
         ("report model.keras --html a.html --words a=no", "file: 'no'"),
+        (
+            "report model.keras --word-test model.keras --words model.keras",
+            "given with ORIGINAL",
+        ),
         (
             "report model.keras --html a.html --frontier compute",
             "given with ORIGINAL",

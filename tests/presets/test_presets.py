@@ -70,6 +70,32 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def test_vectors_of_words(tmp_path):
+    table = np.random.default_rng(0).normal(size=(60, 8))
+    words = kc.vectors.WordVectors([f"w{row}" for row in range(60)], table)
+    small = kc.vectors.CompressedVectors.learn(
+        words, kc.methods.Rounded(4), verbose=0
+    )
+    card = ModelCard("{size:,} bytes.", "mit", "make", "Random.")
+    figures = {"size": small.nbytes}
+    folder = kc.save_preset(small, tmp_path / "w", card, figures)
+    assert set(contents(folder)) == {
+        *("README.md", "figures.json", "preset.json", "vectors.npz")
+    }
+    again = kc.from_preset(folder)
+    np.testing.assert_array_equal(again.table(), small.table())
+    text = (folder / "README.md").read_text("utf-8")
+    assert text == format_card(folder, again)
+    assert "library_name: keras_compembed" in text and "**Input" not in text
+    assert f"| `vectors.npz` | {small.nbytes:,} | words and" in text
+    assert f'vectors = kc.from_preset("PATH/{folder.name}")' in text
+    # A model takes the place of vectors, and the other way round.
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    kc.save_preset(model, folder, card, figures, overwrite=True)
+    assert "vectors.npz" not in contents(folder)
+    assert kc.from_preset(folder).output_shape == (None, 2)
+
+
 def test_round_trip(model, saved):
     again = kc.from_preset(saved)
     np.testing.assert_array_equal(again(IDS), model(IDS))

@@ -94,7 +94,16 @@ def test_page_of_all_there_is(model, original, tmp_path):
     rng = np.random.default_rng(0)
     data = rng.integers(ROWS, size=(20, 5)), rng.integers(3, size=20)
     path = tmp_path / "model.html"
-    html_report(model, path, original, words(), data, frontier())
+    pairs = [(*words()[row : row + 2], row) for row in range(20, ROWS - 1)]
+    html_report(
+        model,
+        path,
+        original,
+        words(),
+        data,
+        frontier(),
+        word_tests=[kc.reports.WordPairs(pairs, "<b>pairs")],
+    )
     page = path.read_text(encoding="utf-8")
     text = check(page)
     for said in (
@@ -108,6 +117,8 @@ def test_page_of_all_there_is(model, original, tmp_path):
         "codes 2x4 (chosen)",
         "int4 <b>",
         "about the mean",
+        "How well vectors agree with people",
+        "<b>pairs",
         "<script>alert(1)</script>",
     ):
         assert said in text, said

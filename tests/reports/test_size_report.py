@@ -11,6 +11,8 @@ from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.reports.size_parts import model_parts
 from keras_compembed.reports.size_report import size_report
+from keras_compembed.reports.word_analogies import WordAnalogies
+from keras_compembed.reports.word_pairs import WordPairs
 from keras_compembed.utils.sizes import count_bytes
 
 GLOVE = (75102, 300)
@@ -498,6 +500,46 @@ def test_reference_model_by_name():
     fidelity = {row.name: row.fidelity for row in report.embeddings}
     assert fidelity["tokens"].mean_squared_distance == 0
     assert fidelity["other"] is None
+
+
+def test_words_are_asked():
+    layer, table = exact_codes()
+    table = table.numpy()
+    words = [f"w{row}" for row in range(300)]
+    asked = [("w0", "w1", 3), ("w0", "w2", 1), ("w1", "W5", 2), ("w1", "x", 1)]
+    pairs = WordPairs(asked, name="PAIRS")
+    analogies = WordAnalogies([words[:4]])
+    tests = [pairs, analogies]
+    report = size_report(layer, table, words, tests)
+    (near,) = (row.fidelity for row in report.embeddings)
+    assert near.word_scores == near.original_word_scores
+    assert near.word_scores[0] == pairs.evaluate(table, words)
+    score = f"{near.word_scores[0].score:.3f}"
+    said = f"  PAIRS: {score}, {score} of the reference (3 of 4 known)"
+    assert said in str(report).splitlines()
+    plain = report.to_dict()["embeddings"][0]["fidelity"]["word_scores"]
+    assert json.loads(json.dumps(plain))[1]["num_used"] == 1
+    assert size_report(layer, table, {"tokens": words}, tests) == report
+
+    other = table[np.random.default_rng(0).permutation(300)]
+    (row,) = size_report(layer, other, words, [pairs]).embeddings
+    score, before = row.fidelity.word_scores + row.fidelity.original_word_scores
+    assert score == near.word_scores[0] and score != before
+
+    plain = keras.layers.Embedding(300, 6, name="plain")
+    model = keras.Sequential([keras.Input((None,)), layer, plain])
+    original = {"reference": table, "word_tests": tests}
+    for options, message in (
+        (dict(word_tests=tests), "`reference` and.*reference=None"),
+        (original, "words=None"),
+        (original | dict(words=words[1:]), "a word for each row"),
+        (original | dict(words=words, word_tests=pairs), "must be a list of"),
+        (original | dict(words=words, word_tests=["a.txt"]), r"'a.txt'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            size_report(layer, **options)
+    with pytest.raises(ValueError, match=r"\['tokens'\].*\['plain'\]"):
+        size_report(model, words={"plain": words}, **original)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,329 @@
+"""What is left of vectors of words in so many bytes, by what people say?
+
+Stores vectors by each method, in the largest setting that fits in a part of
+the float32 table's bytes, with no training after. Bytes are those of the
+constants of a LiteRT file with `quantize="int8"`, and it is the vectors which
+that file gives that are looked at: how near they are to the table, how many of
+the nearest words stay so, how well cosines agree with people (Spearman's
+correlation over the pairs whose words are known), how many analogies come out
+right.
+
+    python -m benchmarks vectors.quality --seeds 0,1,2
+
+Rows of the objectives ask what to fit: vectors as they are, of length 1, less
+their mean, or weighted.
+
+Needs the folders `vectors_googlenews_8k_300d`, `vectors_reviews_75k_300d` and
+`word_similarity` of the data folder.
+"""
+
+import dataclasses
+import functools
+import math
+import pathlib
+import tempfile
+import time
+
+import keras
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.common import tables
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from benchmarks.data import vectors
+from benchmarks.data.word_tests import ANALOGIES
+from benchmarks.data.word_tests import PAIRS
+from keras_compembed import methods
+from keras_compembed.reports import WordAnalogies
+from keras_compembed.reports import WordPairs
+
+QUANTIZE = "int8"
+TABLE = "table"
+FOLDERS = {
+    "googlenews": vectors.GOOGLE_NEWS,
+    "reviews": vectors.REVIEWS,
+}
+# Words that may be an answer, as is usual: the first.
+RESTRICT_VOCAB = 30_000
+AS_THEY_ARE = "as they are"
+LESS_THE_MEAN = "less the mean"
+
+
+def narrow_rows(bits):
+    """Rows of any rank."""
+
+    def make(size, shape):
+        rank = size if size < shape[1] else None
+        return methods.Rounded(bits, rank=rank)
+
+    return make
+
+
+def narrow_codes(codewords):
+    """Codes of so many columns that each has one and a half bits."""
+
+    def make(size, shape):
+        rank = round(size * math.log2(codewords) / 1.5)
+        return methods.Codes(size, codewords, rank=min(rank, shape[1]))
+
+    return make
+
+
+def first_words(size, shape):
+    """Rows of the first words in int4; all others share one."""
+    return methods.Vocabulary(
+        size, scores=np.arange(shape[0])[::-1], rows=methods.Rounded(4)
+    )
+
+
+# Functions of an integer and the table's shape, and the largest integer.
+FAMILIES = {
+    "codes of 256": (lambda size, shape: methods.Codes(size, 256), 64),
+    "codes of 16": (lambda size, shape: methods.Codes(size, 16), 256),
+    "narrow codes of 256": (narrow_codes(256), 128),
+    "narrow codes of 16": (narrow_codes(16), 256),
+    "narrow int8": (narrow_rows(8), None),
+    "narrow int4": (narrow_rows(4), None),
+    "narrow int2": (narrow_rows(2), None),
+    "anchors": (lambda size, shape: methods.Anchors(256, size), 64),
+    "first words in int4": (first_words, 10**6),
+    "pruned": (
+        lambda size, shape: methods.Pruned(1 - size / 1000),
+        1000,
+    ),
+    "tensor train": (lambda size, shape: methods.TensorTrain(size), 4096),
+    "hashed": (lambda size, shape: methods.Hashed(size), 10**6),
+    "quotient and remainder": (
+        lambda size, shape: methods.QuotientRemainder(size),
+        10**6,
+    ),
+}
+STUDIED = ("narrow codes of 256", "narrow int2")
+
+
+def unit(table):
+    lengths = np.linalg.norm(table, axis=1, keepdims=True)
+    return table / np.maximum(lengths, 1e-12)
+
+
+def centred(table):
+    return table - table.mean(axis=0)
+
+
+def by_length(table):
+    return 1 / np.maximum(np.sum(table**2, axis=1), 1e-12)
+
+
+def by_rank(table):
+    """What is about the root of how often words occur, by Zipf's law."""
+    return 1 / np.sqrt(1 + np.arange(len(table)))
+
+
+# What is fitted, and what rows count.
+OBJECTIVES = {
+    AS_THEY_ARE: (None, None),
+    "length 1": (unit, None),
+    LESS_THE_MEAN: (centred, None),
+    "less the mean, length 1": (lambda table: unit(centred(table)), None),
+    "weights 1 / length²": (None, by_length),
+    "weights 1 / √rank": (None, by_rank),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        table: String, key of `FOLDERS`, or `"generated"`.
+        part: Integer, the bytes of the table over those allowed.
+        family: String, of `FAMILIES`, or `TABLE`.
+        objective: String, of `OBJECTIVES`.
+    """
+
+    name: str
+    table: str
+    part: int
+    family: str
+    objective: str = AS_THEY_ARE
+
+
+class Quality(Benchmark):
+    choices = {
+        "tables": ("googlenews", "reviews"),
+        "parts": (64, 128, 16),
+        "families": tuple(FAMILIES),
+        "studied": STUDIED,
+    }
+    quick = {
+        "tables": ("generated",),
+        "parts": (4,),
+        "families": ("codes of 16", "narrow int2"),
+        "studied": ("codes of 16",),
+    }
+    columns = {
+        "table": tables.field("row.table"),
+        "times smaller": tables.field("row.part"),
+        "method": tables.field("row.family"),
+        "objective": tables.field("row.objective"),
+        "settings": lambda row: tables.figures(row, "method")[0],
+        "KB": tables.figure("bytes", "{:,.0f}", 1e-3),
+        "error": tables.figure("relative_error", "{:.3f}"),
+        "cosine": tables.figure("mean_cosine", "{:.3f}"),
+        "neighbours": tables.figure("neighbor_overlap", "{:.3f}"),
+        **{
+            head: tables.figure(f"tests.{name}.score", "{:.1f}", 100)
+            for head, name in PAIRS.items()
+        },
+        "analogies": tables.figure(f"tests.{ANALOGIES}.score", "{:.1f}", 100),
+        "s": tables.figure("cpu_seconds", "{:.0f}"),
+        "seeds": tables.seeds,
+    }
+
+    def rows(self):
+        args = self.args
+        found = []
+        for table in args.tables:
+            found += [
+                Row(f"{table}, table, {name}", table, 1, TABLE, name)
+                for name in (AS_THEY_ARE, LESS_THE_MEAN)
+            ]
+        for part in args.parts:
+            found += [
+                Row(f"{table}, 1/{part}, {family}", table, part, family)
+                for table in args.tables
+                for family in args.families
+            ]
+        found += [
+            Row(
+                f"{table}, 1/{args.parts[0]}, {family}, {name}",
+                table,
+                args.parts[0],
+                family,
+                name,
+            )
+            for table in args.tables
+            for family in args.studied
+            for name in OBJECTIVES
+            if name != AS_THEY_ARE
+        ]
+        return found
+
+    def measure(self, row, seed):
+        words, original = self.read(row.table)
+        change, weigh = OBJECTIVES[row.objective]
+        table = original if change is None else change(original)
+        if row.family == TABLE:
+            return {
+                "method": "float32",
+                "bytes": 4 * table.size,
+                "tests": self.scores(table, words),
+            }
+        limit = 4 * table.size // row.part
+        method = largest(row.family, table.shape, limit)
+        if method is None:
+            return {"method": "none fits"}
+        started = time.process_time()
+        layer = method.start(seed).from_table(
+            table, sample_weight=weigh and weigh(original)
+        )
+        seconds = time.process_time() - started
+        rows, file_bytes = read_file(layer)
+        near = kc.reports.fidelity(table, rows)
+        return {
+            "method": method.name,
+            "bytes": method.litert_bytes(*table.shape, QUANTIZE),
+            "file_bytes": file_bytes,
+            "relative_error": near.relative_squared_error,
+            "centred_relative_error": near.centred_relative_squared_error,
+            "mean_cosine": near.mean_cosine,
+            "neighbor_overlap": near.neighbor_overlap,
+            "tests": self.scores(rows, words),
+            "cpu_seconds": seconds,
+        }
+
+    def scores(self, table, words):
+        found = [test.evaluate(table, words) for test in self.tests]
+        return {
+            each.name: {"score": each.score, "num_used": each.num_used}
+            for each in found
+        }
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019
+    def read(self, name):
+        """Words and their table."""
+        if name == "generated":
+            table = vectors.generated()
+            return [f"w{row}" for row in range(len(table))], table
+        return vectors.load_vectors(self.folder / FOLDERS[name])
+
+    @functools.cached_property
+    def tests(self):
+        """What vectors are asked."""
+        if self.args.tables == ("generated",):
+            words = [f"w{row}" for row in range(40)]
+            return [
+                WordPairs(
+                    [
+                        (word, other, place)
+                        for place, (word, other) in enumerate(
+                            zip(words, words[1:], strict=False)
+                        )
+                    ],
+                    name=PAIRS["WordSim"],
+                ),
+                WordAnalogies([words[:4], words[4:8]], name=ANALOGIES),
+            ]
+        folder = self.folder / "word_similarity"
+        return [
+            *(
+                WordPairs.read(folder / f"{name}.txt")
+                for name in PAIRS.values()
+            ),
+            WordAnalogies.read(folder / f"{ANALOGIES}.txt", RESTRICT_VOCAB),
+        ]
+
+
+def largest(family, shape, limit):
+    """The method of a family that takes most bytes within a limit, or None."""
+    make, most = FAMILIES[family]
+    size, step = 0, 1 << 20
+    while step:
+        larger = size + step
+        if larger <= (most or shape[1]) and fits(
+            make(larger, shape), shape, limit
+        ):
+            size = larger
+        else:
+            step //= 2
+    return make(size, shape) if size else None
+
+
+def fits(method, shape, limit):
+    return (
+        method.reason_against(*shape) is None
+        and method.litert_bytes(*shape, QUANTIZE) <= limit
+    )
+
+
+def read_file(layer, chunk=2048):
+    """The vectors that a LiteRT file of a layer gives, and its bytes."""
+    inputs = keras.Input((None,), dtype="int32")
+    model = keras.Model(inputs, layer(inputs))
+    rows = np.empty((layer.input_dim, layer.output_dim), "float32")
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "rows.tflite"
+        kc.export.export_litert(
+            model, path, quantize=QUANTIZE, tolerance=1.0, verbose=0
+        )
+        read = kc.export.LiteRTModel(path)
+        for start in range(0, len(rows), chunk):
+            stop = min(start + chunk, len(rows))
+            ids = np.arange(start, stop, dtype="int32")
+            rows[start:stop] = read(ids[None])[0]
+        return rows, path.stat().st_size
+
+
+main = functools.partial(run, Quality)

@@ -1,0 +1,259 @@
+"""Makes a file of some ten thousand word vectors smaller than two megabytes.
+
+Takes the first words of a table, makes cosines agree better with people by
+taking the mean and the three strongest directions off all vectors (Mu &
+Viswanath, 2018, All-but-the-Top), stores them as narrow int4 rows, and
+measures both by word pairs and analogies.
+
+    python -m examples.small_word_vectors --data vectors --tests word_similarity
+    python -m examples.small_word_vectors --data glove.6B.300d.txt --rank 100
+    python -m examples.small_word_vectors --save saved_models/review_words
+
+`--data` is a folder with `words.txt`, a word a line, and `vectors.npy`, a row
+a word, or a file that `keras_compembed.vectors.read_vectors` reads; frequent
+words first. `--tests` is a folder with files such as `EN-SIMLEX-999.txt` (two
+words and a number on each line) and `questions-words.txt`.
+"""
+
+import argparse
+import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.data.vectors import REVIEWS
+from benchmarks.data.vectors import load_vectors
+from benchmarks.data.word_tests import ANALOGIES
+from benchmarks.data.word_tests import PAIRS
+
+SHOWN = "good,terrible,actor,london,seven"
+SAMPLE = 100  # Words kept with saved vectors, with their neighbours.
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    data = os.environ.get("COMPEMBED_DATA")
+    for name, folder in (("data", REVIEWS), ("tests", "word_similarity")):
+        parser.add_argument(
+            f"--{name}",
+            type=pathlib.Path,
+            default=data and pathlib.Path(data) / folder,
+            required=not data,
+            help=f"default: {folder} in the folder that the environment "
+            "variable COMPEMBED_DATA names",
+        )
+    parser.add_argument(
+        "--words", type=int, default=24_000, help="words to keep"
+    )
+    parser.add_argument(
+        "--rank", type=int, default=140, help="int4 numbers of a row"
+    )
+    parser.add_argument(
+        "--directions", type=int, default=3, help="taken off besides the mean"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--save", type=pathlib.Path, help="folder for `kc.save_preset`"
+    )
+    parser.add_argument(
+        "--shown", default=SHOWN, help="whose neighbours to print, by commas"
+    )
+    return parser.parse_args(argv)
+
+
+def without_common_part(table, directions):
+    """Vectors less their mean and what they have in the strongest directions.
+
+    All vectors share these, so they tell words apart the least, but count in
+    all cosines.
+    """
+    table = table - table.mean(axis=0)
+    if directions:
+        _, vectors = np.linalg.eigh(table.T @ table)
+        strongest = vectors[:, -directions:]
+        table -= (table @ strongest) @ strongest.T
+    return table
+
+
+def read_tests(folder, num_words):
+    """Dict from a test's name to the test, of those that are there."""
+    paths = {name: folder / f"{file}.txt" for name, file in PAIRS.items()}
+    tests = {
+        name: kc.reports.WordPairs.read(path)
+        for name, path in paths.items()
+        if path.exists()
+    }
+    path = folder / f"{ANALOGIES}.txt"
+    if path.exists():
+        tests["analogies"] = kc.reports.WordAnalogies.read(path, num_words)
+    return tests
+
+
+def ask(tests, words, tables):
+    """Dict from a test's name to what each table reaches."""
+    figures = {}
+    for name, test in tests.items():
+        scores = {
+            kind: test.evaluate(table, words) for kind, table in tables.items()
+        }
+        first = next(iter(scores.values()))
+        figures[name] = {"known": first.num_used, "all": first.num_all}
+        figures[name] |= {kind: each.score for kind, each in scores.items()}
+    return figures
+
+
+def table_of_scores(tests):
+    """Lines of a card's table, whose numbers are filled in from figures."""
+    lines = [
+        "| test | known | of | table | centred | these |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name in tests:
+        cells = ["known", "all", "table", "centred", "small"]
+        forms = [":,", ":,", ":.3f", ":.3f", ":.3f"]
+        cells = [
+            f"{{tests[{name}][{cell}]{form}}}"
+            for cell, form in zip(cells, forms, strict=True)
+        ]
+        lines.append("| " + " | ".join([name, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def make_card(args, tests):
+    """What `saved_models/` says of the vectors, with figures by name."""
+    command = "python -m examples.small_word_vectors"
+    defaults = parse_arguments(["--data=.", "--tests=."])
+    for name in ("words", "rank", "directions", "seed"):
+        value = getattr(args, name)
+        if value != getattr(defaults, name):
+            command += f" --{name} {value}"
+    return kc.presets.ModelCard(
+        summary="Vectors of {words:,} English words, {columns} numbers each, "
+        "in {megabytes:.2f} MB: the most frequent words of film reviews.",
+        license="other",
+        command=f"{command} --save saved_models/{args.save.name}",
+        data="The first {words:,} of 75,102 skip-gram vectors (gensim's "
+        "Word2Vec: window 5, 5 negative samples, 4 epochs) that were trained "
+        "for this project on the 100,000 reviews of the Large Movie Review "
+        "Dataset (Maas et al., 2011; texts alone, no ratings), the posts of 20 "
+        "Newsgroups and 63 books of Project Gutenberg. Words are those of the "
+        "reviews, in small letters, the most frequent first. Their mean and "
+        "their {directions} strongest directions were taken off, as Mu & "
+        "Viswanath (2018) do, https://arxiv.org/abs/1702.01417. What is left "
+        "is stored as {method}: {file_bytes:,} bytes in place of "
+        "{table_bytes:,} of float32. The table is in a folder that `--data` or "
+        "the environment variable `COMPEMBED_DATA` names; it is not in the "
+        "repository.",
+        results="Of word pairs, Spearman's correlation of cosines with what "
+        "people say, over the pairs whose words are known; of analogies, the "
+        "share that is right, among these words. `table` is float32 as it was "
+        "trained, `centred` is float32 less what was taken off, `these` are "
+        "the vectors of the file.\n\n"
+        + table_of_scores(tests)
+        + "\n\nOf the ten nearest words of `centred`, {neighbours:.0%} are "
+        "among the ten nearest here.",
+        limits="They were trained on some 36 million words, most of them "
+        "about films: what is said of other subjects is known less well, and "
+        "a word has the sense that it has there. Reviewers write harsh "
+        "words and prejudice, and the vectors repeat them: they are no ground "
+        "for deciding about anyone. Words are single tokens of `[a-z0-9]`, "
+        "perhaps with an apostrophe, or one of `! ? . , ;`.",
+        attribution="Vectors alone are here, and no text. The reviews come "
+        "without a licence file, for research; who published them asks to "
+        "cite Maas et al., Learning Word Vectors for Sentiment Analysis, ACL "
+        "2011. The posts of 20 Newsgroups are public Usenet "
+        "posts, without a licence file. The books are in the public domain in "
+        "the United States. Whoever needs more certainty should train vectors "
+        "of their own.",
+        files={
+            "vectors.npz": "words and vectors, for `kc.from_preset` or "
+            "`kc.vectors.CompressedVectors.load`",
+            "sample.json": f"{SAMPLE} words, some of their numbers, and "
+            "their nearest words",
+        },
+        language="en",
+        tags=("word-vectors", "feature-extraction"),
+    )
+
+
+def make_sample(small):
+    """Words with a few of their numbers and their nearest words."""
+    step = max(1, len(small) // SAMPLE)
+    words = small.index_to_key[::step][:SAMPLE]
+    return {
+        "words": words,
+        "numbers": [
+            [round(float(x), 5) for x in small[word][:5]] for word in words
+        ],
+        "nearest": [
+            [near for near, _ in small.most_similar(word, topn=3)]
+            for word in words
+        ],
+    }
+
+
+def main(argv=None):
+    args = parse_arguments(argv)
+    words, table = load_vectors(args.data, args.words)
+    centred = without_common_part(table, args.directions)
+    method = kc.methods.Rounded(4, rank=args.rank)
+    small = kc.vectors.CompressedVectors.learn(
+        kc.vectors.WordVectors(words, centred),
+        method,
+        seed=args.seed,
+        verbose=0,
+    )
+    rows = small.table()
+    tests = read_tests(args.tests, len(words))
+    tables = {"table": table, "centred": centred, "small": rows}
+    near = kc.reports.fidelity(centred, rows)
+    figures = {
+        "file_bytes": small.nbytes,
+        "megabytes": small.nbytes / 1e6,
+        "table_bytes": 4 * table.size,
+        "words": len(words),
+        "columns": table.shape[1],
+        "method": method.name,
+        "directions": args.directions,
+        "seed": args.seed,
+        "relative_error": near.relative_squared_error,
+        "neighbours": near.neighbor_overlap,
+        "tests": ask(tests, words, tables),
+    }
+    if args.save:
+        kc.save_preset(
+            small,
+            args.save,
+            make_card(args, tests),
+            figures,
+            files={"sample.json": make_sample(small)},
+            overwrite=True,
+        )
+    for word in args.shown.split(","):
+        if word in small:
+            nearest = (near for near, _ in small.most_similar(word, topn=6))
+            print(f"{word:10} {' '.join(nearest)}")
+    print(
+        f"\n{len(words):,} words as {method.name}: {small.nbytes:,} bytes, "
+        f"{figures['table_bytes'] / small.nbytes:.1f} times smaller than "
+        f"float32; error {near.relative_squared_error:.3f}, "
+        f"{near.neighbor_overlap:.0%} of neighbours kept\n"
+    )
+    print(f"{'test':10} {'known':>6}  table  centred  small")
+    for name, found in figures["tests"].items():
+        scores = (
+            "    -" if found[kind] is None else f"{found[kind]:.3f}"
+            for kind in tables
+        )
+        print(f"{name:10} {found['known']:6,}  {'   '.join(scores)}")
+    return figures
+
+
+if __name__ == "__main__":
+    main()

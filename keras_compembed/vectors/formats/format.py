@@ -1,0 +1,47 @@
+"""What a kind of file is, and what a reading was asked for."""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A kind of file that holds words and vectors.
+
+    Args:
+        name: String, what users call it.
+        looks_like: Function of a `Source`: whether it seems to be such a file.
+        read: Function of a `Source` and a `Request`. Returns `Rows`, or raises
+            `ValueError`.
+        takes: Collection of strings, those of `words` and `tensor` that it can
+            be given.
+    """
+
+    name: str
+    looks_like: Callable
+    read: Callable
+    takes: tuple = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is read, same as the arguments of `read_vectors`."""
+
+    words: object = None
+    tensor: str | None = None
+    limit: int | None = None
+    encoding: str = "utf-8"
+    unicode_errors: str = "strict"
+    verbose: int = 0
+
+    def rows_of(self, count):
+        """How many of `count` rows are read."""
+        return count if self.limit is None else min(count, self.limit)
+
+    def decode(self, word):
+        return word.decode(self.encoding, self.unicode_errors)
+
+
+# Words, a float32 row for each, and what was left out, a string.
+Rows = collections.namedtuple("Rows", ["words", "vectors", "remark"])

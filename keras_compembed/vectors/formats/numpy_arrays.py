@@ -1,0 +1,171 @@
+"""NumPy's `.npy` and `.npz`, with a list of words."""
+
+import io
+import math
+import sys
+
+import numpy as np
+
+from keras_compembed.vectors.formats import tables
+from keras_compembed.vectors.formats.format import Format
+from keras_compembed.vectors.formats.word_lists import find_words
+
+_MAGIC = b"\x93NUMPY"
+# Lengths of headers are written in as many bytes.
+_VERSIONS = {
+    b"\x01\x00": (2, np.lib.format.read_array_header_1_0),
+    b"\x02\x00": (4, np.lib.format.read_array_header_2_0),
+}
+_HEADER_BYTES = 1 << 16
+
+
+def _looks_like(source):
+    return _is_npz(source) or source.head.startswith(_MAGIC)
+
+
+def _is_npz(source):
+    names = source.members
+    # One that is alone may be a `.npy` that was zipped.
+    return bool(names) and all(name.endswith(".npy") for name in names)
+
+
+def _read(source, request):
+    if not _is_npz(source):
+        with source.open() as stream:
+            array = _Array(source, "an array", stream)
+            words = find_words(source, request, array.count)
+            return array.read(words, request)
+    arrays, lists = {}, {}
+    for member in source.members:
+        with source.open(member) as stream:
+            name = member.removesuffix(".npy")
+            array = _Array(source, f"the array {name!r}", stream)
+        group = lists if array.dtype.kind == "U" else arrays
+        group[name] = (member, array)
+    member = _choose(source, arrays, request.tensor)
+    with source.open(member) as stream:
+        array = _Array(source, f"the array {member[:-4]!r}", stream)
+        default = None
+        if request.words is None and len(lists) == 1:
+            default = _read_strings(source, *lists.popitem())
+        words = find_words(source, request, array.count, default)
+        return array.read(words, request)
+
+
+def _choose(source, arrays, name):
+    """The file of the table within a `.npz`."""
+    shapes = ", ".join(f"{n!r} {a.shape}" for n, (_, a) in arrays.items())
+    if name is None:
+        fit = [n for n, (_, a) in arrays.items() if len(a.shape) == 2]
+        if len(fit) != 1:
+            raise ValueError(
+                "`tensor` must name the table in a file without or with "
+                f"several arrays of two axes. Received: {source} with "
+                f"{shapes or 'no array of numbers'}."
+            )
+        name = fit[0]
+    if name not in arrays:
+        raise ValueError(
+            f"`tensor` must name an array of numbers in {source}: {shapes}. "
+            f"Received: tensor={name!r}."
+        )
+    return arrays[name][0]
+
+
+def _read_strings(source, name, entry):
+    """The words in an array of strings."""
+    member, array = entry
+    with source.open(member) as stream:
+        array = _Array(source, f"the array {name!r}", stream)
+        if len(array.shape) != 1 or not array.dtype.itemsize:
+            raise ValueError(
+                f"{source} must hold a list of words with one axis. Received: "
+                f"{array.name} of shape {array.shape}."
+            )
+        data = array.read_bytes(array.shape[0])
+    codes = np.frombuffer(data, array.dtype.byteorder + "u4")
+    if codes.size and codes.max() > sys.maxunicode:
+        raise ValueError(
+            f"{source} must hold words. Received: {array.name} with numbers "
+            "of no characters. Fetch or make the file again."
+        )
+    return np.frombuffer(data, array.dtype).tolist()
+
+
+class _Array:
+    """An array as `numpy.save` writes it: what its header says, its bytes."""
+
+    def __init__(self, source, name, stream):
+        self.source = source
+        self.name = name
+        self._stream = stream
+        start = stream.read(8)
+        length, parse = _VERSIONS.get(start[6:8], (None, None))
+        if not start.startswith(_MAGIC) or not parse:
+            raise ValueError(
+                f"{source} must be written by `numpy.save` or `numpy.savez`. "
+                f"Received: {name} that begins with {start!r}. `format=` names "
+                "other formats."
+            )
+        size = stream.read(length)
+        header = stream.read(min(int.from_bytes(size, "little"), _HEADER_BYTES))
+        try:
+            self.shape, self.is_fortran, self.dtype = parse(
+                io.BytesIO(size + header)
+            )
+        except Exception as error:  # It parses Python.
+            raise ValueError(
+                f"{source} must be written by `numpy.save` or `numpy.savez`. "
+                f"Received: {name} with a header that breaks its rules: "
+                f"{' '.join(str(error).split())[:200]}"
+            ) from error
+
+    @property
+    def count(self):
+        """The rows of a table; raises if it is none."""
+        count, _ = tables.check_shape(self.source, self.name, self.shape)
+        if self.dtype.kind not in "fiub":
+            hint = ""
+            if self.dtype.kind == "O":
+                hint = " Those are a pickle, which is not opened."
+            raise ValueError(
+                f"{self.source} must hold real numbers. Received: {self.name} "
+                f"of dtype {self.dtype}.{hint} Save them as float32."
+            )
+        return count
+
+    def read(self, words, request):
+        return tables.join(
+            self.source, words, self._blocks(request.rows_of(self.count))
+        )
+
+    def _blocks(self, rows):
+        count, columns = self.shape
+        if self.is_fortran:
+            data = self.read_bytes(count * columns)
+            table = np.frombuffer(data, self.dtype).reshape(columns, count).T
+            yield table[:rows]
+            return
+        step = tables.block_rows(columns, self.dtype.itemsize)
+        for start in range(0, rows, step):
+            some = min(step, rows - start)
+            data = self.read_bytes(some * columns)
+            yield np.frombuffer(data, self.dtype).reshape(some, columns)
+
+    def read_bytes(self, numbers):
+        """The bytes of so many numbers."""
+        before = self._stream.position
+        size = numbers * self.dtype.itemsize
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise ValueError(
+                f"{self.source} must be whole. Received: {self.name} that ends "
+                f"at byte {before + len(data)}, where its header, with the "
+                f"shape {self.shape}, has "
+                f"{math.prod(self.shape) * self.dtype.itemsize} bytes of "
+                "numbers. Fetch or make the file again."
+            )
+        return data
+
+
+NUMPY = Format("numpy", _looks_like, _read, ("words", "tensor"))

@@ -1,0 +1,136 @@
+"""safetensors: one table out of a file, with words beside it."""
+
+import contextlib
+import os
+
+import numpy as np
+
+from keras_compembed.utils.extras import require
+from keras_compembed.vectors.formats import tables
+from keras_compembed.vectors.formats.format import Format
+from keras_compembed.vectors.formats.word_lists import find_words
+
+_WORD_FILES = ("tokenizer.json", "vocab.txt")
+# Of safetensors: the dtypes that NumPy, with ml_dtypes, has.
+_NUMBERS = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2,
+    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
+}  # fmt: skip
+
+
+class TensorFile:
+    """An open file of safetensors.
+
+    Attributes:
+        shapes: Dict of the names of tensors and their shapes.
+    """
+
+    def __init__(self, source, file):
+        self._source = source
+        self._file = file
+        self._slices = {name: file.get_slice(name) for name in file.keys()}
+        self.shapes = {
+            name: tuple(part.get_shape()) for name, part in self._slices.items()
+        }
+
+    def blocks(self, name, rows=None):
+        """Yields the first rows of a tensor, a part at a time."""
+        part = self._slices[name]
+        dtype = part.get_dtype()
+        if dtype not in _NUMBERS:
+            raise ValueError(
+                f"{self._source} must hold numbers of {', '.join(_NUMBERS)}. "
+                f"Received: the tensor {name!r} of {dtype}."
+            )
+        count, *others = self.shapes[name]
+        step = tables.block_rows(int(np.prod(others)), _NUMBERS[dtype])
+        rows = count if rows is None else min(rows, count)
+        for start in range(0, rows, step):
+            yield part[start : min(start + step, rows)]
+
+    def read(self, name):
+        """A whole tensor."""
+        return np.concatenate(list(self.blocks(name)))
+
+
+@contextlib.contextmanager
+def open_tensors(source):
+    """Yields the `TensorFile` of a `Source`."""
+    # They tell numbers of bfloat16 to NumPy.
+    safetensors = require("safetensors", "vectors")
+    require("ml_dtypes", "vectors")
+    try:
+        with safetensors.safe_open(source.path, framework="numpy") as file:
+            yield TensorFile(source, file)
+    except safetensors.SafetensorError as error:
+        raise ValueError(
+            f"{source} must be a whole safetensors file. Received: "
+            f"{' '.join(str(error).split())}. Fetch the file again."
+        ) from error
+
+
+def choose_tensor(source, shapes, name):
+    """Returns the name of the table: `name`, or that of the only one.
+
+    Args:
+        source: `Source`, for messages.
+        shapes: Dict of names and shapes.
+        name: String or None.
+    """
+    found = [n for n, shape in shapes.items() if len(shape) == 2]
+    if name is None and len(found) == 1:
+        return found[0]
+    if name not in shapes:
+        known = ", ".join(f"{n!r} {shapes[n]}" for n in found[:12])
+        more = f" and {len(found) - 12} more" if len(found) > 12 else ""
+        raise ValueError(
+            f"`tensor` must name the table in {source}, one of "
+            f"{known or 'none: it has no tensor of two axes'}{more}. "
+            f"Received: tensor={name!r}."
+        )
+    return name
+
+
+def _looks_like(source):
+    length = int.from_bytes(source.head[:8], "little")
+    return (
+        not source.is_folder
+        and source.compression is None
+        and source.head[8:9] == b"{"
+        and length <= source.size - 8
+    )
+
+
+def _read(source, request):
+    if source.is_folder or source.compression is not None:
+        raise ValueError(
+            f"{source} must be a safetensors file. Received: "
+            f"{source.compression or 'a folder'}. Take it out first."
+        )
+    folder = os.path.dirname(source.path)
+    beside = [os.path.join(folder, name) for name in _WORD_FILES]
+    words = next(filter(os.path.isfile, beside), None)
+    with open_tensors(source) as tensors:
+        name = choose_tensor(source, tensors.shapes, request.tensor)
+        return read_table(source, request, tensors, name, words)
+
+
+def read_table(source, request, tensors, name, words):
+    """Returns `Rows` of a tensor.
+
+    Args:
+        source: `Source`, for messages.
+        request: `Request`.
+        tensors: `TensorFile`.
+        name: String, the tensor.
+        words: Optional list or path, in case the request names no words.
+    """
+    count, _ = tables.check_shape(
+        source, f"the tensor {name!r}", tensors.shapes[name]
+    )
+    words = find_words(source, request, count, words)
+    blocks = tensors.blocks(name, request.rows_of(count))
+    return tables.join(source, words, blocks)
+
+
+SAFETENSORS = Format("safetensors", _looks_like, _read, ("words", "tensor"))

@@ -1,0 +1,140 @@
+"""Lines of a word and numbers."""
+
+import re
+
+import numpy as np
+
+_DIGITS = b"0123456789+-.eE"
+_NUMBER = re.compile(
+    rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+    rb"|[+-]?(nan|inf|infinity)",
+    re.IGNORECASE,
+)
+_SEPARATORS = b" \t\r"
+
+
+class LineFault(Exception):
+    """What is wrong with one of several lines.
+
+    Args:
+        index: Integer, which of them.
+        what: String, what it has.
+    """
+
+    def __init__(self, index, what):
+        super().__init__(index, what)
+        self.index = index
+        self.what = what
+
+
+def count_numbers(line):
+    """How many numbers stand at the end of a line, behind its first word."""
+    parts = line.split()
+    count = 0
+    while count < len(parts) - 1 and _NUMBER.fullmatch(parts[-1 - count]):
+        count += 1
+    return count
+
+
+def parse_lines(lines, columns, request):
+    """Words and numbers of lines.
+
+    Args:
+        lines: List of bytes.
+        columns: Integer, the numbers of each.
+        request: `Request`, how words are decoded.
+
+    Returns:
+        List of words, float32 array `(lines, columns)`.
+
+    Raises:
+        LineFault: for the first line that is not a word and so many numbers.
+    """
+    parsed = _parse_together(lines, columns, request)
+    if parsed is None:
+        parsed = _parse_one_by_one(lines, columns, request)
+    return parsed
+
+
+def _parse_together(lines, columns, request):
+    """Same as `parse_lines`, for plain lines; None if one is not plain."""
+    words, numbers = [], []
+    for line in lines:
+        word, _, rest = line.partition(b" ")
+        rest = rest.rstrip(_SEPARATORS)
+        if not word or rest.count(b" ") != columns - 1:
+            return None
+        words.append(word)
+        numbers.append(rest)
+    if b"".join(numbers).translate(None, _DIGITS + b" "):
+        return None
+    try:
+        with np.errstate(over="ignore"):
+            vectors = np.loadtxt(
+                numbers, "float32", comments=None, delimiter=" ", ndmin=2
+            )
+        words = [request.decode(word) for word in words]
+    except ValueError:
+        return None
+    if vectors.shape != (len(lines), columns) or not np.isfinite(vectors).all():
+        return None
+    return words, vectors
+
+
+def _parse_one_by_one(lines, columns, request):
+    words = []
+    vectors = np.empty((len(lines), columns), "float32")
+    for index, line in enumerate(lines):
+        try:
+            word, vectors[index] = _parse(line, columns)
+            words.append(request.decode(word))
+        except UnicodeDecodeError:
+            raise LineFault(
+                index,
+                f"a word that is not written in {request.encoding} (if another "
+                "`encoding=` such as 'latin-1' does not serve, "
+                "`unicode_errors='replace'` reads it)",
+            ) from None
+        except ValueError as error:
+            raise LineFault(index, str(error)) from None
+    return words, vectors
+
+
+def _parse(line, columns):
+    """The word of a line, bytes, and its numbers, float32."""
+    parts = line.rstrip(_SEPARATORS).rsplit(None, columns)
+    if len(parts) == columns and line[:1] in (b" ", b"\t"):
+        # gensim writes a word without characters so.
+        parts.insert(0, b"")
+    if len(parts) <= columns:
+        raise ValueError(f"{_count(max(0, len(parts) - 1))} behind its word")
+    word, *numbers = parts
+    word = word.lstrip()
+    # Its last part: more likely that of a longer vector.
+    if b" " in word or b"\t" in word:
+        if _NUMBER.fullmatch(word.split()[-1]):
+            raise ValueError(f"{_count(count_numbers(line))} at its end")
+    values = [_number(text) for text in numbers]
+    with np.errstate(over="ignore"):
+        values = np.array(values, "float32")
+    if not np.isfinite(values).all():
+        text = numbers[int(np.argmin(np.isfinite(values)))]
+        raise ValueError(
+            f"{text.decode()!r}, which is beyond the numbers of float32"
+        )
+    return word, values
+
+
+def _count(count):
+    return f"{count} number" + "s" * (count != 1)
+
+
+def _number(text):
+    if not text.translate(None, _DIGITS):
+        try:
+            return float(text)
+        except ValueError:
+            pass
+    if _NUMBER.fullmatch(text):
+        raise ValueError(f"{text.decode()!r}, which is not finite")
+    raise ValueError(f"{text[:40]!r}"[1:] + ", which is not a number")

@@ -1,0 +1,61 @@
+"""Floats of a file in eight bits, with scales."""
+
+import dataclasses
+
+import numpy as np
+
+# Numbers of a list that share a scale.
+_BLOCK = 256
+_HIGHEST = 127
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SmallFloats:
+    """Floats as int8, with a float32 scale for each vector of the last axis.
+
+    Of a single list, 256 numbers share a scale.
+
+    Example:
+
+    >>> small = SmallFloats.of(np.array([[0.5, -1.0], [20.0, 0.0]]))
+    >>> small.integers.tolist()
+    [[64, -127], [127, 0]]
+
+    Args:
+        integers: int8 array.
+        scales: float32 array `(vectors,)`.
+    """
+
+    integers: np.ndarray
+    scales: np.ndarray
+
+    @classmethod
+    def of(cls, values):
+        """The nearest to an array of finite floats."""
+        rows = _as_rows(np.asarray(values, "float32"))
+        scales = np.abs(rows).max(axis=1, initial=0) / np.float32(_HIGHEST)
+        # Of numbers too small for floats nothing is left.
+        usable = np.where(scales > 0, scales, 1)[:, None]
+        integers = np.rint(rows / usable).clip(-_HIGHEST, _HIGHEST)
+        size = np.size(values)
+        integers = integers.astype("int8").ravel()[:size]
+        return cls(integers.reshape(np.shape(values)), scales)
+
+    def floats(self):
+        """The float32 array that they stand for."""
+        rows = _as_rows(self.integers) * self.scales[:, None]
+        return rows.ravel()[: self.integers.size].reshape(self.integers.shape)
+
+    @staticmethod
+    def num_scales(shape):
+        """Integer, the scales of an array of this shape."""
+        if len(shape) == 1:
+            return -(-shape[0] // _BLOCK)
+        return int(np.prod(shape[:-1], dtype="int64"))
+
+
+def _as_rows(values):
+    """`(vectors, numbers)`, filled up with 0."""
+    if values.ndim > 1:
+        return values.reshape(-1, values.shape[-1])
+    return np.pad(values, (0, -len(values) % _BLOCK)).reshape(-1, _BLOCK)

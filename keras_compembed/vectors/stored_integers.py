@@ -1,0 +1,146 @@
+"""Rows stored as integers of few bits."""
+
+import numpy as np
+
+from keras_compembed.codes.field_columns import FieldColumns
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
+from keras_compembed.rounding.rounded_table import RoundedTable
+from keras_compembed.rounding.rounded_table import count_blocks
+from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.rounding.rounded_table import pack_integers
+from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.rounding.rounded_table import unpack_integers
+from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.vectors.stored_rows import StoredRows
+from keras_compembed.vectors.stored_rows import check_arrays
+from keras_compembed.vectors.stored_rows import check_shared
+
+_SETTINGS = ("bits", "block_size", "rank", "scale_dtype")
+
+
+class StoredIntegers(StoredRows):
+    """Rows of a `QuantizedEmbedding`."""
+
+    kind = "rounded"
+    layers = (QuantizedEmbedding,)
+
+    @classmethod
+    def check(cls, settings, rows, shared, count):
+        columns = check_positive_int("columns", settings["columns"])
+        bits = check_choice("bits", settings["bits"], (8, 4, 2))
+        check_positive_number("unit", settings["unit"], zero=True)
+        rank, block_size = settings["rank"], settings["block_size"]
+        width = columns
+        shapes = {}
+        if rank is not None:
+            width = check_positive_int("rank", rank, maximum=columns)
+            shapes = {"projection": (rank, columns)}
+        if block_size is not None:
+            check_positive_int("block_size", block_size, maximum=width)
+        blocks = count_blocks(width, block_size or width)
+        wanted = {
+            "integers": ("uint8", (count, packed_width(width, bits))),
+            "scales": (settings["scale_dtype"], (count, blocks)),
+        }
+        check_choice("scale_dtype", settings["scale_dtype"], ("int8", "int16"))
+        check_arrays(rows, wanted)
+        check_shared(shared, shapes)
+
+    @staticmethod
+    def read_settings(layer):
+        table = layer.rounded_table()
+        return {
+            "columns": layer.output_dim,
+            "unit": float(table.unit),
+            **{name: getattr(layer, name) for name in _SETTINGS},
+        }
+
+    @staticmethod
+    def read_rows(layer):
+        table = layer.rounded_table()
+        return {
+            "integers": pack_integers(table.integers, layer.bits),
+            "scales": table.scales,
+        }
+
+    @staticmethod
+    def read_shared(layer):
+        if layer.projection is None:
+            return {}
+        return {"projection": np.asarray(layer.projection, "float32")}
+
+    def start(self):
+        settings = self.settings
+        self._bits = settings["bits"]
+        self._width = settings["rank"] or settings["columns"]
+        self._block_size = settings["block_size"] or self._width
+        self._columns = None
+
+    @property
+    def shape(self):
+        return len(self.rows["scales"]), self.settings["columns"]
+
+    def _table(self, ids):
+        return RoundedTable(
+            unpack_integers(
+                self.rows["integers"][ids], self._width, self._bits
+            ),
+            self.rows["scales"][ids],
+            np.float32(self.settings["unit"]),
+            self._block_size,
+        )
+
+    def make_layer(self, **kwargs):
+        options = {name: self.settings[name] for name in _SETTINGS}
+        layer = QuantizedEmbedding(*self.shape, **options, **kwargs)
+        layer.build()
+        layer.packed_rows.assign(self.rows["integers"])
+        layer.scales.assign(self.rows["scales"])
+        layer.scale_unit.assign(self.settings["unit"])
+        if layer.projection is not None:
+            layer.projection.assign(self.floats["projection"])
+        return layer
+
+    def read(self, ids):
+        vectors = self._table(ids).decode()
+        if "projection" in self.floats:
+            vectors = vectors @ self.floats["projection"]
+        return vectors
+
+    def scores(self, query):
+        if "projection" in self.floats:
+            query = self.floats["projection"] @ query
+        if self._bits == 8:
+            # As many tables as numbers would be dearer than products.
+            return self._products(query)
+        lowest, highest = integer_range(self._bits)
+        # Two's complements.
+        values = np.r_[: highest + 1, lowest:0].astype("float32")
+        total = np.zeros(self.shape[0], "float32")
+        for block, columns in enumerate(self._columns_of_blocks()):
+            start = block * self._block_size
+            part = query[start : start + self._block_size]
+            sums = columns.add_up(part[:, None] * values)
+            total += sums * self.rows["scales"][:, block]
+        return total * np.float32(self.settings["unit"])
+
+    def _products(self, query):
+        total = []
+        for start in range(0, self.shape[0], 1024):
+            table = self._table(slice(start, start + 1024))
+            total.append(table.decode() @ query)
+        return np.concatenate(total)
+
+    def _columns_of_blocks(self):
+        if self._columns is None:
+            fields = self._table(slice(None)).integers.view("uint8")
+            fields = fields & (2**self._bits - 1)
+            self._columns = [
+                FieldColumns(
+                    fields[:, start : start + self._block_size], self._bits
+                )
+                for start in range(0, self._width, self._block_size)
+            ]
+        return self._columns

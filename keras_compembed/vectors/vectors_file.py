@@ -1,0 +1,190 @@
+"""One file of words and stored rows."""
+
+import io
+import json
+import lzma
+import zipfile
+
+import numpy as np
+
+from keras_compembed.utils.files import replacing
+from keras_compembed.vectors.small_floats import SmallFloats
+
+FORMAT, VERSION = "keras_compembed vectors", 1
+# Of arrays in the file: those of rows and of what they share.
+_ROWS, _SHARED, _SCALES = "rows_", "shared_", "scales_"
+_SEPARATORS = ("\n", *map(chr, range(32)))
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
+# Bytes that words may take, and memory to unpack them.
+_MOST_TEXT, _MOST_MEMORY = 1 << 32, 1 << 29
+# Same in each file, so that equal vectors make equal files.
+_DATE = (1980, 1, 1, 0, 0, 0)
+_SMALLEST_ZIP = 22
+
+
+def pack_words(words):
+    """Words as an array of bytes, and what separates them.
+
+    Raises:
+        ValueError: if a word holds each character that could separate words.
+    """
+    text = "".join(words)
+    separator = next((x for x in _SEPARATORS if x not in text), None)
+    if separator is None:
+        raise ValueError(
+            "Some character below U+0020 must be in no word, to stand between "
+            "words in files. Received: words that hold all 32."
+        )
+    # Files of word2vec may hold halves of characters.
+    text = separator.join(words).encode("utf-8", "surrogatepass")
+    packed = lzma.compress(text, filters=_FILTERS)
+    return np.frombuffer(packed, "uint8"), separator
+
+
+def unpack_words(packed, separator, count):
+    """Undoes `pack_words`."""
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY)
+    text = unpacker.decompress(packed.tobytes(), _MOST_TEXT)
+    _require(unpacker.eof and not unpacker.unused_data, "words are cut off")
+    words = text.decode("utf-8", "surrogatepass").split(separator)
+    _require(len(words) == count, f"{len(words)} words, {count} rows")
+    return words
+
+
+def to_bytes(packed_words, separator, stored):
+    """A whole file.
+
+    Args:
+        packed_words: Same as `separator`, what `pack_words` gives.
+        stored: `StoredRows`.
+    """
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": stored.kind,
+        "rows": stored.shape[0],
+        "separator": separator,
+        **stored.settings,
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    arrays = {"header": np.frombuffer(text, "uint8"), "words": packed_words}
+    for name, values in stored.rows.items():
+        arrays[_ROWS + name] = values
+    for name, small in stored.shared.items():
+        arrays[_SHARED + name] = small.integers
+        arrays[_SCALES + name] = small.scales
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, values in arrays.items():
+            part = io.BytesIO()
+            little = values.astype(values.dtype.newbyteorder("<"))
+            np.lib.format.write_array(part, little, allow_pickle=False)
+            entry = zipfile.ZipInfo(f"{name}.npy", _DATE)
+            archive.writestr(entry, part.getvalue())
+    return file.getvalue()
+
+
+def write(path, data, overwrite=False):
+    """Writes a whole file at once."""
+    with (
+        replacing(path, overwrite) as temporary,
+        open(temporary, "wb") as file,
+    ):
+        file.write(data)
+
+
+def read(path, kinds):
+    """Words and `StoredRows` of a file.
+
+    Args:
+        path: String or path-like.
+        kinds: Dict from kinds of rows to subclasses of `StoredRows`.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it is not such a file, is damaged, or of a newer
+            version.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return _read(data, kinds)
+    except (
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        KeyError,
+        IndexError,
+        MemoryError,
+        NotImplementedError,
+        OSError,
+        RuntimeError,
+        SyntaxError,
+        TypeError,
+        ValueError,
+        lzma.LZMAError,
+        zipfile.BadZipFile,
+    ) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"{str(path)!r} cannot be read as a file of "
+            f"`keras_compembed.vectors.CompressedVectors`: {reason[:300]}."
+        ) from error
+
+
+def _read(data, kinds):
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = {
+            entry.filename.removesuffix(".npy"): (archive, entry)
+            for entry in archive.infolist()
+        }
+        _require("header" in parts, "it is some other .zip file")
+        header = json.loads(_array(*parts.pop("header")).tobytes())
+        _require(header["format"] == FORMAT, "it is some other .npz file")
+        version = header["version"]
+        _require(
+            version == VERSION,
+            f"it has version {version}, and this keras_compembed reads "
+            f"version {VERSION}; install a newer one",
+        )
+        arrays = {name: _array(*part) for name, part in parts.items()}
+    words = unpack_words(
+        arrays.pop("words"), header["separator"], header["rows"]
+    )
+    kind = kinds[header["kind"]]
+    names = ("format", "version", "kind", "rows", "separator")
+    settings = {x: y for x, y in header.items() if x not in names}
+    rows = {
+        name.removeprefix(_ROWS): values
+        for name, values in arrays.items()
+        if name.startswith(_ROWS)
+    }
+    shared = {
+        name.removeprefix(_SHARED): SmallFloats(
+            values, arrays[_SCALES + name.removeprefix(_SHARED)]
+        )
+        for name, values in arrays.items()
+        if name.startswith(_SHARED)
+    }
+    kind.check(settings, rows, shared, header["rows"])
+    return words, kind(settings, rows, shared)
+
+
+def _array(archive, entry):
+    """An array of the archive, whose check sum is right."""
+    # Nothing in it is packed: its size is that of the file at most.
+    _require(entry.compress_type == zipfile.ZIP_STORED, "its arrays are packed")
+    _require(entry.file_size == entry.compress_size, "its sizes differ")
+    data = archive.read(entry)
+    part = io.BytesIO(data)
+    version = np.lib.format.read_magic(part)
+    _require(version == (1, 0), f"arrays of version {version}")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(part)
+    _require(not fortran and dtype.kind in "iuf", f"an array of {dtype}")
+    values = np.frombuffer(data, dtype, offset=part.tell())
+    return values.reshape(shape)
+
+
+def _require(is_so, problem):
+    if not is_so:
+        raise ValueError(problem)

@@ -1,0 +1,206 @@
+"""Small files of vectors, as others write them, and ways to damage them."""
+
+import collections
+import gzip
+import io
+import json
+import zipfile
+
+import numpy as np
+
+# What is a number, has a mark of a line end, or a space of Unicode.
+WORDS = ["the", "a", "2000", "é\u0085x", "x\xa0y", "nan"]
+VECTORS = np.random.default_rng(0).normal(size=(6, 5)).astype("float32")
+
+# A file to damage, what is read, and how.
+VectorFile = collections.namedtuple("VectorFile", ["path", "target", "options"])
+
+
+def keyed_vectors():
+    import gensim
+
+    keyed = gensim.models.KeyedVectors(VECTORS.shape[1])
+    keyed.add_vectors(WORDS, VECTORS)
+    return keyed
+
+
+def fasttext_model():
+    import gensim
+
+    sentences = [["the", "cat", "sat"], ["a", "dog", "ran", "élan"]] * 20
+    return gensim.models.FastText(
+        sentences, vector_size=5, min_count=1, bucket=50, epochs=1, workers=1
+    )
+
+
+def tokenizer(words=WORDS):
+    import tokenizers
+
+    ids = {word: row for row, word in enumerate(words)}
+    return tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, words[0]))
+
+
+def zipped(data, *names):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names or ("folder/vectors.txt",):
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def write_words(path):
+    path.write_text("\n".join(WORDS) + "\n", encoding="utf-8", newline="")
+    return path
+
+
+def write_folder(path, tensors, shard=None):
+    """A folder of a Hugging Face model."""
+    from safetensors.numpy import save_file
+
+    path.mkdir()
+    (path / "config.json").write_text('{"vocab_size": 6}')
+    tokenizer().save(str(path / "tokenizer.json"))
+    if shard is None:
+        save_file(tensors, path / "model.safetensors")
+    else:
+        save_file(tensors, path / shard)
+        places = dict.fromkeys(tensors, shard)
+        (path / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": {**places, "b.weight": "none"}})
+        )
+    return path
+
+
+def _word2vec(path, **options):
+    keyed_vectors().save_word2vec_format(path, **options)
+    return VectorFile(path, path, {})
+
+
+def _compressed(path):
+    made = _word2vec(path)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    return made
+
+
+def _npy(path):
+    with open(path, "wb") as file:
+        np.save(file, VECTORS)
+    return VectorFile(path, path, {"words": WORDS})
+
+
+def _npz(path):
+    with open(path, "wb") as file:
+        np.savez(file, words=np.array(WORDS), table=VECTORS)
+    return VectorFile(path, path, {})
+
+
+def _fasttext(path):
+    from gensim.models.fasttext import save_facebook_model
+
+    save_facebook_model(fasttext_model(), str(path))
+    return VectorFile(path, path, {})
+
+
+def _safetensors(path):
+    from safetensors.numpy import save_file
+
+    save_file({"table": VECTORS, "row": VECTORS[0]}, path)
+    return VectorFile(path, path, {"words": WORDS})
+
+
+def _model2vec(path):
+    folder = write_folder(
+        path,
+        {
+            "embeddings": VECTORS[:3],
+            "mapping": np.array([0, 1, 2, 1, 0, 2]),
+            "weights": np.arange(1.0, 7.0, dtype="float32"),
+        },
+    )
+    return VectorFile(folder / "model.safetensors", folder, {})
+
+
+def _index(path):
+    folder = write_folder(path, {"wte.weight": VECTORS}, "model-1.safetensors")
+    return VectorFile(folder / "model.safetensors.index.json", folder, {})
+
+
+def _tokens(path):
+    folder = write_folder(path, {"wte.weight": VECTORS})
+    return VectorFile(folder / "tokenizer.json", folder, {})
+
+
+def _word_list(path):
+    table = _npy(path.with_suffix(".npy")).path
+    return VectorFile(write_words(path), table, {"words": path})
+
+
+# By name, functions of a path that make a file there.
+MAKERS = {
+    "glove": lambda path: _word2vec(path, write_header=False),
+    "word2vec": _word2vec,
+    "gzip": _compressed,
+    "word2vec_binary": lambda path: _word2vec(path, binary=True),
+    "fasttext": _fasttext,
+    "npy": _npy,
+    "npz": _npz,
+    "safetensors": _safetensors,
+    "model2vec": _model2vec,
+    "index": _index,
+    "tokens": _tokens,
+    "word_list": _word_list,
+}
+
+
+def damage(data, rng):
+    """A copy of bytes with one to three random changes."""
+    for _ in range(rng.integers(1, 4)):
+        data = _CHANGES[rng.integers(len(_CHANGES))](data, rng)
+    return data
+
+
+def _cut(data, rng):
+    return data[: rng.integers(len(data) + 1)]
+
+
+def _cut_out(data, rng):
+    start, end = np.sort(rng.integers(len(data) + 1, size=2))
+    return data[:start] + data[end:]
+
+
+def _flip(data, rng):
+    if not data:
+        return data
+    data = bytearray(data)
+    for _ in range(rng.integers(1, 4)):
+        data[rng.integers(len(data))] = rng.integers(256)
+    return bytes(data)
+
+
+def _put_in(data, rng):
+    """Bytes that mean something somewhere."""
+    piece = _PIECES[rng.integers(len(_PIECES))]
+    start = rng.integers(len(data) + 1)
+    end = start + rng.integers(2) * len(piece)
+    return data[:start] + piece + data[end:]
+
+
+def _double_line(data, rng):
+    lines = data.split(b"\n")
+    line = rng.integers(len(lines))
+    return b"\n".join(lines[: line + 1] + lines[line:])
+
+
+def _move_line(data, rng):
+    lines = data.split(b"\n")
+    line = lines.pop(rng.integers(len(lines)))
+    lines.insert(rng.integers(len(lines) + 1), line)
+    return b"\n".join(lines)
+
+
+_CHANGES = (_cut, _cut_out, _flip, _put_in, _double_line, _move_line)
+_PIECES = (
+    b" ", b"\n", b"\0", b"\t", b"\r\n", b"\xff", b"nan", b"inf", b"1e99", b"-",
+    b"99999999999", b"0", b"-1", b"\xff\xff\xff\x7f", b"\xff" * 8, b"{", b"]",
+    b'"', b"1_0", b"\xc2\x85", b"\x7f\x80\0\0", b"   ", b"0x1", b"..", b"1 2",
+)  # fmt: skip

@@ -1,0 +1,199 @@
+"""`CompressedVectors`."""
+
+import numpy as np
+import pytest
+
+from keras_compembed import CodeEmbedding
+from keras_compembed.methods import Anchors
+from keras_compembed.methods import Codes
+from keras_compembed.methods import Rounded
+from keras_compembed.vectors import CompressedVectors
+from keras_compembed.vectors import WordVectors
+
+ROWS, WIDTH = 300, 24
+WORDS = [f"word{row}" for row in range(ROWS)]
+METHODS = [
+    Codes(6, 16),
+    Codes(8, 8, rank=6, effort=0.2),
+    Codes(4, 300, effort=0.2),
+    Rounded(8),
+    Rounded(4, block_size=10),
+    Rounded(2, rank=9, scale_dtype="int16"),
+    Anchors(20, 5),
+]
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(30, WIDTH))
+    rows = centres[rng.integers(30, size=ROWS)]
+    return (rows + 0.3 * rng.normal(size=rows.shape) + 0.5).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def vectors(table):
+    return WordVectors(WORDS, table)
+
+
+@pytest.fixture(scope="module")
+def learned(vectors):
+    return {
+        method.name: CompressedVectors.learn(vectors, method, seed=0, verbose=0)
+        for method in METHODS
+    }
+
+
+@pytest.fixture(scope="module")
+def given():
+    """Of layers that were not learned, with the other compositions."""
+    found = {}
+    for composition in ("concat", "lstm"):
+        layer = CodeEmbedding(
+            ROWS, WIDTH, 5, 12, composition=composition, seed=0
+        )
+        layer.build()
+        found[composition] = CompressedVectors(WORDS, layer), layer
+    return found
+
+
+@pytest.fixture(params=[method.name for method in METHODS] + ["concat", "lstm"])
+def small(request, learned, given):
+    if request.param in given:
+        return given[request.param][0]
+    return learned[request.param]
+
+
+def test_vectors_are_near_those_learned(learned, table):
+    energy = np.square(table - table.mean(axis=0)).sum()
+    for name, small in learned.items():
+        error = np.square(small.table() - table).sum()
+        assert error < 0.5 * energy, name
+
+
+def test_vectors_are_those_of_the_layer(given):
+    for small, layer in given.values():
+        table = np.array(layer.embeddings)
+        # Half a step of eight bits, of each codeword.
+        np.testing.assert_allclose(small.table(), table, atol=0.01)
+
+
+def test_look_ups(small):
+    whole = small.table()
+    assert whole.shape == (ROWS, WIDTH) and whole.dtype == "float32"
+    np.testing.assert_allclose(small["word7"], whole[7], atol=1e-6)
+    words = ["word9", "word2", "word9"]
+    np.testing.assert_allclose(small[words], whole[[9, 2, 9]], atol=1e-6)
+    assert small[[]].shape == (0, WIDTH)
+    assert "word3" in small and "other" not in small and 3 not in small
+    assert len(small) == ROWS and small.vector_size == WIDTH
+    assert small.get("other") is None and small.get("other", 5) == 5
+    np.testing.assert_allclose(small.get("word1"), whole[1], atol=1e-6)
+    assert list(small) == small.words == small.index_to_key == WORDS
+    assert small.key_to_index["word20"] == 20
+
+
+def test_same_as_gensim(small):
+    models = pytest.importorskip("gensim.models")
+    keyed = models.KeyedVectors(WIDTH)
+    keyed.add_vectors(WORDS, small.table())
+    for options in (
+        {"positive": "word5"},
+        {"positive": ["word5", "word9"], "negative": "word30", "topn": 20},
+        {"positive": ["word5"], "restrict_vocab": 40},
+        {"positive": np.arange(WIDTH, dtype="float32"), "topn": 3},
+        {"positive": ["word1", small["word8"]], "topn": 1},
+        {"negative": ["word2"], "topn": ROWS},
+    ):
+        wanted = keyed.most_similar(**options)
+        found = small.most_similar(**options)
+        assert len(found) == len(wanted)
+        np.testing.assert_allclose(
+            [x for _, x in found], [x for _, x in wanted], atol=2e-6
+        )
+        # Words of nearly equal cosines may change places.
+        cosines = dict(found)
+        for word, cosine in wanted[:-1]:
+            assert cosines.get(word, cosine) == pytest.approx(cosine, abs=2e-6)
+    assert small.similarity("word1", "word2") == pytest.approx(
+        float(keyed.similarity("word1", "word2")), abs=1e-6
+    )
+    ours = small.as_keyed_vectors()
+    np.testing.assert_allclose(ours["word5"], small["word5"], atol=1e-6)
+
+
+def test_saved_and_loaded(small, tmp_path):
+    path = tmp_path / "small.npz"
+    small.save(path)
+    assert path.stat().st_size == small.nbytes
+    loaded = CompressedVectors.load(path)
+    assert loaded.words == WORDS
+    np.testing.assert_array_equal(loaded.table(), small.table())
+    assert loaded.most_similar("word4") == small.most_similar("word4")
+    again = tmp_path / "again.npz"
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    with np.load(path, allow_pickle=False) as arrays:
+        assert "header" in arrays and "words" in arrays
+    with pytest.raises(FileExistsError, match="small.npz"):
+        small.save(path)
+    loaded.save(path, overwrite=True)
+
+
+@pytest.mark.parametrize("mask_zero", [False, True])
+def test_layers(small, mask_zero):
+    lookup, embedding = small.to_layers(mask_zero=mask_zero)
+    words = np.array([["word0", "word299", "?"], ["word7", "word7", "word1"]])
+    ids = lookup(words)
+    found = embedding(ids)
+    known = small[["word0", "word299", "word7", "word1"]]
+    flat = np.reshape(found, (-1, WIDTH))[[0, 1, 3, 5]]
+    np.testing.assert_allclose(flat, known, atol=1e-5)
+    assert int(ids[0, 2]) == mask_zero
+    if mask_zero:
+        assert lookup(["", "word0"]).numpy().tolist() == [0, 2]
+        mask = embedding.compute_mask(lookup([["word0", ""]]))
+        assert np.array(mask).tolist() == [[True, False]]
+    mean = small.table().mean(axis=0)
+    unknown = np.square(np.array(found)[0, 2] - mean).sum()
+    assert unknown <= np.square(small.table() - mean).sum(axis=1).min() + 1e-6
+    lookup, embedding = small.to_layers(unknown="word8", name="words")
+    assert embedding.name == "words"
+    np.testing.assert_allclose(
+        embedding(lookup(["??"]))[0], small["word8"], atol=1e-5
+    )
+
+
+def test_bytes_are_never_more(vectors):
+    sizes = []
+    for max_bytes in ("4.5 kB", 6000, "20k"):
+        small = CompressedVectors.learn(
+            vectors, max_bytes=max_bytes, seed=0, verbose=0
+        )
+        limit = {"4.5 kB": 4500, "20k": 20_000}.get(max_bytes, max_bytes)
+        assert small.nbytes <= limit
+        sizes.append(small.nbytes)
+    assert sizes == sorted(sizes) and sizes[2] > 8000
+
+
+def test_too_few_bytes(vectors):
+    with pytest.raises(ValueError, match="at least [1-4],.*=100") as caught:
+        CompressedVectors.learn(vectors, max_bytes=100, verbose=0)
+    least = str(caught.value).split("at least ")[1].split(" ")[0]
+    small = CompressedVectors.learn(
+        vectors, max_bytes=int(least.replace(",", "")), verbose=0
+    )
+    assert small.nbytes <= int(least.replace(",", ""))
+    with pytest.raises(ValueError, match="at least .* with codes 6x16"):
+        CompressedVectors.learn(
+            vectors, Codes(6, 16), max_bytes=2000, verbose=0
+        )
+
+
+def test_unknown_words(small):
+    with pytest.raises(KeyError, match="'Word7'.*'word7'"):
+        small["Word7"]
+    with pytest.raises(KeyError, match="'x'"):
+        small.most_similar(["word1", "x"])
+    with pytest.raises(KeyError, match="5"):
+        small[[5]]
