@@ -288,6 +288,9 @@ def winners():
     for task, metric in RIVAL_TASKS.items():
         rows = of_task(task)
         table = pick(rows, method="table")
+        whole = "not run"
+        if table is not None:
+            whole = figure(f"test.{metric}", "{:.1f}", 100)(table)
         for ratio in (16, 64, 128):
             found = {
                 row["row"]["method"]: [
@@ -297,29 +300,31 @@ def winners():
                 if row["row"]["ratio"] == ratio
                 and row["row"]["method"] != "search"
             }
-            lines.append(
-                [
-                    task,
-                    ratio,
-                    figure(f"test.{metric}", "{:.1f}", 100)(table)
-                    if table
-                    else "not run",
-                    *level_and_behind(found),
-                ]
+            whole = figure(f"test.{metric}", "{:.1f}", 100)(
+                table or {"runs": []}
             )
-    head = [
-        "task",
-        "times smaller",
-        "table",
-        "best",
-        "level with it",
-        "worse",
-        "seeds",
-    ]
+            lines.append([task, ratio, whole, *level_and_worse(found)])
+    for table in ("googlenews", "reviews"):
+        rows = [
+            row
+            for row in read("vectors/quality.json")
+            if row["row"]["table"] == table
+            and row["row"]["objective"] == "as they are"
+        ]
+        whole = agreement(pick(rows, family="table"))[0]
+        for part in (16, 64, 128):
+            found = {
+                row["row"]["family"]: agreements(row)
+                for row in rows
+                if row["row"]["part"] == part
+            }
+            cells = level_and_worse(found)
+            lines.append([f"vectors, {table}", part, f"{whole:.1f}", *cells])
+    head = ["", "times smaller", "table", "best", "level", "worse", "seeds"]
     return markdown(head, lines)
 
 
-def level_and_behind(found):
+def level_and_worse(found):
     """Cells: the best, those level with it, those that are worse, the seeds.
 
     Worse is what lies further below the best than the seeds of either range,
@@ -343,7 +348,8 @@ def level_and_behind(found):
         return f"{name} {means[name]:.1f}"
 
     if most == 1:
-        return [cell(best), "", "", "1"]
+        following = ", ".join(map(cell, others[:4]))
+        return [cell(best), following and f"(next: {following})", "", "1"]
     spread = {name: max(found[name]) - min(found[name]) for name in means}
     level, worse = [], []
     for name in others:
@@ -932,12 +938,17 @@ def quality_lines(rows, columns):
 
 def agreement(row):
     """Mean over the tests of pairs, and its deviation over seeds or None."""
-    means = [
+    means = agreements(row)
+    deviation = statistics.stdev(means) if len(set(means)) > 1 else None
+    return statistics.fmean(means), deviation
+
+
+def agreements(row):
+    """Mean over the tests of pairs, one a seed."""
+    return [
         100 * statistics.fmean(tests[name]["score"] for name in PAIRS.values())
         for tests in figures(row, "tests")
     ]
-    deviation = statistics.stdev(means) if len(set(means)) > 1 else None
-    return statistics.fmean(means), deviation
 
 
 def spread(found):

@@ -331,8 +331,8 @@ class Accuracy(Benchmark):
 
     def start(self, task, seed):
         """Its weights, and figures: those of the cache, or trained."""
-        known = repr([task.settings, task.tables, self.recorded, seed])
-        digest = hashlib.sha256(known.encode()).hexdigest()[:12]
+        made_of = [task.settings, task.digest, task.tables, self.recorded, seed]
+        digest = hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]
         path = self.args.cache / f"{task.settings.name}-{digest}.npz"
         if not path.exists():
             self.train_start(task, seed, path)
