@@ -399,14 +399,16 @@ class Accuracy(Benchmark):
             parts = [
                 1 if seed == self.args.seeds[0] else 1 / 3 for seed, _ in jobs
             ]
-            hours = seconds * sum(parts) / 3600
-            total += hours
+            hours = "unknown"
+            if seconds is not None:
+                total += seconds * sum(parts) / 3600
+                hours = f"{seconds * sum(parts) / 3600:.1f} h"
             names = ", ".join(f"{row.name} ({seed})" for seed, row in jobs)
-            lines.append(f"{task.name}, {len(jobs)}, {hours:.1f} h: {names}")
-        return "\n".join([*lines, f"In all {total:.1f} h."])
+            lines.append(f"{task.name}, {len(jobs)}, {hours}: {names}")
+        return "\n".join([*lines, f"In all {total:.1f} h of what is known."])
 
     def seconds_of_row(self, task, found):
-        """Mean processor seconds of a row's first seed; NaN if there is none.
+        """Mean processor seconds of a row's first seed, or None.
 
         Those of the table are for two schedules.
         """
@@ -419,7 +421,7 @@ class Accuracy(Benchmark):
             if run["seed"] == self.args.seeds[0]
             and run["figures"]["bytes"] is not None
         ]
-        return statistics.fmean(taken) if taken else math.nan
+        return statistics.fmean(taken) if taken else None
 
 
 def check_names(flag, names, known):

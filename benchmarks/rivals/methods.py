@@ -57,10 +57,12 @@ class Sizes:
     Args:
         make: Function of the integer that returns a `Method`.
         largest: Integer.
+        least: Integer. What is smaller does not count.
     """
 
     make: Callable
     largest: int = 1 << 13
+    least: int = 1
 
     def fit(self, shape, limit):
         """The largest that fits, or None."""
@@ -71,7 +73,7 @@ class Sizes:
                 size = wanted
             else:
                 step //= 2
-        return self.make(size) if size else None
+        return self.make(size) if size >= self.least else None
 
     def fits(self, size, shape, limit):
         method = self.make(size)
@@ -206,14 +208,19 @@ def rounded(bits):
     return sizes
 
 
-def codes(*codebook_sizes, composition=None):
+def codes(composition=None):
     def sizes(shape, counts):
-        return [
-            Sizes(lambda number, k=k: methods.Codes(number, k, composition))
-            for k in codebook_sizes
-        ]
+        return [Sizes(lambda number: methods.Codes(number, 16, composition))]
 
     return sizes
+
+
+def large_codes(shape, counts):
+    # A single codebook is worse than several that are smaller.
+    return [
+        Sizes(lambda number, k=k: methods.Codes(number, k), least=least)
+        for k, least in ((256, 4), (128, 3), (64, 2), (32, 1))
+    ]
 
 
 def codes_of_a_factor(shape, counts):
@@ -272,20 +279,18 @@ def tensor_train(shape, counts):
 
 
 RIVALS = {
-    "codes of 16": OfTable(codes(16)),
+    "codes of 16": OfTable(codes()),
     "int2": OfTable(rounded(2)),
-    "codes that follow": Following(codes(16)),
+    "codes that follow": Following(codes()),
     "int2 vocabulary": OfTable(vocabulary(2)),
     "anchors": OfTable(anchors),
-    "codes of 256": OfTable(codes(256, 128, 64, 32)),
+    "large codes": OfTable(large_codes),
     "codes of a factor": OfTable(codes_of_a_factor),
     "int4": OfTable(rounded(4)),
     "quotient x remainder": FromNothing(quotient_remainder("multiply")),
     "vocabulary": OfTable(vocabulary()),
     "pruned": WhileTuned(pruned),
-    "codes from nothing": FromNothing(
-        codes(16, composition="concat"), learn_codes="nearest"
-    ),
+    "codes from nothing": FromNothing(codes("concat"), learn_codes="nearest"),
     "word2ketXS": FromNothing(lambda *_: [Sizes(Word2Ket, 512)]),
     "tensor train": FromNothing(tensor_train),
     "hashed": FromNothing(hashed),
@@ -294,7 +299,7 @@ RIVALS = {
     "quotient + remainder": FromNothing(quotient_remainder("add")),
     "int2 from nothing": FromNothing(rounded(2)),
     "softmax codes from nothing": FromNothing(
-        codes(16, composition="concat"), learn_codes="softmax"
+        codes("concat"), learn_codes="softmax"
     ),
     "int8": OfTable(rounded(8)),
     "deep hashing": FromNothing(lambda *_: [Sizes(DeepHash, 4096)]),

@@ -59,6 +59,8 @@ def draw_task(rows, path):
             label=method,
         )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("bytes of the table in a LiteRT file, KB")
     axes.set_ylabel(METRICS[metric])
     # What fails is far below, and would hide all others.
