@@ -35,6 +35,7 @@ NAMES = (
     "litert.whole_models",
     "text.runtimes",
     "text.vocabulary",
+    "vectors.files",
     "vectors.quality",
 )
 TABLES = "tables"

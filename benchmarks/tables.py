@@ -29,7 +29,7 @@ from keras_compembed.utils.files import replacing
 
 PAGES = tuple(
     FOLDER.parent / "docs" / name
-    for name in ("results.md", "models.md", "which_method.md")
+    for name in ("results.md", "models.md", "vectors.md", "which_method.md")
 )
 _PART = re.compile(
     r"(<!-- table: (?P<name>\S+) -->\n).*?(<!-- /table -->)", re.S
@@ -962,6 +962,49 @@ def method_of(row):
     return figures(row, "method")[0]
 
 
+def vector_files():
+    rows = read("vectors/files.json")
+    found = {row["name"]: row["runs"][0]["figures"] for row in rows}
+    command, opened, near = (
+        found[name] for name in ("command", "open", "neighbors")
+    )
+    imports = opened["import_seconds"]
+    lines = [
+        (
+            f"{command['text_bytes']:,} bytes of text to "
+            f"{command['bytes']:,}, {command['method']}",
+            f"{command['seconds']:.0f} s",
+            "",
+            "",
+        ),
+        (
+            "open the compressed file, the text by gensim",
+            f"{1000 * opened['seconds']:.0f} ms",
+            f"{opened['gensim_seconds']:.1f} s",
+            f"1/{1 / opened['ratio']:.0f}",
+        ),
+        (
+            "imports before: `keras_compembed`, `gensim.models`",
+            f"{imports['keras_compembed']:.1f} s",
+            f"{imports['gensim.models']:.1f} s",
+            "",
+        ),
+        (
+            "ten nearest words, by the float32 product",
+            f"{1000 * near['seconds']:.2f} ms",
+            f"{1000 * near['product_seconds']:.2f} ms",
+            f"{near['ratio']:.2f}",
+        ),
+        (
+            "the first of them, with lengths of all vectors",
+            f"{1000 * near['first_seconds']:.0f} ms",
+            "",
+            "",
+        ),
+    ]
+    return markdown(["what", "compressed", "beside it", "ratio"], lines)
+
+
 TABLES = {
     "codes.learning": code_learning,
     "codes.learners": code_learners,
@@ -997,6 +1040,7 @@ TABLES = {
     "classes.prediction": class_predictions,
     "text.vocabulary": vocabularies,
     "text.runtimes": text_times,
+    "vectors.files": vector_files,
     "vectors.quality": lambda: vector_quality("reviews"),
     "vectors.googlenews": lambda: vector_quality("googlenews"),
     "vectors.objectives": vector_objectives,

@@ -2,6 +2,8 @@
 
 import argparse
 
+from keras_compembed.utils import byte_counts
+
 
 def add_overwrite(command):
     command.add_argument(
@@ -45,3 +47,13 @@ def positive_number(text):
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"not a positive number: {text!r}")
     return number
+
+
+def number_of_bytes(text):
+    """`"500k"` as `500000`."""
+    try:
+        return byte_counts.number_of_bytes("text", text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"not a number of bytes, such as 500000, 500k or 2MB: {text!r}"
+        ) from error

@@ -6,6 +6,7 @@ import tempfile
 from keras_compembed.cli import compress
 from keras_compembed.cli import export
 from keras_compembed.cli import inspect
+from keras_compembed.cli import learn
 from keras_compembed.cli import page
 from keras_compembed.cli import report
 from keras_compembed.cli.lines import PROGRAM
@@ -18,7 +19,7 @@ from keras_compembed.utils.files import temporary_folder
 from keras_compembed.version import __version__
 
 _FAILED, _BAD_INPUT, _INTERRUPTED = 1, 2, 130
-_COMMANDS = (compress, export, report, inspect, page)
+_COMMANDS = (compress, export, report, inspect, page, learn)
 
 
 def main(argv=None, stops=None):

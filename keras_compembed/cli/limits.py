@@ -1,7 +1,5 @@
 """`compress --max-bytes`, `--ratio` and `--max-loss`: limits, and data."""
 
-import argparse
-
 from keras_compembed.cli import arguments as common
 from keras_compembed.cli.data_file import HELP
 from keras_compembed.cli.data_file import find_parts
@@ -11,7 +9,6 @@ from keras_compembed.cli.inputs import check_different
 from keras_compembed.cli.inputs import check_suffix
 from keras_compembed.utils.files import check_output
 
-_UNITS = {"k": 1000, "M": 1000_000}
 _LIMITS = ("max_bytes", "ratio", "max_loss")
 # What says the method, and its default.
 _METHOD = {
@@ -33,7 +30,7 @@ def add_arguments(command):
     )
     group.add_argument(
         "--max-bytes",
-        type=number_of_bytes,
+        type=common.number_of_bytes,
         metavar="N",
         help="bytes that the LiteRT file may have, e.g. 500000, 500k or 2M "
         "(k is 1,000 bytes)",
@@ -98,21 +95,6 @@ def add_arguments(command):
         metavar="FILE",
         help="write the sizes and losses that were looked at, a .json file",
     )
-
-
-def number_of_bytes(text):
-    """`"500k"` as `500000`."""
-    digits = text.rstrip("kM")
-    unit = text[len(digits) :]
-    try:
-        number = common.positive_number(digits) * ({"": 1} | _UNITS)[unit]
-    except (KeyError, argparse.ArgumentTypeError):
-        number = 0.5
-    if number != int(number):
-        raise argparse.ArgumentTypeError(
-            f"not a number of bytes, such as 500000, 500k or 2M: {text!r}"
-        )
-    return int(number)
 
 
 def _number(text):

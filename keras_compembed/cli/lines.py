@@ -10,6 +10,7 @@ PROGRAM = "keras-compembed"
 # What messages of the Python API mean for the command.
 _TRANSLATIONS = {
     "Pass `overwrite=True`": "Pass --overwrite",
+    "`max_bytes` must": "--max-bytes must",
     "`input_signature` must be given": "`input_signature` must be given, so "
     "use the Python API, export.export_litert of keras_compembed,",
 }

@@ -10,9 +10,11 @@ from keras_compembed.utils.extras import require
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_sample_weight
+from keras_compembed.utils.validation import check_seed
 from keras_compembed.vectors import vectors_file
+from keras_compembed.vectors.method_search import MethodSearch
 from keras_compembed.vectors.method_search import check_size
-from keras_compembed.vectors.method_search import find_method
 from keras_compembed.vectors.stored_anchors import StoredAnchors
 from keras_compembed.vectors.stored_codes import StoredCodes
 from keras_compembed.vectors.stored_integers import StoredIntegers
@@ -130,6 +132,8 @@ class CompressedVectors:
         limit = None
         if max_bytes is not None:
             limit = number_of_bytes("max_bytes", max_bytes)
+        sample_weight = check_sample_weight(sample_weight, len(vectors))
+        seed = check_seed(seed)
         packed = vectors_file.pack_words(vectors.words)
         shape = vectors.vectors.shape
 
@@ -142,11 +146,13 @@ class CompressedVectors:
         if method is None and limit is None:
             method = Codes()
         if method is None:
-            method = find_method(
+            method = MethodSearch(
                 vectors.vectors, limit, count, sample_weight, seed, verbose
-            )
+            ).find()
         elif limit is not None:
             check_size(method, count, limit)
+        if verbose:
+            print(f"{method.name}: learning {shape[0]:,} x {shape[1]}")
         fit = method.start(seed, verbose)
         layer = fit.from_table(vectors.vectors, sample_weight=sample_weight)
         small = cls.__new__(cls)
@@ -192,10 +198,26 @@ class CompressedVectors:
         """Integer, bytes of the file."""
         return len(self._to_bytes())
 
-    def _to_bytes(self):
+    @property
+    def bytes_by_part(self):
+        """Dict of the bytes of the file: words, what rows have, the rest."""
+        packed, _ = self._pack_words()
+        stored = self._stored
+        sizes = {"words": packed.nbytes, **stored.bytes_by_part}
+        return {**sizes, "besides": self.nbytes - sum(sizes.values())}
+
+    @property
+    def method(self):
+        """String, how vectors are stored, such as `"codes 32x16"`."""
+        return self._stored.name
+
+    def _pack_words(self):
         if self._packed_words is None:
             self._packed_words = vectors_file.pack_words(self.index_to_key)
-        return vectors_file.to_bytes(*self._packed_words, self._stored)
+        return self._packed_words
+
+    def _to_bytes(self):
+        return vectors_file.to_bytes(*self._pack_words(), self._stored)
 
     def __len__(self):
         return len(self.index_to_key)
@@ -209,7 +231,7 @@ class CompressedVectors:
     def __repr__(self):
         return (
             f"<CompressedVectors of {len(self):,} words x {self.vector_size} "
-            f"as {self._stored.kind}>"
+            f"as {self.method}>"
         )
 
     @property

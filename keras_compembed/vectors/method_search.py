@@ -3,20 +3,18 @@
 from keras_compembed.compression.method_choices import choices_by_default
 from keras_compembed.compression.method_errors import MethodErrors
 from keras_compembed.compression.spectrum import Spectrum
-from keras_compembed.utils.validation import check_sample_weight
+from keras_compembed.compression.stop_request import StopRequest
 
 # Kinds whose best setting is estimated to lose more than so many times what
 # the best of all does, and so much besides, are not tried.
 _TIMES, _MORE = 1.5, 0.05
 _MEASURED = 20
-# Smallest files that are counted where none is small enough.
+# Smallest files that are counted where none may be small enough.
 _SMALLEST = 8
 
 
-def find_method(
-    table, max_bytes, count, sample_weight=None, seed=None, verbose=0
-):
-    """The `Method` that loses least in a file of so many bytes.
+class MethodSearch:
+    """Looks for the `Method` that loses least in a file of so many bytes.
 
     Same as in a search for a model: estimates by arithmetic say what to
     measure, and quick fits of a sample correct them.
@@ -32,54 +30,84 @@ def find_method(
     Raises:
         ValueError: if no file is so small.
     """
-    weight = check_sample_weight(sample_weight, len(table))
-    shape = table.shape
-    choices = choices_by_default(*shape, Spectrum(table, weight))
-    sizes = {}
 
-    def fits(choice):
-        if choice.name not in sizes:
-            sizes[choice.name] = count(choice.method)
-        return sizes[choice.name] <= max_bytes
+    def __init__(
+        self, table, max_bytes, count, sample_weight=None, seed=None, verbose=0
+    ):
+        self._max_bytes = max_bytes
+        self._count = count
+        self._verbose = verbose
+        self._errors = MethodErrors([table], sample_weight, seed)
+        self._sizes = {}
+        spectrum = Spectrum(table, sample_weight)
+        self._choices = choices_by_default(*table.shape, spectrum)
+        self._keep_those_that_may_fit(table.shape)
 
-    # Files have scales and words besides.
-    least = {x.name: x.method.litert_bytes(*shape, "int8") for x in choices}
-    choices.sort(key=lambda choice: least[choice.name])
-    if not any(fits(choice) for choice in choices[:_SMALLEST]):
-        raise_too_small(max_bytes, min(sizes.values()))
-    choices = [x for x in choices if least[x.name] <= max_bytes]
-    errors = MethodErrors([table], weight, seed)
+    def _keep_those_that_may_fit(self, shape):
+        least = {
+            choice.name: choice.method.litert_bytes(*shape, "int8")
+            for choice in self._choices
+        }
+        self._choices.sort(key=lambda choice: least[choice.name])
+        smallest = self._choices[:_SMALLEST]
+        if not any([self._fits(choice) for choice in smallest]):
+            raise_too_small(self._max_bytes, min(self._sizes.values()))
+        # Files have words besides, and a few bytes that grow with the rest.
+        besides = min(self._sizes[x.name] - least[x.name] for x in smallest)
+        self._choices = [
+            choice
+            for choice in self._choices
+            if least[choice.name] + besides <= self._max_bytes
+        ]
 
-    def measure(choice):
-        error = errors.quick(choice)
-        if verbose:
-            print(
-                f"{choice.name}: {sizes[choice.name]:,} bytes, error "
-                f"{error:.4f}",
-                flush=True,
-            )
+    def find(self):
+        """The best `Method`.
 
-    def best():
-        """The best by what is known, of those that fit."""
+        Raises:
+            KeyboardInterrupt: after Ctrl-C, which learners answer themselves.
+        """
+        with StopRequest().watching() as stop:
+            self._measure_kinds(stop)
+            for _ in range(_MEASURED):
+                choice = self._best()
+                if self._errors.known(choice) is not None:
+                    break
+                self._measure(choice, stop)
+        return choice.method
+
+    def _fits(self, choice):
+        if choice.name not in self._sizes:
+            self._sizes[choice.name] = self._count(choice.method)
+        return self._sizes[choice.name] <= self._max_bytes
+
+    def _best(self, kind=None):
+        """The best by what is known of those that fit, of a kind or all."""
         while True:
-            choice = min(choices, key=errors.expected)
-            if fits(choice):
+            choice = min(
+                (x for x in self._choices if kind in (None, x.kind)),
+                key=self._errors.expected,
+                default=None,
+            )
+            if choice is None or self._fits(choice):
                 return choice
-            choices.remove(choice)
+            self._choices.remove(choice)
 
-    lowest = errors.expected(best())
-    for kind in {choice.kind: None for choice in choices}:
-        of_kind = [choice for choice in choices if choice.kind == kind]
-        of_kind.sort(key=errors.expected)
-        first = next(filter(fits, of_kind), None)
-        if first and errors.expected(first) <= _TIMES * lowest + _MORE:
-            measure(first)
-    for _ in range(_MEASURED):
-        choice = best()
-        if errors.known(choice) is not None:
-            break
-        measure(choice)
-    return choice.method
+    def _measure_kinds(self, stop):
+        """Quick errors of the most promising of each kind."""
+        lowest = self._errors.expected(self._best())
+        for kind in {choice.kind: None for choice in self._choices}:
+            choice = self._best(kind)
+            most = _TIMES * lowest + _MORE
+            if choice and self._errors.expected(choice) <= most:
+                self._measure(choice, stop)
+
+    def _measure(self, choice, stop):
+        error = self._errors.quick(choice)
+        if stop.is_set:
+            raise KeyboardInterrupt
+        if self._verbose:
+            size = self._sizes[choice.name]
+            print(f"{choice.name}: {size:,} bytes, error {error:.4f}")
 
 
 def check_size(method, count, max_bytes):

@@ -21,7 +21,8 @@ class StoredAnchors(StoredRows):
     anchor has taken up.
     """
 
-    kind = "anchors"
+    kind = "weights"
+    shared_kind = "anchors"
     layers = (ANTEmbedding,)
 
     @classmethod
@@ -78,6 +79,11 @@ class StoredAnchors(StoredRows):
             self.rows["values"] / np.float32(_HIGHEST),
             self.settings["num_anchors"],
         )
+
+    @property
+    def name(self):
+        mean = len(self.rows["values"]) / len(self.rows["lengths"])
+        return f"{self.settings['num_anchors']} anchors, {mean:.3g} a row"
 
     def make_layer(self, **kwargs):
         transform = self._transform()

@@ -21,6 +21,7 @@ class StoredCodes(StoredRows):
     """Rows of a `CodeEmbedding`."""
 
     kind = "codes"
+    shared_kind = "codebooks"
     layers = (CodeEmbedding,)
 
     @classmethod
@@ -59,8 +60,9 @@ class StoredCodes(StoredRows):
 
     @staticmethod
     def read_rows(layer):
-        packed = pack_codes(layer.codes, layer.codebook_size)
-        return {"codes": packed}
+        if layer.learn_codes is None:
+            return {"codes": np.array(layer.packed_codes)}
+        return {"codes": pack_codes(layer.codes, layer.codebook_size)}
 
     @staticmethod
     def read_shared(layer):
@@ -108,6 +110,15 @@ class StoredCodes(StoredRows):
     @property
     def shape(self):
         return len(self.rows["codes"]), self.settings["columns"]
+
+    @property
+    def name(self):
+        settings = self.settings
+        name = "codes {num_codebooks}x{codebook_size}".format(**settings)
+        composition, code_dim = settings["composition"], settings["code_dim"]
+        if composition == "linear":
+            return f"{name} rank {code_dim}"
+        return name if composition == "sum" else f"{name} {composition}"
 
     def make_layer(self, **kwargs):
         layer = CodeEmbedding(

@@ -7,6 +7,7 @@ from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.rounding.rounded_table import name_of_rows
 from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.rounding.rounded_table import unpack_integers
@@ -24,6 +25,7 @@ class StoredIntegers(StoredRows):
     """Rows of a `QuantizedEmbedding`."""
 
     kind = "rounded"
+    shared_kind = "projection"
     layers = (QuantizedEmbedding,)
 
     @classmethod
@@ -90,6 +92,13 @@ class StoredIntegers(StoredRows):
             self.rows["scales"][ids],
             np.float32(self.settings["unit"]),
             self._block_size,
+        )
+
+    @property
+    def name(self):
+        settings = self.settings
+        return name_of_rows(
+            self._bits, settings["block_size"], settings["rank"]
         )
 
     def make_layer(self, **kwargs):

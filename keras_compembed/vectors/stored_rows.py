@@ -24,10 +24,11 @@ class StoredRows(abc.ABC):
 
     Attributes:
         kind: String, the name in files.
+        shared_kind: String, what rows share.
         shape: Tuple `(rows, columns)`.
     """
 
-    kind = None
+    kind = shared_kind = None
     # The layers that may be stored so.
     layers = ()
     # Whether a layer finds how to store new vectors.
@@ -77,6 +78,24 @@ class StoredRows(abc.ABC):
     @abc.abstractmethod
     def shape(self):
         """Tuple `(rows, columns)`."""
+
+    @property
+    @abc.abstractmethod
+    def name(self):
+        """String, the method and its settings."""
+
+    @property
+    def bytes_by_part(self):
+        """Dict of bytes: of rows, and of what they share."""
+        shared = sum(
+            small.integers.nbytes + small.scales.nbytes
+            for small in self.shared.values()
+        )
+        sizes = {
+            self.kind: sum(values.nbytes for values in self.rows.values()),
+            self.shared_kind: shared,
+        }
+        return {name: size for name, size in sizes.items() if size}
 
     @abc.abstractmethod
     def make_layer(self, **kwargs):

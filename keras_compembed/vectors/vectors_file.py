@@ -15,11 +15,10 @@ FORMAT, VERSION = "keras_compembed vectors", 1
 _ROWS, _SHARED, _SCALES = "rows_", "shared_", "scales_"
 _SEPARATORS = ("\n", *map(chr, range(32)))
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
-# Bytes that words may take, and memory to unpack them.
-_MOST_TEXT, _MOST_MEMORY = 1 << 32, 1 << 29
+# Bytes that words may be, and memory to unpack them.
+_MOST_TEXT, _MOST_MEMORY = 1 << 28, 1 << 29
 # Same in each file, so that equal vectors make equal files.
 _DATE = (1980, 1, 1, 0, 0, 0)
-_SMALLEST_ZIP = 22
 
 
 def pack_words(words):
@@ -37,6 +36,11 @@ def pack_words(words):
         )
     # Files of word2vec may hold halves of characters.
     text = separator.join(words).encode("utf-8", "surrogatepass")
+    if len(text) > _MOST_TEXT:
+        raise ValueError(
+            f"`words` must be at most {_MOST_TEXT:,} bytes in UTF-8. "
+            f"Received: {len(text):,} bytes."
+        )
     packed = lzma.compress(text, filters=_FILTERS)
     return np.frombuffer(packed, "uint8"), separator
 
@@ -48,6 +52,7 @@ def unpack_words(packed, separator, count):
     _require(unpacker.eof and not unpacker.unused_data, "words are cut off")
     words = text.decode("utf-8", "surrogatepass").split(separator)
     _require(len(words) == count, f"{len(words)} words, {count} rows")
+    _require(len(set(words)) == count, "words stand twice")
     return words
 
 

@@ -3,6 +3,7 @@
 import pytest
 from benchmark_files import figures
 
+from benchmarks.vectors import files
 from benchmarks.vectors import quality
 
 
@@ -28,3 +29,14 @@ def test_largest_that_fits(family):
     method = quality.largest(family, shape, 24_000)
     assert 18_000 < method.litert_bytes(*shape, quality.QUANTIZE) <= 24_000
     assert quality.largest(family, shape, 10) is None
+
+
+@pytest.mark.scripts
+def test_files(tmp_path, capsys):
+    pytest.importorskip("gensim")
+    rows = files.main(["--quick", "--folder", str(tmp_path)])
+    command, opened, neighbors = map(figures, rows)
+    assert command["bytes"] <= 8000 < command["text_bytes"]
+    assert command["method"] in command["report"]
+    assert opened["seconds"] > 0 and neighbors["ratio"] > 0
+    assert "| command | 500 |" in capsys.readouterr().out

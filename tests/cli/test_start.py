@@ -30,13 +30,14 @@ def own_lines(stderr):
 @pytest.mark.parametrize(
     "arguments, status, says",
     [
-        ("--help", 0, "compress | export | report"),
+        ("--help", 0, "compress | export | report | inspect | page | learn"),
         ("--version", 0, "keras-compembed"),
         ("compress --help", 0, "--keep-partial"),
         ("compress a.keras -o b.keras -k 1", 2, "`codebook_size`"),
         ("export gone.keras b.tflite", 2, "No such file"),
         ("inspect gone.tflite", 2, "No such file"),
         ("page gone.tflite -o folder", 2, "No such file"),
+        ("learn gone.txt -o small.npz", 2, "No such file"),
     ],
 )
 def test_answers_in_less_than_a_second_of_processor_time(

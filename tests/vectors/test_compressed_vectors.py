@@ -1,9 +1,16 @@
 """`CompressedVectors`."""
 
+import contextlib
+import signal
+
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import keras_compembed as kc
 from keras_compembed import CodeEmbedding
+from keras_compembed.learners import AdditiveQuantizer
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
 from keras_compembed.methods import Rounded
@@ -197,3 +204,175 @@ def test_unknown_words(small):
         small.most_similar(["word1", "x"])
     with pytest.raises(KeyError, match="5"):
         small[[5]]
+
+
+@pytest.mark.parametrize("name", [METHODS[0].name, "int2 rank 9"])
+def test_layers_in_a_model(learned, name, tmp_path):
+    small = learned[name]
+    lookup, embedding = small.to_layers(mask_zero=True)
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="string"),
+            lookup,
+            embedding,
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(2),
+        ]
+    )
+    texts = tf.constant([["word3", "word5", ""], ["word9", "never", "word1"]])
+    known = small[["word3", "word5"]].mean(axis=0)
+    pooled = keras.Sequential(model.layers[:-1])(texts)
+    np.testing.assert_allclose(pooled[0], known, atol=1e-5)
+
+    model.compile("adam", "mse")
+    before = np.array(embedding.embeddings)
+    model.fit(texts, np.zeros((2, 2)), epochs=2, verbose=0)
+    assert not np.allclose(embedding.embeddings, before)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded(texts), model(texts), atol=1e-6)
+
+    tail = keras.Sequential(
+        [keras.Input((3,), dtype="int32"), *loaded.layers[1:]]
+    )
+    path = tmp_path / "tail.tflite"
+    # It is checked against Keras.
+    kc.export.export_litert(tail, path, verbose=0)
+
+    trained = CompressedVectors(["", "<unk>", *WORDS], loaded.layers[1])
+    # Of eight bits again.
+    np.testing.assert_allclose(trained.table(), embedding.embeddings, atol=0.05)
+
+
+def test_layers_of_odd_words():
+    layer = kc.QuantizedEmbedding.from_table(np.eye(4), verbose=0)
+    small = CompressedVectors(["", "[UNK]", "[UNK]_", "a\x85b"], layer)
+    with pytest.raises(ValueError, match="`mask_zero` must be False"):
+        small.to_layers(mask_zero=True)
+    lookup, embedding = small.to_layers(unknown="[UNK]")
+    ids = lookup(["a\x85b", "[UNK]", "other", ""])
+    assert ids.numpy().tolist() == [4, 2, 0, 1]
+    found = np.array(embedding(ids))
+    np.testing.assert_allclose(found, np.eye(4)[[3, 1, 1, 0]], atol=1e-6)
+    with pytest.raises(KeyError, match="'b'"):
+        small.to_layers(unknown="b")
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_word2vec_format(learned, binary, tmp_path):
+    small = learned[METHODS[0].name]
+    path = tmp_path / "small.out"
+    small.save_word2vec_format(path, binary=binary)
+    read = kc.vectors.read_vectors(path, verbose=0)
+    assert read.words == WORDS
+    np.testing.assert_array_equal(read.vectors, small.table())
+    with pytest.raises(FileExistsError):
+        small.save_word2vec_format(path)
+
+
+def test_what_the_file_is_made_of(small):
+    parts = small.bytes_by_part
+    assert sum(parts.values()) == small.nbytes
+    assert parts["words"] < 900 and 500 < parts["besides"] < 4000
+    assert small.method in repr(small)
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda v: CompressedVectors.learn(v.vectors), TypeError, "`vectors`"),
+        (
+            lambda v: CompressedVectors.learn(v, "codes"),
+            TypeError,
+            "`method` must be",
+        ),
+        (
+            lambda v: CompressedVectors.learn(v, kc.methods.Hashed(8)),
+            TypeError,
+            "`Codes`, `Rounded` or `Anchors`.*Hashed",
+        ),
+        (
+            lambda v: CompressedVectors.learn(v, max_bytes="2 T"),
+            ValueError,
+            "number of bytes",
+        ),
+        (
+            lambda v: CompressedVectors.learn(v, sample_weight=[1.0]),
+            ValueError,
+            "`sample_weight`",
+        ),
+        (
+            lambda v: CompressedVectors.learn(v, seed=-1),
+            ValueError,
+            "`seed`",
+        ),
+        (
+            lambda v: CompressedVectors(["a"], keras.layers.Embedding(1, 2)),
+            TypeError,
+            "`layer` must be a `CodeEmbedding`.*Received: Embedding",
+        ),
+        (
+            lambda v: CompressedVectors(["a"], CodeEmbedding(1, 2)),
+            ValueError,
+            "`layer` must be built",
+        ),
+        (
+            lambda v: CompressedVectors(
+                ["a"], CodeEmbedding(2, 2, codes=np.zeros((2, 32), int))
+            ),
+            ValueError,
+            "1 words, input_dim=2",
+        ),
+        (lambda v: CompressedVectors("ab", None), TypeError, "a list"),
+    ],
+)
+def test_what_is_refused(vectors, make, error, message):
+    with pytest.raises(error, match=message):
+        make(vectors)
+
+
+def test_queries_that_are_refused(learned):
+    small = learned["int8"]
+    for query, message in (
+        ({}, "neither"),
+        ({"positive": np.ones(3)}, r"shape \(3,\)"),
+        ({"positive": "word1", "topn": 0}, "`topn`"),
+        ({"positive": "word1", "restrict_vocab": -1}, "`restrict_vocab`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            small.most_similar(**query)
+    with pytest.raises(ValueError, match="must end in '.npz'"):
+        small.save("small.txt")
+    assert small.most_similar("word0", restrict_vocab=1) == []
+
+
+def test_zeros_have_no_direction():
+    layer = kc.QuantizedEmbedding.from_table(
+        np.array([[0.0, 0], [1, 0], [0, 1]]), verbose=0
+    )
+    small = CompressedVectors(["zero", "a", "b"], layer)
+    assert small.similarity("zero", "a") == 0
+    assert dict(small.most_similar("a")) == {"b": 0.0, "zero": 0.0}
+    assert dict(small.most_similar("zero")) == {"a": 0.0, "b": 0.0}
+    assert small.most_similar("a", "a", topn=5)[0][1] == 0
+
+
+def test_interrupt_in_the_search(vectors, monkeypatch):
+    train = AdditiveQuantizer.train
+    calls = []
+
+    def interrupted(self, table, sample_weight=None):
+        calls.append(signal.raise_signal)
+        # A learner that answers Ctrl-C itself.
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return train(self, table, sample_weight)
+
+    monkeypatch.setattr(AdditiveQuantizer, "train", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            CompressedVectors.learn(vectors, max_bytes=6000, verbose=0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(calls) == 1

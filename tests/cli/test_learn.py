@@ -1,0 +1,91 @@
+"""`keras-compembed learn`."""
+
+import os
+
+import numpy as np
+import pytest
+
+from keras_compembed import cli
+from keras_compembed.cli import learn
+from keras_compembed.vectors import CompressedVectors
+from keras_compembed.vectors.formats import FORMATS
+
+ROWS, WIDTH = 200, 12
+
+
+@pytest.fixture
+def glove(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(10, WIDTH))[rng.integers(10, size=ROWS)]
+    rows += 0.3 * rng.normal(size=rows.shape)
+    with open("glove.txt", "w") as file:
+        for place, row in enumerate(rows):
+            numbers = " ".join(f"{number:.5f}" for number in row)
+            file.write(f"word{place} {numbers}\n")
+    return rows
+
+
+def fails(capsys, arguments, status=2):
+    capsys.readouterr()
+    assert cli.main(arguments.split()) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert sorted(os.listdir()) == ["glove.txt"]
+    return lines[0]
+
+
+def test_within_a_number_of_bytes(glove, capsys):
+    command = "learn glove.txt --max-bytes 4kB -o small.npz --seed 0"
+    assert cli.main(command.split()) == 0
+    assert os.path.getsize("small.npz") <= 4000
+    small = CompressedVectors.load("small.npz")
+    assert small.words[-1] == f"word{ROWS - 1}"
+    lost = np.square(small.table() - glove).sum()
+    assert lost < 0.5 * np.square(glove - glove.mean(0)).sum()
+    said = capsys.readouterr().out
+    size = os.path.getsize("small.npz")
+    assert f"bytes      {size:,}: words" in said
+    assert "than glove.txt" in said and "mean cosine 0." in said
+    assert "small.npz" in fails_as_it_is_there(capsys, command)
+    more = "-m 3 -k 8 --limit 50 --overwrite"
+    assert cli.main(f"learn glove.txt -o small.npz {more}".split()) == 0
+    small = CompressedVectors.load("small.npz")
+    assert len(small) == 50 and small.method == "codes 3x8"
+
+
+def fails_as_it_is_there(capsys, command):
+    capsys.readouterr()
+    assert cli.main(command.split()) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ("gone.txt -o small.npz", "No such file: 'gone.txt'"),
+        ("glove.txt -o small.txt", "must end in '.npz'"),
+        ("glove.txt -o gone/small.npz", "no folder"),
+        ("glove.txt -o small.npz --max-bytes 2X", "not a number of bytes"),
+        ("glove.txt -o small.npz -k 1", "`codebook_size`"),
+        ("glove.txt -o small.npz --words gone.txt", "gone.txt"),
+        ("glove.txt -o small.npz --format text", "invalid choice"),
+        ("glove.txt -o small.npz --max-bytes 90", "--max-bytes must be at"),
+        (
+            "glove.txt -o small.npz --max-bytes 900 -m 9 -k 32",
+            "with codes 9x32",
+        ),
+    ],
+)
+def test_what_is_refused(arguments, says, glove, capsys):
+    assert says in fails(capsys, f"learn {arguments}")
+
+
+def test_a_fault_in_the_text(glove, capsys):
+    with open("glove.txt", "a") as file:
+        file.write("word 1 2 3\n")
+    assert f"line {ROWS + 1}" in fails(capsys, "learn glove.txt -o small.npz")
+
+
+def test_names_of_formats():
+    assert set(learn.FORMATS) == set(FORMATS)

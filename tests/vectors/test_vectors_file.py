@@ -1,0 +1,202 @@
+"""Files of `CompressedVectors`: what they keep, and damaged ones."""
+
+import io
+import json
+import zipfile
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import keras_compembed as kc
+from keras_compembed.vectors import CompressedVectors
+
+WIDTH = 6
+
+
+def make_layer(kind, rows):
+    table = np.random.default_rng(0).normal(size=(rows, WIDTH))
+    if kind == "codes":
+        layer = kc.CodeEmbedding(rows, WIDTH, 3, 5, seed=0)
+        layer.build()
+    elif kind == "linear":
+        composition = kc.compositions.LinearComposition(3)
+        layer = kc.CodeEmbedding(rows, WIDTH, 3, 5, composition, seed=0)
+        layer.build()
+    elif kind == "rounded":
+        layer = kc.QuantizedEmbedding.from_table(table, 4, 4, verbose=0)
+    else:
+        layer = kc.ANTEmbedding.from_table(table, 4, 2, verbose=0)
+    return layer
+
+
+KINDS = "codes", "linear", "rounded", "anchors"
+WORDS = ["a", "b c", "naïve", "d", "e"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Bytes of a file of each kind, and its vectors."""
+    folder = tmp_path_factory.mktemp("files")
+    found = {}
+    for kind in KINDS:
+        small = CompressedVectors(WORDS, make_layer(kind, len(WORDS)))
+        small.save(folder / f"{kind}.npz")
+        found[kind] = (folder / f"{kind}.npz").read_bytes(), small.table()
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("damaged")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["two\nlines", "tab\t", "", " "],
+        ["\0", "\n", "\u2028", "\ud800"],
+        ["ﬁ", "\x85", "日本", "🙂"],
+    ],
+)
+def test_any_words_survive(words, tmp_path):
+    small = CompressedVectors(words, make_layer("codes", 4))
+    small.save(tmp_path / "small.npz")
+    loaded = CompressedVectors.load(tmp_path / "small.npz")
+    assert loaded.words == words
+    np.testing.assert_array_equal(loaded.table(), small.table())
+    with pytest.raises(ValueError, match="white space"):
+        small.save_word2vec_format(tmp_path / "small.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["small.npz"]
+
+
+def test_words_without_a_character_between_them(tmp_path):
+    words = ["".join(map(chr, range(32))), "b"]
+    small = CompressedVectors(words, make_layer("rounded", 2))
+    with pytest.raises(ValueError, match="below U.0020"):
+        small.save(tmp_path / "small.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def load_damaged(path, data, table):
+    """Loads a file that may be damaged; it is refused, or right."""
+    path.write_bytes(data)
+    try:
+        small = CompressedVectors.load(path)
+    except ValueError as error:
+        assert path.name in str(error)
+        return
+    assert small.words == WORDS
+    np.testing.assert_array_equal(small.table(), table)
+
+
+@hypothesis.settings(
+    max_examples=150, deadline=None, derandomize=True, database=None
+)
+@hypothesis.given(
+    st.sampled_from(KINDS),
+    st.floats(0, 1, exclude_max=True),
+    st.integers(0, 40),
+    st.binary(max_size=30),
+)
+def test_damaged_files(files, folder, kind, place, cut, new):
+    data, table = files[kind]
+    start = int(place * len(data))
+    damaged = data[:start] + new + data[start + cut :]
+    load_damaged(folder / "damaged.npz", damaged, table)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_truncated_files(files, folder, kind):
+    data, _ = files[kind]
+    for stop in range(0, len(data), 97):
+        (folder / "cut.npz").write_bytes(data[:stop])
+        with pytest.raises(ValueError, match="cut.npz' cannot be read"):
+            CompressedVectors.load(folder / "cut.npz")
+
+
+def rewritten(data, **changes):
+    """The file with other entries in its header."""
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as old,
+        zipfile.ZipFile(file, "w") as new,
+    ):
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "header.npy":
+                header = np.load(io.BytesIO(content)).tobytes()
+                header = json.dumps({**json.loads(header), **changes})
+                part = io.BytesIO()
+                np.save(part, np.frombuffer(header.encode(), "uint8"))
+                content = part.getvalue()
+            new.writestr(name, content)
+    return file.getvalue()
+
+
+@hypothesis.settings(
+    max_examples=150, deadline=None, derandomize=True, database=None
+)
+@hypothesis.given(
+    st.sampled_from(KINDS),
+    st.integers(0, 30),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-2, 20),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=5),
+        st.sampled_from(["sum", "concat", "linear", "lstm", *KINDS]),
+        st.lists(st.integers(0, 9), max_size=2),
+    ),
+)
+def test_headers_of_other_files(files, folder, kind, place, value):
+    data, _ = files[kind]
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        header = np.load(io.BytesIO(archive.read("header.npy"))).tobytes()
+    names = sorted(json.loads(header))
+    name = names[place % len(names)]
+    path = folder / "header.npz"
+    path.write_bytes(rewritten(data, **{name: value}))
+    try:
+        small = CompressedVectors.load(path)
+    except ValueError as error:
+        assert path.name in str(error)
+        return
+    # What cannot be told from a file that was written so.
+    assert small.table().shape[0] == len(small) == len(WORDS)
+    small.most_similar(small.words[0])
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"version": 2}, "version 2, and this .* reads version 1; install a"),
+        ({"format": "other"}, "some other .npz"),
+        ({"rows": 4}, "5 words, 4 rows"),
+        ({"kind": "pickles"}, "pickles"),
+    ],
+)
+def test_what_is_said(files, folder, changes, says):
+    data, _ = files["codes"]
+    path = folder / "said.npz"
+    path.write_bytes(rewritten(data, **changes))
+    with pytest.raises(ValueError, match=says):
+        CompressedVectors.load(path)
+
+
+def test_foreign_files(tmp_path):
+    np.savez(tmp_path / "a.npz", rows=np.eye(2))
+    np.savez_compressed(tmp_path / "b.npz", header=np.zeros(3, "uint8"))
+    np.save(tmp_path / "c.npz.npy", np.eye(2))
+    (tmp_path / "d.npz").write_text("word 1 2 3\n")
+    (tmp_path / "e.npz").touch()
+    for path in sorted(tmp_path.iterdir()):
+        with pytest.raises(ValueError, match="cannot be read as a file of"):
+            CompressedVectors.load(path)
+    with pytest.raises(FileNotFoundError):
+        CompressedVectors.load(tmp_path / "gone.npz")
+    with pytest.raises(IsADirectoryError):
+        CompressedVectors.load(tmp_path)
