@@ -300,9 +300,6 @@ def winners():
                 if row["row"]["ratio"] == ratio
                 and row["row"]["method"] != "search"
             }
-            whole = figure(f"test.{metric}", "{:.1f}", 100)(
-                table or {"runs": []}
-            )
             lines.append([task, ratio, whole, *level_and_worse(found)])
     for table in ("googlenews", "reviews"):
         rows = [

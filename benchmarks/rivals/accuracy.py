@@ -52,6 +52,7 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.rivals.methods import QUANTIZE
 from benchmarks.rivals.methods import RIVALS
+from benchmarks.rivals.methods import SLOW
 from benchmarks.rivals.pictures import draw
 from benchmarks.rivals.tasks import QUICK
 from benchmarks.rivals.tasks import TASKS
@@ -59,6 +60,8 @@ from benchmarks.rivals.tasks import Texts
 from keras_compembed.utils.files import replacing
 
 TABLE, SEARCH = "table", "search"
+# What comes after the others: it takes long, or answers another question.
+STAGES = ((), SLOW, (SEARCH,))
 # Methods of a task and size that are run with more seeds.
 BEST = 6
 # Of what the search tries, how many it tunes.
@@ -80,6 +83,11 @@ class Row:
     task: object
     ratio: int
     method: str
+
+
+def stage(method):
+    """Place in `STAGES`."""
+    return next((n for n, names in enumerate(STAGES) if method in names), 0)
 
 
 def row_of_table(task):
@@ -131,18 +139,16 @@ class Accuracy(Benchmark):
         check_names("methods", args.methods, (TABLE, *RIVALS, SEARCH))
         tasks = [known[name] for name in args.tasks]
         found = [row_of_table(task) for task in tasks if TABLE in args.methods]
-        # The search last: it answers another question.
-        small = [name for name in args.methods if name not in (TABLE, SEARCH)]
-        searched = [name for name in args.methods if name == SEARCH]
-        for methods in (small, searched):
-            found += [
-                Row(f"{task.name}, 1/{ratio}, {method}", task, ratio, method)
-                for ratio in args.ratios
-                for task in tasks
-                for method in methods
-                if method != SEARCH or isinstance(task, Texts)
-            ]
-        return found
+        return found + [
+            Row(f"{task.name}, 1/{ratio}, {method}", task, ratio, method)
+            for place in range(len(STAGES))
+            for ratio in args.ratios
+            for task in tasks
+            for method in args.methods
+            if stage(method) == place
+            and method != TABLE
+            and (method != SEARCH or isinstance(task, Texts))
+        ]
 
     def turns(self, rows):
         """Rows of a task and size, then the best of them with more seeds."""
@@ -156,17 +162,16 @@ class Accuracy(Benchmark):
         """Yields pairs of a seed and a row, when those before are measured."""
         first, *others = self.args.seeds
         tables_of = {row.task: row for row in rows if row.method == TABLE}
-        for (_, ratio), group in itertools.groupby(
-            rows, lambda row: (row.task, row.ratio)
+        for (task, ratio, _), group in itertools.groupby(
+            rows, lambda row: (row.task, row.ratio, stage(row.method))
         ):
-            group = list(group)
             for row in group:
                 yield first, row
             if ratio == 1:
                 continue
-            table = tables_of.get(group[0].task)
-            again = [table] if table is not None else []
-            again += self.best(group, first)
+            again = [tables_of[task]] if task in tables_of else []
+            alike = [x for x in rows if (x.task, x.ratio) == (task, ratio)]
+            again += self.best(alike, first)
             yield from itertools.product(others, again)
 
     def best(self, rows, seed):
