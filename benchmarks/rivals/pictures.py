@@ -19,6 +19,8 @@ def draw(rows, folder):
     tasks = dict.fromkeys(row["row"]["task"]["name"] for row in rows)
     for task in tasks:
         of_task = [row for row in rows if row["row"]["task"]["name"] == task]
+        if all(row["row"]["ratio"] == 1 for row in of_task):
+            continue
         draw_task(of_task, folder / f"rivals_{task}.png")
 
 
