@@ -23,6 +23,7 @@ from benchmarks.common.tables import figures
 from benchmarks.common.tables import markdown
 from benchmarks.common.tables import mean
 from benchmarks.common.tables import of_columns
+from benchmarks.common.tables import seeds
 from benchmarks.data.word_tests import ANALOGIES
 from benchmarks.data.word_tests import PAIRS
 from keras_compembed.utils.files import replacing
@@ -901,7 +902,13 @@ def vector_objectives():
         if (row["row"]["table"], row["row"]["family"]) in studied
         and row["row"]["part"] == parts[row["row"]["family"]]
     ]
-    wanted.sort(key=lambda row: (row["row"]["table"], row["row"]["family"]))
+    wanted.sort(
+        key=lambda row: (
+            row["row"]["table"],
+            row["row"]["part"],
+            row["row"]["family"],
+        )
+    )
     return quality_lines(
         wanted,
         {
@@ -913,9 +920,17 @@ def vector_objectives():
 
 
 def quality_lines(rows, columns):
-    """A table of `columns` and of what vectors reach."""
-    known = rows[0]["runs"][0]["figures"]["tests"]
+    """A table of `columns` and of what vectors reach.
+
+    Heads say how many pairs and questions are known, where that is the same
+    in all rows.
+    """
     tests = {**PAIRS, "analogies": ANALOGIES}
+
+    def head(name, key):
+        numbers = {figures(row, f"tests.{key}.num_used")[0] for row in rows}
+        return name if len(numbers) > 1 else f"{name} ({numbers.pop():,})"
+
     return of_columns(
         columns
         | {
@@ -923,12 +938,13 @@ def quality_lines(rows, columns):
             "neighbours": figure("neighbor_overlap", "{:.0f}", 100, " %"),
         }
         | {
-            f"{head} ({known[name]['num_used']:,})": figure(
-                f"tests.{name}.score", "{:.1f}", 100
-            )
-            for head, name in tests.items()
+            head(name, key): figure(f"tests.{key}.score", "{:.1f}", 100)
+            for name, key in tests.items()
         }
-        | {"mean of pairs": lambda row: spread(agreement(row))},
+        | {
+            "mean of pairs": lambda row: spread(agreement(row)),
+            "seeds": seeds,
+        },
         rows,
     )
 
@@ -998,6 +1014,17 @@ def vector_files():
             "",
             "",
         ),
+    ]
+    lines += [
+        (
+            f"ten nearest words in {figures['method']}, "
+            f"{figures['bytes']:,} bytes",
+            f"{1000 * figures['seconds']:.2f} ms",
+            f"{1000 * figures['product_seconds']:.2f} ms",
+            f"{figures['ratio']:.2f}",
+        )
+        for name, figures in found.items()
+        if name.startswith("neighbors in")
     ]
     return markdown(["what", "compressed", "beside it", "ratio"], lines)
 

@@ -14,22 +14,20 @@ import argparse
 import faulthandler
 import os
 import pathlib
-import re
 import sys
 import tempfile
 import time
-import warnings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 
-from keras_compembed.vectors import read_vectors
-
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests/support"))
 
 from vector_files import MAKERS
+from vector_files import check_limit
 from vector_files import damage
+from vector_files import make_files
 
 _SLOW, _HANGS = 5, 60  # Seconds.
 _BYTES = 1 << 29  # What the files, of less than 10 kB, may take.
@@ -60,40 +58,15 @@ def limit_memory():
         resource.setrlimit(resource.RLIMIT_AS, limit)
 
 
-def read(path, **options):
-    """The rows of a file, or the message of the error."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return len(read_vectors(path, verbose=0, **options)), ""
-    except ValueError as error:
-        return 0, str(error)
-
-
-def check(path, options):
-    """Reads a file, and what its error says can be read of it."""
-    rows, message = read(path, **options)
-    advice = re.search(r"`limit=(\d+)`", message)
-    if advice:
-        limit = int(advice[1])
-        rows, message = read(path, **{**options, "limit": limit})
-        if not 0 < rows <= limit:
-            raise AssertionError(f"limit={limit} reads {rows}: {message}")
-    return not message
-
-
 def main(argv=None):
     args = parse_arguments(argv)
     counts = dict.fromkeys(MAKERS, 0)
     good = dict.fromkeys(MAKERS, 0)
     faults = 0
     with tempfile.TemporaryDirectory() as folder:
-        files = {
-            name: make(pathlib.Path(folder) / name)
-            for name, make in MAKERS.items()
-        }
+        files = make_files(pathlib.Path(folder))
         for file in files.values():
-            check(file.target, file.options)
+            check_limit(*file[1:])
         limit_memory()
         valid = {n: (f.path, f.path.read_bytes()) for n, f in files.items()}
         for case in range(args.cases):
@@ -105,7 +78,7 @@ def main(argv=None):
             faulthandler.dump_traceback_later(_HANGS, exit=True)
             start = time.monotonic()
             try:
-                good[name] += check(files[name].target, files[name].options)
+                good[name] += check_limit(*files[name][1:])
                 if time.monotonic() - start > _SLOW:
                     raise AssertionError("slow")
             except BaseException as error:

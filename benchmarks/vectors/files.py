@@ -1,6 +1,6 @@
 """How long do vectors take to compress, to open and to search?
 
-Writes the table of word vectors as text, as GloVe does, and compresses it by
+Writes the table of word vectors as text, as word2vec does, and compresses it by
 the command, as a user would. Then opens the text by gensim and by
 `read_vectors`, and the compressed file by `CompressedVectors.load`, in turns in
 one process; and looks for the ten words nearest to one, in codes and by a
@@ -29,12 +29,18 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data.vectors import REVIEWS
 from benchmarks.data.vectors import generated
+from keras_compembed.methods import Rounded
 from keras_compembed.vectors import CompressedVectors
 from keras_compembed.vectors import WordVectors
 from keras_compembed.vectors import read_vectors
 
 GENERATED = "generated"
 COMMAND, OPEN, NEIGHBORS = "command", "open", "neighbors"
+# Other ways to store vectors, whose neighbors are looked for as well.
+STORED = {
+    f"neighbors in {method.name}": method
+    for method in (Rounded(8), Rounded(4), Rounded(2), Rounded(4, rank=64))
+}
 _IMPORTS = ("gensim.models", "keras_compembed")
 
 
@@ -77,16 +83,15 @@ class Files(Benchmark):
     }
 
     def rows(self):
-        return [Row(name) for name in (COMMAND, OPEN, NEIGHBORS)]
+        return [Row(name) for name in (COMMAND, OPEN, NEIGHBORS, *STORED)]
 
     def measure(self, row, seed):
-        measures = {
-            COMMAND: self.compress,
-            OPEN: self.open,
-            NEIGHBORS: self.search,
-        }
         self.args.folder.mkdir(exist_ok=True)
-        return measures[row.name](seed)
+        if row.name == COMMAND:
+            return self.compress(seed)
+        if row.name == OPEN:
+            return self.open(seed)
+        return self.search(seed, STORED.get(row.name))
 
     @property
     def text(self):
@@ -96,6 +101,8 @@ class Files(Benchmark):
             vectors = self.vectors()
             beside = path.with_suffix(".writing")
             with open(beside, "w", encoding="utf-8") as file:
+                rows, columns = vectors.vectors.shape
+                file.write(f"{rows} {columns}\n")
                 for word, row in zip(
                     vectors.words, vectors.vectors, strict=True
                 ):
@@ -154,9 +161,7 @@ class Files(Benchmark):
 
         text, small = self.text, self.compressed
         runs = {
-            "gensim": lambda _: KeyedVectors.load_word2vec_format(
-                text, no_header=True
-            ),
+            "gensim": lambda _: KeyedVectors.load_word2vec_format(text),
             "read_vectors": lambda _: read_vectors(text, verbose=0),
             "compressed": lambda _: CompressedVectors.load(small),
         }
@@ -178,10 +183,18 @@ class Files(Benchmark):
             "text_bytes": text.stat().st_size,
         }
 
-    def search(self, seed):
+    def search(self, seed, method):
         """Seconds to find ten neighbors on one thread."""
-        small = CompressedVectors.load(self.compressed)
-        table = self.vectors().vectors.astype("float32")
+        vectors = self.vectors()
+        table = vectors.vectors.astype("float32")
+        if method is None:
+            small = CompressedVectors.load(self.compressed)
+        else:
+            if (method.rank or 0) > table.shape[1]:
+                method = Rounded(method.bits)
+            small = CompressedVectors.learn(
+                vectors, method, seed=seed, verbose=0
+            )
         table /= np.linalg.norm(table, axis=1, keepdims=True)
         rng = np.random.default_rng(seed)
         rows = rng.choice(len(table), self.args.queries)
@@ -205,6 +218,7 @@ class Files(Benchmark):
         ratios = times["codes"][:, 0] / times["product"][:, 0]
         return {
             "words": len(small),
+            "bytes": small.nbytes,
             "seconds": round(float(np.median(times["codes"][:, 0])), 6),
             "product_seconds": round(
                 float(np.median(times["product"][:, 0])), 6

@@ -117,6 +117,8 @@ def unpack_codes(packed, num_codebooks, codebook_size):
             f"`packed` must be uint8 of shape (rows, {width}). Received: "
             f"{packed.dtype} of shape {packed.shape}."
         )
+    if bits == 8:
+        return packed.copy()
     dtype = code_dtype(codebook_size)
     codes = np.empty((len(packed), num_codebooks), dtype=dtype)
     weights = (1 << np.arange(bits)).astype(dtype)

@@ -114,6 +114,13 @@ run any program when they are opened: they are only opened with \
         format = find_format(source)
     elif format is not FORMATS["gensim"]:
         refuse(source)
+    if source.is_folder != format.is_folder:
+        kinds = ("a file", "a folder")
+        raise ValueError(
+            f"`path` must name {kinds[format.is_folder]} for the format "
+            f"{format.name!r}. Received: {kinds[source.is_folder]}, {source}. "
+            "Leave `format` out to have it found."
+        )
     for name, value in (("words", words), ("tensor", tensor)):
         if value is not None and name not in format.takes:
             raise ValueError(

@@ -18,6 +18,8 @@ from keras_compembed.vectors.stored_rows import StoredRows
 from keras_compembed.vectors.stored_rows import check_arrays
 from keras_compembed.vectors.stored_rows import check_shared
 
+# Rows that are floats at once, in the cache of a core.
+_CHUNK_ROWS = 256
 _SETTINGS = ("bits", "block_size", "rank", "scale_dtype")
 
 
@@ -123,7 +125,13 @@ class StoredIntegers(StoredRows):
             query = self.floats["projection"] @ query
         if self._bits == 8:
             # As many tables as numbers would be dearer than products.
-            return self._products(query)
+            sums = self._products(query)
+        else:
+            sums = self._sums(query)
+        return sums * np.float32(self.settings["unit"])
+
+    def _sums(self, query):
+        """Products with rows of few bits, in units of scales."""
         lowest, highest = integer_range(self._bits)
         # Two's complements.
         values = np.r_[: highest + 1, lowest:0].astype("float32")
@@ -133,14 +141,24 @@ class StoredIntegers(StoredRows):
             part = query[start : start + self._block_size]
             sums = columns.add_up(part[:, None] * values)
             total += sums * self.rows["scales"][:, block]
-        return total * np.float32(self.settings["unit"])
+        return total
 
     def _products(self, query):
-        total = []
-        for start in range(0, self.shape[0], 1024):
-            table = self._table(slice(start, start + 1024))
-            total.append(table.decode() @ query)
-        return np.concatenate(total)
+        """Products with rows of bytes, a few of them floats at a time."""
+        integers, scales = (
+            self.rows["integers"].view("int8"),
+            self.rows["scales"],
+        )
+        total = np.zeros(self.shape[0], "float32")
+        for start in range(0, self.shape[0], _CHUNK_ROWS):
+            part = slice(start, start + _CHUNK_ROWS)
+            rows = integers[part].astype("float32")
+            for block in range(scales.shape[1]):
+                place = block * self._block_size
+                columns = slice(place, place + self._block_size)
+                sums = rows[:, columns] @ query[columns]
+                total[part] += sums * scales[part, block]
+        return total
 
     def _columns_of_blocks(self):
         if self._columns is None:

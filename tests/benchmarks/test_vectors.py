@@ -35,8 +35,9 @@ def test_largest_that_fits(family):
 def test_files(tmp_path, capsys):
     pytest.importorskip("gensim")
     rows = files.main(["--quick", "--folder", str(tmp_path)])
-    command, opened, neighbors = map(figures, rows)
+    command, opened, neighbors, *others = map(figures, rows)
     assert command["bytes"] <= 8000 < command["text_bytes"]
     assert command["method"] in command["report"]
     assert opened["seconds"] > 0 and neighbors["ratio"] > 0
+    assert len(others) == len(files.STORED)
     assert "| command | 500 |" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from keras_compembed.cli.stops import Stops
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
+from keras_compembed.vectors import CompressedVectors
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "SIGHUP"), reason="no such signals here"
@@ -267,3 +268,13 @@ def test_ignored_signals_stay_ignored():
     finally:
         for number, other in {**others, signal.SIGHUP: handler}.items():
             signal.signal(number, other)
+
+
+def test_vectors_learned_until_ctrl_c(folder, stops, capsys, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(300, 8))
+    np.savez("vectors.npz", words=[f"w{x}" for x in range(300)], rows=rows)
+    interrupt_in(monkeypatch, search.Sweep, "run", 3)
+    command = "learn vectors.npz -o small.npz -m 2 -k 4 --keep-partial"
+    assert cli.main(command.split(), stops) == 0
+    assert "Stopped by Ctrl-C: the best codes" in capsys.readouterr().out
+    assert len(CompressedVectors.load("small.npz")) == 300

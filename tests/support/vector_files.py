@@ -4,9 +4,13 @@ import collections
 import gzip
 import io
 import json
+import re
+import warnings
 import zipfile
 
 import numpy as np
+
+from keras_compembed.vectors import read_vectors
 
 # What is a number, has a mark of a line end, or a space of Unicode.
 WORDS = ["the", "a", "2000", "é\u0085x", "x\xa0y", "nan"]
@@ -27,7 +31,7 @@ def keyed_vectors():
 def fasttext_model():
     import gensim
 
-    sentences = [["the", "cat", "sat"], ["a", "dog", "ran", "élan"]] * 20
+    sentences = [["the", "cat"], ["a", "dog", "élan"]] * 20
     return gensim.models.FastText(
         sentences, vector_size=5, min_count=1, bucket=50, epochs=1, workers=1
     )
@@ -53,11 +57,12 @@ def write_words(path):
     return path
 
 
-def write_folder(path, tensors, shard=None):
-    """A folder of a Hugging Face model."""
+def write_folder(path, tensors, shard=None, place=""):
+    """A folder of a Hugging Face model; returns it."""
     from safetensors.numpy import save_file
 
-    path.mkdir()
+    folder, path = path, path / place
+    path.mkdir(parents=True)
     (path / "config.json").write_text('{"vocab_size": 6}')
     tokenizer().save(str(path / "tokenizer.json"))
     if shard is None:
@@ -68,7 +73,7 @@ def write_folder(path, tensors, shard=None):
         (path / "model.safetensors.index.json").write_text(
             json.dumps({"weight_map": {**places, "b.weight": "none"}})
         )
-    return path
+    return folder
 
 
 def _word2vec(path, **options):
@@ -150,6 +155,42 @@ MAKERS = {
     "tokens": _tokens,
     "word_list": _word_list,
 }
+
+
+def make_files(folder):
+    """The files of all makers in a folder, by name."""
+    return {name: make(folder / name) for name, make in MAKERS.items()}
+
+
+def assert_read(read, words=WORDS, vectors=VECTORS):
+    assert read.words == list(words)
+    assert read.vectors.dtype == "float32"
+    np.testing.assert_array_equal(read.vectors, vectors)
+
+
+def _read(path, **options):
+    """The number of rows of a file, and the message of the error."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return len(read_vectors(path, verbose=0, **options)), ""
+    except ValueError as error:
+        return 0, str(error)
+
+
+def check_limit(path, options):
+    """Reads a file; returns whether it could.
+
+    Raises:
+        AssertionError: if its error names a limit that does not help.
+    """
+    rows, message = _read(path, **options)
+    advice = re.search(r"`limit=(\d+)`", message)
+    if advice:
+        limit = int(advice[1])
+        rows, again = _read(path, **{**options, "limit": limit})
+        assert 0 < rows <= limit, f"limit={limit} reads {rows}: {again}"
+    return not message
 
 
 def damage(data, rng):

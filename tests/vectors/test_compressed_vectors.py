@@ -24,6 +24,7 @@ METHODS = [
     Codes(8, 8, rank=6, effort=0.2),
     Codes(4, 300, effort=0.2),
     Rounded(8),
+    Rounded(8, block_size=7),
     Rounded(4, block_size=10),
     Rounded(2, rank=9, scale_dtype="int16"),
     Anchors(20, 5),

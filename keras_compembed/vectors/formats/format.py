@@ -16,12 +16,14 @@ class Format:
             `ValueError`.
         takes: Collection of strings, those of `words` and `tensor` that it can
             be given.
+        is_folder: Boolean, whether it is a folder of files.
     """
 
     name: str
     looks_like: Callable
     read: Callable
     takes: tuple = ()
+    is_folder: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,6 @@ class HubFolder:
     """
 
     is_folder = True
-    kind = "a repository"
     compression = None
     members = ()
     head = b""

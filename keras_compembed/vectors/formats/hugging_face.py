@@ -34,11 +34,6 @@ def _looks_like(source):
 
 
 def _read(source, request):
-    if not source.is_folder:
-        raise ValueError(
-            f"{source} must be a folder, or 'hf://user/repository'. Received: "
-            "a file. Pass its folder, or `format='safetensors'`."
-        )
     words = next(filter(None, map(source.find, _WORDS)), None)
     if words is None and request.words is None:
         raise ValueError(
@@ -120,4 +115,6 @@ def _choose(source, names, tensor):
     )
 
 
-HUGGING_FACE = Format("hugging_face", _looks_like, _read, ("words", "tensor"))
+HUGGING_FACE = Format(
+    "hugging_face", _looks_like, _read, ("words", "tensor"), True
+)

@@ -24,7 +24,7 @@ _PLACES = (
 def _find(source):
     """The paths of table and tokenizer and the table's name, or None."""
     for file, tokenizer, name in _PLACES:
-        path = source.is_folder and source.find(file)
+        path = source.find(file)
         words = path and source.find(tokenizer)
         if words:
             with open_tensors(Source(path)) as tensors:
@@ -35,7 +35,7 @@ def _find(source):
 
 def _looks_like(source):
     try:
-        return _find(source) is not None
+        return source.is_folder and _find(source) is not None
     except ValueError:
         return False  # Of a broken file, `hugging_face` tells.
 
@@ -46,7 +46,7 @@ def _read(source, request):
         raise ValueError(
             f"{source} must be a folder as model2vec writes it, with "
             "model.safetensors, in it the tensor 'embeddings', and "
-            f"tokenizer.json. Received: {source.kind} without."
+            "tokenizer.json. Received: a folder without."
         )
     path, words, name = found
     file = Source(path)
@@ -92,4 +92,4 @@ def _read_column(source, tensors, name):
     return tensors.read(name)
 
 
-MODEL2VEC = Format("model2vec", _looks_like, _read)
+MODEL2VEC = Format("model2vec", _looks_like, _read, is_folder=True)

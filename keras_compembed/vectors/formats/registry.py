@@ -38,7 +38,7 @@ def find_format(source):
     names = ", ".join(repr(name) for name in FORMATS)
     if source.is_folder:
         what = (
-            f"{source.kind} without the files of one: config.json and "
+            "a folder without the files of one: config.json and "
             "model.safetensors, or model.safetensors.index.json"
         )
     else:

@@ -102,10 +102,11 @@ def _looks_like(source):
 
 
 def _read(source, request):
-    if source.is_folder or source.compression is not None:
+    if source.compression is not None:
+        # The library maps files into memory.
         raise ValueError(
-            f"{source} must be a safetensors file. Received: "
-            f"{source.compression or 'a folder'}. Take it out first."
+            f"{source} must be a safetensors file. Received: a "
+            f"{source.compression} file. Decompress it first."
         )
     folder = os.path.dirname(source.path)
     beside = [os.path.join(folder, name) for name in _WORD_FILES]

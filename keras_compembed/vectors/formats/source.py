@@ -67,10 +67,6 @@ class Source:
     def __str__(self):
         return repr(self.path)
 
-    @property
-    def kind(self):
-        return "a folder" if self.is_folder else "a file"
-
     def find(self, name):
         """Returns the path of a file in this folder, or None."""
         path = os.path.join(self.path, *name.split("/"))

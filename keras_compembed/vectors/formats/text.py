@@ -34,13 +34,13 @@ def find_columns(lines):
 
 
 def first_lines(source):
-    """The whole lines that a file begins with."""
+    """The lines that a file begins with; of very long ones, a part."""
     lines = source.head.removeprefix(_BOM).split(b"\n")
-    if len(lines) > 1:
-        # It may go on.
+    if len(source.head) == source.HEAD_BYTES:
+        # The last goes on.
         end = lines.pop()
-        if len(source.head) < source.HEAD_BYTES and end:
-            lines.append(end)
+        if len(lines) < 2:
+            lines.append(end.rpartition(b" ")[0] or end)
     return lines
 
 
@@ -134,6 +134,9 @@ class _Reading:
             self._parse(lines[:end])
         if self._is_done and end < rows:
             if self.request.limit is None:
+                while not lines[end].strip():
+                    self.line += 1
+                    end += 1
                 self._refuse_more(lines[end])
             return False
         self.line += len(lines) - end

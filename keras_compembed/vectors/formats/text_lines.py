@@ -6,11 +6,12 @@ import numpy as np
 
 _DIGITS = b"0123456789+-.eE"
 _NUMBER = re.compile(
-    rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+    rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
     rb"|[+-]?(nan|inf|infinity)",
     re.IGNORECASE,
 )
 _SEPARATORS = b" \t\r"
+_PART = re.compile(rb"[^ \t]+")
 
 
 class LineFault(Exception):
@@ -60,9 +61,9 @@ def _parse_together(lines, columns, request):
     """Same as `parse_lines`, for plain lines; None if one is not plain."""
     words, numbers = [], []
     for line in lines:
-        word, _, rest = line.partition(b" ")
+        word, _, rest = line.replace(b"\t", b" ").partition(b" ")
         rest = rest.rstrip(_SEPARATORS)
-        if not word or rest.count(b" ") != columns - 1:
+        if not word or not rest or rest.count(b" ") != columns - 1:
             return None
         words.append(word)
         numbers.append(rest)
@@ -82,12 +83,12 @@ def _parse_together(lines, columns, request):
 
 
 def _parse_one_by_one(lines, columns, request):
-    words = []
-    vectors = np.empty((len(lines), columns), "float32")
+    words, vectors = [], []
     for index, line in enumerate(lines):
         try:
-            word, vectors[index] = _parse(line, columns)
+            word, numbers = _parse(line, columns)
             words.append(request.decode(word))
+            vectors.append(numbers)
         except UnicodeDecodeError:
             raise LineFault(
                 index,
@@ -97,22 +98,24 @@ def _parse_one_by_one(lines, columns, request):
             ) from None
         except ValueError as error:
             raise LineFault(index, str(error)) from None
-    return words, vectors
+    return words, np.stack(vectors)
 
 
 def _parse(line, columns):
     """The word of a line, bytes, and its numbers, float32."""
-    parts = line.rstrip(_SEPARATORS).rsplit(None, columns)
-    if len(parts) == columns and line[:1] in (b" ", b"\t"):
-        # gensim writes a word without characters so.
-        parts.insert(0, b"")
-    if len(parts) <= columns:
-        raise ValueError(f"{_count(max(0, len(parts) - 1))} behind its word")
-    word, *numbers = parts
-    word = word.lstrip()
-    # Its last part: more likely that of a longer vector.
-    if b" " in word or b"\t" in word:
-        if _NUMBER.fullmatch(word.split()[-1]):
+    spans = [match.span() for match in _PART.finditer(line.rstrip(_SEPARATORS))]
+    numbers = [line[start:end] for start, end in spans[-columns:]]
+    if len(spans) > columns:
+        # It may have spaces.
+        word = line[spans[0][0] : spans[-columns - 1][1]]
+    elif len(spans) == columns and spans[0][0]:
+        word = b""  # gensim writes a word without characters so.
+    else:
+        raise ValueError(f"{_count(max(0, len(spans) - 1))} behind its word")
+    # More likely a number of a longer vector.
+    if len(spans) > columns + 1:
+        start, end = spans[-columns - 1]
+        if _NUMBER.fullmatch(line[start:end]):
             raise ValueError(f"{_count(count_numbers(line))} at its end")
     values = [_number(text) for text in numbers]
     with np.errstate(over="ignore"):

@@ -34,7 +34,11 @@ def find_words(source, request, count, default=None):
         return _place_tokens(_read_tokenizer(words), words, source, count)
     else:
         name = repr(os.fspath(words))
+        is_default = request.words is None
         words = _read_list(words, request)
+        if is_default:
+            # Tables of models may have more rows, for speed.
+            words += [None] * (count - len(words))
     if len(words) != count:
         raise ValueError(
             f"{name} must hold a word for each row of {source}. Received: "
