@@ -301,7 +301,7 @@ def winners():
                 if row["row"]["ratio"] == ratio
                 and row["row"]["method"] != "search"
             }
-            lines.append([task, ratio, whole, *level_and_worse(found)])
+            lines += level_and_worse([task, ratio, whole], found)
     for table in ("googlenews", "reviews"):
         rows = [
             row
@@ -316,45 +316,49 @@ def winners():
                 for row in rows
                 if row["row"]["part"] == part
             }
-            cells = level_and_worse(found)
-            lines.append([f"vectors, {table}", part, f"{whole:.1f}", *cells])
+            first = [f"vectors, {table}", part, f"{whole:.1f}"]
+            lines += level_and_worse(first, found)
     head = ["", "times smaller", "table", "best", "level", "worse", "seeds"]
     return markdown(head, lines)
 
 
-def level_and_worse(found):
-    """Cells: the best, those level with it, those that are worse, the seeds.
+def level_and_worse(first, found):
+    """A line: the best, those level with it, those that are worse, the seeds.
 
     Worse is what lies further below the best than the seeds of either range,
     from the lowest to the highest. What has fewer seeds than others is left
     out.
 
     Args:
+        first: List of the first cells.
         found: Dict, figures of seeds by the names of methods.
+
+    Returns:
+        List of the line, which is empty where there are no figures.
     """
     most = max(map(len, found.values()), default=0)
+    if not most:
+        return []
     means = {
         name: statistics.fmean(values)
         for name, values in found.items()
-        if values and len(values) == most
+        if len(values) == most
     }
-    if not means:
-        return ["not run", "", "", ""]
     best, *others = sorted(means, key=means.get, reverse=True)
 
-    def cell(name):
-        return f"{name} {means[name]:.1f}"
+    def cells(names):
+        return ", ".join(f"{name} {means[name]:.1f}" for name in names)
 
     if most == 1:
-        following = ", ".join(map(cell, others[:4]))
-        return [cell(best), following and f"(next: {following})", "", "1"]
+        after = f"(one seed; next: {cells(others[:4])})" if others else ""
+        return [[*first, cells([best]), after, "", "1"]]
     spread = {name: max(found[name]) - min(found[name]) for name in means}
     level, worse = [], []
     for name in others:
         room = max(spread[best], spread[name])
         is_worse = means[best] - means[name] > room
-        (worse if is_worse else level).append(cell(name))
-    return [cell(best), ", ".join(level), ", ".join(worse), str(most)]
+        (worse if is_worse else level).append(name)
+    return [[*first, cells([best]), cells(level), cells(worse), str(most)]]
 
 
 RIVAL_TASKS = {

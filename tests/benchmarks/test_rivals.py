@@ -147,8 +147,8 @@ def test_level_and_worse():
         "one seed": [99.0],
         "none fits": [],
     }
-    assert pages.level_and_worse(found) == ["a 81.0", "b 79.5", "c 78.5", "3"]
-    assert pages.level_and_worse({"a": [1.0], "b": [2.0]}) == [
-        *("b 2.0", "(next: a 1.0)", "", "1")
-    ]
-    assert pages.level_and_worse({"a": []}) == ["not run", "", "", ""]
+    (line,) = pages.level_and_worse(["task"], found)
+    assert line == ["task", "a 81.0", "b 79.5", "c 78.5", "3"]
+    (line,) = pages.level_and_worse([], {"a": [1.0], "b": [2.0]})
+    assert line == ["b 2.0", "(one seed; next: a 1.0)", "", "1"]
+    assert not pages.level_and_worse([], {"a": []})
