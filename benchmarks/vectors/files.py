@@ -12,6 +12,7 @@ The text (220 MB) and the compressed file stay in `--folder`.
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 import subprocess
@@ -241,5 +242,4 @@ def _import_seconds(name):
     return found[1] - found[0]
 
 
-def main(arguments=None):
-    return run(Files, arguments)
+main = functools.partial(run, Files)

@@ -4,6 +4,7 @@ from keras_compembed.compression.method_choices import choices_by_default
 from keras_compembed.compression.method_errors import MethodErrors
 from keras_compembed.compression.spectrum import Spectrum
 from keras_compembed.compression.stop_request import StopRequest
+from keras_compembed.learners.code_learner import check_rows
 
 # Kinds whose best setting is estimated to lose more than so many times what
 # the best of all does, and so much besides, are not tried.
@@ -28,12 +29,14 @@ class MethodSearch:
         verbose: `0` or `1`, whether to show what is measured.
 
     Raises:
-        ValueError: if no file is so small.
+        ValueError: if no file is so small, or the largest number is not from
+            1e-12 to 1e12 (or 0).
     """
 
     def __init__(
         self, table, max_bytes, count, sample_weight=None, seed=None, verbose=0
     ):
+        table = check_rows(table)
         self._max_bytes = max_bytes
         self._count = count
         self._verbose = verbose

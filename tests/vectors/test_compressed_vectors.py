@@ -298,6 +298,13 @@ def test_what_the_file_is_made_of(small):
             "number of bytes",
         ),
         (
+            lambda v: CompressedVectors.learn(
+                WordVectors(["a", "b"], [[1e30], [1.0]]), max_bytes=3000
+            ),
+            ValueError,
+            "from 1e-12",
+        ),
+        (
             lambda v: CompressedVectors.learn(v, sample_weight=[1.0]),
             ValueError,
             "`sample_weight`",
