@@ -305,4 +305,9 @@ RIVALS = {
     "deep hashing": FromNothing(lambda *_: [Sizes(DeepHash, 4096)]),
 }
 # Those that take many times as long as others.
-SLOW = ("tensor train", "tensor train of a table")
+SLOW = (
+    "tensor train",
+    "tensor train of a table",
+    "softmax codes from nothing",
+    "deep hashing",
+)
