@@ -349,9 +349,9 @@ def level_and_worse(first, found):
     def cells(names):
         return ", ".join(f"{name} {means[name]:.1f}" for name in names)
 
-    if most == 1:
-        after = f"(one seed; next: {cells(others[:4])})" if others else ""
-        return [[*first, cells([best]), after, "", "1"]]
+    if most < 3:
+        after = f"(not told; next: {cells(others[:4])})" if others else ""
+        return [[*first, cells([best]), after, "", str(most)]]
     spread = {name: max(found[name]) - min(found[name]) for name in means}
     level, worse = [], []
     for name in others:
