@@ -11,11 +11,10 @@ import pathlib
 import sys
 
 NAMES = (
+    "rivals.accuracy",
     "codes.learning",
     "codes.language_model",
     "codes.task",
-    "codes.budget",
-    "codes.baselines",
     "codes.clusters",
     "codes.rounding_and_pruning",
     "codes.training_step",

@@ -30,7 +30,7 @@ from keras_compembed.utils.files import replacing
 
 PAGES = tuple(
     FOLDER.parent / "docs" / name
-    for name in ("results.md", "models.md", "vectors.md")
+    for name in ("results.md", "models.md", "vectors.md", "which_method.md")
 )
 _PART = re.compile(
     r"(<!-- table: (?P<name>\S+) -->\n).*?(<!-- /table -->)", re.S
@@ -247,46 +247,126 @@ def task_codes():
     return markdown(head, lines)
 
 
-def budgets():
-    """A line for each task and size, a column for each method."""
-    rows = read("codes/budget.json")
-    families = list(dict.fromkeys(row["row"]["family"] for row in rows))
-    accuracy = figure("accuracy", "{:.1f}", 100)
-    lines = []
-    for first in rows:
-        fields = {key: first["row"][key] for key in ("task", "ratio")}
-        found = [pick(rows, family=name, **fields) for name in families]
-        if first is not next(row for row in found if row is not None):
+def rivals(task, metric="accuracy"):
+    """A line for each method of `rivals.accuracy`, a column for each size."""
+    rows = of_task(task)
+    cell = figure(f"test.{metric}", "{:.1f}", 100)
+    ratios = (16, 64, 128)
+    table = pick(rows, method="table")
+    whole = "not run" if table is None else cell(table)
+    lines = [["table", whole, *[""] * 6]]
+    for method in dict.fromkeys(row["row"]["method"] for row in rows):
+        if method == "table":
             continue
-        cells = [
-            "" if row is None else accuracy(row) or "none fits" for row in found
-        ]
-        search = pick(rows, family="search", **fields)
-        chosen = "" if search is None else search["runs"][0]["figures"]
-        lines.append([*fields.values(), *cells, chosen and chosen["method"]])
-    head = ["task", "times smaller", *families, "what the search chose"]
-    return markdown(head, lines)
-
-
-def trained_baselines():
-    rows = read("codes/baselines.json")
-    names = list(dict.fromkeys(row["name"] for row in rows))
-    accuracy = figure("accuracy", "{:.1f}", 100, " %")
-    kilobytes = figure("file_bytes", "{:.0f}", 1e-3)
-    lines = []
-    for name in names:
-        line = [name]
-        for part in (1, 16, 64):
-            row = pick(rows, name, part=part)
-            line += ["", ""] if row is None else [accuracy(row), kilobytes(row)]
+        line = [method, ""]
+        for ratio in ratios:
+            row = pick(rows, method=method, ratio=ratio)
+            if row is None:
+                line += ["not run", ""]
+                continue
+            settings = row["runs"][0]["figures"]["method"]
+            text = cell(row)
+            line += [text, settings] if text else [settings, ""]
         lines.append(line)
-    head = [
-        "embedding",
-        *("whole", "KB"),
-        *("1/16", "KB"),
-        *("1/64", "KB"),
-    ]
+    head = ["", "1"]
+    for ratio in ratios:
+        head += [f"1/{ratio}", "settings"]
     return markdown(head, lines)
+
+
+def of_task(task):
+    """Rows of `rivals.accuracy` of a task."""
+    return [
+        row
+        for row in read("rivals/accuracy.json")
+        if row["row"]["task"]["name"] == task
+    ]
+
+
+def winners():
+    """For each task and size, the best and what is level with it."""
+    lines = []
+    for task, metric in RIVAL_TASKS.items():
+        rows = of_task(task)
+        table = pick(rows, method="table")
+        whole = "not run"
+        if table is not None:
+            whole = figure(f"test.{metric}", "{:.1f}", 100)(table)
+        for ratio in (16, 64, 128):
+            found = {
+                row["row"]["method"]: [
+                    100 * value for value in figures(row, f"test.{metric}")
+                ]
+                for row in rows
+                if row["row"]["ratio"] == ratio
+                and row["row"]["method"] != "search"
+            }
+            lines += level_and_worse([task, ratio, whole], found)
+    for table in ("googlenews", "reviews"):
+        rows = [
+            row
+            for row in read("vectors/quality.json")
+            if row["row"]["table"] == table
+            and row["row"]["objective"] == "as they are"
+        ]
+        whole = agreement(pick(rows, family="table"))[0]
+        for part in (16, 64, 128):
+            found = {
+                row["row"]["family"]: agreements(row)
+                for row in rows
+                if row["row"]["part"] == part
+            }
+            first = [f"vectors, {table}", part, f"{whole:.1f}"]
+            lines += level_and_worse(first, found)
+    head = ["", "times smaller", "table", "best", "level", "worse", "seeds"]
+    return markdown(head, lines)
+
+
+def level_and_worse(first, found):
+    """A line: the best, those level with it, those that are worse, the seeds.
+
+    Worse is what lies further below the best than the seeds of either range,
+    from the lowest to the highest. What has fewer seeds than others is left
+    out.
+
+    Args:
+        first: List of the first cells.
+        found: Dict, figures of seeds by the names of methods.
+
+    Returns:
+        List of the line, which is empty where there are no figures.
+    """
+    most = max(map(len, found.values()), default=0)
+    if not most:
+        return []
+    means = {
+        name: statistics.fmean(values)
+        for name, values in found.items()
+        if len(values) == most
+    }
+    best, *others = sorted(means, key=means.get, reverse=True)
+
+    def cells(names):
+        return ", ".join(f"{name} {means[name]:.1f}" for name in names)
+
+    if most < 3:
+        after = f"(not told; next: {cells(others[:4])})" if others else ""
+        return [[*first, cells([best]), after, "", str(most)]]
+    spread = {name: max(found[name]) - min(found[name]) for name in means}
+    level, worse = [], []
+    for name in others:
+        room = max(spread[best], spread[name])
+        is_worse = means[best] - means[name] > room
+        (worse if is_worse else level).append(name)
+    return [[*first, cells([best]), cells(level), cells(worse), str(most)]]
+
+
+RIVAL_TASKS = {
+    "clinc150": "accuracy",
+    "20newsgroups": "accuracy",
+    "docstrings": "accuracy",
+    "gowalla": "recall",
+}
 
 
 def rounded_and_pruned():
@@ -875,12 +955,17 @@ def quality_lines(rows, columns):
 
 def agreement(row):
     """Mean over the tests of pairs, and its deviation over seeds or None."""
-    means = [
+    means = agreements(row)
+    deviation = statistics.stdev(means) if len(set(means)) > 1 else None
+    return statistics.fmean(means), deviation
+
+
+def agreements(row):
+    """Mean over the tests of pairs, one a seed."""
+    return [
         100 * statistics.fmean(tests[name]["score"] for name in PAIRS.values())
         for tests in figures(row, "tests")
     ]
-    deviation = statistics.stdev(means) if len(set(means)) > 1 else None
-    return statistics.fmean(means), deviation
 
 
 def spread(found):
@@ -953,8 +1038,11 @@ TABLES = {
     "codes.learners": code_learners,
     "codes.language_model": words_by_codes,
     "codes.task": task_codes,
-    "codes.budget": budgets,
-    "codes.baselines": trained_baselines,
+    "rivals.clinc150": lambda: rivals("clinc150"),
+    "rivals.20newsgroups": lambda: rivals("20newsgroups"),
+    "rivals.docstrings": lambda: rivals("docstrings"),
+    "rivals.gowalla": lambda: rivals("gowalla", "recall"),
+    "rivals.best": winners,
     "codes.rounding_and_pruning": rounded_and_pruned,
     "codes.clusters": clusters,
     "codes.training_step": code_steps,

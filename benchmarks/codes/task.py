@@ -2,9 +2,10 @@
 
 Trains a text classifier with an embedding table, learns codes for the table
 and fine-tunes the codebooks with the task: once with the codes fixed, once
-with codes that follow the task (`recode_every`). Beside them, codes learned
-end to end with the classifier, from no table, their codewords side by side,
-in as many epochs as the table and the fine-tuning take together.
+with codes that follow the task (`recode_every`). The table is fine-tuned for
+as long. Beside them, codes learned end to end with the classifier, from no
+table, their codewords side by side, in as many epochs as the table and the
+fine-tuning take together.
 
     python -m benchmarks codes.task --seeds 0,1
 
@@ -90,7 +91,9 @@ class Task(Benchmark):
     def trained(self, row, seed):
         args = self.args
         if row.name == "table":
-            return self.table_model(seed)
+            model = keras.models.clone_model(self.table_model(seed))
+            model.set_weights(self.table_model(seed).get_weights())
+            return self.train(model, args.fine_tune_epochs)
         if row.name == "end to end":
             epochs = args.epochs + args.fine_tune_epochs
             return self.train(build(self.learned(row), seed), epochs)

@@ -51,6 +51,15 @@ class Benchmark:
         """What rows have in common that are measured together."""
         return row
 
+    def turns(self, rows):
+        """Yields pairs of a seed and rows that are measured together, in order.
+
+        Those before are in the record when the next are asked for.
+        """
+        for seed in self.args.seeds:
+            for _, group in itertools.groupby(rows, self.together):
+                yield seed, list(group)
+
     def measure_together(self, rows, seed):
         """Yields the figures of each of the rows."""
         for row in rows:
@@ -123,17 +132,17 @@ def run(benchmark_class, arguments=None):
     if not rows:
         sys.exit(f"No row is asked for. Received: --rows {args.rows.pattern!r}")
     settings = benchmark.recorded
-    for seed in args.seeds:
-        for _, group in itertools.groupby(rows, benchmark.together):
-            missing = [row for row in group if not benchmark.has(row, seed)]
-            if not missing:
-                continue
-            print("; ".join(row.name for row in missing), flush=True)
-            measured = benchmark.measure_together(missing, seed)
-            for row, figures in zip(missing, measured, strict=True):
-                record.add(row.name, fields(row), settings, seed, figures)
-                print(f"  {summary(figures)}", flush=True)
+    for seed, group in benchmark.turns(rows):
+        missing = [row for row in group if not benchmark.has(row, seed)]
+        if not missing:
+            continue
+        print("; ".join(row.name for row in missing), flush=True)
+        measured = benchmark.measure_together(missing, seed)
+        for row, figures in zip(missing, measured, strict=True):
+            record.add(row.name, fields(row), settings, seed, figures)
+            print(f"  {summary(figures)}", flush=True)
     found = [record.find(row.name, fields(row), settings) for row in rows]
+    found = [row for row in found if row is not None]
     print(tables.of_columns(benchmark.columns, found))
     benchmark.finish(found)
     return found

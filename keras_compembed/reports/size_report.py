@@ -272,10 +272,16 @@ def _measure_rows(layer):
 
 def _measure_weights(layer):
     _check_built(layer)
+    size = count_bytes(layer.weights)
+    rows = getattr(layer, "rows", None)
+    if isinstance(layer, PrunedVocabularyEmbedding) and rows is not None:
+        # Not what only learning takes.
+        row, weights = _measure(rows.name, rows)
+        size += row.stored_bytes - count_bytes(weights)
     return {
         "stored_as": type(layer).__name__,
         "num_values": layer.count_params(),
-        "weight_bytes": count_bytes(layer.weights),
+        "weight_bytes": size,
     }
 
 

@@ -8,8 +8,6 @@ from benchmark_files import figures
 from benchmark_files import load
 from benchmark_files import write_sentences
 
-from benchmarks.codes import baselines
-from benchmarks.codes import budget
 from benchmarks.codes import clusters
 from benchmarks.codes import language_model
 from benchmarks.codes import models
@@ -102,30 +100,6 @@ def test_task(capsys):
     ]
     assert all(figures(row)["times_smaller"] > 10 for row in rows[1:])
     assert "| 2x8 |" in capsys.readouterr().out
-
-
-@pytest.mark.scripts
-def test_baselines(capsys):
-    names = "table|int2 rows|quotient x|codes, nearest|tensor train, of"
-    rows = baselines.main(["--quick", "--rows", f"^({names})"])
-    found = {row["name"]: figures(row) for row in rows}
-    table = 4 * found["table"]["bytes"]
-    assert len(found) == 5
-    for row in rows[2:]:
-        assert 0.3 * table < 8 * figures(row)["bytes"] <= table
-        assert figures(row)["file_bytes"] < found["table"]["file_bytes"] * 1.2
-    for figure in found.values():
-        # Of numbers in int8.
-        assert abs(figure["accuracy"] - figure["keras_accuracy"]) < 0.1
-        assert figure["accuracy"] > 0.3
-    assert "num_remainders=" in found["quotient x remainder"]["setting"]
-    assert "| 8 | tensor train, of a table |" in capsys.readouterr().out
-
-
-def test_baselines_that_do_not_fit():
-    arguments = ["--quick", "--parts", "100", "--rows", "hash embedding$"]
-    with pytest.raises(SystemExit, match="hash embedding needs more than"):
-        baselines.main(arguments)
 
 
 @pytest.mark.scripts
@@ -268,16 +242,3 @@ def test_names_of_models():
         row = models.Row(make.__name__, 1, 1)
         is_there = models.is_there(models.package_of(row))
         assert (make.__name__ in names) == is_there
-
-
-@pytest.mark.scripts
-def test_budget():
-    rows = budget.main(["--quick"])
-    names = [row["row"]["family"] for row in rows]
-    assert names == ["table", "int4", "codes of 16", "search"]
-    table, *others = map(figures, rows)
-    assert table["bytes"] == 4 * 300 * 16
-    for row in others:
-        assert row["bytes"] <= table["bytes"] // 4
-        assert 0 < row["accuracy"] <= 1
-    assert others[-1]["method"]

@@ -344,6 +344,18 @@ def test_other_layers_that_look_up():
     assert "HashEmbedding" in str(report) and "relative error" in str(report)
 
 
+def test_rows_inside_that_are_learned():
+    table = np.random.default_rng(0).normal(size=(60, 8))
+    sizes = []
+    for learn_rows in (False, True):
+        rows = kc.methods.Rounded(4, learn_rows=learn_rows)
+        method = kc.methods.Vocabulary(40, rows=rows)
+        layer = method.start().from_table(table)
+        sizes.append(size_report(layer).embedding_bytes)
+    # Without the latent rows, which `freeze_rows` drops.
+    assert sizes[0] == sizes[1]
+
+
 def test_quantized_embedding():
     layer = keras.layers.Embedding(100, 8)
     layer.build()

@@ -1,0 +1,479 @@
+"""Which way to store a table is best, at so many bytes, for which model?
+
+Classifiers of texts and a recommender are trained with their tables stored in a
+16th, 64th and 128th of the float32 bytes: each method in its largest setting
+that fits. Bytes are those of the tables' constants in a LiteRT file with
+`quantize="int8"`; figures are Keras's, after the last epoch.
+
+    python -m benchmarks rivals.accuracy --seeds 0,1,2 --minutes 18
+
+All are trained for equally long, with the same optimizer. What is made of a
+trained table has half of its epochs as a table and half after; what is trained
+from nothing has all of them at once; the table itself has the better of both,
+in validation. Rates are chosen on the first seed by validation data, for all
+from the same ones: from the first to try upwards, or else downwards, for as
+long as it gets better. The other seeds take the rate of the first, and are for
+the table and for the best six of each task and size. Test data are for the rate
+that was chosen.
+
+The rows `search` are what `compress_model(max_bytes=...)` makes of the trained
+table, given the same data and epochs. It tries several methods at one rate, and
+keeps the best epoch of the best.
+
+A run goes on from the record; with `--minutes` it begins no row after so many,
+and says what is left. `--minutes 0` only says so. Trained tables are kept in
+`--cache`.
+
+Needs the folders `clinc150`, `20newsgroups` and `gowalla` of the data folder.
+`docstrings` is the task of `examples.compress_text_classifier`, a CNN; words of
+the other texts are averaged.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import math
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+import keras
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.common import tables
+from benchmarks.common.arguments import Flag
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from benchmarks.rivals.methods import QUANTIZE
+from benchmarks.rivals.methods import RIVALS
+from benchmarks.rivals.methods import SLOW
+from benchmarks.rivals.pictures import draw
+from benchmarks.rivals.tasks import QUICK
+from benchmarks.rivals.tasks import TASKS
+from benchmarks.rivals.tasks import Texts
+from keras_compembed.utils.files import replacing
+
+TABLE, SEARCH = "table", "search"
+# What comes after the others: it takes long, or answers another question.
+STAGES = ((), SLOW, (SEARCH,))
+# Methods of a task and size that are run with more seeds.
+BEST = 6
+# Of what the search tries, how many it tunes.
+NUM_TUNED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        task: Settings of a task, of `TASKS`.
+        ratio: Integer, how many times fewer bytes than the float32 table.
+        method: String, of `RIVALS`, or `TABLE` or `SEARCH`.
+    """
+
+    name: str
+    task: object
+    ratio: int
+    method: str
+
+
+def stage(method):
+    """Place in `STAGES`."""
+    return next((n for n, names in enumerate(STAGES) if method in names), 0)
+
+
+def row_of_table(task):
+    return Row(f"{task.name}, {TABLE}", task, 1, TABLE)
+
+
+class Accuracy(Benchmark):
+    settings = {
+        "rates": Flag((3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), "to choose from"),
+    }
+    choices = {
+        "tasks": tuple(task.name for task in TASKS),
+        "ratios": (64, 16, 128),
+        "methods": (TABLE, *RIVALS, SEARCH),
+        "minutes": Flag(math.inf, "after which no row is begun"),
+        "cache": Flag(
+            pathlib.Path("build", "rivals"), "folder of trained tables"
+        ),
+        "picture": Flag(None, "folder for a picture a task", pathlib.Path),
+    }
+    quick = {
+        "tasks": tuple(task.name for task in QUICK),
+        "ratios": (4,),
+        "methods": (TABLE, "int4", "quotient x remainder", SEARCH),
+        "rates": (3e-3, 1e-2),
+    }
+    columns = {
+        "task": tables.field("row.task.name"),
+        "times smaller": tables.field("row.ratio"),
+        "method": tables.field("row.method"),
+        "settings": lambda row: row["runs"][0]["figures"]["method"],
+        "KB": tables.figure("bytes", "{:.1f}", 1e-3),
+        "accuracy": tables.figure("test.accuracy", scale=100, unit=" %"),
+        "recall@20": tables.figure("test.recall", "{:.4f}"),
+        "NDCG@20": tables.figure("test.ndcg", "{:.4f}"),
+        "rate": tables.figure("rate", "{:g}"),
+        "seeds": tables.seeds,
+        "CPU s": tables.figure("cpu_seconds", "{:.0f}"),
+    }
+
+    def __init__(self, args, record):
+        super().__init__(args, record)
+        self.started = time.monotonic()
+
+    def rows(self):
+        args = self.args
+        known = {task.name: task for task in (*TASKS, *QUICK)}
+        check_names("tasks", args.tasks, known)
+        check_names("methods", args.methods, (TABLE, *RIVALS, SEARCH))
+        tasks = [known[name] for name in args.tasks]
+        found = [row_of_table(task) for task in tasks if TABLE in args.methods]
+        return found + [
+            Row(f"{task.name}, 1/{ratio}, {method}", task, ratio, method)
+            for place in range(len(STAGES))
+            for ratio in args.ratios
+            for task in tasks
+            for method in args.methods
+            if stage(method) == place
+            and method != TABLE
+            and (method != SEARCH or isinstance(task, Texts))
+        ]
+
+    def turns(self, rows):
+        """Rows of a task and size, then the best of them with more seeds."""
+        for seed, row in self.jobs(rows):
+            is_late = time.monotonic() - self.started > 60 * self.args.minutes
+            if is_late and not self.has(row, seed):
+                return
+            yield seed, [row]
+
+    def jobs(self, rows):
+        """Yields pairs of a seed and a row, when those before are measured."""
+        first, *others = self.args.seeds
+        tables_of = {row.task: row for row in rows if row.method == TABLE}
+        for (task, ratio, _), group in itertools.groupby(
+            rows, lambda row: (row.task, row.ratio, stage(row.method))
+        ):
+            for row in group:
+                yield first, row
+            if ratio == 1:
+                continue
+            again = [tables_of[task]] if task in tables_of else []
+            alike = [x for x in rows if (x.task, x.ratio) == (task, ratio)]
+            again += self.best(alike, first)
+            yield from itertools.product(others, again)
+
+    def best(self, rows, seed):
+        """The best in validation of those that have figures, best first."""
+        valid = {row: (self.figures_of(row, seed) or {}) for row in rows}
+        valid = {
+            row: figures["valid"]
+            for row, figures in valid.items()
+            if row.method != SEARCH and figures.get("valid") is not None
+        }
+        return sorted(valid, key=valid.get, reverse=True)[:BEST]
+
+    def measure(self, row, seed):
+        started = time.process_time()
+        task = self.task(row.task)
+        if row.method == TABLE:
+            figures = self.of_table(row, task, seed)
+        elif row.method == SEARCH:
+            figures = self.searched(row, task, seed)
+        else:
+            figures = self.of_rival(row, task, seed)
+        return figures | {
+            "data": task.digest,
+            "cpu_seconds": time.process_time() - started,
+        }
+
+    def of_table(self, row, task, seed):
+        """Figures of the table, after the better of two schedules."""
+        size = sum(4 * math.prod(shape) for shape in task.tables.values())
+        earlier = self.first_figures(row, seed)
+        found = []
+        for schedule in ("whole", "halves"):
+            if earlier and earlier["method"] != f"float32, {schedule}":
+                continue
+            if schedule == "whole":
+                found.append((schedule, self.new_table_model(task, seed), 0))
+            else:
+                half = self.half(task)
+                found.append((schedule, self.started_model(task, seed), half))
+        runs = [
+            {
+                "method": f"float32, {schedule}",
+                "bytes": size,
+                **self.tuned(task, model, seed, spent, earlier),
+            }
+            for schedule, model, spent in found
+        ]
+        best = max(runs, key=lambda figures: figures["valid"])
+        if earlier is None:
+            best["schedules"] = {x["method"]: x["tried"] for x in runs}
+        return best | {"start": self.start(task, seed)[1]}
+
+    def of_rival(self, row, task, seed):
+        rival = RIVALS[row.method]
+        chosen = {}
+        for name, shape in task.tables.items():
+            limit = 4 * math.prod(shape) // row.ratio
+            chosen[name] = rival.largest(shape, task.counts[name], limit)
+        if None in chosen.values():
+            return {"method": "none fits", "bytes": None}
+        table_model, spent = None, 0
+        if rival.is_of_table:
+            table_model, spent = self.started_model(task, seed), self.half(task)
+        model = rival.model(task, chosen, table_model, seed)
+        steps = task.steps(task.settings.epochs - spent)
+        names = dict.fromkeys(method.name for method in chosen.values())
+        return {
+            "method": "; ".join(names),
+            "bytes": sum(
+                method.litert_bytes(*task.tables[name], QUANTIZE)
+                for name, method in chosen.items()
+            ),
+            **self.tuned(
+                task,
+                model,
+                seed,
+                spent,
+                self.first_figures(row, seed),
+                functools.partial(rival.callbacks, task, chosen, steps),
+            ),
+        }
+
+    def searched(self, row, task, seed):
+        """Figures of what the search for a size chooses."""
+        model = self.started_model(task, seed)
+        epochs = task.settings.epochs - self.half(task)
+        (shape,) = task.tables.values()
+        search = kc.compression.BudgetSearch(
+            quantize=QUANTIZE,
+            train_data=task.data.train,
+            validation_data=task.data.validation,
+            epochs=epochs,
+            num_tuned=NUM_TUNED,
+            fit_options={"batch_size": task.settings.batch_size},
+            compile=lambda copy: task.compile(
+                copy, epochs, task.settings.first_rate
+            ),
+        )
+        others = file_bytes(model) - math.prod(shape)
+        small = kc.compression.compress_model(
+            model,
+            max_bytes=others + 4 * math.prod(shape) // row.ratio,
+            search=search,
+            min_bytes=0,
+            layer_settings={
+                "words": {"sample_weight": (1 + task.counts["words"]) ** 0.5}
+            },
+            seed=seed,
+            verbose=0,
+        )
+        return {
+            "method": search.frontier.chosen.name,
+            "bytes": file_bytes(small) - others,
+            "rate": task.settings.first_rate,
+            "valid": score(task, small),
+            "test": task.scores(small, "test"),
+        }
+
+    def first_figures(self, row, seed):
+        """Figures of the first seed, for another one."""
+        first = self.args.seeds[0]
+        return None if seed == first else self.figures_of(row, first)
+
+    def tuned(
+        self, task, model, seed, spent, earlier=None, callbacks=lambda: ()
+    ):
+        """Figures after the epochs that are left, at the best rate.
+
+        Args:
+            task: `Task`.
+            model: Model, as it is before.
+            seed: Integer.
+            spent: Integer, epochs that the model has been trained for.
+            earlier: Figures whose rate is taken, or None to choose one.
+            callbacks: Function that returns callbacks.
+        """
+        start, weights = model.get_weights(), {}
+
+        def score_of(rate):
+            model.set_weights(start)
+            epochs = task.settings.epochs - spent
+            task.train(model, epochs, rate, seed, callbacks())
+            weights[rate] = model.get_weights()
+            return score(task, model)
+
+        rates = (earlier["rate"],) if earlier else self.args.rates
+        tried = climb(rates, task.settings.first_rate, score_of)
+        rate = max(tried, key=tried.get)
+        model.set_weights(weights[rate])
+        return {
+            "rate": rate,
+            "valid": tried[rate],
+            "test": task.scores(model, "test"),
+            "tried": sorted(tried.items()),
+        }
+
+    def started_model(self, task, seed):
+        """A model that was trained with tables for half of the epochs."""
+        model = task.table_model()
+        model.set_weights(self.start(task, seed)[0])
+        return model
+
+    def start(self, task, seed):
+        """Its weights, and figures: those of the cache, or trained."""
+        made_of = [task.settings, task.digest, task.tables, self.recorded, seed]
+        digest = hashlib.sha256(repr(made_of).encode()).hexdigest()[:12]
+        path = self.args.cache / f"{task.settings.name}-{digest}.npz"
+        if not path.exists():
+            self.train_start(task, seed, path)
+        with np.load(path) as arrays:
+            weights = [arrays[f"w{n}"] for n in range(len(arrays.files) - 1)]
+            return weights, json.loads(str(arrays["figures"]))
+
+    def train_start(self, task, seed, path):
+        first, rates = self.args.seeds[0], self.args.rates
+        known = self.figures_of(row_of_table(task.settings), first)
+        if known is not None:
+            rates = (known["start"]["rate"],)
+        elif seed != first:
+            rates = (self.start(task, first)[1]["rate"],)
+        model = self.new_table_model(task, seed)
+        start, kept = model.get_weights(), {}
+
+        def score_of(rate):
+            model.set_weights(start)
+            task.train(model, self.half(task), rate, seed)
+            kept[rate] = model.get_weights()
+            return score(task, model)
+
+        tried = climb(rates, task.settings.first_rate, score_of)
+        rate = max(tried, key=tried.get)
+        figures = {"rate": rate, "tried": sorted(tried.items())}
+        arrays = {f"w{n}": array for n, array in enumerate(kept[rate])}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path, overwrite=True) as beside:
+            with open(beside, "wb") as file:
+                np.savez(file, figures=json.dumps(figures), **arrays)
+
+    def new_table_model(self, task, seed):
+        keras.utils.set_random_seed(seed)
+        return task.table_model()
+
+    def half(self, task):
+        return task.settings.epochs // 2
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019
+    def task(self, settings):
+        is_made_up = settings in QUICK
+        return settings.load(None if is_made_up else self.folder)
+
+    def finish(self, found):
+        jobs = dict.fromkeys(self.jobs(self.rows()))
+        left = [(seed, row) for seed, row in jobs if not self.has(row, seed)]
+        if left:
+            print(self.plan(left, found))
+        if self.args.picture is not None:
+            draw(found, self.args.picture)
+
+    def plan(self, left, found):
+        """What is left, and how long it takes by what others took.
+
+        Which rows get more seeds is known for tasks and sizes that are done.
+        """
+        lines = ["", "Left (seeds), and processor hours by what others took:"]
+        total = 0
+        for task in dict.fromkeys(row.task for _, row in left):
+            jobs = [job for job in left if job[1].task == task]
+            seconds = self.seconds_of_row(task, found)
+            # Other seeds try one rate, of some three.
+            parts = [
+                1 if seed == self.args.seeds[0] else 1 / 3 for seed, _ in jobs
+            ]
+            hours = "unknown"
+            if seconds is not None:
+                total += seconds * sum(parts) / 3600
+                hours = f"{seconds * sum(parts) / 3600:.1f} h"
+            names = ", ".join(f"{row.name} ({seed})" for seed, row in jobs)
+            lines.append(f"{task.name}, {len(jobs)}, {hours}: {names}")
+        return "\n".join([*lines, f"In all {total:.1f} h of what is known."])
+
+    def seconds_of_row(self, task, found):
+        """Mean processor seconds of a row's first seed, or None.
+
+        Those of the table are for two schedules.
+        """
+        taken = [
+            run["figures"]["cpu_seconds"]
+            for row in found
+            if row["row"]["task"]["name"] == task.name
+            and row["row"]["method"] != TABLE
+            for run in row["runs"]
+            if run["seed"] == self.args.seeds[0]
+            and run["figures"]["bytes"] is not None
+        ]
+        return statistics.fmean(taken) if taken else None
+
+
+def check_names(flag, names, known):
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(
+            f"--{flag} must be among: {', '.join(known)}. Received: "
+            f"{', '.join(unknown)}"
+        )
+
+
+def climb(rates, first, score_of):
+    """Scores by rate: from the first upwards, or else downwards.
+
+    Goes on for as long as scores get better.
+    """
+    rates = sorted(rates)
+    place = int(np.argmin([abs(math.log(rate / first)) for rate in rates]))
+    scores = {rates[place]: score_of(rates[place])}
+    for way in (rates[place + 1 :], rates[:place][::-1]):
+        best = scores[rates[place]]
+        for rate in way:
+            scores[rate] = score_of(rate)
+            if not scores[rate] > best:
+                break
+            best = scores[rate]
+        if best > scores[rates[place]]:
+            break
+    return scores
+
+
+def score(task, model):
+    """The figure by which settings are chosen."""
+    return task.scores(model, "validation")[next(iter(task.metrics))]
+
+
+def file_bytes(model):
+    with tempfile.TemporaryDirectory() as folder:
+        export = kc.export.export_litert(
+            model,
+            os.path.join(folder, "model.tflite"),
+            quantize=QUANTIZE,
+            # Of random words, int8 may change the class. Bytes are the same.
+            tolerance=1.0,
+            verbose=0,
+        )
+    return export.file_bytes
+
+
+main = functools.partial(run, Accuracy)

@@ -1,0 +1,313 @@
+"""Ways to store a table in few bytes, each in many sizes."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+
+import keras_compembed as kc
+from keras_compembed import methods
+from keras_compembed.baselines import DeepHashEmbedding
+from keras_compembed.baselines import Word2KetEmbedding
+from keras_compembed.methods.baseline_method import BaselineMethod
+
+QUANTIZE = "int8"
+# How often codes that follow the task are chosen anew while they are tuned.
+RECODINGS = 40
+
+
+class Word2Ket(BaselineMethod):
+    """Sums of products of small vectors, two for each row."""
+
+    rows = Word2KetEmbedding
+
+    def __init__(self, rank):
+        self.rank = rank
+
+    @property
+    def name(self):
+        return f"word2ketXS rank {self.rank}"
+
+    @property
+    def options(self):
+        return {"order": 2, "rank": self.rank}
+
+
+class DeepHash(BaselineMethod):
+    """A small network over hash codes."""
+
+    rows = DeepHashEmbedding
+
+    def __init__(self, units):
+        self.units = units
+
+    @property
+    def name(self):
+        return f"deep hashing {self.units} units"
+
+    @property
+    def options(self):
+        return {"num_hashes": 128, "hidden_units": (self.units,)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Methods that differ in one integer, and take more bytes with a larger.
+
+    Args:
+        make: Function of the integer that returns a `Method`.
+        largest: Integer.
+        least: Integer. What is smaller does not count.
+    """
+
+    make: Callable
+    largest: int = 1 << 13
+    least: int = 1
+
+    def fit(self, shape, limit):
+        """The largest that fits, or None."""
+        size, step = 0, 1 << 13
+        while step:
+            wanted = size + step
+            if wanted <= self.largest and self.fits(wanted, shape, limit):
+                size = wanted
+            else:
+                step //= 2
+        return self.make(size) if size >= self.least else None
+
+    def fits(self, size, shape, limit):
+        method = self.make(size)
+        if method.reason_against(*shape) is not None:
+            return False
+        return method.litert_bytes(*shape, QUANTIZE) <= limit
+
+
+class Rival:
+    """A way to store tables, as a model of it is made and trained.
+
+    Args:
+        sizes: Function of a table's shape and of counts of its ids that
+            returns a list of `Sizes`. Those come first that are better where
+            both fit.
+    """
+
+    is_of_table = True
+
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+    def largest(self, shape, counts, limit):
+        """The first of `sizes` that has one that fits, or None."""
+        found = (x.fit(shape, limit) for x in self.sizes(shape, counts))
+        return next((method for method in found if method is not None), None)
+
+    def model(self, task, chosen, table_model, seed):
+        """A model with tables stored as chosen, by their names."""
+        raise NotImplementedError
+
+    def callbacks(self, task, chosen, steps):
+        """Callbacks for so many steps of training."""
+        return []
+
+
+class OfTable(Rival):
+    """Made of a trained table, and tuned."""
+
+    def model(self, task, chosen, table_model, seed):
+        settings = {name: {"method": x} for name, x in chosen.items()}
+        return self.compressed(task, settings, table_model, seed)
+
+    def compressed(self, task, settings, table_model, seed, **kwargs):
+        for name, counts in task.counts.items():
+            settings[name]["sample_weight"] = (1 + counts) ** 0.5
+        return kc.compression.compress_model(
+            table_model,
+            layer_settings=settings,
+            min_bytes=0,
+            seed=seed,
+            verbose=0,
+            **kwargs,
+        )
+
+
+class Following(OfTable):
+    """Codes that follow the task while codebooks are tuned."""
+
+    def model(self, task, chosen, table_model, seed):
+        settings = {
+            name: {
+                "num_codebooks": method.num_codebooks,
+                "codebook_size": method.codebook_size,
+            }
+            for name, method in chosen.items()
+        }
+        # How often is for the callback to say.
+        return self.compressed(
+            task, settings, table_model, seed, recode_every=1
+        )
+
+    def callbacks(self, task, chosen, steps):
+        every = max(1, steps // RECODINGS)
+        return [kc.compression.RecodeEmbeddings(every)]
+
+
+class WhileTuned(Rival):
+    """The smallest numbers of a table become 0 while it is tuned."""
+
+    def model(self, task, chosen, table_model, seed):
+        copy = keras.models.clone_model(table_model)
+        copy.set_weights(table_model.get_weights())
+        return copy
+
+    def callbacks(self, task, chosen, steps):
+        return [
+            kc.compression.MagnitudePruning(
+                kc.compression.PolynomialSparsity(
+                    method.sparsity,
+                    end_step=max(2, steps * 2 // 3),
+                    frequency=max(1, steps // 50),
+                ),
+                variables=[name],
+            )
+            for name, method in chosen.items()
+        ]
+
+
+class FromNothing(Rival):
+    """Trained from scratch."""
+
+    is_of_table = False
+
+    def __init__(self, sizes, **options):
+        super().__init__(sizes)
+        self.options = options
+
+    def model(self, task, chosen, table_model, seed):
+        layers = {}
+        for place, (name, method) in enumerate(chosen.items()):
+            options = method.start(seed + place).options | self.options
+            layers[name] = method.rows(
+                *task.tables[name],
+                **options,
+                mask_zero=task.mask_zero,
+                name=name,
+            )
+        return task.build(layers)
+
+
+def rounded(bits):
+    def sizes(shape, counts):
+        return [
+            Sizes(lambda _: methods.Rounded(bits, learn_rows=True), 1),
+            Sizes(
+                lambda rank: methods.Rounded(bits, rank=rank, learn_rows=True),
+                shape[1],
+            ),
+        ]
+
+    return sizes
+
+
+def codes(composition=None):
+    def sizes(shape, counts):
+        return [Sizes(lambda number: methods.Codes(number, 16, composition))]
+
+    return sizes
+
+
+def large_codes(shape, counts):
+    # A single codebook is worse than several that are smaller.
+    return [
+        Sizes(lambda number, k=k: methods.Codes(number, k), least=least)
+        for k, least in ((256, 4), (128, 3), (64, 2), (32, 1))
+    ]
+
+
+def codes_of_a_factor(shape, counts):
+    rank = max(1, shape[1] // 4)
+    return [Sizes(lambda number: methods.Codes(number, 16, rank=rank))]
+
+
+def anchors(shape, counts):
+    return [
+        Sizes(lambda nonzeros, n=n: methods.Anchors(n, nonzeros), min(n, 64))
+        for n in (100, 50, 25)
+    ]
+
+
+def vocabulary(bits=None):
+    rows = bits and methods.Rounded(bits, learn_rows=True)
+
+    def sizes(shape, counts):
+        def make(number):
+            return methods.Vocabulary(number, scores=counts, rows=rows)
+
+        return [Sizes(make, shape[0] - 1)]
+
+    return sizes
+
+
+def pruned(shape, counts):
+    # Up to half of all numbers.
+    return [Sizes(lambda size: methods.Pruned(1 - size / (1 << 14)))]
+
+
+def hashed(shape, counts):
+    def shared(number):
+        return methods.Hashed(number, num_importances=number)
+
+    return [Sizes(methods.Hashed, shape[0]), Sizes(shared, shape[0])]
+
+
+def quotient_remainder(operation):
+    def sizes(shape, counts):
+        # The fewest rows first: as many quotients as remainders.
+        fewest = int(shape[0] ** 0.5)
+        return [
+            Sizes(
+                lambda size: methods.QuotientRemainder(
+                    fewest + size - 1, operation
+                )
+            )
+        ]
+
+    return sizes
+
+
+def tensor_train(shape, counts):
+    return [Sizes(methods.TensorTrain, 512)]
+
+
+RIVALS = {
+    "codes of 16": OfTable(codes()),
+    "int2": OfTable(rounded(2)),
+    "codes that follow": Following(codes()),
+    "int2 vocabulary": OfTable(vocabulary(2)),
+    "anchors": OfTable(anchors),
+    "large codes": OfTable(large_codes),
+    "codes of a factor": OfTable(codes_of_a_factor),
+    "int4": OfTable(rounded(4)),
+    "quotient x remainder": FromNothing(quotient_remainder("multiply")),
+    "vocabulary": OfTable(vocabulary()),
+    "pruned": WhileTuned(pruned),
+    "codes from nothing": FromNothing(codes("concat"), learn_codes="nearest"),
+    "word2ketXS": FromNothing(lambda *_: [Sizes(Word2Ket, 512)]),
+    "tensor train": FromNothing(tensor_train),
+    "hashed": FromNothing(hashed),
+    "tensor train of a table": OfTable(tensor_train),
+    "hashed of a table": OfTable(hashed),
+    "quotient + remainder": FromNothing(quotient_remainder("add")),
+    "int2 from nothing": FromNothing(rounded(2)),
+    "softmax codes from nothing": FromNothing(
+        codes("concat"), learn_codes="softmax"
+    ),
+    "int8": OfTable(rounded(8)),
+    "deep hashing": FromNothing(lambda *_: [Sizes(DeepHash, 4096)]),
+}
+# Those that take many times as long as others.
+SLOW = (
+    "tensor train",
+    "tensor train of a table",
+    "softmax codes from nothing",
+    "deep hashing",
+)

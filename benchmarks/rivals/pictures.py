@@ -1,0 +1,76 @@
+"""Pictures of records of `rivals.accuracy`."""
+
+import statistics
+
+from benchmarks.common.tables import figures
+from keras_compembed.utils.files import replacing
+
+# Shapes tell apart what colours do not.
+MARKERS = "osD^v<>pPX*hd8"
+METRICS = {
+    "accuracy": "accuracy on test texts, %",
+    "recall": "recall@20 on test visits, %",
+}
+
+
+def draw(rows, folder):
+    """Draws the figure of each task against bytes, one file a task."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = dict.fromkeys(row["row"]["task"]["name"] for row in rows)
+    for task in tasks:
+        of_task = [row for row in rows if row["row"]["task"]["name"] == task]
+        if all(row["row"]["ratio"] == 1 for row in of_task):
+            continue
+        draw_task(of_task, folder / f"rivals_{task}.png")
+
+
+def draw_task(rows, path):
+    """Draws a task: a line for each method, with the range of its seeds."""
+    import matplotlib.figure
+
+    metric = next(
+        name for name in METRICS for row in rows if figures(row, f"test.{name}")
+    )
+    points = {}
+    for row in rows:
+        values = [100 * value for value in figures(row, f"test.{metric}")]
+        if values:
+            (size, *_) = figures(row, "bytes")
+            points.setdefault(row["row"]["method"], []).append((size, values))
+    figure = matplotlib.figure.Figure((8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    table = points.pop("table", None)
+    if table is not None:
+        ((_, values),) = table
+        axes.axhspan(min(values), max(values), color="0.85")
+        axes.axhline(statistics.fmean(values), color="0.4", label="table")
+    for place, (method, found) in enumerate(points.items()):
+        found.sort()
+        means = [statistics.fmean(values) for _, values in found]
+        below = [m - min(v) for m, (_, v) in zip(means, found, strict=True)]
+        above = [max(v) - m for m, (_, v) in zip(means, found, strict=True)]
+        axes.errorbar(
+            [size / 1000 for size, _ in found],
+            means,
+            [below, above],
+            color=f"C{place % 10}",
+            marker=MARKERS[place % len(MARKERS)],
+            markersize=5,
+            linewidth=0.8,
+            capsize=2,
+            label=method,
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
+    axes.set_xlabel("bytes of the table in a LiteRT file, KB")
+    axes.set_ylabel(METRICS[metric])
+    # What fails is far below, and would hide all others.
+    best = [max(v) for found in points.values() for _, v in found]
+    if best:
+        top = max(best + ([max(table[0][1])] if table else []))
+        axes.set_ylim(max(0.6 * top, axes.get_ylim()[0]), None)
+    axes.set_title(rows[0]["row"]["task"]["name"])
+    figure.legend(loc="outside right upper", fontsize=8)
+    with replacing(path, overwrite=True) as beside:
+        figure.savefig(beside, format="png", dpi=120)
