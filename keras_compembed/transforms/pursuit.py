@@ -7,7 +7,14 @@ _NONE = 1e-5
 
 
 def pursue(
-    products, lengths, gram, max_nonzeros, non_negative, l1, limits=None
+    products,
+    lengths,
+    gram,
+    max_nonzeros,
+    non_negative,
+    l1,
+    limits=None,
+    least_gains=None,
 ):
     """Weights of a few vectors of length 1 that add up to rows.
 
@@ -20,6 +27,8 @@ def pursue(
         l1: Array `(vectors,)`, the cost of a weight of 1.
         limits: Optional integer array `(rows,)` of at most `max_nonzeros`,
             the most vectors of each row.
+        least_gains: Optional array `(rows,)`. No further vector is added to a
+            row once one lowered its squared distance by less.
 
     Returns:
         columns: Integer array `(rows, max_nonzeros)`, the vectors.
@@ -42,7 +51,9 @@ def pursue(
             search.fit_constrained(rows, width)
         else:
             search.weights[rows, :width] = search.fit(rows, width)
-        search.note(rows, width)
+        gains = search.note(rows, width)
+        if least_gains is not None:
+            rows = rows[gains >= least_gains[rows]]
     explained = np.maximum.accumulate(search.explained, axis=1)
     return search.columns, search.weights * search.signs, explained
 
@@ -108,11 +119,18 @@ class _Pursuit:
         return goal - np.abs(signs) * self.l1[columns]
 
     def note(self, rows, width):
-        """Keeps what the weights of rows explain, by how many there are."""
+        """Keeps what the weights of rows explain, by how many there are.
+
+        Returns:
+            Array `(rows,)`, by how much more than with one less.
+        """
         signs = self.signs[rows, :width]
         explained = self.weights[rows, :width] * self._goal(rows, width)
-        count = np.count_nonzero(signs, axis=1)
-        self.explained[rows, np.maximum(count - 1, 0)] = explained.sum(axis=1)
+        explained = explained.sum(axis=1)
+        last = np.maximum(np.count_nonzero(signs, axis=1) - 1, 0)
+        self.explained[rows, last] = explained
+        before = np.where(last > 0, self.explained[rows, last - 1], 0)
+        return explained - before
 
     def fit_constrained(self, rows, width):
         """The same for weights that must stay above 0.

@@ -201,6 +201,19 @@ class _Budget:
     total: int | None = None
     weight: np.ndarray | None = None
 
+    def gains(self, explained, start):
+        """What each number of rows from `start` on is worth."""
+        gains = np.diff(explained, axis=1, prepend=np.float32(0))
+        # A number counts no more than those before it, without which it
+        # cannot be had.
+        gains = np.minimum.accumulate(gains, axis=1)
+        return gains * self.weights(start, len(gains))[:, None]
+
+    def weights(self, start, rows):
+        if self.weight is None:
+            return np.ones(rows, "float32")
+        return self.weight[start : start + rows].astype("float32")
+
     def share(self, explained):
         """Non-zeros of each row, where they lower the distance most.
 
@@ -211,12 +224,7 @@ class _Budget:
         Returns:
             Integer array `(rows,)`.
         """
-        gains = np.diff(explained, axis=1, prepend=np.float32(0))
-        # A number counts no more than those before it, without which it
-        # cannot be had.
-        gains = np.minimum.accumulate(gains, axis=1)
-        if self.weight is not None:
-            gains = gains * self.weight[:, None].astype("float32")
+        gains = self.gains(explained, 0)
         if self.total >= gains.size:
             return np.count_nonzero(gains > 0, axis=1)
         order = np.argsort(-gains, axis=None, kind="stable")[: self.total]
@@ -229,11 +237,7 @@ def _code(table, anchors, budget, non_negative, l1=0.0):
     units = _Units(anchors, l1)
     limits = None
     if budget.total is not None:
-        explained = [
-            units.pursue(chunk, budget.of_row, non_negative)[2]
-            for _, chunk in float_chunks(table, units.rows_at_a_time)
-        ]
-        limits = budget.share(np.concatenate(explained))
+        limits = budget.share(_explained(table, units, budget, non_negative))
     columns, values, in_row, squares = [], [], [], []
     for start, chunk in float_chunks(table, units.rows_at_a_time):
         part = None if limits is None else limits[start : start + len(chunk)]
@@ -260,6 +264,26 @@ def _code(table, anchors, budget, non_negative, l1=0.0):
     return transform, np.concatenate(squares)
 
 
+def _explained(table, units, budget, non_negative):
+    """What numbers of rows explain, those at least that are worth most."""
+    # Numbers of one row are worth less and less, unless they may be taken out
+    # again: what is below the best `total` of other rows needs no more.
+    stops = not non_negative and not units.l1.any()
+    explained, best = [], np.zeros(0, "float32")
+    for start, chunk in float_chunks(table, units.rows_at_a_time):
+        least = None
+        if stops and len(best) == budget.total:
+            weights = budget.weights(start, len(chunk))
+            with np.errstate(divide="ignore"):
+                least = np.where(weights > 0, best.min() / weights, np.inf)
+        part = units.pursue(chunk, budget.of_row, non_negative, None, least)[2]
+        explained.append(part)
+        best = np.concatenate([best, budget.gains(part, start).ravel()])
+        if len(best) > budget.total:
+            best = -np.partition(-best, budget.total - 1)[: budget.total]
+    return np.concatenate(explained)
+
+
 class _Units:
     """Anchors, for the pursuit of length 1."""
 
@@ -275,7 +299,7 @@ class _Units:
         self.l1 = l1 / lengths
         self.rows_at_a_time = max(1, _PART // len(anchors))
 
-    def pursue(self, rows, max_nonzeros, non_negative, limits=None):
+    def pursue(self, rows, max_nonzeros, non_negative, limits=None, least=None):
         """Anchors of rows, their float32 weights, and what they explain."""
         found, weights, explained = pursue(
             rows @ self.units,
@@ -285,6 +309,7 @@ class _Units:
             non_negative,
             self.l1,
             limits,
+            least,
         )
         weights = (weights / self.lengths[found]).astype("float32")
         return found, weights, explained
