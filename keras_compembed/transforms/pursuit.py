@@ -119,7 +119,10 @@ class _Pursuit:
         return goal - np.abs(signs) * self.l1[columns]
 
     def note(self, rows, width):
-        """Keeps what the weights of rows explain, by how many there are.
+        """Keeps what the first weights of rows explain that are so many.
+
+        Where one makes way for another, their number comes again: with room
+        for no more, it would not have come to that.
 
         Returns:
             Array `(rows,)`, by how much more than with one less.
@@ -128,7 +131,8 @@ class _Pursuit:
         explained = self.weights[rows, :width] * self._goal(rows, width)
         explained = explained.sum(axis=1)
         last = np.maximum(np.count_nonzero(signs, axis=1) - 1, 0)
-        self.explained[rows, last] = explained
+        first = self.explained[rows, last] == 0
+        self.explained[rows[first], last[first]] = explained[first]
         before = np.where(last > 0, self.explained[rows, last - 1], 0)
         return explained - before
 
