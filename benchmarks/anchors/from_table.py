@@ -158,8 +158,8 @@ def newsgroups_rows():
     def row(name, rate=2e-3, **kwargs):
         return Row(f"{name}, rate {rate:g}", "newsgroups cnn", rate, **kwargs)
 
-    def anchors(name="50 anchors", numbers=256_400, num_anchors=50, **kwargs):
-        kwargs = {"most": 24, "length": 8.0, "power": 1.0, **kwargs}
+    def anchors(name="128 anchors", numbers=256_400, num_anchors=128, **kwargs):
+        kwargs = {"most": 32, "power": 1.0, **kwargs}
         return row(name, numbers=numbers, num_anchors=num_anchors, **kwargs)
 
     def words(by):
@@ -168,16 +168,17 @@ def newsgroups_rows():
     return [
         row("table"),
         anchors(),
-        anchors("50 anchors, T fixed", tuned="rest"),
+        anchors("128 anchors, T fixed", tuned="rest"),
         words("frequency"),
         words("group lasso"),
         words("variational dropout"),
-        anchors("50 anchors, as many in each row", most=None),
-        anchors("50 anchors, untrained", tuned=None),
-        anchors("50 anchors, at least 0", non_negative=True),
-        anchors("100 anchors, 0.13 million", 130_000, 100),
-        anchors("100 anchors, 0.52 million", 520_000, 100),
-        anchors("50 anchors, pruned by and by", pruned_from=512_800),
+        anchors("128 anchors, as many in each row", most=None),
+        anchors("128 anchors, untrained", tuned=None),
+        anchors("128 anchors, at least 0", non_negative=True),
+        anchors("128 anchors, 0.13 million", 130_000),
+        anchors("128 anchors, 0.52 million", 520_000),
+        anchors("50 anchors", num_anchors=50),
+        anchors("128 anchors, pruned by and by", pruned_from=512_800),
         *(row("table", rate) for rate in (1e-3, 4e-3)),
         *(anchors(rate=rate) for rate in (1e-3, 4e-3)),
     ]
