@@ -197,9 +197,7 @@ def quick_rows():
         Row("table", "ptb", 1e-2),
         Row("anchors", "ptb", 1e-2, **sizes(130, most=5)),
         Row("narrow", "ptb", 1e-2, 31 * 3 + 3 * 8, rank=3),
-        Row("table", words, 1e-2),
         Row("anchors", words, 1e-2, **sizes(400, most=5, pruned_from=600)),
-        Row("untrained", words, 1e-2, **sizes(400, tuned=None)),
         Row("group lasso", words, 1e-2, 400, words="group lasso"),
         Row("dropout", words, 1e-2, 400, words="variational dropout"),
     ]
