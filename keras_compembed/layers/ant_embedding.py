@@ -641,6 +641,9 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             self._build_storage()
         self._tracker.lock()
         new.load(transform)
+        if trainable:
+            # Those of a frozen layer wait until it is thawed.
+            new.variable.trainable = self.trainable
         exchange_in_holders(
             self,
             [

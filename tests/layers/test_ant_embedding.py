@@ -543,6 +543,15 @@ def test_numbers_are_trained_in_their_places():
     assert layer.transform.shape == (30,)
 
 
+def test_numbers_of_a_frozen_layer_wait():
+    layer = make_layer()
+    layer.trainable = False
+    layer.sparsify(trainable=True)
+    assert not layer.trainable_weights
+    layer.trainable = True
+    assert any(one is layer.transform for one in layer.trainable_weights)
+
+
 def test_numbers_that_may_not_be_negative():
     layer = trained_numbers(L1(0.5))
     model = keras.Sequential([keras.Input((), dtype="int32"), layer])
