@@ -71,7 +71,8 @@ class Row:
             half, in equal parts; None: as many as in the end.
         tuned: `"all"`; `"rest"`, but for T; or None, for no training after.
         words: `"frequency"`, `"group lasso"`, `"variational dropout"` or
-            None, by what words are chosen that have vectors.
+            None, by what words are chosen that have vectors. With anchors,
+            all words have some: of these two, how the table is trained.
         rank: Integer, the width of a narrow table, or None.
     """
 
@@ -172,6 +173,8 @@ def newsgroups_rows():
         words("frequency"),
         words("group lasso"),
         words("variational dropout"),
+        anchors("128 anchors, by the root of counts", power=0.5),
+        anchors("128 anchors, after group lasso", words="group lasso"),
         anchors("128 anchors, as many in each row", most=None),
         anchors("128 anchors, untrained", tuned=None),
         anchors("128 anchors, at least 0", non_negative=True),
@@ -492,12 +495,14 @@ class Newsgroups(Task):
         after = table.get_weights()[0]
         others = [w for layer in model.layers[2:] for w in layer.get_weights()]
         scores = np.linalg.norm(after, axis=1)
+        # Group lasso leaves nothing of the start.
+        learned = after if kind == "group lasso" else after - before
         if kind == "variational dropout":
             scores = -table.log_alpha.numpy()
         return {
             "table": after,
             # What training made of the random start.
-            "learned": np.where(self.counts[:, None] > 0, after - before, 0),
+            "learned": np.where(self.counts[:, None] > 0, learned, 0),
             "scores": scores,
             **{f"other_{i}": array for i, array in enumerate(others)},
         }
