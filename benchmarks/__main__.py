@@ -21,6 +21,7 @@ NAMES = (
     "codes.pooled_step",
     "codes.models",
     "anchors.classification",
+    "anchors.from_table",
     "anchors.language_model",
     "anchors.recommendation",
     "anchors.sparse_coding",

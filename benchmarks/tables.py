@@ -540,6 +540,36 @@ def tied_anchors():
     )
 
 
+def started_from_tables(task, best, form, unit=""):
+    """Rows of a task, each with the rate that validation data prefer.
+
+    Args:
+        task: String.
+        best: `min` or `max`, which figures are better.
+        form: String, format of figures.
+        unit: String behind them.
+    """
+    rates = {}
+    for row in read("anchors/from_table.json"):
+        if row["row"]["task"] == task:
+            name = row["name"].rsplit(", rate", 1)[0]
+            rates.setdefault(name, []).append(row)
+    lines = [
+        (name, best(rows, key=lambda row: mean(row, "valid")))
+        for name, rows in rates.items()
+    ]
+    return listed(
+        ["", "numbers", "times fewer", "test", "seeds"],
+        lines,
+        [
+            figure("numbers", "{:,.0f}"),
+            figure("times_fewer"),
+            figure("test", form, 1, unit),
+            seeds,
+        ],
+    )
+
+
 def anchor_steps():
     wanted = [
         (f'`"{storage}"`, `{name}`', f"{storage}, {name}", {})
@@ -1051,6 +1081,10 @@ TABLES = {
     "anchors.classification": anchor_classifiers,
     "anchors.recommendation": recommender,
     "anchors.language_model": tied_anchors,
+    "anchors.from_table.ptb": lambda: started_from_tables("ptb", min, "{:.1f}"),
+    "anchors.from_table.newsgroups": lambda: started_from_tables(
+        "newsgroups cnn", max, "{:.1f}", " %"
+    ),
     "anchors.storage": anchor_steps,
     "anchors.memory": anchor_memory,
     "anchors.sparse_coding": sparse_coding,

@@ -190,8 +190,14 @@ def make_model(embedding, text, recipe, jit_compile="auto"):
     return model
 
 
-def train(model, text, folder):
+def train(model, text, folder, callbacks=()):
     """Trains by the model's recipe; goes on from the last epoch in `folder`.
+
+    Args:
+        model: `LanguageModel`.
+        text: `Text`.
+        folder: Path of a folder for what an epoch ended with.
+        callbacks: Further callbacks.
 
     Returns:
         List of dicts, one an epoch.
@@ -209,6 +215,7 @@ def train(model, text, folder):
         validation_batch_size=recipe.batch_size,
         verbose=0,
         callbacks=[
+            *callbacks,
             _ResetStates(),
             log,
             keras.callbacks.BackupAndRestore(

@@ -270,6 +270,47 @@ class Relations:
         places = np.searchsorted(self.keys, keys)
         return self.keys[np.minimum(places, len(self.keys) - 1)] == keys
 
+    def within(self, steps):
+        """Relations of all objects that so many steps lead between, or fewer.
+
+        With two steps of WordNet's, words with a hypernym in common are
+        related. Section 3.3 of the paper takes one.
+
+        Example:
+
+        >>> relations = Relations([(0, 1), (1, 2), (2, 3)], input_dim=4)
+        >>> relations.within(2).pairs.tolist()
+        [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]
+
+        Args:
+            steps: Positive integer.
+
+        Returns:
+            `Relations`.
+
+        Raises:
+            ValueError: if `steps` is not a positive integer, or there would be
+                more than 20 million pairs to look through.
+        """
+        reached = self
+        for _ in range(check_positive_int("steps", steps) - 1):
+            first, middle = np.divmod(reached.keys, self.input_dim)
+            starts = np.searchsorted(self.keys, middle * self.input_dim)
+            ends = np.searchsorted(self.keys, (middle + 1) * self.input_dim)
+            lengths = ends - starts
+            if lengths.sum() > _MOST_CLUSTER_PAIRS:
+                raise ValueError(
+                    "`steps` must not lead to more than "
+                    f"{_MOST_CLUSTER_PAIRS:,} pairs. Received: {steps=}, with "
+                    f"{lengths.sum():,} pairs. Take fewer steps, or leave out "
+                    "objects that are related to very many."
+                )
+            places = np.repeat(starts, lengths) + _count_within(lengths)
+            last = self.keys[places] % self.input_dim
+            pairs = np.stack([np.repeat(first, lengths), last], axis=1)
+            reached = reached | Relations(pairs, self.input_dim)
+        return reached
+
     def free_entries(self, anchor_ids):
         """The entries of a transform that relations keep from shrinking.
 

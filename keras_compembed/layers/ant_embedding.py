@@ -11,7 +11,6 @@ from keras_compembed.anchors.relations import Relations
 from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import unflatten
-from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.optimizers.drop_weights import take_weights
 from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.optimizers.stepped_variable import SteppedVariable
@@ -267,6 +266,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         sample_weight=None,
         seed=None,
         verbose=1,
+        total_nonzeros=None,
         **kwargs,
     ):
         """Fits anchors and transform to a trained table.
@@ -284,9 +284,13 @@ class ANTEmbedding(GrowingTable, LookupLayer):
                 `keras_compembed.transforms.L1`. Defaults to `1e-5`.
             iterations: Integer. Defaults to `10`.
             sample_weight: Optional array `(input_dim,)`, how much each row
-                counts, e.g. how often its token occurs.
+                counts, e.g. how often its token occurs, or the root of that.
             seed: Optional integer.
             verbose: `0` or `1`, whether to show progress.
+            total_nonzeros: Optional integer. Non-zeros of T: rows that gain
+                most from a further number, times their `sample_weight`, get
+                it, up to `max_nonzeros` in each. Defaults to `None`: all get
+                `max_nonzeros`.
             **kwargs: Further arguments of the layer. With `storage="sparse"`,
                 rows have room for `max_nonzeros` numbers.
 
@@ -323,6 +327,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             sample_weight=sample_weight,
             seed=seed,
             verbose=verbose,
+            total_nonzeros=total_nonzeros,
         )
         layer.build()
         layer.anchors.assign(anchors)
@@ -545,7 +550,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         """
         self._require_built("get_transform")
         if self.activation in (None, "softmax"):
-            transform = self.storage.to_sparse()
+            transform = self.storage.to_sparse().without_zeros()
         else:
             transform = SparseTransform.from_parts(
                 (
@@ -582,28 +587,40 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             )
         self.storage.load(transform)
 
-    def sparsify(self, max_nonzeros=None):
+    def sparsify(self, max_nonzeros=None, trainable=False):
         """Turns the layer into its inference form, which stores T sparse.
 
         Vectors stay the same, unless there are more non-zeros than wanted, of
-        which the smallest are then dropped. From here on T is fixed, while
-        anchors can be trained further. Optimizers forget what they kept for
-        T, and models that hold the layer can be saved, exported and trained
-        further as they are. Functions of your own, wrapped in `tf.function`
-        before, must be wrapped again.
+        which the smallest are then dropped. From here on zeros stay zeros:
+        `l1` has no effect. The numbers of T are fixed too, unless `trainable`,
+        while anchors can be trained further in either case.
+
+        With `trainable`, it may be called again, to drop more of the numbers,
+        a part at a time with training in between, and in the end to fix them.
+
+        Optimizers forget what they kept for T, and models that hold the layer
+        can be saved, exported and trained further as they are, unless numbers
+        that were fixed become trainable: then, call `compile`. Functions of
+        your own, wrapped in `tf.function` before, must be wrapped again.
 
         Args:
             max_nonzeros: Optional integer, the most non-zeros to keep. Defaults
                 to the `target_nonzeros` of `L1`, or to all.
+            trainable: Boolean. Whether the numbers that are kept are trained
+                further, in the places that they have. Defaults to `False`.
 
         Raises:
-            ValueError: if the layer is sparse already, a number is not finite,
-                or `max_nonzeros` is not a positive integer.
+            ValueError: if the numbers are fixed already and not to be
+                `trainable`, a number is not finite, or `max_nonzeros` is not a
+                positive integer.
         """
-        if isinstance(self.storage, FixedRows):
+        check_boolean("trainable", trainable)
+        fixed = isinstance(self.storage, FixedRows)
+        if fixed and not (self.storage.trainable or trainable):
             raise ValueError(
-                "`sparsify` must be called once. "
-                f"Received: the layer {self.name!r}, which is sparse already."
+                "`sparsify` must be called once, unless with "
+                f"`trainable=True`. Received: the layer {self.name!r}, which "
+                "is sparse already."
             )
         if max_nonzeros is None:
             max_nonzeros = self._l1.target_nonzeros
@@ -612,16 +629,28 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         transform = self.get_transform()
         if max_nonzeros is not None:
             transform = transform.keep_largest(max_nonzeros)
-        drop_weights(self, self.storage.variables)
+        old, new = self.storage, FixedRows.for_transform(transform, trainable)
         if self.activation != "softmax":
             self.mixture = Mixture(self.mixture.num_sets)
-        self.storage = FixedRows.for_transform(transform)
+        self.storage = new
+        take_weights(self, old.variables)
         # Keras locks the weights of a built layer, as its own `quantize` has
         # to undo too.
         self._tracker.unlock()
-        self._build_storage()
+        with device_scope(self.anchors):
+            self._build_storage()
         self._tracker.lock()
-        self.storage.load(transform)
+        new.load(transform)
+        if trainable:
+            # Those of a frozen layer wait until it is thawed.
+            new.variable.trainable = self.trainable
+        exchange_in_holders(
+            self,
+            [
+                (weight, new.variable if weight is old.variable else None)
+                for weight in old.variables
+            ],
+        )
 
     def _make_rows(self, vectors, max_nonzeros=None):
         self._check_can_grow()
@@ -676,7 +705,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         # Their order is that of weights in files.
         old_weights = list(old.variables)
         if isinstance(old, FixedRows):
-            new = FixedRows.for_transform(transform)
+            new = FixedRows.for_transform(transform, old.trainable)
         else:
             new = type(old).from_config(old.get_config())
             new.set_shape(input_dim, self.num_anchors)

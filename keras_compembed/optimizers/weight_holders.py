@@ -15,14 +15,14 @@ def exchange_in_holders(layer, exchanges):
     """Puts other weights in the place of weights that a layer had.
 
     Optimizers keep what they had for them, with rows added as for new
-    weights; or forget them and their slots, which would be saved with the
-    model. Models that hold the layer trace their functions for training,
-    testing and predicting again.
+    weights; start anew for weights of another shape; or forget them and their
+    slots, which would be saved with the model. Models that hold the layer
+    trace their functions for training, testing and predicting again.
 
     Args:
         layer: Keras layer that has the new weights.
         exchanges: List of pairs of a weight and the one in its place, which
-            has the same rows and some more, or None.
+            has the same rows and some more or is of another shape, or None.
     """
     exchanges = {id(old): (old, new) for old, new in exchanges}
     optimizers, models = _alive(keras.optimizers.Optimizer, keras.Model)
@@ -106,7 +106,7 @@ def _exchange(optimizer, exchanges):
                     continue
                 slot = new
                 if value is not weight:
-                    slot = _longer_slot(optimizer, name, value, weight, new)
+                    slot = _slot(optimizer, name, value, weight, new)
                     slots[id(value)] = slot
                 value = slot
             made.append(value)
@@ -134,10 +134,21 @@ def _exchange(optimizer, exchanges):
     }
 
 
-def _longer_slot(optimizer, name, slot, old, new):
-    """A slot for more rows: what it starts from is added."""
+def _slot(optimizer, name, slot, old, new):
     if slot is None:
         return None
+    longer = new.shape[1:] == old.shape[1:] and new.shape[0] > old.shape[0]
+    if longer:
+        return _longer_slot(optimizer, name, slot, old, new)
+    # As another optimizer of the kind makes it.
+    fresh = type(optimizer).from_config(optimizer.get_config())
+    with device_scope(new):
+        fresh.build([new])
+    return getattr(fresh, name)[0]
+
+
+def _longer_slot(optimizer, name, slot, old, new):
+    """A slot for more rows: what it starts from is added."""
     rows = new.shape[0] - old.shape[0]
     if tuple(slot.shape) not in (tuple(old.shape), tuple(old.shape[:-1])):
         # Of columns, as Adafactor keeps.

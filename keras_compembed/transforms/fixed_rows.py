@@ -1,21 +1,25 @@
-"""A transform of which only the non-zeros are held, for inference."""
+"""A transform of which only the non-zeros are held, in fixed places."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.optimizers.device_rows import write
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
 from keras_compembed.transforms.sparse_transform import value_dtype
 from keras_compembed.transforms.transform_rows import TransformRows
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FixedRows(TransformRows):
-    """Compressed rows, as in `SparseTransform`. They are not trained.
+    """Compressed rows, as in `SparseTransform`, whose places are fixed.
 
-    What `ANTEmbedding.sparsify` turns other rows into.
+    What `ANTEmbedding.sparsify` turns other rows into. No proximal step moves
+    them. Where numbers must not be negative, those that a step of the
+    optimizer makes so become 0, and keep their places.
 
     Example:
 
@@ -28,10 +32,13 @@ class FixedRows(TransformRows):
     Args:
         num_nonzeros: Integer.
         longest_row: Integer, the most non-zeros of any row.
+        trainable: Boolean. Whether the numbers are trained. Defaults to
+            `False`.
     """
 
-    def __init__(self, num_nonzeros, longest_row):
+    def __init__(self, num_nonzeros, longest_row, trainable=False):
         super().__init__()
+        self.trainable = check_boolean("trainable", trainable)
         self.num_nonzeros = check_positive_int(
             "num_nonzeros", num_nonzeros, minimum=0
         )
@@ -40,9 +47,10 @@ class FixedRows(TransformRows):
         )
 
     @classmethod
-    def for_transform(cls, transform):
+    def for_transform(cls, transform, trainable=False):
         """Rows with room for a `SparseTransform`."""
-        rows = cls(transform.nnz, int(transform.row_lengths.max(initial=0)))
+        longest_row = int(transform.row_lengths.max(initial=0))
+        rows = cls(transform.nnz, longest_row, trainable)
         rows.set_shape(transform.num_rows, transform.num_columns)
         return rows
 
@@ -56,9 +64,14 @@ class FixedRows(TransformRows):
         self._columns = self.add_variable(
             "columns", (length,), column_dtype(self.num_anchors).name
         )
-        self._values = self.add_variable(
-            "values", (length,), value_dtype(self.dtype)
-        )
+        if self.trainable:
+            self.variable = self._values = self.add_transform(
+                (length,), "zeros"
+            )
+        else:
+            self._values = self.add_variable(
+                "values", (length,), value_dtype(self.dtype)
+            )
 
     def read(self, ids, room):
         del room
@@ -69,10 +82,33 @@ class FixedRows(TransformRows):
         places = tf.range(self.longest_row, dtype=starts.dtype)
         inside = places < lengths[:, None]
         places = tf.where(inside, starts[:, None] + places, 0)
-        values = tf.gather(self._values.value, places)
+        values = self._gather(places, inside)
         columns = tf.gather(self._columns.value, places)
         columns = tf.where(inside, tf.cast(columns, tf.int32), num_anchors)
         return scatter_columns(columns, values, num_anchors)
+
+    def _gather(self, places, inside):
+        stored = tf.convert_to_tensor(self._values.value)
+        if not self.trainable:
+            return tf.gather(stored, places)
+
+        @tf.custom_gradient
+        def gather(stored):
+            def gradient(upstream):
+                # Dense, see `DenseRows.read`.
+                upstream = tf.where(inside, upstream, 0)
+                return tf.math.unsorted_segment_sum(
+                    upstream, places, tf.size(stored)
+                )
+
+            return tf.gather(stored, places), gradient
+
+        return gather(stored)
+
+    def after_step(self, step, amount):
+        del step, amount
+        if self.l1.non_negative:
+            write(self.variable, tf.maximum(self.variable.value, 0))
 
     def _check_loaded(self):
         # XLA leaves this out.
@@ -116,6 +152,7 @@ class FixedRows(TransformRows):
         return {
             "num_nonzeros": self.num_nonzeros,
             "longest_row": self.longest_row,
+            "trainable": self.trainable,
         }
 
 

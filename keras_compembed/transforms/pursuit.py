@@ -6,7 +6,16 @@ import numpy as np
 _NONE = 1e-5
 
 
-def pursue(products, lengths, gram, max_nonzeros, non_negative, l1):
+def pursue(
+    products,
+    lengths,
+    gram,
+    max_nonzeros,
+    non_negative,
+    l1,
+    limits=None,
+    least_gains=None,
+):
     """Weights of a few vectors of length 1 that add up to rows.
 
     Args:
@@ -16,12 +25,19 @@ def pursue(products, lengths, gram, max_nonzeros, non_negative, l1):
         max_nonzeros: Integer.
         non_negative: Boolean.
         l1: Array `(vectors,)`, the cost of a weight of 1.
+        limits: Optional integer array `(rows,)` of at most `max_nonzeros`,
+            the most vectors of each row.
+        least_gains: Optional array `(rows,)`. No further vector is added to a
+            row once one lowered its squared distance by less.
 
     Returns:
         columns: Integer array `(rows, max_nonzeros)`, the vectors.
         weights: float64 array like `columns`, 0 for places not used.
+        explained: float32 array like `columns`: by how much the squared
+            distance of a row (with `l1`, twice the loss) was lower with so
+            many vectors, one more in each column.
     """
-    search = _Pursuit(products, gram, max_nonzeros, l1, non_negative)
+    search = _Pursuit(products, gram, max_nonzeros, l1, non_negative, limits)
     constrained = non_negative or np.any(l1)
     rows = np.arange(len(products))
     # Places of vectors that were taken out may be filled once more.
@@ -35,7 +51,11 @@ def pursue(products, lengths, gram, max_nonzeros, non_negative, l1):
             search.fit_constrained(rows, width)
         else:
             search.weights[rows, :width] = search.fit(rows, width)
-    return search.columns, search.weights * search.signs
+        gains = search.note(rows, width)
+        if least_gains is not None:
+            rows = rows[gains >= least_gains[rows]]
+    explained = np.maximum.accumulate(search.explained, axis=1)
+    return search.columns, search.weights * search.signs, explained
 
 
 class _Pursuit:
@@ -45,7 +65,7 @@ class _Pursuit:
     what is multiplied with them.
     """
 
-    def __init__(self, products, gram, max_nonzeros, l1, non_negative):
+    def __init__(self, products, gram, max_nonzeros, l1, non_negative, limits):
         shape = len(products), max_nonzeros
         self.products, self.gram, self.l1 = products, gram, l1
         self.gram32 = gram.astype("float32")
@@ -53,6 +73,10 @@ class _Pursuit:
         self.columns = np.zeros(shape, "int64")
         self.signs = np.zeros(shape, "int8")
         self.weights = np.zeros(shape)
+        self.explained = np.zeros(shape, "float32")
+        self.allowed = np.ones(shape, bool)
+        if limits is not None:
+            self.allowed = np.arange(max_nonzeros) < limits[:, None]
 
     def add(self, rows, least):
         """Adds the vector that agrees most with what is left.
@@ -60,13 +84,13 @@ class _Pursuit:
         Returns:
             Those of `rows` that had a free place and such a vector.
         """
-        free = self.signs[rows] == 0
+        free = (self.signs[rows] == 0) & self.allowed[rows]
         some = free.any(axis=1)
         rows, free, least = rows[some], free[some], least[some]
         left = self._left(rows)
         score = left if self.non_negative else np.abs(left)
         score = score - self.l1.astype("float32")
-        taken, places = np.nonzero(~free)
+        taken, places = np.nonzero(self.signs[rows])
         score[taken, self.columns[rows[taken], places]] = -np.inf
         best = np.argmax(score, axis=1)
         every = np.arange(len(rows))
@@ -86,9 +110,31 @@ class _Pursuit:
         # Free places get weights of 0.
         diagonal = np.arange(width)
         gram[:, diagonal, diagonal] += signs == 0
-        goal = signs * self.products[rows[:, None], columns]
-        goal -= np.abs(signs) * self.l1[columns]
+        goal = self._goal(rows, width)
         return np.linalg.solve(gram, goal[:, :, None])[:, :, 0]
+
+    def _goal(self, rows, width):
+        columns, signs = self.columns[rows, :width], self.signs[rows, :width]
+        goal = signs * self.products[rows[:, None], columns].astype("float64")
+        return goal - np.abs(signs) * self.l1[columns]
+
+    def note(self, rows, width):
+        """Keeps what the first weights of rows explain that are so many.
+
+        Where one makes way for another, their number comes again: with room
+        for no more, it would not have come to that.
+
+        Returns:
+            Array `(rows,)`, by how much more than with one less.
+        """
+        signs = self.signs[rows, :width]
+        explained = self.weights[rows, :width] * self._goal(rows, width)
+        explained = explained.sum(axis=1)
+        last = np.maximum(np.count_nonzero(signs, axis=1) - 1, 0)
+        first = self.explained[rows, last] == 0
+        self.explained[rows[first], last[first]] = explained[first]
+        before = np.where(last > 0, self.explained[rows, last - 1], 0)
+        return explained - before
 
     def fit_constrained(self, rows, width):
         """The same for weights that must stay above 0.

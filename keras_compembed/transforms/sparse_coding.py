@@ -1,5 +1,7 @@
 """Anchors and sparse transforms fitted to a table."""
 
+import dataclasses
+
 import keras
 import numpy as np
 
@@ -21,7 +23,15 @@ _PART = 1 << 20
 _RIDGE = 1e-6
 
 
-def sparse_code(table, anchors, max_nonzeros, non_negative=True, l1=0.0):
+def sparse_code(
+    table,
+    anchors,
+    max_nonzeros,
+    non_negative=True,
+    l1=0.0,
+    total_nonzeros=None,
+    sample_weight=None,
+):
     """Finds a sparse T such that T times the anchors is close to a table.
 
     By orthogonal matching pursuit: to each row the anchor is added that
@@ -40,13 +50,20 @@ def sparse_code(table, anchors, max_nonzeros, non_negative=True, l1=0.0):
         l1: Number of at least 0. Fits `0.5 * |e - t A|^2 + l1 * |t|_1` in
             place of the distance alone, and adds no anchor that does not
             lower it. Defaults to `0`.
+        total_nonzeros: Optional positive integer. Non-zeros of all rows
+            together: rows that gain most from a further number, times their
+            `sample_weight`, get it. Defaults to `None`: `max_nonzeros` in
+            each.
+        sample_weight: Optional array `(rows,)`, how much each row counts in
+            sharing `total_nonzeros`. Defaults to `None`: all the same.
 
     Returns:
         `SparseTransform` of shape `(rows, num_anchors)`.
 
     Raises:
         ValueError: if the table or anchors are not finite matrices of the
-            same number of columns, or a number is out of range.
+            same number of columns, a number is out of range, or
+            `sample_weight` is not a non-negative number per row.
 
     References:
         - Rubinstein, Zibulevsky & Elad, Efficient Implementation of the
@@ -60,7 +77,10 @@ def sparse_code(table, anchors, max_nonzeros, non_negative=True, l1=0.0):
     )
     l1 = check_positive_number("l1", l1, zero=True)
     non_negative = check_boolean("non_negative", non_negative)
-    return _code(table, anchors, max_nonzeros, non_negative, l1)[0]
+    check_total(total_nonzeros)
+    weight = check_sample_weight(sample_weight, len(table))
+    budget = _Budget(max_nonzeros, total_nonzeros, weight)
+    return _code(table, anchors, budget, non_negative, l1)[0]
 
 
 def learn_dictionary(
@@ -73,6 +93,7 @@ def learn_dictionary(
     sample_weight=None,
     seed=None,
     verbose=1,
+    total_nonzeros=None,
 ):
     """Learns anchors and a sparse T whose product is close to a table.
 
@@ -96,6 +117,10 @@ def learn_dictionary(
         seed: Optional integer. Makes the result repeatable.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`. The
             loss is the mean squared distance per row.
+        total_nonzeros: Optional positive integer. Non-zeros of all rows
+            together: rows that gain most from a further number, times their
+            `sample_weight`, get it. Defaults to `None`: `max_nonzeros` in
+            each.
 
     Returns:
         transform: `SparseTransform` of shape `(rows, num_anchors)`.
@@ -120,7 +145,9 @@ def learn_dictionary(
     )
     iterations = check_positive_int("iterations", iterations, minimum=0)
     non_negative = check_boolean("non_negative", non_negative)
+    check_total(total_nonzeros)
     weight = check_sample_weight(sample_weight, len(table))
+    budget = _Budget(max_nonzeros, total_nonzeros, weight)
     seed = check_seed(seed)
     if initial is None:
         rng = np.random.default_rng(seed)
@@ -138,9 +165,7 @@ def learn_dictionary(
     bar = keras.utils.Progbar(iterations + 1, verbose=verbose)
     try:
         for done in range(iterations + 1):
-            transform, squares = _code(
-                table, anchors, max_nonzeros, non_negative
-            )
+            transform, squares = _code(table, anchors, budget, non_negative)
             if weight is not None:
                 squares = squares * weight
             loss = squares.mean(dtype="float64")
@@ -156,26 +181,68 @@ def learn_dictionary(
     return best[1:]
 
 
-def _code(table, anchors, max_nonzeros, non_negative, l1=0.0):
+def check_total(total_nonzeros):
+    """Raises unless `total_nonzeros` is None or a positive integer."""
+    if total_nonzeros is not None:
+        check_positive_int("total_nonzeros", total_nonzeros)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Budget:
+    """How many non-zeros there may be.
+
+    Args:
+        of_row: Integer, in each row at most.
+        total: Integer, in all rows together at most, or None.
+        weight: Array `(rows,)`, how much a row counts, or None.
+    """
+
+    of_row: int
+    total: int | None = None
+    weight: np.ndarray | None = None
+
+    def gains(self, explained, start):
+        """What each number of rows from `start` on is worth."""
+        gains = np.diff(explained, axis=1, prepend=np.float32(0))
+        # A number counts no more than those before it, without which it
+        # cannot be had.
+        gains = np.minimum.accumulate(gains, axis=1)
+        return gains * self.weights(start, len(gains))[:, None]
+
+    def weights(self, start, rows):
+        if self.weight is None:
+            return np.ones(rows, "float32")
+        return self.weight[start : start + rows].astype("float32")
+
+    def share(self, explained):
+        """Non-zeros of each row, where they lower the distance most.
+
+        Args:
+            explained: Array `(rows, of_row)`, by how much the squared
+                distance of a row is lower with 1, 2, ... numbers.
+
+        Returns:
+            Integer array `(rows,)`.
+        """
+        gains = self.gains(explained, 0)
+        if self.total >= gains.size:
+            return np.count_nonzero(gains > 0, axis=1)
+        order = np.argsort(-gains, axis=None, kind="stable")[: self.total]
+        order = order[gains.ravel()[order] > 0]
+        return np.bincount(order // gains.shape[1], minlength=len(gains))
+
+
+def _code(table, anchors, budget, non_negative, l1=0.0):
     """`SparseTransform`, and the squared distance of each row."""
-    anchors = np.asarray(anchors, "float64")
-    lengths = np.linalg.norm(anchors, axis=1)
-    # No row agrees with an anchor of 0, so its length does not matter.
-    lengths[lengths == 0] = 1
-    units = anchors / lengths[:, None]
-    gram = units @ units.T
-    units = units.T.astype("float32")
+    units = _Units(anchors, l1)
+    limits = None
+    if budget.total is not None:
+        limits = budget.share(_explained(table, units, budget, non_negative))
     columns, values, in_row, squares = [], [], [], []
-    for _, chunk in float_chunks(table, max(1, _PART // len(anchors))):
-        found, weights = pursue(
-            chunk @ units,
-            np.linalg.norm(chunk, axis=1),
-            gram,
-            max_nonzeros,
-            non_negative,
-            l1 / lengths,
-        )
-        weights = (weights / lengths[found]).astype("float32")
+    for start, chunk in float_chunks(table, units.rows_at_a_time):
+        part = None if limits is None else limits[start : start + len(chunk)]
+        width = budget.of_row if part is None else max(1, part.max())
+        found, weights, _ = units.pursue(chunk, width, non_negative, part)
         order = np.argsort(found, axis=1)
         found = np.take_along_axis(found, order, 1)
         weights = np.take_along_axis(weights, order, 1)
@@ -183,8 +250,8 @@ def _code(table, anchors, max_nonzeros, non_negative, l1=0.0):
         in_row.append(kept.sum(axis=1))
         columns.append(found[kept].astype(column_dtype(len(anchors))))
         values.append(weights[kept])
-        for place in range(max_nonzeros):
-            part = anchors[found[:, place]] * weights[:, place, None]
+        for place in range(found.shape[1]):
+            part = units.anchors[found[:, place]] * weights[:, place, None]
             chunk = chunk - part.astype("float32")
         squares.append(np.einsum("ij,ij->i", chunk, chunk))
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(in_row))])
@@ -195,6 +262,57 @@ def _code(table, anchors, max_nonzeros, non_negative, l1=0.0):
         len(anchors),
     )
     return transform, np.concatenate(squares)
+
+
+def _explained(table, units, budget, non_negative):
+    """What numbers of rows explain, those at least that are worth most."""
+    # Numbers of one row are worth less and less, unless they may be taken out
+    # again: what is below the best `total` of other rows needs no more.
+    stops = not non_negative and not units.l1.any()
+    explained, best = [], np.zeros(0, "float32")
+    for start, chunk in float_chunks(table, units.rows_at_a_time):
+        least = None
+        if stops and len(best) == budget.total:
+            weights = budget.weights(start, len(chunk))
+            with np.errstate(divide="ignore"):
+                least = np.where(weights > 0, best.min() / weights, np.inf)
+        part = units.pursue(chunk, budget.of_row, non_negative, None, least)[2]
+        explained.append(part)
+        best = np.concatenate([best, budget.gains(part, start).ravel()])
+        if len(best) > budget.total:
+            best = -np.partition(-best, budget.total - 1)[: budget.total]
+    return np.concatenate(explained)
+
+
+class _Units:
+    """Anchors, for the pursuit of length 1."""
+
+    def __init__(self, anchors, l1):
+        self.anchors = np.asarray(anchors, "float64")
+        lengths = np.linalg.norm(self.anchors, axis=1)
+        # No row agrees with an anchor of 0, so its length does not matter.
+        lengths[lengths == 0] = 1
+        units = self.anchors / lengths[:, None]
+        self.gram = units @ units.T
+        self.units = units.T.astype("float32")
+        self.lengths = lengths
+        self.l1 = l1 / lengths
+        self.rows_at_a_time = max(1, _PART // len(anchors))
+
+    def pursue(self, rows, max_nonzeros, non_negative, limits=None, least=None):
+        """Anchors of rows, their float32 weights, and what they explain."""
+        found, weights, explained = pursue(
+            rows @ self.units,
+            np.linalg.norm(rows, axis=1),
+            self.gram,
+            max_nonzeros,
+            non_negative,
+            self.l1,
+            limits,
+            least,
+        )
+        weights = (weights / self.lengths[found]).astype("float32")
+        return found, weights, explained
 
 
 def _fit_anchors(table, transform, anchors, sample_weight=None):

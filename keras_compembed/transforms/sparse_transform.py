@@ -108,6 +108,13 @@ class SparseTransform:
             return self
         kept = np.zeros(self.nnz, bool)
         kept[np.argsort(-np.abs(self.values), kind="stable")[:nnz]] = True
+        return self._part(kept)
+
+    def without_zeros(self):
+        """The same without places whose number became 0 in training."""
+        return self if self.values.all() else self._part(self.values != 0)
+
+    def _part(self, kept):
         before = np.concatenate([[0], np.cumsum(kept)])
         return SparseTransform(
             before[self.offsets],

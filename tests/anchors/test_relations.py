@@ -87,6 +87,28 @@ def test_related_equals_the_matrix():
         relations.related([1, 2], 30)
 
 
+def test_steps_equal_powers_of_the_matrix(monkeypatch):
+    rng = np.random.default_rng(3)
+    relations = Relations(rng.integers(30, size=(25, 2)), 30)
+    matrix = np.zeros((30, 30), int)
+    matrix[tuple(relations.pairs.T)] = 1
+    matrix += matrix.T
+    reached = matrix.copy()
+    for steps in (1, 2, 3):
+        expected = np.argwhere(np.triu(reached, 1))
+        found = relations.within(steps).pairs
+        np.testing.assert_array_equal(found, expected)
+        reached = reached + reached @ matrix
+    assert len(Relations([], 5).within(2)) == 0
+    with pytest.raises(ValueError, match="`steps` must be a positive"):
+        relations.within(0)
+    monkeypatch.setattr(
+        "keras_compembed.anchors.relations._MOST_CLUSTER_PAIRS", 10
+    )
+    with pytest.raises(ValueError, match="more than 10 pairs"):
+        relations.within(2)
+
+
 def test_free_entries_equal_the_matrix():
     relations = random_relations()
     anchor_ids = np.array([7, -1, 29, 0, 7, -1])

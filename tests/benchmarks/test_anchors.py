@@ -8,6 +8,7 @@ from benchmark_files import figures
 from benchmark_files import write_sentences
 
 from benchmarks.anchors import classification
+from benchmarks.anchors import from_table
 from benchmarks.anchors import language_model
 from benchmarks.anchors import recommendation
 from benchmarks.anchors import sparse_coding
@@ -96,6 +97,28 @@ def test_language_model(tmp_path, capsys):
     for row in (table, anchors):
         assert 1 < row["test"] < 40
     assert "| 6 anchors, l1 0.001 | 2 | " in capsys.readouterr().out
+
+
+@pytest.mark.scripts
+def test_from_table(tmp_path, capsys):
+    write_sentences(tmp_path)
+    arguments = ["--quick", "--data", str(tmp_path)]
+    arguments += ["--cache", str(tmp_path / "cache")]
+    rows = [figures(row) for row in from_table.main(arguments)]
+    table, anchors, narrow, pruned, lasso, dropout = rows
+    # 31 words, of width 8; then words of width 8 too.
+    assert table["numbers"] == 31 * 8 and anchors["numbers"] <= 130
+    assert narrow["numbers"] == 3 * (31 + 8)
+    # The same first half.
+    assert table["valid_before"] < anchors["valid_before"] < 40
+    assert pruned["numbers"] <= 400
+    assert lasso["numbers"] == dropout["numbers"] == 400
+    for row in (pruned, lasso, dropout):
+        assert row["test"] > 60
+    # One first half of each kind, and no unfinished row.
+    kept = [path.name for path in (tmp_path / "cache").iterdir()]
+    assert len(kept) == 4 and all(name.endswith(".npz") for name in kept)
+    assert "| ptb | anchors | " in capsys.readouterr().out
 
 
 def test_sampled_loss_of_all_words_is_full(tmp_path):

@@ -43,9 +43,9 @@ def anchors(cls=kc.ANTEmbedding, **kwargs):
     return make
 
 
-def sparsified():
+def sparsified(trainable=False):
     layer = anchors(storage="dense")()
-    layer.sparsify()
+    layer.sparsify(trainable=trainable)
     return layer
 
 
@@ -63,6 +63,7 @@ LAYERS = {
     "codes-pooled": codes(kc.CodeEmbedReduce),
     "codes-follow": codes(learn_codes="follow"),
     "anchors-fixed": sparsified,
+    "anchors-trained-places": lambda: sparsified(trainable=True),
     "anchors-dense": anchors(storage="dense"),
     "anchors-lazy": anchors(storage="lazy"),
     "anchors-sparse": anchors(storage=SparseRows(4)),

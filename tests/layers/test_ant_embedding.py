@@ -513,3 +513,117 @@ def test_first_layer_of_a_model_without_an_input(storage):
     ids = np.arange(30).reshape(6, 5)
     model.fit(ids, np.zeros((6, 4)), verbose=0)
     assert layer.nnz > 0
+
+
+def trained_numbers(l1=None, kept=30):
+    layer = make_layer(l1=l1 or L1(0.5, non_negative=False))
+    transform = sparse_matrix() - 0.5 * (sparse_matrix() > 0)
+    layer.assign_transform(transform if l1 is None else sparse_matrix())
+    layer.sparsify(max_nonzeros=kept, trainable=True)
+    return layer
+
+
+def test_numbers_are_trained_in_their_places():
+    """By SGD, against the gradient of all of T in NumPy."""
+    layer = trained_numbers()
+    before = layer.get_transform().dense_rows()
+    anchors = layer.anchors.numpy()
+    ids = np.array([3, 5, 5, 8, 29, 0])
+    goal = np.random.default_rng(2).normal(size=(6, 5))
+    model = keras.Sequential([keras.Input((), dtype="int32"), layer])
+    model.compile(keras.optimizers.SGD(0.3), "mse")
+    model.fit(ids, goal, batch_size=6, verbose=0)
+    gradient = np.zeros_like(before)
+    left = before[ids] @ anchors - goal
+    np.add.at(gradient, ids, 2 * left @ anchors.T / left.size)
+    expected = before - 0.3 * gradient * (before != 0)
+    np.testing.assert_allclose(
+        layer.get_transform().dense_rows(), expected, atol=1e-6
+    )
+    assert layer.transform.shape == (30,)
+
+
+def test_numbers_of_a_frozen_layer_wait():
+    layer = make_layer()
+    layer.trainable = False
+    layer.sparsify(trainable=True)
+    assert not layer.trainable_weights
+    layer.trainable = True
+    assert any(one is layer.transform for one in layer.trainable_weights)
+
+
+def test_numbers_that_may_not_be_negative():
+    layer = trained_numbers(L1(0.5))
+    model = keras.Sequential([keras.Input((), dtype="int32"), layer])
+    ids = np.arange(30)
+    goal = -20 * layer.embeddings
+    model.compile(keras.optimizers.SGD(0.3), "mse")
+    model.fit(ids, goal, batch_size=30, epochs=3, verbose=0)
+    values = layer.transform.numpy()
+    assert (values >= 0).all() and (values == 0).any()
+    transform = layer.get_transform()
+    assert layer.nnz == np.count_nonzero(values) < 30
+    assert transform.values.all()
+    # They keep their places until they are dropped.
+    layer.sparsify()
+    assert layer.storage.num_nonzeros == layer.nnz
+    assert not layer.storage.trainable
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adafactor"])
+def test_pruned_in_the_midst_of_training(optimizer, tmp_path):
+    layer = make_layer("lazy", l1=0.0, mask_zero=True)
+    layer.assign_transform(sparse_matrix())
+    model = make_model(layer)
+    model.compile(optimizer, "mse")
+    numbers = [30, 20, 12]
+    prune = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: layer.sparsify(
+            numbers[epoch], trainable=True
+        )
+    )
+    seen = []
+    count = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(layer.storage.num_nonzeros)
+    )
+    goal = np.arange(4)
+    model.fit(INPUTS, goal, epochs=3, callbacks=[prune, count], verbose=0)
+    assert seen == numbers
+    check_config(layer)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    assert loaded.layers[0].storage.trainable
+    for one in (model, loaded):
+        one.fit(INPUTS, goal, epochs=2, verbose=0)
+    for weight, same in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(weight.numpy(), same.numpy())
+    before = layer.get_transform().values
+    layer.sparsify()
+    model.fit(INPUTS, goal, verbose=0)
+    np.testing.assert_array_equal(layer.get_transform().values, before)
+    with pytest.raises(ValueError, match="once, unless with `trainable=True`"):
+        layer.sparsify()
+    # Fixed numbers are trained again by an optimizer that knows of them.
+    layer.sparsify(trainable=True)
+    model.compile(optimizer, "mse")
+    model.fit(INPUTS, goal, verbose=0)
+    assert not np.array_equal(layer.get_transform().values, before)
+
+
+def test_from_table_with_numbers_in_all():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(200, 8)).astype("float32")
+    counts = 1000 // np.arange(1, 201)
+    layer = ANTEmbedding.from_table(
+        table,
+        num_anchors=12,
+        max_nonzeros=8,
+        total_nonzeros=500,
+        sample_weight=counts,
+        seed=0,
+        verbose=0,
+    )
+    assert layer.nnz == 500
+    lengths = layer.get_transform().row_lengths
+    assert lengths.max() <= 8 and lengths[:20].mean() > lengths[-20:].mean()

@@ -218,10 +218,15 @@ def anchors(storage, cls=kc.ANTEmbedding, **settings):
     return make
 
 
-def sparsified(**kwargs):
-    layer = anchors("dense")(**kwargs)
-    layer.sparsify(max_nonzeros=60)
-    return layer
+def sparsified(trainable):
+    """A layer whose places of non-zeros are fixed."""
+
+    def make(**kwargs):
+        layer = anchors("dense")(**kwargs)
+        layer.sparsify(max_nonzeros=60, trainable=trainable)
+        return layer
+
+    return make
 
 
 def baseline(name, *settings, **options):
@@ -368,7 +373,8 @@ CASES = [
     LayerCase("anchors-dense", anchors("dense"), LookUp()),
     LayerCase("anchors-lazy", anchors("lazy"), LookUp()),
     LayerCase("anchors-sparse", anchors(kc.transforms.SparseRows(4)), LookUp()),
-    LayerCase("anchors-fixed", sparsified, LookUp()),
+    LayerCase("anchors-fixed", sparsified(False), LookUp()),
+    LayerCase("anchors-trained-places", sparsified(True), LookUp()),
     LayerCase(
         "anchors-pooled",
         anchors("lazy", kc.ANTEmbedReduce, mask_zero=True),

@@ -273,3 +273,53 @@ def test_learn_dictionary_checks(arguments, message):
     }
     with pytest.raises(ValueError, match=message):
         learn_dictionary(**arguments, verbose=0)
+
+
+@pytest.mark.parametrize("non_negative", [False, True])
+def test_numbers_go_where_they_lower_the_distance_most(
+    monkeypatch, non_negative
+):
+    """Against a search over the numbers of each row, without parts."""
+    # Parts of 7 rows.
+    monkeypatch.setattr(sparse_coding, "_PART", 50)
+    table, anchors = normal(12, 6), normal(7, 6, seed=1)
+    weight = np.arange(13)[:0:-1]
+    most, total = 4, 20
+
+    def distances(numbers):
+        codes = sparse_code(table, anchors, numbers, non_negative)
+        left = table - codes.dense_rows() @ anchors
+        return np.square(left).sum(axis=1)
+
+    by_number = [np.square(table).sum(axis=1)]
+    by_number += [distances(numbers) for numbers in range(1, most + 1)]
+    gains = -np.diff(by_number, axis=0).T
+    gains = np.minimum.accumulate(gains, axis=1) * weight[:, None]
+    least = np.sort(gains, axis=None)[-total]
+    expected = np.count_nonzero(gains >= max(least, 1e-6), axis=1)
+    found = sparse_code(
+        table,
+        anchors,
+        most,
+        non_negative,
+        total_nonzeros=total,
+        sample_weight=weight,
+    )
+    assert found.nnz == total
+    left = np.square(table - found.dense_rows() @ anchors).sum(axis=1)
+    best = np.array(by_number)[expected, np.arange(12)]
+    if non_negative:
+        # Numbers that are taken out again make way for better ones.
+        assert weight @ left < 1.02 * weight @ best
+    else:
+        np.testing.assert_array_equal(found.row_lengths, expected)
+        np.testing.assert_allclose(left, best, atol=1e-5)
+
+
+def test_numbers_in_all_that_suffice_for_all():
+    table, anchors = normal(9, 6), normal(7, 6, seed=1)
+    one = sparse_code(table, anchors, 3, False)
+    two = sparse_code(table, anchors, 3, False, total_nonzeros=100)
+    np.testing.assert_array_equal(one.dense_rows(), two.dense_rows())
+    with pytest.raises(ValueError, match="`total_nonzeros` must be a positive"):
+        sparse_code(table, anchors, 3, total_nonzeros=0)

@@ -1,0 +1,628 @@
+"""How good do anchors get that start from a table in training?
+
+Penn Treebank, read and predicted with one matrix by an LSTM, as in Table 2 of
+Liang et al., and 20 Newsgroups by the CNN of its Table 5. All rows of a task
+train for as many epochs. In the first half of them, all are the same model
+with a table. Then a row goes on with the table, or with what is made from it:
+anchors and a sparse T, which are fitted to it and trained further, T in the
+places that it has; a table of a few words, chosen by frequency, by group lasso
+or by variational dropout; a narrow table. The second half starts from one of
+the same rates in all rows, falling to 0.
+
+    python -m benchmarks anchors.from_table
+    python -m benchmarks anchors.from_table --tasks ptb --seeds 0,1,2 \
+        --rows '^(table|500 anchors), rate 0.003$'
+
+Rates are chosen by the figure on validation data with seed 0. Needs the
+folders `ptb` and `20newsgroups` of the data folder. A row that was stopped
+goes on from its last epoch.
+
+Papers: https://arxiv.org/abs/2003.08197,
+https://arxiv.org/abs/1902.10339 (group lasso and variational dropout)
+"""
+
+import dataclasses
+import functools
+import hashlib
+import pathlib
+import shutil
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_compembed as kc
+from benchmarks.anchors import classification
+from benchmarks.anchors.language_model import TiedLanguageModel
+from benchmarks.anchors.numbers import count_numbers
+from benchmarks.common import tables
+from benchmarks.common import word_lstm
+from benchmarks.common.arguments import Flag
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from benchmarks.data import text_ids
+from benchmarks.data.words import Text
+
+# Of the rate at the end of training.
+_LAST_RATE = 0.02
+_WARMUP = 50
+# Weights of what makes words dispensable in the loss.
+_GROUP_LASSO = 1e-5
+_VARIATIONAL = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        task: `"ptb"` or `"newsgroups cnn"`.
+        rate: Number, the learning rate of the second half.
+        numbers: Integer, numbers held at most; None for those of the table.
+        num_anchors: Integer, for anchors.
+        most: Integer, non-zeros in a row of T at most; None: as many in each.
+        power: Number. Rows count by this power of how often they occur.
+        non_negative: Boolean, of T.
+        iterations: Integer, of the fit.
+        length: Number, of the vectors that anchors start as.
+        pruned_from: Integer, numbers that are held at first, of which the
+            smallest are dropped after each of the first epochs of the second
+            half, in equal parts; None: as many as in the end.
+        tuned: `"all"`; `"rest"`, but for T; or None, for no training after.
+        words: `"frequency"`, `"group lasso"`, `"variational dropout"` or
+            None, by what words are chosen that have vectors. With anchors,
+            all words have some: of these two, how the table is trained.
+        rank: Integer, the width of a narrow table, or None.
+    """
+
+    name: str
+    task: str
+    rate: float
+    numbers: int | None = None
+    num_anchors: int | None = None
+    most: int | None = None
+    power: float = 0.5
+    non_negative: bool = False
+    iterations: int = 4
+    length: float = 1.0
+    pruned_from: int | None = None
+    tuned: str | None = "all"
+    words: str | None = None
+    rank: int | None = None
+
+
+class FromTable(Benchmark):
+    settings = {
+        "ptb_epochs": 4,
+        "dropout": 0.2,
+        "newsgroups_epochs": 6,
+    }
+    choices = {
+        "tasks": ("ptb", "newsgroups cnn"),
+        "cache": Flag(
+            pathlib.Path("build", "from_table"),
+            "folder of first halves and unfinished rows",
+        ),
+    }
+    quick = {"ptb_epochs": 2, "newsgroups_epochs": 2}
+    columns = {
+        "task": tables.field("row.task"),
+        "": tables.field("name"),
+        "numbers": tables.figure("numbers", "{:,.0f}"),
+        "times fewer": tables.figure("times_fewer"),
+        "valid": tables.figure("valid", "{:.2f}"),
+        "test": tables.figure("test", "{:.2f}"),
+        "before": tables.figure("valid_before", "{:.2f}"),
+        "seeds": tables.seeds,
+        "s": tables.figure("seconds", "{:.0f}"),
+    }
+
+    def rows(self):
+        make = quick_rows if self.args.quick else all_rows
+        return [row for row in make() if row.task in self.args.tasks]
+
+    @functools.cached_property
+    def makers(self):
+        return {"ptb": PennTreebank(self), "newsgroups cnn": Newsgroups(self)}
+
+    def measure(self, row, seed):
+        return self.makers[row.task].measure(row, seed)
+
+
+def ptb_rows():
+    def row(name, rate=3e-3, **kwargs):
+        return Row(f"{name}, rate {rate:g}", "ptb", rate, **kwargs)
+
+    def anchors(name="500 anchors", numbers=270_000, num_anchors=500, **kwargs):
+        kwargs = {"most": 60, "length": 4.0, **kwargs}
+        return row(name, numbers=numbers, num_anchors=num_anchors, **kwargs)
+
+    return [
+        row("table"),
+        anchors(),
+        anchors("500 anchors, as many in each row", most=None),
+        anchors("500 anchors, untrained", tuned=None),
+        anchors("500 anchors, k-SVD alone", tuned=None, most=None, power=0.0),
+        row("26 wide", numbers=270_000, rank=26),
+        anchors("500 anchors, 0.41 million", 410_000),
+        anchors("250 anchors, 0.13 million", 130_000, 250),
+        anchors("100 anchors, 0.05 million", 50_000, 100),
+        anchors("500 anchors, at least 0", non_negative=True),
+        anchors("500 anchors, pruned by and by", pruned_from=540_000),
+        *(row("table", rate) for rate in (1.5e-3, 6e-3)),
+        *(anchors(rate=rate) for rate in (1.5e-3, 6e-3)),
+    ]
+
+
+def newsgroups_rows():
+    def row(name, rate=2e-3, **kwargs):
+        return Row(f"{name}, rate {rate:g}", "newsgroups cnn", rate, **kwargs)
+
+    def anchors(name="128 anchors", numbers=256_400, num_anchors=128, **kwargs):
+        kwargs = {"most": 32, "power": 1.0, **kwargs}
+        return row(name, numbers=numbers, num_anchors=num_anchors, **kwargs)
+
+    def words(by):
+        return row(f"2,000 words by {by}", numbers=256_400, words=by)
+
+    return [
+        row("table"),
+        anchors(),
+        anchors("128 anchors, T fixed", tuned="rest"),
+        words("frequency"),
+        words("group lasso"),
+        words("variational dropout"),
+        anchors("128 anchors, by the root of counts", power=0.5),
+        anchors("128 anchors, after group lasso", words="group lasso"),
+        anchors("128 anchors, as many in each row", most=None),
+        anchors("128 anchors, untrained", tuned=None),
+        anchors("128 anchors, at least 0", non_negative=True),
+        anchors("128 anchors, 0.13 million", 130_000),
+        anchors("128 anchors, 0.52 million", 520_000),
+        anchors("50 anchors", num_anchors=50),
+        anchors("128 anchors, pruned by and by", pruned_from=512_800),
+        *(row("table", rate) for rate in (1e-3, 4e-3)),
+        *(anchors(rate=rate) for rate in (1e-3, 4e-3)),
+    ]
+
+
+def all_rows():
+    return ptb_rows() + newsgroups_rows()
+
+
+def quick_rows():
+    def sizes(numbers, **kwargs):
+        return {"numbers": numbers, "num_anchors": 6, **kwargs}
+
+    words = "newsgroups cnn"
+    return [
+        Row("table", "ptb", 1e-2),
+        Row("anchors", "ptb", 1e-2, **sizes(130, most=5)),
+        Row("narrow", "ptb", 1e-2, 31 * 3 + 3 * 8, rank=3),
+        Row("anchors", words, 1e-2, **sizes(400, most=5, pruned_from=600)),
+        Row("group lasso", words, 1e-2, 400, words="group lasso"),
+        Row("dropout", words, 1e-2, 400, words="variational dropout"),
+    ]
+
+
+class Task:
+    """What the tasks have in common.
+
+    Args:
+        benchmark: `FromTable`.
+    """
+
+    def __init__(self, benchmark):
+        self.benchmark, self.args = benchmark, benchmark.args
+
+    def start(self, row, seed):
+        """Arrays of the first half, from the cache once they are there."""
+        kind = row.words if row.words != "frequency" else None
+        name = f"{row.task} {kind or 'table'} {seed} {self.digest()}.npz"
+        path = self.args.cache / name.replace(" ", "_")
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            arrays = self.first_half(kind, seed, path.with_suffix(""))
+            with kc.utils.files.replacing(path, overwrite=True) as beside:
+                np.savez(beside, **arrays)
+        with np.load(path) as arrays:
+            return dict(arrays)
+
+    def digest(self):
+        text = repr(sorted(self.benchmark.recorded.items()))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def folder(self, row, seed):
+        text = repr((row, seed, self.digest()))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        return self.args.cache / digest
+
+
+def fit_anchors(row, table, counts, seed, **kwargs):
+    """An `ANTEmbedding` of a table, with a T that is trained in its places."""
+    numbers = (row.pruned_from or row.numbers) - (
+        row.num_anchors * table.shape[1]
+    )
+    shared = row.most is not None
+    layer = kc.ANTEmbedding.from_table(
+        table,
+        num_anchors=row.num_anchors,
+        max_nonzeros=row.most if shared else numbers // len(table),
+        total_nonzeros=numbers if shared else None,
+        l1=kc.transforms.L1(0.0, non_negative=row.non_negative),
+        storage="sparse",
+        iterations=row.iterations,
+        sample_weight=counts**row.power,
+        seed=seed,
+        verbose=0,
+        **kwargs,
+    )
+    layer.anchors.assign(layer.anchors * row.length)
+    transform = layer.get_transform()
+    values = transform.values / np.float32(row.length)
+    layer.assign_transform(dataclasses.replace(transform, values=values))
+    layer.sparsify(trainable=row.tuned != "rest")
+    return layer
+
+
+class Prune(keras.callbacks.Callback):
+    """Drops the smallest numbers after the first epochs, in equal parts."""
+
+    def __init__(self, layer, row, epochs):
+        super().__init__()
+        self.layer, self.row, self.parts = layer, row, max(1, epochs - 1)
+
+    def on_epoch_end(self, epoch, logs=None):
+        done = min(1.0, (epoch + 1) / self.parts)
+        row = self.row
+        numbers = row.pruned_from + done * (row.numbers - row.pruned_from)
+        kept = round(numbers) - row.num_anchors * self.layer.output_dim
+        if kept < self.layer.nnz:
+            self.layer.sparsify(kept, trainable=True)
+
+
+def falling(rate, steps):
+    warmup = min(_WARMUP, steps // 4)
+    return keras.optimizers.schedules.CosineDecay(
+        0.0,
+        steps - warmup,
+        alpha=_LAST_RATE,
+        warmup_target=rate,
+        warmup_steps=warmup,
+    )
+
+
+class PennTreebank(Task):
+    @functools.cached_property
+    def text(self):
+        return Text(self.benchmark.folder / "ptb")
+
+    def recipe(self, seed):
+        quick = word_lstm.QUICK if self.args.quick else {}
+        settings = {**quick, "epochs": self.args.ptb_epochs // 2}
+        return word_lstm.Recipe(
+            seed=seed, dropout=self.args.dropout, **settings
+        )
+
+    def model(self, embedding, seed, rate, falls):
+        keras.utils.set_random_seed(seed)
+        recipe = self.recipe(seed)
+        tokens = len(self.text.ids["train"]) - 1
+        steps = recipe.epochs * (tokens // (recipe.batch_size * recipe.steps))
+        model = TiedLanguageModel(
+            embedding,
+            self.text.counts,
+            recipe,
+            steps,
+            self.benchmark.jit_compile,
+        )
+        model.build((recipe.batch_size, recipe.steps))
+        inner = keras.optimizers.Adam(
+            falling(rate, steps) if falls else rate,
+            global_clipnorm=recipe.clipnorm,
+        )
+        keras.Model.compile(
+            model,
+            kc.optimizers.SparseRowOptimizer(inner),
+            jit_compile=self.benchmark.jit_compile,
+        )
+        return model
+
+    def first_half(self, kind, seed, folder):
+        assert kind is None
+        recipe = self.recipe(seed)
+        table = keras.layers.ReversibleEmbedding(
+            len(self.text.vocabulary),
+            recipe.units,
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=0.1, seed=seed
+            ),
+        )
+        model = self.model(table, seed, recipe.learning_rate, falls=False)
+        word_lstm.train(model, self.text, folder)
+        shutil.rmtree(folder)
+        arrays = [weight.numpy() for weight in _others(model)]
+        return {
+            "table": table.get_weights()[0],
+            **{f"other_{i}": array for i, array in enumerate(arrays)},
+        }
+
+    def measure(self, row, seed):
+        start = self.start(row, seed)
+        embedding = self.embedding(row, start["table"], seed)
+        model = self.model(embedding, seed, row.rate, falls=True)
+        for index, weight in enumerate(_others(model)):
+            weight.assign(start[f"other_{index}"])
+        before = word_lstm.perplexity(model, self.text, "valid")
+        seconds = 0
+        if row.tuned is not None:
+            folder = self.folder(row, seed)
+            callbacks = ()
+            if row.pruned_from:
+                # What was kept after an epoch is of another shape.
+                shutil.rmtree(folder, ignore_errors=True)
+                epochs = model.recipe.epochs
+                callbacks = (Prune(embedding, row, epochs),)
+            epochs = word_lstm.train(model, self.text, folder, callbacks)
+            seconds = round(sum(epoch["seconds"] for epoch in epochs))
+            shutil.rmtree(folder)
+        numbers = numbers_of(embedding)
+        return {
+            "valid_before": before,
+            "valid": word_lstm.perplexity(model, self.text, "valid"),
+            "test": word_lstm.perplexity(model, self.text, "test"),
+            "numbers": numbers,
+            "times_fewer": start["table"].size / numbers,
+            "seconds": seconds,
+        }
+
+    def embedding(self, row, table, seed):
+        if row.num_anchors:
+            return fit_anchors(row, table, self.text.counts, seed)
+        if row.rank:
+            return Narrow(table, row.rank, self.text.counts**row.power)
+        layer = keras.layers.ReversibleEmbedding(*table.shape)
+        layer.build()
+        layer.set_weights([table])
+        return layer
+
+
+def numbers_of(embedding):
+    if isinstance(embedding, Narrow):
+        return embedding.count_params()
+    return count_numbers(embedding)
+
+
+def _others(model):
+    """Weights of a language model but those of its embedding."""
+    return [
+        weight for lstm in model.lstms for weight in lstm.trainable_weights
+    ] + [model.bias]
+
+
+class Narrow(keras.layers.Layer):
+    """A narrow table times a matrix, the nearest to a table."""
+
+    def __init__(self, table, rank, counts):
+        super().__init__()
+        self.output_dim = table.shape[1]
+        weighted = table * np.sqrt(counts)[:, None]
+        basis = np.linalg.svd(weighted, full_matrices=False)[2][:rank]
+        self.rows = self.add_weight(
+            shape=(len(table), rank),
+            initializer=lambda shape, dtype: tf.constant(
+                table @ basis.T, dtype
+            ),
+            name="rows",
+        )
+        self.basis = self.add_weight(
+            shape=basis.shape,
+            initializer=lambda shape, dtype: tf.constant(basis, dtype),
+            name="basis",
+        )
+
+    def call(self, inputs, reverse=False):
+        if reverse:
+            narrow = tf.matmul(inputs, self.basis.value, transpose_b=True)
+            return tf.matmul(narrow, self.rows.value, transpose_b=True)
+        return tf.tensordot(tf.gather(self.rows.value, inputs), self.basis, 1)
+
+
+class Newsgroups(Task):
+    @functools.cached_property
+    def task(self):
+        if self.args.quick:
+            return classification.Task(
+                "words", "generated", "cnn", 12, 8, 2, 32, 1e-2, 0.1, 4
+            )
+        return classification.NEWSGROUPS_CNN
+
+    @functools.cached_property
+    def texts(self):
+        folder = None if self.args.quick else self.benchmark.folder
+        return text_ids.read(self.task.data, folder, self.task.length)
+
+    @functools.cached_property
+    def counts(self):
+        """How often words are read in training; padding does not count."""
+        ids = self.texts.train[0].ravel()
+        counts = np.bincount(ids, minlength=len(self.texts.words))
+        counts[text_ids.PAD] = 0
+        return counts.astype("float64")
+
+    @property
+    def epochs(self):
+        return self.args.newsgroups_epochs // 2
+
+    def model(self, embedding, seed, rate):
+        keras.utils.set_random_seed(seed)
+        model = classification.build(
+            embedding, self.task, self.texts.num_classes
+        )
+        model.compile(
+            keras.optimizers.Adam(rate),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            jit_compile=self.benchmark.jit_compile,
+        )
+        return model
+
+    def train(self, model, texts, callbacks=()):
+        log = model.fit(
+            *texts.train,
+            batch_size=self.task.batch_size,
+            epochs=self.epochs,
+            verbose=0,
+            callbacks=list(callbacks),
+        )
+        return log.history["loss"]
+
+    def first_half(self, kind, seed, folder):
+        del folder
+        shape = len(self.texts.words), self.task.width
+        arguments = {"name": "words"}
+        keras.utils.set_random_seed(seed)
+        if kind == "variational dropout":
+            table = DroppedWords(*shape, len(self.texts.train[0]), **arguments)
+        else:
+            if kind == "group lasso":
+                arguments["embeddings_regularizer"] = GroupLasso(_GROUP_LASSO)
+            table = keras.layers.Embedding(*shape, **arguments)
+        model = self.model(table, seed, self.task.learning_rate)
+        before = table.get_weights()[0]
+        self.train(model, self.texts)
+        after = table.get_weights()[0]
+        others = [w for layer in model.layers[2:] for w in layer.get_weights()]
+        scores = np.linalg.norm(after, axis=1)
+        # Group lasso leaves nothing of the start.
+        learned = after if kind == "group lasso" else after - before
+        if kind == "variational dropout":
+            scores = -table.log_alpha.numpy()
+        return {
+            "table": after,
+            # What training made of the random start.
+            "learned": np.where(self.counts[:, None] > 0, learned, 0),
+            "scores": scores,
+            **{f"other_{i}": array for i, array in enumerate(others)},
+        }
+
+    def measure(self, row, seed):
+        start = self.start(row, seed)
+        embedding, texts = self.embedding(row, start, seed)
+        steps = self.epochs * -(-len(texts.train[0]) // self.task.batch_size)
+        model = self.model(embedding, seed, falling(row.rate, steps))
+        weights = [w for layer in model.layers[2:] for w in layer.weights]
+        others = [w for w in weights if "seed" not in w.name]
+        for index, weight in enumerate(others):
+            weight.assign(start[f"other_{index}"])
+        before = 100 * classification.accuracy(model, texts.valid)
+        losses = []
+        if row.tuned is not None:
+            prune = ()
+            if row.pruned_from:
+                prune = (Prune(embedding, row, self.epochs),)
+            losses = self.train(model, texts, prune)
+        numbers = count_numbers(embedding)
+        return {
+            "valid_before": before,
+            "valid": 100 * classification.accuracy(model, texts.valid),
+            "test": 100 * classification.accuracy(model, texts.test),
+            "numbers": numbers,
+            "times_fewer": start["table"].size / numbers,
+            "losses": losses,
+        }
+
+    def embedding(self, row, start, seed):
+        """The layer, and the texts for it."""
+        if row.num_anchors:
+            layer = fit_anchors(
+                row, start["learned"], self.counts, seed, name="words"
+            )
+            return layer, self.texts
+        table, texts = start["table"], self.texts
+        if row.words:
+            scores = start["scores"] if row.words != "frequency" else None
+            table, texts = self.chosen_words(row, table, scores)
+        layer = keras.layers.Embedding(*table.shape, name="words")
+        layer.build()
+        layer.set_weights([table])
+        return layer, texts
+
+    def chosen_words(self, row, table, scores):
+        """Rows of the words with the highest scores, and texts of these."""
+        scores = np.where(
+            self.counts > 0, self.counts if scores is None else scores, -np.inf
+        )
+        scores[[text_ids.PAD, text_ids.UNKNOWN]] = np.inf
+        kept = row.numbers // table.shape[1]
+        order = np.argsort(-scores, kind="stable")[:kept]
+        places = np.full(len(scores), text_ids.UNKNOWN)
+        places[order] = np.arange(kept)
+        parts = {
+            name: (places[ids].astype("int32"), labels)
+            for name in ("train", "valid", "test")
+            for ids, labels in [getattr(self.texts, name)]
+        }
+        return table[order], dataclasses.replace(self.texts, **parts)
+
+
+class GroupLasso(keras.regularizers.Regularizer):
+    """The sum of the lengths of rows."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __call__(self, table):
+        squares = tf.reduce_sum(tf.square(table), axis=1)
+        return self.weight * tf.reduce_sum(tf.sqrt(squares + 1e-12))
+
+
+class DroppedWords(keras.layers.Embedding):
+    """Variational vocabulary dropout (Chen et al., 2019).
+
+    A word's vectors are multiplied with noise of mean 1 and a variance of its
+    own, which a large one costs nothing in the loss. Words that can bear much
+    noise can be left out.
+
+    Args:
+        num_texts: Integer. The cost of all words is that of an epoch.
+    """
+
+    def __init__(self, input_dim, output_dim, num_texts, **kwargs):
+        super().__init__(input_dim, output_dim, **kwargs)
+        self.num_texts = num_texts
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        self.tenth = self.add_weight(
+            shape=(self.input_dim,),
+            initializer=keras.initializers.Constant(-0.3),
+            name="tenth_of_log_alpha",
+        )
+        self.seeds = keras.random.SeedGenerator(0)
+
+    @property
+    def log_alpha(self):
+        # Adam's steps are short for a logarithm.
+        return tf.clip_by_value(10 * self.tenth.value, -8.0, 4.0)
+
+    def call(self, inputs, training=False):
+        vectors = super().call(inputs)
+        if not training:
+            return vectors
+        # Molchanov et al., 2017, equation 14.
+        log_alpha = self.log_alpha
+        cost = 0.5 * tf.math.softplus(-log_alpha)
+        cost -= 0.63576 * (tf.sigmoid(1.87320 + 1.48695 * log_alpha) - 1)
+        self.add_loss(_VARIATIONAL * tf.reduce_sum(cost) / self.num_texts)
+        noise = keras.random.normal(tf.shape(inputs), seed=self.seeds)
+        spread = tf.exp(0.5 * tf.gather(log_alpha, inputs))
+        return vectors * (1 + spread * noise)[..., None]
+
+    def compute_output_spec(self, inputs, training=False):
+        del training
+        return super().compute_output_spec(inputs)
+
+
+main = functools.partial(run, FromTable)
