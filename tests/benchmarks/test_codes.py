@@ -15,10 +15,12 @@ from benchmarks.codes import language_model
 from benchmarks.codes import models
 from benchmarks.codes import pooled_step
 from benchmarks.codes import rounding_and_pruning
+from benchmarks.codes import sentiment
 from benchmarks.codes import task
 from benchmarks.codes import training_step
 from benchmarks.common import word_lstm
 from benchmarks.common.arguments import parse
+from benchmarks.data import vectors
 
 learning = load("codes.learning")
 
@@ -89,6 +91,93 @@ def test_rounding_and_pruning(capsys):
     assert errors == sorted(errors) and errors[-1] < 1
     assert found["pruned 98%"]["bytes"] < found["pruned 80%"]["bytes"]
     assert "| generated | int8 |" in capsys.readouterr().out
+
+
+@pytest.mark.scripts
+def test_sentiment(capsys):
+    rows = sentiment.main(["--quick", "--rows", "^(table|int4|Gumbel)"])
+    table, rounded, codes = [figures(row) for row in rows]
+    assert table["relative_error"] == 0
+    assert table["counted_bytes"] == 4 * 500 * 16
+    # Codes of 12 bits take two bytes a row; codewords are float32.
+    assert codes["counted_bytes"] == 500 * 2 + 4 * 4 * 8 * 16
+    assert all(row["accuracy"] > 0.8 for row in (table, rounded, codes))
+    for row in (rounded, codes):
+        assert row["relative_error"] > 0
+        file = row["float32_file"]
+        assert row["counted_bytes"] < file["bytes"]
+        assert file["bytes"] < table["float32_file"]["bytes"]
+        # The file holds the vectors that the classifier was trained on.
+        assert file["relative_error"] == pytest.approx(row["relative_error"])
+    assert "| Gumbel codes 4x8 |" in capsys.readouterr().out
+    row = sentiment.Row("codes 4x8", "4x8")
+    codes, codebooks = sentiment.learn(row, vectors.generated(), 0, None)
+    assert codes.shape == (500, 4) and codebooks.shape == (4, 8, 16)
+
+
+def test_reviews_of_like_length_meet():
+    rng = np.random.default_rng(0)
+    reviews = [rng.integers(9, size=rng.integers(1, 30)) for _ in range(101)]
+    labels = np.arange(101, dtype="int32")
+    seen = []
+    for seed in (None, 1):
+        dataset = sentiment.batches(reviews, labels, 10, seed)
+        assert len(dataset) == 11
+        order = []
+        for ids, batch in dataset.as_numpy_iterator():
+            for row, label in zip(ids, batch, strict=True):
+                # Padding is before the words.
+                start = len(row) - len(reviews[label])
+                assert (row[:start] == 0).all()
+                np.testing.assert_array_equal(row[start:] - 1, reviews[label])
+            assert (ids[:, 0] > 0).any()
+            order += batch.tolist()
+        assert sorted(order) == labels.tolist()
+        seen.append(order)
+    lengths = [len(reviews[label]) for label in seen[0]]
+    assert lengths == sorted(lengths) and seen[0] != seen[1]
+
+
+def test_codes_of_sentiment_are_learned_once(tmp_path, monkeypatch):
+    learned = []
+
+    def learn(row, table, seed, backup):
+        learned.append((row.name, seed))
+        backup.mkdir()
+        return np.full((500, 4), seed), np.ones((4, 8, 16), "float32")
+
+    monkeypatch.setattr(sentiment, "learn", learn)
+    flags = ["--codes", "4x8", "--cache", str(tmp_path / "codes")]
+    args = parse(sentiment.Sentiment, "codes.sentiment", flags)
+    for _ in range(2):
+        benchmark = sentiment.Sentiment(args, None)
+        benchmark.reviews = sentiment.generated(9)
+        for row in filter(lambda row: row.codes, benchmark.rows()):
+            for seed in (1, 2):
+                codes, _ = benchmark.learned(row, seed)
+                # The paper's learner takes long: seeds share its codes.
+                assert (codes == (1 if row.steps else seed)).all()
+    additive, gumbel = "codes 4x8", "Gumbel codes 4x8"
+    assert sorted(learned) == [(gumbel, 1), (additive, 1), (additive, 2)]
+    assert all(path.suffix == ".npz" for path in (tmp_path / "codes").iterdir())
+
+
+def test_gumbel_codes_of_sentiment_go_on(tmp_path, monkeypatch):
+    found = []
+    train = sentiment.GumbelCodeLearner.train
+
+    def watched(learner, *args, **kwargs):
+        found.append(learner)
+        return train(learner, *args, **kwargs)
+
+    monkeypatch.setattr(sentiment.GumbelCodeLearner, "train", watched)
+    for steps in (1000, 2000):
+        row = sentiment.Row("Gumbel codes 4x8", "4x8", steps)
+        sentiment.learn(row, vectors.generated(), 0, tmp_path / "backup")
+        assert len(found[-1].history["val_loss"]) == 1
+    assert int(found[-1].optimizer.iterations.numpy()) == 2000
+    losses = [learner.history["val_loss"][0] for learner in found]
+    assert losses[1] < losses[0]
 
 
 @pytest.mark.scripts
