@@ -18,6 +18,7 @@ NAMES = (
     "codes.baselines",
     "codes.clusters",
     "codes.rounding_and_pruning",
+    "codes.sentiment",
     "codes.training_step",
     "codes.pooled_step",
     "codes.models",

@@ -56,6 +56,8 @@ class Row:
     Args:
         name: String.
         codes: `"MxK"`, or None.
+        by_frequency: Boolean, whether words count by the square root of how
+            often they occur in training reviews when codes are learned.
         steps: Integer, of `GumbelCodeLearner`; None for `AdditiveQuantizer`.
         bits: Integer, of rounded numbers.
         sparsity: Number, the share of numbers that are pruned.
@@ -63,6 +65,7 @@ class Row:
 
     name: str
     codes: str | None = None
+    by_frequency: bool = False
     steps: int | None = None
     bits: int | None = None
     sparsity: float | None = None
@@ -114,8 +117,12 @@ class Sentiment(Benchmark):
 
     def rows(self):
         additive = [Row(f"codes {codes}", codes) for codes in self.args.codes]
+        weighted = [
+            Row(f"codes {codes} by frequency", codes, by_frequency=True)
+            for codes in self.args.codes
+        ]
         gumbel = [
-            Row(f"Gumbel codes {codes}", codes, self.args.gumbel_steps)
+            Row(f"Gumbel codes {codes}", codes, steps=self.args.gumbel_steps)
             for codes in self.args.codes
         ]
         pruned = [
@@ -125,11 +132,13 @@ class Sentiment(Benchmark):
         return [
             Row("table"),
             *additive[:1],
+            *weighted[:1],
             *(Row(f"int{bits}", bits=bits) for bits in (8, 4, 2)),
             *pruned[:1],
             *gumbel[:1],
             *additive[1:],
             *pruned[1:],
+            *weighted[1:],
             *gumbel[1:],
         ]
 
@@ -175,18 +184,19 @@ class Sentiment(Benchmark):
     def learned(self, row, seed):
         """Codes and codebooks, from the cache where they are."""
         folder = self.args.cache
+        name = row.name.replace(" ", "-")
         if row.steps is None:
-            name = f"codes-{row.codes}-seed{seed}"
+            name += f"-seed{seed}"
         else:
             # They take long: all seeds have the same.
-            name = f"gumbel-{row.codes}-{row.steps}"
+            name += f"-{row.steps}"
         path = folder / f"{name}.npz"
         if self.args.quick:
-            return learn(row, self.reviews.table, seed, None)
+            return learn(row, self.reviews, seed, None)
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             backup = folder / f"{name}-training"
-            codes, codebooks = learn(row, self.reviews.table, seed, backup)
+            codes, codebooks = learn(row, self.reviews, seed, backup)
             with replacing(path, overwrite=True) as beside:
                 with open(beside, "wb") as file:
                     np.savez(file, codes=codes, codebooks=codebooks)
@@ -263,6 +273,12 @@ class Reviews:
     valid: tuple
     test: tuple
 
+    @property
+    def counts(self):
+        """How often words occur in training reviews."""
+        ids = np.concatenate(self.train[0])
+        return np.bincount(ids, minlength=len(self.table))
+
 
 def read(folder, length):
     """The reviews; words that have no vector are left out of them.
@@ -308,18 +324,20 @@ def generated(length):
     return Reviews(table, part(300), part(50), part(100))
 
 
-def learn(row, table, seed, backup):
+def learn(row, reviews, seed, backup):
     """Codes and codebooks of a row.
 
     Args:
         row: A `Row`.
-        table: Array `(words, width)`.
+        reviews: A `Reviews`.
         seed: Integer.
         backup: Folder from which training goes on, or None.
     """
-    shape = code_shape(row.codes)
+    shape, table = code_shape(row.codes), reviews.table
     if row.steps is None:
-        learner = AdditiveQuantizer(*shape, seed=seed, verbose=0).train(table)
+        weight = np.sqrt(1 + reviews.counts) if row.by_frequency else None
+        learner = AdditiveQuantizer(*shape, seed=seed, verbose=0)
+        learner.train(table, sample_weight=weight)
     else:
         learner = GumbelCodeLearner(
             *shape, training=Training(iterations=row.steps), seed=0, verbose=0

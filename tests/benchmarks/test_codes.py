@@ -1,5 +1,6 @@
 """Benchmarks of codes run, each once in its quick mode."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -20,7 +21,7 @@ from benchmarks.codes import task
 from benchmarks.codes import training_step
 from benchmarks.common import word_lstm
 from benchmarks.common.arguments import parse
-from benchmarks.data import vectors
+from keras_compembed.codes.codeword_sums import decode_codes
 
 learning = load("codes.learning")
 
@@ -110,9 +111,20 @@ def test_sentiment(capsys):
         # The file holds the vectors that the classifier was trained on.
         assert file["relative_error"] == pytest.approx(row["relative_error"])
     assert "| Gumbel codes 4x8 |" in capsys.readouterr().out
-    row = sentiment.Row("codes 4x8", "4x8")
-    codes, codebooks = sentiment.learn(row, vectors.generated(), 0, None)
-    assert codes.shape == (500, 4) and codebooks.shape == (4, 8, 16)
+
+
+def test_codes_of_sentiment_by_frequency():
+    reviews = sentiment.generated(9)
+    ids = [np.arange(100, dtype="int32")] * 400
+    reviews = dataclasses.replace(reviews, train=(ids, None))
+    assert reviews.counts.tolist() == [400] * 100 + [0] * 400
+    errors = []
+    for by_frequency in (False, True):
+        row = sentiment.Row("", "4x8", by_frequency=by_frequency)
+        codes, codebooks = sentiment.learn(row, reviews, 0, None)
+        error = np.square(reviews.table - decode_codes(codes, codebooks))
+        errors.append((error[:100].sum(), error[100:].sum()))
+    assert errors[1][0] < errors[0][0] and errors[1][1] > errors[0][1]
 
 
 def test_reviews_of_like_length_meet():
@@ -141,7 +153,7 @@ def test_reviews_of_like_length_meet():
 def test_codes_of_sentiment_are_learned_once(tmp_path, monkeypatch):
     learned = []
 
-    def learn(row, table, seed, backup):
+    def learn(row, reviews, seed, backup):
         learned.append((row.name, seed))
         backup.mkdir()
         return np.full((500, 4), seed), np.ones((4, 8, 16), "float32")
@@ -157,8 +169,11 @@ def test_codes_of_sentiment_are_learned_once(tmp_path, monkeypatch):
                 codes, _ = benchmark.learned(row, seed)
                 # The paper's learner takes long: seeds share its codes.
                 assert (codes == (1 if row.steps else seed)).all()
-    additive, gumbel = "codes 4x8", "Gumbel codes 4x8"
-    assert sorted(learned) == [(gumbel, 1), (additive, 1), (additive, 2)]
+    additive = ("codes 4x8", "codes 4x8 by frequency")
+    assert sorted(learned) == [
+        ("Gumbel codes 4x8", 1),
+        *((name, seed) for name in additive for seed in (1, 2)),
+    ]
     assert all(path.suffix == ".npz" for path in (tmp_path / "codes").iterdir())
 
 
@@ -172,8 +187,8 @@ def test_gumbel_codes_of_sentiment_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sentiment.GumbelCodeLearner, "train", watched)
     for steps in (1000, 2000):
-        row = sentiment.Row("Gumbel codes 4x8", "4x8", steps)
-        sentiment.learn(row, vectors.generated(), 0, tmp_path / "backup")
+        row = sentiment.Row("Gumbel codes 4x8", "4x8", steps=steps)
+        sentiment.learn(row, sentiment.generated(9), 0, tmp_path / "backup")
         assert len(found[-1].history["val_loss"]) == 1
     assert int(found[-1].optimizer.iterations.numpy()) == 2000
     losses = [learner.history["val_loss"][0] for learner in found]
