@@ -161,20 +161,26 @@ def test_codes_of_sentiment_are_learned_once(tmp_path, monkeypatch):
     monkeypatch.setattr(sentiment, "learn", learn)
     flags = ["--codes", "4x8", "--cache", str(tmp_path / "codes")]
     args = parse(sentiment.Sentiment, "codes.sentiment", flags)
+    reviews = sentiment.generated(9)
     for _ in range(2):
         benchmark = sentiment.Sentiment(args, None)
-        benchmark.reviews = sentiment.generated(9)
+        benchmark.reviews = reviews
         for row in filter(lambda row: row.codes, benchmark.rows()):
             for seed in (1, 2):
                 codes, _ = benchmark.learned(row, seed)
                 # The paper's learner takes long: seeds share its codes.
-                assert (codes == (1 if row.steps else seed)).all()
+                assert (codes == (0 if row.steps else seed)).all()
     additive = ("codes 4x8", "codes 4x8 by frequency")
     assert sorted(learned) == [
-        ("Gumbel codes 4x8", 1),
+        ("Gumbel codes 4x8", 0),
         *((name, seed) for name in additive for seed in (1, 2)),
     ]
     assert all(path.suffix == ".npz" for path in (tmp_path / "codes").iterdir())
+    # Not those of other vectors.
+    learned.clear()
+    benchmark.reviews = dataclasses.replace(reviews, table=reviews.table + 1)
+    benchmark.learned(row, 1)
+    assert len(learned) == 1
 
 
 def test_gumbel_codes_of_sentiment_go_on(tmp_path, monkeypatch):
