@@ -318,14 +318,14 @@ def sentiment():
     """Ways to store the vectors of reviews, and what the paper has for them."""
     rows = read("codes/sentiment.json")
 
-    def cell(row, key, *form):
-        return "" if row is None else figure(key, *form)(row)
+    def size(row, key, form="{:,.0f}", unit=1):
+        return "" if row is None else form.format(mean(row, key) / unit)
 
     def accuracy(row):
         if row is None:
             return "not run"
-        error = figure("relative_error", "{:.3f}")(row)
-        return f"{figure('accuracy', '{:.2f}', 100, ' %')(row)} ({error})"
+        found = figure("accuracy", "{:.2f}", 100, " %")(row)
+        return f"{found} ({mean(row, 'relative_error'):.3f})"
 
     lines = []
     for name in (
@@ -345,10 +345,10 @@ def sentiment():
         lines.append(
             [
                 label,
-                cell(row, "counted_bytes", "{:.2f}", 2**-20),
+                size(row, "counted_bytes", "{:.2f}", 2**20),
                 megabytes,
-                cell(row, "float32_file.bytes", "{:,.0f}"),
-                cell(row, "int8_file.bytes", "{:,.0f}"),
+                size(row, "float32_file.bytes"),
+                size(row, "int8_file.bytes"),
                 accuracy(row),
                 *others,
                 in_paper,

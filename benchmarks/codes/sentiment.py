@@ -181,8 +181,9 @@ class Sentiment(Benchmark):
                 *code_shape(row.codes),
                 codes=codes,
                 codebooks=codebooks,
+                name="vectors",
             )
-        return method.start(seed).from_table(table)
+        return method.start(seed).from_table(table, name="vectors")
 
     def learned(self, row, seed):
         """Codes and codebooks, from the cache where they are."""
@@ -215,7 +216,9 @@ class Sentiment(Benchmark):
         if layer is None:
             counted = table.nbytes
             layer = keras.layers.Embedding(
-                *table.shape, embeddings_initializer=as_given(table)
+                *table.shape,
+                embeddings_initializer=as_given(table),
+                name="vectors",
             )
         else:
             counted = row.method.litert_bytes(*table.shape)
@@ -440,8 +443,9 @@ def rows_of(layer, count, chunk=4096):
 
 def in_file(layer, quantize, table):
     """Bytes of a LiteRT file with nothing but the look-up, and its error."""
-    inputs = keras.Input((None,), dtype="int32")
-    model = keras.Model(inputs, layer(inputs))
+    inputs = keras.Input((None,), dtype="int32", name="ids")
+    # Names are part of the file.
+    model = keras.Model(inputs, layer(inputs), name="look_up")
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows.tflite"
         kc.export.export_litert(model, path, quantize=quantize, verbose=0)
