@@ -17,6 +17,7 @@ NAMES = (
     "codes.task",
     "codes.clusters",
     "codes.rounding_and_pruning",
+    "codes.sentiment",
     "codes.training_step",
     "codes.pooled_step",
     "codes.models",

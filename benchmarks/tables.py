@@ -383,6 +383,77 @@ def rounded_and_pruned():
     )
 
 
+# MB and accuracy in Table 3 of Shu & Nakayama; those of pruned tables are from
+# the published version, of which other figures are not, see the page.
+_REVIEWS_IN_PAPER = {
+    "table": ("85.94", "87.18 %"),
+    "pruned 80%": ("21", "86.25 %"),
+    "pruned 90%": ("11", "84.96 %"),
+    "pruned 95%": ("5.31", "83.88 %"),
+    "8x8": ("0.28", "82.84 %"),
+    "8x16": ("0.43", "83.77 %"),
+    "16x8": ("0.57", "85.21 %"),
+    "8x64": ("1.01", "86.66 %"),
+    "16x32": ("1.30", "87.37 %"),
+    "32x16": ("1.73", "87.80 %"),
+    "64x8": ("2.30", "88.15 %"),
+}
+
+
+def sentiment():
+    """Ways to store the vectors of reviews, and what the paper has for them."""
+    rows = read("codes/sentiment.json")
+
+    def size(row, key, form="{:,.0f}", unit=1):
+        return "" if row is None else form.format(mean(row, key) / unit)
+
+    def accuracy(row):
+        if row is None:
+            return "not run"
+        found = figure("accuracy", "{:.2f}", 100, " %")(row)
+        return f"{found} ({mean(row, 'relative_error'):.3f})"
+
+    lines = []
+    for name in (
+        *("table", "int8", "int4", "int2"),
+        *(name for name in _REVIEWS_IN_PAPER if name != "table"),
+    ):
+        row, others = pick(rows, name), ["", ""]
+        label = name.replace("%", " %")
+        if name[0].isdigit():
+            row = pick(rows, f"codes {name}")
+            others = [
+                accuracy(pick(rows, f"codes {name} by frequency")),
+                accuracy(pick(rows, f"Gumbel codes {name}", steps=200_000)),
+            ]
+            label = f"codes {name.replace('x', ' x ')}"
+        megabytes, in_paper = _REVIEWS_IN_PAPER.get(name, ("", ""))
+        lines.append(
+            [
+                label,
+                size(row, "counted_bytes", "{:.2f}", 2**20),
+                megabytes,
+                size(row, "float32_file.bytes"),
+                size(row, "int8_file.bytes"),
+                accuracy(row),
+                *others,
+                in_paper,
+            ]
+        )
+    head = [
+        "vectors",
+        "MB",
+        "in the paper",
+        "file, bytes",
+        "file, int8",
+        "accuracy (error)",
+        "by frequency",
+        "by `GumbelCodeLearner`",
+        "in the paper",
+    ]
+    return markdown(head, lines)
+
+
 def sparse_coding():
     return listed(
         ["", "error", "CPU s"],
@@ -1074,6 +1145,7 @@ TABLES = {
     "rivals.gowalla": lambda: rivals("gowalla", "recall"),
     "rivals.best": winners,
     "codes.rounding_and_pruning": rounded_and_pruned,
+    "codes.sentiment": sentiment,
     "codes.clusters": clusters,
     "codes.training_step": code_steps,
     "codes.pooled_step": pooled_steps,
