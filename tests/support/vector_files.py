@@ -83,7 +83,7 @@ def _word2vec(path, **options):
 
 def _compressed(path):
     made = _word2vec(path)
-    path.write_bytes(gzip.compress(path.read_bytes()))
+    path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
     return made
 
 
