@@ -1,6 +1,7 @@
 """Words and their vectors in few bytes."""
 
 import warnings
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -249,6 +250,11 @@ class CompressedVectors:
         """Vectors of a word `(columns,)`, or of a list of words."""
         if isinstance(words, str):
             return self._stored.read(np.array([self._row(words)]))[0]
+        if not isinstance(words, Iterable):
+            raise TypeError(
+                "Vectors are asked for by a word, or by a list of words. "
+                f"Received: {words!r}."
+            )
         rows = [self._row(word) for word in words]
         return self._stored.read(np.array(rows, "int64"))
 

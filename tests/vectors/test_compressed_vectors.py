@@ -360,7 +360,15 @@ def test_queries_that_are_refused(learned):
             small.most_similar(**query)
     with pytest.raises(ValueError, match="must end in '.npz'"):
         small.save("small.txt")
+    with pytest.raises(TypeError, match="Received: 5"):
+        small[5]
     assert small.most_similar("word0", restrict_vocab=1) == []
+
+
+def test_compressed_files_are_not_read_as_tables(learned, tmp_path):
+    learned["int8"].save(tmp_path / "small.npz")
+    with pytest.raises(ValueError, match="for.*CompressedVectors.load"):
+        kc.vectors.read_vectors(tmp_path / "small.npz")
 
 
 def test_zeros_have_no_direction():

@@ -42,6 +42,13 @@ def _read(source, request):
             array = _Array(source, f"the array {name!r}", stream)
         group = lists if array.dtype.kind == "U" else arrays
         group[name] = (member, array)
+    if {"header", "words"} <= arrays.keys():
+        raise ValueError(
+            "`path` must be a file of vectors as they are. Received: "
+            f"{source}, in which they are compressed: it is for "
+            "`keras_compembed.vectors.CompressedVectors.load`, whose "
+            "`save_word2vec_format` writes one."
+        )
     member = _choose(source, arrays, request.tensor)
     with source.open(member) as stream:
         array = _Array(source, f"the array {member[:-4]!r}", stream)
