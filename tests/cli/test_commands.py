@@ -417,7 +417,7 @@ def test_help_and_version(capsys):
         ("compress a.keras -o b.keras -k many", "not a whole number: 'many'"),
         ("compress a.keras -o b.keras --effort 0", "not a positive number"),
         ("compress a.keras -o b.keras --max-time nan", "not a positive number"),
-        ("compress a.keras -o b.keras --max-bytes 500kb", "such as 500000"),
+        ("compress a.keras -o b.keras --max-bytes 500kib", "such as 500000"),
         ("export a.keras b.tflite --quantize int3", "invalid choice: 'int3'"),
         (
             "export a.keras b.tflite --optimize-for speed",
@@ -720,7 +720,7 @@ def test_limits_that_do_not_go_together(folder, model, capsys, more, message):
     assert sorted(os.listdir()) == ["model.keras"]
 
 
-@pytest.mark.parametrize("text", ["1.5", "9G", "k", "0.0001k", "-3"])
+@pytest.mark.parametrize("text", ["1.5", "9T", "k", "0.0001k", "-3"])
 def test_numbers_that_are_no_bytes(folder, model, capsys, text):
     line = fails(capsys, f"{LIMIT} --max-bytes={text}")
     assert "--max-bytes" in line
