@@ -13,6 +13,15 @@ def add_overwrite(command):
     )
 
 
+def add_seed(command):
+    command.add_argument(
+        "--seed",
+        type=whole_number,
+        metavar="N",
+        help="makes the result repeatable (default: a random seed)",
+    )
+
+
 def add_imports(command):
     command.add_argument(
         "--import",

@@ -90,12 +90,7 @@ def add_arguments(command):
         help="seconds to learn the codes of one layer, for the composition "
         "sum, or of a whole search, see below (default: no limit)",
     )
-    command.add_argument(
-        "--seed",
-        type=common.whole_number,
-        metavar="N",
-        help="makes the result repeatable (default: a random seed)",
-    )
+    common.add_seed(command)
     command.add_argument(
         "--keep-partial",
         action="store_true",

@@ -99,12 +99,7 @@ def add_arguments(command):
         help="what to do with words that are no UTF-8 (default: end with an "
         "error)",
     )
-    command.add_argument(
-        "--seed",
-        type=common.whole_number,
-        metavar="N",
-        help="makes the result repeatable (default: a random seed)",
-    )
+    common.add_seed(command)
     command.add_argument(
         "--keep-partial",
         action="store_true",
