@@ -3,9 +3,9 @@
 Fits anchors and a sparse T, with as many anchors and numbers a row, to vectors
 of words: by `learn_dictionary`, which `ANTEmbedding.from_table` uses, and by
 scikit-learn's dictionary learning in batches (that of whole tables takes
-minutes) with orthogonal matching pursuit behind it; by K-SVD. And ours with as
-many numbers in all, which rows share by what they gain, 8 more at most in a row.
-And the pursuit alone, for the anchors that the first learned. Each in the same
+minutes) with orthogonal matching pursuit behind it; by K-SVD. Ours with as many
+numbers in all, which rows share by what they gain, up to 8 more in a row. And
+the pursuit alone, for the anchors that the first learned. Each in the same
 number of iterations over the table; of weights `alpha` of the L1 loss that
 scikit-learn learns by, the best of three is shown. Settings of both are their
 defaults.
