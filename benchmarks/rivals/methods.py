@@ -230,7 +230,7 @@ def codes_of_a_factor(shape, counts):
 
 def anchors(shape, counts):
     return [
-        Sizes(lambda nonzeros, n=n: methods.Anchors(n, nonzeros), min(n, 64))
+        Sizes(lambda tenths, n=n: methods.Anchors(n, tenths / 10), 160)
         for n in (100, 50, 25)
     ]
 
