@@ -402,7 +402,11 @@ _REVIEWS_IN_PAPER = {
 
 def sentiment():
     """Ways to store the vectors of reviews, and what the paper has for them."""
-    rows = read("codes/sentiment.json")
+    rows = [
+        row
+        for row in read("codes/sentiment.json")
+        if row["settings"]["learning_rate"] == 0.002
+    ]
 
     def size(row, key, form="{:,.0f}", unit=1):
         return "" if row is None else form.format(mean(row, key) / unit)
