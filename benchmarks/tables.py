@@ -339,6 +339,10 @@ def level_and_worse(first, found):
     most = max(map(len, found.values()), default=0)
     if not most:
         return []
+    if most < 3:
+        # Nothing is told: the seed that all have.
+        found = {name: values[:1] for name, values in found.items()}
+        most = 1
     means = {
         name: statistics.fmean(values)
         for name, values in found.items()
