@@ -143,7 +143,12 @@ def ptb_rows():
         anchors(),
         anchors("500 anchors, as many in each row", most=None),
         anchors("500 anchors, untrained", tuned=None),
-        anchors("500 anchors, k-SVD alone", tuned=None, most=None, power=0.0),
+        anchors(
+            "500 anchors, untrained, unweighted",
+            tuned=None,
+            most=None,
+            power=0.0,
+        ),
         row("26 wide", numbers=270_000, rank=26),
         anchors("500 anchors, 0.41 million", 410_000),
         anchors("250 anchors, 0.13 million", 130_000, 250),

@@ -3,13 +3,17 @@
 Fits anchors and a sparse T, with as many anchors and numbers a row, to vectors
 of words: by `learn_dictionary`, which `ANTEmbedding.from_table` uses, and by
 scikit-learn's dictionary learning in batches (that of whole tables takes
-minutes) with orthogonal matching pursuit behind it.
-And the pursuit alone, for the anchors that the first learned. Each in the same
+minutes) with orthogonal matching pursuit behind it; by K-SVD. Ours with as many
+numbers in all, which rows share by what they gain, up to 8 more in a row. And
+the pursuit alone, for the anchors that the first learned. Each in the same
 number of iterations over the table; of weights `alpha` of the L1 loss that
 scikit-learn learns by, the best of three is shown. Settings of both are their
 defaults.
 
     python -m benchmarks anchors.sparse_coding
+
+K-SVD takes one power iteration for each singular vector, as in Rubinstein,
+Zibulevsky & Elad, 2008; its pursuit is ours.
 
 Needs scikit-learn, and the folder `vectors_googlenews_8k_300d` of the data
 folder.
@@ -30,6 +34,8 @@ from keras_compembed.transforms.sparse_coding import learn_dictionary
 from keras_compembed.transforms.sparse_coding import sparse_code
 from keras_compembed.utils.extras import require
 
+# Numbers of a row beyond the mean, at most, where rows share them.
+MORE = 8
 ALPHAS = (0.1, 0.3, 1.0)
 FOLDERS = {"googlenews": vectors.GOOGLE_NEWS}
 
@@ -41,7 +47,8 @@ class Row:
     Args:
         name: String.
         num_anchors, max_nonzeros: Integers.
-        way: `"ours"`; `"batch"`, scikit-learn's `MiniBatchDictionaryLearning`;
+        way: `"ours"`; `"shared"`, ours with numbers that rows share;
+            `"k-svd"`; `"batch"`, scikit-learn's `MiniBatchDictionaryLearning`;
             or one of the pursuits for anchors that ours learned, `"our
             pursuit"` or `"its pursuit"`.
     """
@@ -54,6 +61,8 @@ class Row:
 
 WAYS = {
     "learn_dictionary": "ours",
+    "learn_dictionary, shared by gain": "shared",
+    "K-SVD": "k-svd",
     "MiniBatchDictionaryLearning": "batch",
     "sparse_code, same anchors": "our pursuit",
     "sparse_encode, same anchors": "its pursuit",
@@ -85,7 +94,7 @@ class SparseCoding(Benchmark):
             return vectors.generated()
         return vectors.load_table(self.folder / FOLDERS[self.args.table])
 
-    def _learn(self, num_anchors, max_nonzeros, seed):
+    def _learn(self, num_anchors, max_nonzeros, seed, total_nonzeros=None):
         return learn_dictionary(
             self.table,
             num_anchors,
@@ -94,6 +103,7 @@ class SparseCoding(Benchmark):
             iterations=self.args.iterations,
             seed=seed,
             verbose=0,
+            total_nonzeros=total_nonzeros,
         )
 
     def measure(self, row, seed):
@@ -109,6 +119,22 @@ class SparseCoding(Benchmark):
             return {**best, "alpha": ALPHAS[found.index(best)]}
         if row.way == "ours":
             return self._measure(lambda: _product(self._learn(*shape, seed)))
+        if row.way == "shared":
+            most = min(row.num_anchors, row.max_nonzeros + MORE)
+            total = row.max_nonzeros * len(self.table)
+            return self._measure(
+                lambda: _product(
+                    self._learn(row.num_anchors, most, seed, total)
+                )
+            )
+        if row.way == "k-svd":
+            return self._measure(
+                lambda: _product(
+                    learn_by_k_svd(
+                        self.table, *shape, self.args.iterations, seed
+                    )
+                )
+            )
         _, anchors = self._learn(*shape, seed)
         if row.way == "our pursuit":
             return self._measure(
@@ -160,6 +186,39 @@ class SparseCoding(Benchmark):
             "relative_error": float(error / np.square(self.table).sum()),
             "cpu_seconds": seconds,
         }
+
+
+def learn_by_k_svd(table, num_anchors, max_nonzeros, iterations, seed):
+    """Same as `learn_dictionary`: a sparse transform, and anchors.
+
+    Anchors and the numbers that weigh them are fitted one anchor after
+    another, to what the others leave of the rows that have it.
+    """
+    rng = np.random.default_rng(seed)
+    rows = rng.choice(len(table), num_anchors, replace=False)
+    anchors = _of_length_1(table[rows])
+    for _ in range(iterations):
+        transform = sparse_code(table, anchors, max_nonzeros, False)
+        weights = transform.dense_rows()
+        left = table - weights @ anchors
+        for place in range(num_anchors):
+            rows = np.flatnonzero(weights[:, place])
+            if not len(rows):
+                worst = np.argmax(np.einsum("ij,ij->i", left, left))
+                anchors[place] = _of_length_1(table[worst])
+                continue
+            old = weights[rows, place]
+            without = left[rows] + old[:, None] * anchors[place]
+            anchors[place] = _of_length_1(old @ without)
+            weights[rows, place] = without @ anchors[place]
+            left[rows] = without - np.outer(
+                weights[rows, place], anchors[place]
+            )
+    return sparse_code(table, anchors, max_nonzeros, False), anchors
+
+
+def _of_length_1(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
 def _product(parts):

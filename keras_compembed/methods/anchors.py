@@ -1,5 +1,8 @@
 """Tables as sparse combinations of anchors."""
 
+import dataclasses
+import math
+
 import numpy as np
 
 from keras_compembed.export.packed_offsets import PackedOffsets
@@ -7,35 +10,43 @@ from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
+from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.l1 import L1
-from keras_compembed.transforms.sparse_rows import SparseRows
+from keras_compembed.transforms.sparse_coding import learn_dictionary
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
 
 _VALUE_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 4}
+# More numbers than the mean in a row: more gain little, and take time.
+_FURTHER = 8
 
 
 class Anchors(Method):
     """A few numbers for each row, which weigh anchors that all rows share.
 
-    See `keras_compembed.ANTEmbedding`. The numbers of rows can be trained
-    further; no row gets more of them than it had.
+    Rows that gain most from a further number get it, times their
+    `sample_weight`. The numbers can be trained further, in the places that
+    they have. See `keras_compembed.ANTEmbedding`.
 
     Example:
 
-    >>> method = Anchors(100, max_nonzeros=4)
+    >>> method = Anchors(100, mean_nonzeros=4)
     >>> method.name
-    '100 anchors, 4 a row'
+    '100 anchors, 4 a row, 12 at most'
     >>> method.litert_bytes(10_000, 64, quantize="int8")
-    97031
+    98907
 
     Args:
         num_anchors: Integer, at most the rows of the table. Defaults to
             `100`.
-        max_nonzeros: Integer, at most `num_anchors`. Numbers in a row.
-            Defaults to `8`.
+        mean_nonzeros: Number, at most `num_anchors`. Numbers of a row, on
+            average; with less than 1, some rows have none. Defaults to `8`.
+        max_nonzeros: Optional integer from `mean_nonzeros` to `num_anchors`.
+            Numbers of a row at most. Defaults to `None`: 8 more than
+            `mean_nonzeros`, and up to four times as many.
         iterations: Integer, how often anchors are fitted. Defaults to `10`.
 
     Raises:
@@ -46,10 +57,30 @@ class Anchors(Method):
     reduce = ANTEmbedReduce
     is_by_row = True
 
-    def __init__(self, num_anchors=100, max_nonzeros=8, iterations=10):
+    def __init__(
+        self,
+        num_anchors=100,
+        mean_nonzeros=8,
+        max_nonzeros=None,
+        iterations=10,
+    ):
         self.num_anchors = check_positive_int("num_anchors", num_anchors)
+        self.mean_nonzeros = check_positive_number(
+            "mean_nonzeros", mean_nonzeros
+        )
+        if mean_nonzeros > num_anchors:
+            raise ValueError(
+                "`mean_nonzeros` must be at most `num_anchors`. "
+                f"Received: {mean_nonzeros=}, {num_anchors=}."
+            )
+        if max_nonzeros is None:
+            most = min(4 * mean_nonzeros, mean_nonzeros + _FURTHER)
+            max_nonzeros = min(math.ceil(most), num_anchors)
         self.max_nonzeros = check_positive_int(
-            "max_nonzeros", max_nonzeros, maximum=num_anchors
+            "max_nonzeros",
+            max_nonzeros,
+            minimum=math.ceil(mean_nonzeros),
+            maximum=num_anchors,
         )
         self.iterations = check_positive_int(
             "iterations", iterations, minimum=0
@@ -57,7 +88,10 @@ class Anchors(Method):
 
     @property
     def name(self):
-        return f"{self.num_anchors} anchors, {self.max_nonzeros} a row"
+        name = f"{self.num_anchors} anchors, {self.mean_nonzeros:g} a row"
+        if self.max_nonzeros > self.mean_nonzeros:
+            name += f", {self.max_nonzeros} at most"
+        return name
 
     def start(self, seed=None, verbose=0):
         seed = check_seed(seed)
@@ -65,48 +99,69 @@ class Anchors(Method):
             "num_anchors": self.num_anchors,
             # What fits has been chosen: training shrinks nothing.
             "l1": L1(0, non_negative=False),
-            "storage": SparseRows(self.max_nonzeros),
         }
+        fit = Fit(options, None)
 
         def from_table(table, sample_weight=None, **kwargs):
-            return ANTEmbedding.from_table(
+            total = self._total(len(table))
+            is_shared = self.max_nonzeros > self.mean_nonzeros
+            transform, anchors = learn_dictionary(
                 table,
-                max_nonzeros=self.max_nonzeros,
+                self.num_anchors,
+                self.max_nonzeros,
+                non_negative=False,
                 iterations=self.iterations,
                 sample_weight=sample_weight,
                 seed=seed,
                 verbose=verbose,
-                **options,
-                **kwargs,
+                total_nonzeros=total if is_shared else None,
             )
+            layer = self.new_layer(ANTEmbedding, fit, *table.shape, **kwargs)
+            layer.anchors.assign(anchors)
+            layer.assign_transform(transform.fill(total, self.max_nonzeros))
+            return layer
 
-        return Fit(options, from_table)
+        return dataclasses.replace(fit, from_table=from_table)
 
     def quicker(self, effort):
         iterations = max(1, round(self.iterations * effort))
-        return Anchors(self.num_anchors, self.max_nonzeros, iterations)
+        return Anchors(
+            self.num_anchors, self.mean_nonzeros, self.max_nonzeros, iterations
+        )
+
+    def _total(self, input_dim):
+        return max(1, int(input_dim * self.mean_nonzeros))
 
     def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
-        layer = cls(input_dim, output_dim, **fit.options, **kwargs)
+        storage = FixedRows(
+            self._total(input_dim), self.max_nonzeros, trainable=True
+        )
+        layer = cls(
+            input_dim, output_dim, storage=storage, **fit.options, **kwargs
+        )
         layer.build()
         # As many numbers as rows will have, and each anchor in some row.
-        places = np.arange(input_dim)[:, None] + np.arange(self.max_nonzeros)
-        columns = np.sort(places % self.num_anchors, axis=1)
+        total = self._total(input_dim)
+        offsets = np.arange(input_dim + 1) * total // input_dim
+        rows = np.repeat(np.arange(input_dim), np.diff(offsets))
+        columns = (rows + np.arange(total) - offsets[rows]) % self.num_anchors
+        order = np.lexsort((columns, rows))
         layer.assign_transform(
             SparseTransform(
-                np.arange(input_dim + 1) * self.max_nonzeros,
-                columns.ravel(),
-                np.ones(columns.size, "float32"),
+                offsets,
+                columns[order],
+                np.ones(total, "float32"),
                 self.num_anchors,
             )
         )
         return layer
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
-        numbers = input_dim * self.max_nonzeros
+        numbers = self._total(input_dim)
         column = 1 if self.num_anchors <= 2**8 else 2
         if self.num_anchors > 2**16:
             column = 4
+        # The most they may take: how numbers are shared, rows will tell.
         offsets = PackedOffsets(np.arange(input_dim + 1) * self.max_nonzeros)
         # One number of no row ends the list.
         of_rows = (numbers + 1) * (column + _VALUE_BYTES[quantize])

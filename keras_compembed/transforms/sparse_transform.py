@@ -110,6 +110,36 @@ class SparseTransform:
         kept[np.argsort(-np.abs(self.values), kind="stable")[:nnz]] = True
         return self._part(kept)
 
+    def fill(self, nnz, max_nonzeros):
+        """The same with places for `nnz` numbers, of which some may be 0.
+
+        The first rows that have less than `max_nonzeros` get them.
+        """
+        if self.nnz == nnz:
+            return self
+        lengths = self.row_lengths
+        room = np.cumsum(max_nonzeros - lengths)
+        added = np.diff(np.minimum(room, nnz - self.nnz), prepend=0)
+        rows = np.flatnonzero(added)
+        columns, values = [self.columns], [self.values]
+        of_rows = [np.repeat(np.arange(self.num_rows), lengths)]
+        for row in rows:
+            taken = self.columns[self.offsets[row] : self.offsets[row + 1]]
+            free = np.setdiff1d(np.arange(self.num_columns), taken)
+            columns.append(free[: added[row]].astype(self.columns.dtype))
+            values.append(np.zeros(added[row], self.values.dtype))
+            of_rows.append(np.full(added[row], row))
+        columns, values, of_rows = map(
+            np.concatenate, (columns, values, of_rows)
+        )
+        order = np.lexsort((columns, of_rows))
+        return SparseTransform(
+            np.concatenate([[0], np.cumsum(lengths + added)]),
+            columns[order],
+            values[order],
+            self.num_columns,
+        )
+
     def without_zeros(self):
         """The same without places whose number became 0 in training."""
         return self if self.values.all() else self._part(self.values != 0)

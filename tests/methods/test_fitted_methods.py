@@ -20,6 +20,8 @@ METHODS = {
         Codes(4, 8, effort=0.05),
         Codes(4, 8, rank=3, effort=0.05),
         Anchors(30, 2, iterations=1),
+        Anchors(30, 2, 2, iterations=1),
+        Anchors(30, 1.4, iterations=1),
         Hashed(60),
         Hashed(60, 3, num_importances=100),
         QuotientRemainder(20),
@@ -85,7 +87,9 @@ def test_bytes_are_those_of_the_file(method, small, quantize, tmp_path):
 
 def test_names_and_arguments():
     assert Codes(4, 8, rank=3).name == "codes 4x8 rank 3"
-    assert Anchors(30, 2).name == "30 anchors, 2 a row"
+    assert Anchors(30, 2).name == "30 anchors, 2 a row, 8 at most"
+    assert Anchors(30, 20).name == "30 anchors, 20 a row, 28 at most"
+    assert Anchors(30, 2, 2).name == "30 anchors, 2 a row"
     assert Hashed(60).name == "hashed 60 rows x 2"
     name = "hashed 60 rows x 3, 100 importances"
     assert Hashed(60, 3, num_importances=100).name == name
@@ -120,7 +124,36 @@ def test_names_and_arguments():
         Codes(4, 8, rank=0)
     with pytest.raises(ValueError, match="`effort` must be a positive"):
         Codes(4, 8, effort=0)
-    with pytest.raises(ValueError, match="`max_nonzeros` must be an integer"):
-        Anchors(3, 4)
+    assert Anchors(30, 0.25).name == "30 anchors, 0.25 a row, 1 at most"
+    for mean in (0, 4):
+        with pytest.raises(ValueError, match="`mean_nonzeros` must be a"):
+            Anchors(3, mean)
+    for most in (3, 10):
+        with pytest.raises(ValueError, match="`max_nonzeros` must be an int"):
+            Anchors(9, 4, most)
     with pytest.raises(ValueError, match="`num_anchors` must be a positive"):
         Anchors(0, 1)
+
+
+def test_anchors_give_numbers_to_rows_that_count():
+    weight = np.where(np.arange(400) < 100, 100.0, 1.0)
+    errors, numbers = [], []
+    for method in (Anchors(30, 2, 2), Anchors(30, 2)):
+        layer = method.start(seed=0).from_table(TABLE, sample_weight=weight)
+        rows = keras.ops.convert_to_numpy(layer.embeddings)
+        errors.append(np.average(((rows - TABLE) ** 2).sum(1), weights=weight))
+        numbers.append(layer.get_transform().row_lengths)
+    assert numbers[1].sum() == numbers[0].sum() == layer.nnz == 800
+    assert numbers[1].max() == 8
+    assert numbers[1][:100].mean() > 3 * numbers[1][100:].mean()
+    assert errors[1] < 0.6 * errors[0]
+
+
+def test_anchors_of_rows_that_need_fewer_numbers_have_zeros():
+    table = np.repeat(TABLE[:20], 20, axis=0)
+    table[5:50] = 0
+    layer = Anchors(30, 2).start(seed=0).from_table(table)
+    assert layer.storage.num_nonzeros == 800 > layer.nnz
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(layer.embeddings), table, atol=1e-4
+    )

@@ -41,3 +41,16 @@ def test_keep_largest():
     np.testing.assert_array_equal(
         kept.dense_rows(), np.where(np.abs(dense) >= threshold, dense, 0)
     )
+
+
+def test_fill():
+    dense = sparse_matrix()
+    transform = SparseTransform.from_parts([dense], 300)
+    assert transform.fill(transform.nnz, 300) is transform
+    longest = int(transform.row_lengths.max())
+    filled = transform.fill(transform.nnz + longest, longest)
+    assert filled.nnz == len(filled.columns) == transform.nnz + longest
+    assert filled.row_lengths.max() == longest
+    np.testing.assert_array_equal(filled.dense_rows(), dense)
+    for start, stop in zip(filled.offsets, filled.offsets[1:], strict=False):
+        assert (np.diff(filled.columns[start:stop].astype(int)) > 0).all()
