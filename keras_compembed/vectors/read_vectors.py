@@ -3,6 +3,8 @@
 import os
 import warnings
 
+import numpy as np
+
 from keras_compembed.presets.get_folder import HUB
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
@@ -24,6 +26,7 @@ def read_vectors(
     limit=None,
     encoding="utf-8",
     unicode_errors="strict",
+    subwords=False,
     verbose=1,
 ):
     """Reads a file of vectors.
@@ -35,7 +38,7 @@ def read_vectors(
 columns: word2vec's text, fastText's `.vec` |
     | `"word2vec_binary"` | word2vec's `.bin` |
     | `"fasttext"` | fastText's `.bin` of words; vectors are composed with \
-those of groups of letters |
+those of groups of letters, which `subwords` gives too |
     | `"numpy"` | `.npy`, `.npz` |
     | `"safetensors"` | one tensor of a file |
     | `"hugging_face"` | the token table of a folder of a model, or of \
@@ -79,6 +82,11 @@ run any program when they are opened: they are only opened with \
             written as, such as those of a word that was cut: `"strict"` (an
             error, the default), `"ignore"`, `"replace"` or
             `"backslashreplace"`.
+        subwords: Boolean or integer, whether vectors of groups of letters are
+            read too, for words that have none of their own. Those are read
+            that the words use most: at most so many, or two for each word if
+            `True`. For `"fasttext"`, and models of fastText of `"gensim"`.
+            Defaults to `False`.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`. Small
             files show none.
 
@@ -106,6 +114,8 @@ run any program when they are opened: they are only opened with \
         ("strict", "ignore", "replace", "backslashreplace"),
     )
     _check_encoding(encoding)
+    if not isinstance(subwords, bool | np.bool_):
+        subwords = check_positive_int("subwords", subwords)
     if os.fspath(path).startswith(HUB):
         source = HubFolder(path)
     else:
@@ -121,7 +131,8 @@ run any program when they are opened: they are only opened with \
             f"{format.name!r}. Received: {kinds[source.is_folder]}, {source}. "
             "Leave `format` out to have it found."
         )
-    for name, value in (("words", words), ("tensor", tensor)):
+    given = {"words": words, "tensor": tensor, "subwords": subwords or None}
+    for name, value in given.items():
         if value is not None and name not in format.takes:
             raise ValueError(
                 f"`{name}` must not be given for files of the format "
@@ -131,11 +142,13 @@ run any program when they are opened: they are only opened with \
         raise ValueError(
             f"`tensor` must be a string. Received: tensor={tensor!r}."
         )
-    request = Request(words, tensor, limit, encoding, unicode_errors, verbose)
-    words, vectors, remark = format.read(source, request)
-    if remark:
-        warnings.warn(remark, stacklevel=2)
-    return WordVectors(words, vectors)
+    request = Request(
+        words, tensor, limit, encoding, unicode_errors, verbose, subwords
+    )
+    rows = format.read(source, request)
+    if rows.remark:
+        warnings.warn(rows.remark, stacklevel=2)
+    return WordVectors(rows.words, rows.vectors, rows.subwords)
 
 
 def _check_encoding(encoding):

@@ -3,6 +3,7 @@
 from keras_compembed.utils.extras import require
 from keras_compembed.vectors.formats import tables
 from keras_compembed.vectors.formats.format import Format
+from keras_compembed.vectors.ngram_buckets import NgramBuckets
 
 
 def _read(source, request):
@@ -24,10 +25,22 @@ def _read(source, request):
             f"{source} must hold vectors of words. Received: vectors of "
             "other things, such as the numbers of texts."
         )
-    return tables.join(
+    rows = tables.join(
         source, list(words[: request.limit]), [vectors[: request.limit]]
+    )
+    if not request.subwords:
+        return rows
+    if not getattr(model, "bucket", 0):
+        raise ValueError(
+            "`subwords` must be False for models without groups of letters. "
+            f"Received: subwords={request.subwords}, and {source} with a "
+            f"{type(model).__name__}."
+        )
+    ngrams = NgramBuckets(max(model.min_n, 1), model.max_n, model.bucket)
+    return tables.add_subwords(
+        rows, request, ngrams, rows.words, model.vectors_ngrams.__getitem__
     )
 
 
 # A pickle may run any program when it is opened: only on demand.
-GENSIM = Format("gensim", lambda source: False, _read)
+GENSIM = Format("gensim", lambda source: False, _read, ("subwords",))

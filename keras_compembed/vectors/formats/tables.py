@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_compembed.vectors.formats.row_collector import RowCollector
+from keras_compembed.vectors.subwords import Subwords
 
 _BLOCK_BYTES = 1 << 24
 
@@ -54,3 +55,21 @@ def join(source, words, blocks):
         collector.add(words[row : row + len(block)], block, row + 1)
         row += len(block)
     return collector.finish()
+
+
+def add_subwords(rows, request, ngrams, words, read):
+    """`Rows` with the `Subwords` that a `Request` asks for.
+
+    Args:
+        rows: `Rows`.
+        request: `Request`.
+        ngrams: `NgramBuckets` of the whole model.
+        words: List of those words of `rows` that have groups of letters.
+        read: Function from an integer array of buckets to their vectors.
+    """
+    used = ngrams.most_used(words, request.most_subwords(len(rows.words)))
+    vectors = np.asarray(read(used.kept), "float32")
+    subwords = Subwords(
+        used.min_n, used.max_n, vectors, used.bucket, used.kept
+    )
+    return rows._replace(subwords=subwords)
