@@ -116,17 +116,19 @@ class NgramBuckets:
             yield part, sums, counts
 
     def means(self, words, read):
-        """Vectors `(words, columns)`, 0 for words without a row.
+        """Means of rows, 0 for words without, and how many they are.
 
         Args:
-            words: List of strings.
+            words: List of strings, not empty.
             read: Same as that of `add_up`.
+
+        Returns:
+            Arrays `(words, columns)` and `(words,)`.
         """
-        parts = [
-            sums / np.maximum(counts, 1).astype("float32")[:, None]
-            for _, sums, counts in self.add_up(words, read)
-        ]
-        return np.concatenate(parts)
+        parts = list(self.add_up(words, read))
+        counts = np.concatenate([counts for _, _, counts in parts])
+        sums = np.concatenate([sums for _, sums, _ in parts])
+        return sums / np.maximum(counts, 1).astype("float32")[:, None], counts
 
     def uses(self, words):
         """How many groups of letters of some words each row stands for."""

@@ -3,8 +3,6 @@
 import os
 import warnings
 
-import numpy as np
-
 from keras_compembed.presets.get_folder import HUB
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
@@ -83,9 +81,9 @@ run any program when they are opened: they are only opened with \
             error, the default), `"ignore"`, `"replace"` or
             `"backslashreplace"`.
         subwords: Boolean or integer, whether vectors of groups of letters are
-            read too, for words that have none of their own. Those are read
-            that the words use most: at most so many, or two for each word if
-            `True`. For `"fasttext"`, and models of fastText of `"gensim"`.
+            read too, for words that have none of their own: at most so many,
+            or as many as words if `True`. Those are read that most words of
+            the file use. For `"fasttext"`, and gensim's models of fastText.
             Defaults to `False`.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`. Small
             files show none.
@@ -114,7 +112,7 @@ run any program when they are opened: they are only opened with \
         ("strict", "ignore", "replace", "backslashreplace"),
     )
     _check_encoding(encoding)
-    if not isinstance(subwords, bool | np.bool_):
+    if not isinstance(subwords, bool):
         subwords = check_positive_int("subwords", subwords)
     if os.fspath(path).startswith(HUB):
         source = HubFolder(path)

@@ -69,4 +69,5 @@ class Subwords:
         Args:
             words: List of strings. A word without a group gets zeros.
         """
-        return self.ngrams.means(words, self.vectors.__getitem__)
+        means, _ = self.ngrams.means(words, self.vectors.__getitem__)
+        return means

@@ -33,26 +33,50 @@ def _read(source, request):
         file = _File(source, stream)
         options = file.read_options()
         words = file.read_words(request)
+        file.read_shape(len(words), options)
         kept = words[: request.rows_of(len(words))]
-        ngrams = None
-        if options["bucket"] and options["maxn"] >= max(options["minn"], 1):
-            ngrams = NgramBuckets(
-                max(options["minn"], 1), options["maxn"], options["bucket"]
-            )
-        elif request.subwords:
-            raise ValueError(
-                "`subwords` must be False for a model that was trained without "
-                f"groups of letters. Received: subwords={request.subwords}, "
-                f"and {source} with minn={options['minn']}, "
-                f"maxn={options['maxn']} and {options['bucket']} buckets."
-            )
-        table = file.read_table(words, options, kept, ngrams, request.verbose)
-    rows = tables.join(source, kept, _compose(table, kept, ngrams, request.verbose))
-    if not request.subwords:
-        return rows
-    return tables.add_subwords(
-        rows, request, ngrams, _with_letters(rows.words), table.buckets
+        ngrams, used = _ngrams(options), None
+        if request.subwords:
+            if ngrams is None:
+                raise ValueError(
+                    "`subwords` must not be given for models without groups "
+                    f"of letters. Received: subwords={request.subwords}, and "
+                    f"{source} of minn={options['minn']}, "
+                    f"maxn={options['maxn']}, bucket={options['bucket']}."
+                )
+            # Also words beyond the limit tell which letters are frequent.
+            most = request.most_subwords(len(kept))
+            used = ngrams.most_used(_with_letters(words), most)
+        if source.compression is None:
+            table = file.map_rows(len(words))
+        else:
+            ids = _rows_to_read(words, kept, ngrams, used)
+            table = file.read_rows(len(words), ids, request.verbose)
+    rows = tables.join(
+        source, kept, _compose(table, kept, ngrams, request.verbose)
     )
+    if used is None:
+        return rows
+    return tables.add_subwords(source, rows, used, table.buckets)
+
+
+def _ngrams(options):
+    """`NgramBuckets`, or None if words have no rows but their own."""
+    shortest, longest = max(options["minn"], 1), options["maxn"]
+    if not options["bucket"] or longest < shortest:
+        return None
+    return NgramBuckets(shortest, longest, options["bucket"])
+
+
+def _rows_to_read(words, kept, ngrams, used):
+    """Rows of the words that are kept, of their letters, and of those used."""
+    ids = np.arange(len(kept))
+    if ngrams is None:
+        return ids
+    buckets = np.flatnonzero(ngrams.uses(_with_letters(kept)))
+    if used is not None:
+        buckets = np.union1d(buckets, used.kept)
+    return np.concatenate([ids, len(words) + buckets])
 
 
 def _with_letters(words):
@@ -118,6 +142,7 @@ class _File:
         # Read, and from `_at` on not used.
         self._data = b""
         self._at = 0
+        self._shape = None
 
     @property
     def _position(self):
@@ -208,45 +233,46 @@ class _File:
             raise self._fault(f"{what} is of the kind {kind}, no word")
         return text
 
-    def read_table(self, words, options, kept, ngrams, verbose):
-        """The rows of words and of groups of letters.
-
-        Args:
-            words: List of the words of the file.
-            options: What `read_options` gives.
-            kept: List of the words whose rows are asked for.
-            ngrams: `NgramBuckets`, or None if words have no rows but their own.
-            verbose: `0` or `1`.
-        """
+    def read_shape(self, words, options):
+        """The shape of the rows of words and of groups of letters."""
         quantized, rows, columns = self._numbers("<?2q", "the table")
         if quantized:
             raise self._fault(
                 "a quantized table (.ftz). Take the model it was made from"
             )
-        if columns != options["dim"] or rows != len(words) + options["bucket"]:
+        if columns != options["dim"] or rows != words + options["bucket"]:
             raise self._fault(
                 f"a table of {rows} rows and {columns} columns, where the "
-                f"options have {len(words)} words, {options['bucket']} groups "
-                f"of letters and {options['dim']} columns. The file is "
-                "damaged: fetch it again"
+                f"options have {words} words, {options['bucket']} groups of "
+                f"letters and {options['dim']} columns. The file is damaged: "
+                "fetch it again"
             )
-        size = 4 * rows * columns
-        start = self._position
-        if self._source.compression is not None:
-            ids = np.arange(len(kept))
-            if ngrams is not None:
-                used = np.flatnonzero(ngrams.uses(_with_letters(kept)))
-                ids = np.concatenate([ids, len(words) + used])
-            parts = self._read_rows(rows, columns, ids, verbose)
-            return _Table(np.concatenate(list(parts)), len(words), ids)
-        if self._source.size < start + size:
-            raise self._cut_short(size)
-        table = np.memmap(self._source.path, "<f4", "r", start, (rows, columns))
-        return _Table(table, len(words))
+        self._shape = rows, columns
+        if (
+            self._source.compression is None
+            and self._source.size < self._position + self._size
+        ):
+            raise self._cut_short()
 
-    def _read_rows(self, rows, columns, ids, verbose):
-        """Yields rows that are asked for, some at a time."""
+    @property
+    def _size(self):
+        rows, columns = self._shape
+        return 4 * rows * columns
+
+    def map_rows(self, words):
+        """A `_Table` of a file that is not compressed, read where needed."""
+        start = self._position
+        table = np.memmap(self._source.path, "<f4", "r", start, self._shape)
+        return _Table(table, words)
+
+    def read_rows(self, words, ids, verbose):
+        """A `_Table` of some rows, those of `ids` in rising order."""
+        parts = list(self._parts(ids, verbose))
+        return _Table(np.concatenate(parts), words, ids)
+
+    def _parts(self, ids, verbose):
         progress = Progress(self._source.size, verbose)
+        rows, columns = self._shape
         size = tables.block_rows(columns, 4)
         for start in range(0, rows, size):
             end = min(start + size, rows)
@@ -255,17 +281,17 @@ class _File:
             self._at += len(data)
             data += self._stream.read(left - len(data))
             if len(data) < left:
-                raise self._cut_short(4 * rows * columns)
+                raise self._cut_short()
             first, last = np.searchsorted(ids, (start, end))
-            table = np.frombuffer(data, "<f4").reshape(-1, columns)
-            yield table[ids[first:last] - start]
+            part = np.frombuffer(data, "<f4").reshape(-1, columns)
+            yield part[ids[first:last] - start]
             progress.update(self._stream.raw_position)
         progress.finish()
 
-    def _cut_short(self, size):
+    def _cut_short(self):
         return self._fault(
-            f"the {size} bytes of the table begin, and the file has not so "
-            "many. It was cut short: fetch it again"
+            f"the {self._size} bytes of the table begin, and the file has not "
+            "so many. It was cut short: fetch it again"
         )
 
 

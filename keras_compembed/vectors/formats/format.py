@@ -4,9 +4,6 @@ import collections
 import dataclasses
 from collections.abc import Callable
 
-# Buckets of groups of letters that are read for each word.
-_SUBWORDS = 2
-
 
 @dataclasses.dataclass(frozen=True)
 class Format:
@@ -50,9 +47,7 @@ class Request:
 
     def most_subwords(self, num_words):
         """How many vectors of groups of letters are read at most."""
-        if self.subwords is True:
-            return _SUBWORDS * num_words
-        return self.subwords
+        return num_words if self.subwords is True else self.subwords
 
 
 # Words, a float32 row for each, what was left out, a string, and `Subwords`

@@ -32,13 +32,15 @@ def _read(source, request):
         return rows
     if not getattr(model, "bucket", 0):
         raise ValueError(
-            "`subwords` must be False for models without groups of letters. "
+            "`subwords` must not be given for models without groups of "
+            "letters. "
             f"Received: subwords={request.subwords}, and {source} with a "
             f"{type(model).__name__}."
         )
     ngrams = NgramBuckets(max(model.min_n, 1), model.max_n, model.bucket)
+    used = ngrams.most_used(words, request.most_subwords(len(rows.words)))
     return tables.add_subwords(
-        rows, request, ngrams, rows.words, model.vectors_ngrams.__getitem__
+        source, rows, used, model.vectors_ngrams.__getitem__
     )
 
 

@@ -57,19 +57,22 @@ def join(source, words, blocks):
     return collector.finish()
 
 
-def add_subwords(rows, request, ngrams, words, read):
-    """`Rows` with the `Subwords` that a `Request` asks for.
+def add_subwords(source, rows, used, read):
+    """`Rows` with `Subwords`.
 
     Args:
+        source: `Source`, for messages.
         rows: `Rows`.
-        request: `Request`.
-        ngrams: `NgramBuckets` of the whole model.
-        words: List of those words of `rows` that have groups of letters.
+        used: `NgramBuckets`, those to read.
         read: Function from an integer array of buckets to their vectors.
     """
-    used = ngrams.most_used(words, request.most_subwords(len(rows.words)))
     vectors = np.asarray(read(used.kept), "float32")
-    subwords = Subwords(
-        used.min_n, used.max_n, vectors, used.bucket, used.kept
-    )
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise ValueError(
+            f"{source} must hold finite numbers. Received: NaN or infinity in "
+            f"bucket {used.kept[np.argmin(finite)]} of groups of letters. "
+            "Fetch or make the file again, or read it without `subwords`."
+        )
+    subwords = Subwords(used.min_n, used.max_n, vectors, used.bucket, used.kept)
     return rows._replace(subwords=subwords)
