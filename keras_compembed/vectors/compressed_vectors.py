@@ -394,8 +394,8 @@ class CompressedVectors:
         """The words nearest to each of many.
 
         The same as `[most_similar(query, topn=topn) for query in queries]`, to
-        the rounding of floats, in a fraction of its time: vectors are made
-        once for some hundreds of queries.
+        the rounding of floats, in less time: vectors of the table are made a
+        part at a time, once for hundreds of queries.
 
         Args:
             queries: List of words, or float array `(queries, columns)`.
@@ -421,7 +421,8 @@ class CompressedVectors:
         """
         topn, num_rows = self._numbers(topn, restrict_vocab)
         vectors, own = self._queries(queries)
-        size = max(1, _SCORES // self._stored.rows_at_once)
+        size = min(self._stored.rows_at_once, len(self))
+        size = max(1, _SCORES // size)
         found = []
         for start in range(0, len(vectors), size):
             part = slice(start, start + size)

@@ -43,9 +43,15 @@ class NgramBuckets:
     kept: np.ndarray | None = None
 
     def __post_init__(self):
-        check_positive_int("min_n", self.min_n)
-        check_positive_int("max_n", self.max_n, self.min_n)
-        check_positive_int("bucket", self.bucket, maximum=_MOST_BUCKETS)
+        numbers = {
+            "min_n": check_positive_int("min_n", self.min_n),
+            "max_n": check_positive_int("max_n", self.max_n, self.min_n),
+            "bucket": check_positive_int(
+                "bucket", self.bucket, maximum=_MOST_BUCKETS
+            ),
+        }
+        for name, number in numbers.items():
+            object.__setattr__(self, name, number)
         if self.kept is None:
             return
         kept = np.asarray(self.kept)

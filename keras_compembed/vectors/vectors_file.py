@@ -46,12 +46,9 @@ def pack(words, ngrams=None):
         if ngrams.kept is not None:
             # Small numbers, whose upper bytes are mostly 0.
             steps = np.diff(ngrams.kept, prepend=-1).astype("<u4")
-            arrays["buckets"] = _compress(_planes(steps).tobytes())
+            planes = steps.view("uint8").reshape(-1, 4).T
+            arrays["buckets"] = _compress(planes.tobytes())
     return header, arrays
-
-
-def _planes(steps):
-    return steps.view("uint8").reshape(-1, 4).T
 
 
 def _join(words):

@@ -296,6 +296,7 @@ def test_read_as_gensim_reads_them(model, tmp_path):
 
 
 def test_models_that_are_refused(model, tmp_path):
+    gensim = pytest.importorskip("gensim")
     keyed, path = model
     data = path.read_bytes()
     changed = tmp_path / "changed.bin"
@@ -310,8 +311,14 @@ def test_models_that_are_refused(model, tmp_path):
     changed.write_bytes(
         data[:place] + struct.pack("<f", np.nan) + data[place + 4 :]
     )
+    # No limit of words helps, so none is advised.
     with pytest.raises(ValueError, match=f"finite.*bucket {bucket} of"):
-        read_vectors(changed, limit=1, subwords=99)
+        read_vectors(changed, subwords=99)
+    other = gensim.models.KeyedVectors(2)
+    other.add_vectors(["a"], np.eye(2)[:1])
+    other.save(str(tmp_path / "other.kv"))
+    with pytest.raises(ValueError, match="must not be given.*KeyedVectors"):
+        read_vectors(tmp_path / "other.kv", format="gensim", subwords=True)
     text = tmp_path / "vectors.txt"
     text.write_text("a 1 2\nb 3 4\n")
     with pytest.raises(ValueError, match="`subwords` must not be.*'glove'"):

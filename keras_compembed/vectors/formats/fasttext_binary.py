@@ -52,12 +52,11 @@ def _read(source, request):
         else:
             ids = _rows_to_read(words, kept, ngrams, used)
             table = file.read_rows(len(words), ids, request.verbose)
-    rows = tables.join(
-        source, kept, _compose(table, kept, ngrams, request.verbose)
-    )
-    if used is None:
-        return rows
-    return tables.add_subwords(source, rows, used, table.buckets)
+    subwords = None
+    if used is not None:
+        subwords = tables.read_subwords(source, used, table.buckets)
+    blocks = _compose(table, kept, ngrams, request.verbose)
+    return tables.join(source, kept, blocks)._replace(subwords=subwords)
 
 
 def _ngrams(options):

@@ -57,12 +57,14 @@ def join(source, words, blocks):
     return collector.finish()
 
 
-def add_subwords(source, rows, used, read):
-    """`Rows` with `Subwords`.
+def read_subwords(source, used, read):
+    """`Subwords` of a model.
+
+    To be read before rows are joined: of a number that is not finite, a lower
+    limit of words does not help.
 
     Args:
         source: `Source`, for messages.
-        rows: `Rows`.
         used: `NgramBuckets`, those to read.
         read: Function from an integer array of buckets to their vectors.
     """
@@ -74,5 +76,4 @@ def add_subwords(source, rows, used, read):
             f"bucket {used.kept[np.argmin(finite)]} of groups of letters. "
             "Fetch or make the file again, or read it without `subwords`."
         )
-    subwords = Subwords(used.min_n, used.max_n, vectors, used.bucket, used.kept)
-    return rows._replace(subwords=subwords)
+    return Subwords(used.min_n, used.max_n, vectors, used.bucket, used.kept)
