@@ -16,6 +16,9 @@ from keras_compembed.vectors.stored_rows import StoredRows
 from keras_compembed.vectors.stored_rows import check_arrays
 from keras_compembed.vectors.stored_rows import check_shared
 
+# Rows that are added up at once, in the cache of a core.
+_CHUNK_ROWS = 256
+
 
 class StoredCodes(StoredRows):
     """Rows of a `CodeEmbedding`."""
@@ -140,8 +143,13 @@ class StoredCodes(StoredRows):
         if self._folded is None:
             return self._composition.decode(codes, self._codebooks)
         vectors = np.zeros((len(codes), self.shape[1]), "float32")
-        for codebook, subcodes in zip(self._folded, codes.T, strict=True):
-            vectors += codebook[subcodes]
+        for start in range(0, len(codes), _CHUNK_ROWS):
+            chunk = slice(start, start + _CHUNK_ROWS)
+            total = vectors[chunk]
+            for codebook, subcodes in zip(
+                self._folded, codes[chunk].T, strict=True
+            ):
+                total += codebook.take(subcodes, axis=0)
         return vectors
 
     def scores(self, query):
