@@ -1,6 +1,6 @@
 """Words and their vectors in few bytes."""
 
-import warnings
+import numbers
 from collections.abc import Iterable
 
 import keras
@@ -16,9 +16,10 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.vectors import vectors_file
-from keras_compembed.vectors.best_rows import BestRows
+from keras_compembed.vectors.mean_row import with_mean
 from keras_compembed.vectors.method_search import MethodSearch
 from keras_compembed.vectors.method_search import check_size
+from keras_compembed.vectors.nearest_rows import NearestRows
 from keras_compembed.vectors.stored_anchors import StoredAnchors
 from keras_compembed.vectors.stored_codes import StoredCodes
 from keras_compembed.vectors.stored_integers import StoredIntegers
@@ -29,8 +30,6 @@ from keras_compembed.vectors.word_vectors import check_words
 
 _KINDS = (StoredCodes, StoredIntegers, StoredAnchors)
 _MASK, _UNKNOWN = "", "[UNK]"
-# Scores of several queries that are held at once.
-_SCORES = 1 << 22
 
 
 class CompressedVectors:
@@ -99,7 +98,7 @@ class CompressedVectors:
             self._stored = stored.part(0, len(words))
             self._letters = stored.part(len(words), stored.shape[0])
         self._packed = packed
-        self._norms = None
+        self._nearest = NearestRows(self._stored)
 
     @classmethod
     def learn(
@@ -286,7 +285,7 @@ class CompressedVectors:
         """Vectors of a word `(columns,)`, or of a list of words."""
         if isinstance(words, str):
             return self._read([words])[0]
-        if not isinstance(words, Iterable):
+        if isinstance(words, bytes) or not isinstance(words, Iterable):
             raise TypeError(
                 "Vectors are asked for by a word, or by a list of words. "
                 f"Received: {words!r}."
@@ -367,8 +366,10 @@ class CompressedVectors:
         `most_similar(["king", "woman"], ["man"])` so answers an analogy.
 
         Args:
-            positive: A word, an array `(columns,)`, or a list of these.
-            negative: Same as `positive`, for what is subtracted.
+            positive: A word, an array `(columns,)`, or a list of these. A
+                pair such as `("king", 0.5)` has a weight, in place of 1.
+            negative: Same as `positive`, for what is subtracted. A weight is
+                in place of -1.
             topn: Integer, words to return. Defaults to `10`.
             restrict_vocab: Optional integer, how many of the first words are
                 looked at. Defaults to `None`: all.
@@ -383,12 +384,7 @@ class CompressedVectors:
         topn, num_rows = self._numbers(topn, restrict_vocab)
         positive, negative = _as_list(positive), _as_list(negative)
         query, rows = self._mean(positive, negative)
-        scores = self._stored.scores(query) / self._lengths()
-        scores[rows] = -np.inf
-        best = BestRows(topn)
-        best.add(scores[None, :num_rows])
-        (found,) = self._name(best)
-        return found
+        return self._name(*self._nearest.of_one(query, rows, topn, num_rows))
 
     def most_similar_many(self, queries, topn=10, restrict_vocab=None):
         """The words nearest to each of many.
@@ -421,14 +417,8 @@ class CompressedVectors:
         """
         topn, num_rows = self._numbers(topn, restrict_vocab)
         vectors, own = self._queries(queries)
-        size = min(self._stored.rows_at_once, len(self))
-        size = max(1, _SCORES // size)
-        found = []
-        for start in range(0, len(vectors), size):
-            part = slice(start, start + size)
-            best = self._best_rows(vectors[part], own[part], topn, num_rows)
-            found += self._name(best)
-        return found
+        found = self._nearest.of_many(vectors, own, topn, num_rows)
+        return [self._name(*best) for best in found]
 
     def _numbers(self, topn, restrict_vocab):
         """Words to find, and words that are looked at."""
@@ -466,33 +456,10 @@ class CompressedVectors:
         vectors = vectors / np.where(lengths > 0, lengths, 1)
         return vectors, np.array([-1 if x is None else x for x in rows], int)
 
-    def _best_rows(self, vectors, own, topn, num_rows):
-        """`BestRows` of unit vectors, each but its own."""
-        best, start = BestRows(topn), 0
-        for rows in self._stored.parts():
-            rows = rows[: num_rows - start]
-            if not len(rows):
-                break
-            end = start + len(rows)
-            lengths = self._lengths()[start:end, None]
-            scores = vectors @ (rows / lengths).T
-            here = (own >= start) & (own < end)
-            scores[here, own[here] - start] = -np.inf
-            best.add(scores)
-            start = end
-        return best
-
-    def _name(self, best):
-        """Lists of words and scores, of `BestRows`."""
-        return [
-            [
-                (self.index_to_key[row], score)
-                for row, score in zip(
-                    rows.tolist(), scores.tolist(), strict=True
-                )
-            ]
-            for rows, scores in best.found()
-        ]
+    def _name(self, rows, scores):
+        """Pairs of words and scores, of rows."""
+        words = [self.index_to_key[row] for row in rows.tolist()]
+        return list(zip(words, scores.tolist(), strict=True))
 
     def _mean(self, positive, negative):
         """The mean direction of words and arrays, and rows of the words."""
@@ -504,13 +471,16 @@ class CompressedVectors:
         rows = []
         for sign, items in ((1, positive), (-1, negative)):
             for item in items:
+                weight = sign
+                if isinstance(item, tuple) and len(item) == 2:
+                    item, weight = item[0], _check_weight(item[1])
                 if not isinstance(item, str):
-                    total += sign * self._check_vector(item)
+                    total += weight * self._check_vector(item)
                     continue
-                total += sign * _unit(self[item])
+                total += weight * _unit(self[item])
                 rows.append(self._find(item))
         rows = [row for row in rows if row is not None]
-        return _unit(total / (len(positive) + len(negative))), rows
+        return _unit(total), rows
 
     def _check_vector(self, vector):
         vector = np.asarray(vector)
@@ -528,13 +498,6 @@ class CompressedVectors:
                 "Vectors must be finite. Received: one with NaN or infinity."
             )
         return vector
-
-    def _lengths(self):
-        """Lengths of all vectors; 1 for those that are 0."""
-        if self._norms is None:
-            norms = self._stored.norms()
-            self._norms = np.where(norms > 0, norms, 1)
-        return self._norms
 
     def as_keyed_vectors(self):
         """All vectors, as gensim's `KeyedVectors`.
@@ -625,13 +588,11 @@ class CompressedVectors:
                 "`mask_zero` must be False where '' is a word with a vector. "
                 "Received: mask_zero=True."
             )
-        row, stored = len(self), self._stored
+        stored = self._stored
         if unknown is not None:
             row = self._row(unknown)
-        elif stored.can_grow:
-            stored = self._with_mean()
         else:
-            row = self._nearest_to_mean()
+            stored, row = with_mean(stored)
         # What padding gives makes no difference.
         order = [row] * (1 + mask_zero) + list(range(len(self)))
         rows = stored.take(stored.rows, np.array(order))
@@ -645,26 +606,6 @@ class CompressedVectors:
             oov_token=token,
         )
         return lookup, layer
-
-    def _mean_vector(self):
-        parts = self._stored.parts()
-        return sum(x.sum(axis=0, dtype="float64") for x in parts) / len(self)
-
-    def _with_mean(self):
-        """Stored rows with one more, nearest to the mean of all."""
-        layer = self._stored.make_layer()
-        with warnings.catch_warnings():
-            # Of vectors about 0 the mean is short, and need not be exact.
-            warnings.filterwarnings("ignore", ".*rows are far shorter")
-            layer.add_ids(self._mean_vector()[None])
-        return self._stored.with_rows(self._stored.read_rows(layer))
-
-    def _nearest_to_mean(self):
-        """The row of the word whose vector is."""
-        mean = self._mean_vector()
-        parts = self._stored.parts()
-        far = [np.square(part - mean).sum(axis=1) for part in parts]
-        return int(np.argmin(np.concatenate(far)))
 
 
 def _stored_rows(layer):
@@ -708,8 +649,29 @@ def _check_kind(method):
 
 
 def _as_list(items):
+    """A list of words, arrays and pairs."""
     is_one = isinstance(items, str) or getattr(items, "ndim", None) == 1
-    return [items] if is_one else list(items)
+    if is_one:
+        return [items]
+    if isinstance(items, bytes) or not isinstance(items, Iterable):
+        raise TypeError(
+            "`positive` and `negative` must be a word, an array, or a list of "
+            f"these. Received: {items!r}."
+        )
+    return list(items)
+
+
+def _check_weight(weight):
+    if (
+        isinstance(weight, bool)
+        or not isinstance(weight, numbers.Real)
+        or not np.isfinite(weight)
+    ):
+        raise ValueError(
+            "Weights of words must be finite numbers. Received: "
+            f"weight={weight!r}."
+        )
+    return float(weight)
 
 
 def _unit(vector):

@@ -1,5 +1,6 @@
 """Rows stored as codes."""
 
+import keras
 import numpy as np
 
 from keras_compembed.codes.field_columns import FieldColumns
@@ -64,7 +65,8 @@ class StoredCodes(StoredRows):
     @staticmethod
     def read_rows(layer):
         if layer.learn_codes is None:
-            return {"codes": np.array(layer.packed_codes)}
+            codes = keras.ops.convert_to_numpy(layer.packed_codes)
+            return {"codes": codes.copy()}
         return {"codes": pack_codes(layer.codes, layer.codebook_size)}
 
     @staticmethod

@@ -8,7 +8,7 @@ from keras_compembed.utils.validation import check_table
 from keras_compembed.vectors.subwords import Subwords
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class WordVectors:
     """Words and their vectors, as files hold them.
 
@@ -54,6 +54,15 @@ class WordVectors:
 
     def __len__(self):
         return len(self.words)
+
+    def __repr__(self):
+        letters = ""
+        if self.subwords is not None:
+            letters = f" and {len(self.subwords.vectors):,} groups of letters"
+        return (
+            f"<WordVectors of {len(self):,} words{letters} x "
+            f"{self.vectors.shape[1]}>"
+        )
 
 
 def check_words(words):

@@ -16,7 +16,7 @@ from keras_compembed.methods import Codes
 from keras_compembed.methods import Rounded
 from keras_compembed.vectors import CompressedVectors
 from keras_compembed.vectors import WordVectors
-from keras_compembed.vectors import compressed_vectors
+from keras_compembed.vectors import nearest_rows
 from keras_compembed.vectors import stored_rows
 
 ROWS, WIDTH = 300, 24
@@ -113,6 +113,7 @@ def test_same_as_gensim(small):
         {"positive": ["word5"], "restrict_vocab": 40},
         {"positive": np.arange(WIDTH, dtype="float32"), "topn": 3},
         {"positive": ["word1", small["word8"]], "topn": 1},
+        {"positive": [("word1", 2.0), "word7"], "negative": [("word8", -3)]},
         {"negative": ["word2"], "topn": ROWS},
     ):
         wanted = keyed.most_similar(**options)
@@ -159,7 +160,7 @@ def test_many_at_once(small):
 
 @pytest.mark.parametrize("held", [1, 4 * ROWS, 10**6])
 def test_many_a_few_at_a_time(learned, monkeypatch, held):
-    monkeypatch.setattr(compressed_vectors, "_SCORES", held)
+    monkeypatch.setattr(nearest_rows, "_SCORES", held)
     monkeypatch.setattr(stored_rows, "_CHUNK_ELEMENTS", held * WIDTH // 7)
     small = learned["int2 rank 9"]
     for options in ({"topn": 3, "restrict_vocab": 60}, {"topn": ROWS}):
@@ -452,3 +453,14 @@ def test_interrupt_in_the_search(vectors, monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(calls) == 1
+
+
+def test_what_is_no_word(learned):
+    small = learned["int8"]
+    for asked in (b"word1", 5, None):
+        for ask in (small.__getitem__, small.most_similar):
+            with pytest.raises(TypeError, match=f"Received: {asked!r}"):
+                ask(asked)
+    for weight in ("2", True, np.nan):
+        with pytest.raises(ValueError, match="Weights of words must be finite"):
+            small.most_similar([("word1", weight)])
