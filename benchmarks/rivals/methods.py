@@ -229,9 +229,10 @@ def codes_of_a_factor(shape, counts):
 
 
 def anchors(shape, counts):
+    # The more anchors the better, down to some eight tenths of a number a row.
     return [
-        Sizes(lambda nonzeros, n=n: methods.Anchors(n, nonzeros), min(n, 64))
-        for n in (100, 50, 25)
+        Sizes(lambda tenths, n=n: methods.Anchors(n, tenths / 10), 160, least=8)
+        for n in (256, 192, 128, 100, 64, 50, 25)
     ]
 
 

@@ -86,7 +86,8 @@ FAMILIES = {
     "narrow int8": (narrow_rows(8), None),
     "narrow int4": (narrow_rows(4), None),
     "narrow int2": (narrow_rows(2), None),
-    "anchors": (lambda size, shape: methods.Anchors(256, size), 64),
+    "anchors": (lambda size, shape: methods.Anchors(256, size / 10), 640),
+    "even anchors": (lambda size, shape: methods.Anchors(256, size, size), 64),
     "first words in int4": (first_words, 10**6),
     "pruned": (
         lambda size, shape: methods.Pruned(1 - size / 1000),

@@ -15,7 +15,7 @@ _CODE_RANKS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _RANKS = (*range(1, 25), *range(26, 129, 2), *range(132, 513, 4))
 _BLOCK_SIZES = (None, 64, 32, 16)
 _NUM_ANCHORS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_NUMBERS = (*range(1, 9), 10, 12, 16)
+_NUMBERS = (0.5, 1, 1.5, 2, 2.5, 3, 3.5, *range(4, 9), 10, 12, 16)
 # Of rows rounded to so many bits, relative to their squares: measured on
 # tables of classifiers and on normal numbers, which differ little.
 _ROUNDING = {8: 2e-5, 4: 0.006, 2: 0.11}

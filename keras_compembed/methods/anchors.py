@@ -1,6 +1,7 @@
 """Tables as sparse combinations of anchors."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from keras_compembed.transforms.sparse_coding import learn_dictionary
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
 
 _VALUE_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 4}
@@ -40,8 +42,8 @@ class Anchors(Method):
     Args:
         num_anchors: Integer, at most the rows of the table. Defaults to
             `100`.
-        mean_nonzeros: Integer, at most `num_anchors`. Numbers of a row, on
-            average. Defaults to `8`.
+        mean_nonzeros: Number, at most `num_anchors`. Numbers of a row, on
+            average; with less than 1, some rows have none. Defaults to `8`.
         max_nonzeros: Optional integer from `mean_nonzeros` to `num_anchors`.
             Numbers of a row at most. Defaults to `None`: 8 more than
             `mean_nonzeros`, and up to four times as many.
@@ -63,17 +65,21 @@ class Anchors(Method):
         iterations=10,
     ):
         self.num_anchors = check_positive_int("num_anchors", num_anchors)
-        self.mean_nonzeros = check_positive_int(
-            "mean_nonzeros", mean_nonzeros, maximum=num_anchors
+        self.mean_nonzeros = check_positive_number(
+            "mean_nonzeros", mean_nonzeros
         )
-        if max_nonzeros is None:
-            max_nonzeros = min(
-                4 * mean_nonzeros, mean_nonzeros + _FURTHER, num_anchors
+        if mean_nonzeros > num_anchors:
+            raise ValueError(
+                "`mean_nonzeros` must be at most `num_anchors`. "
+                f"Received: {mean_nonzeros=}, {num_anchors=}."
             )
+        if max_nonzeros is None:
+            most = min(4 * mean_nonzeros, mean_nonzeros + _FURTHER)
+            max_nonzeros = min(math.ceil(most), num_anchors)
         self.max_nonzeros = check_positive_int(
             "max_nonzeros",
             max_nonzeros,
-            minimum=mean_nonzeros,
+            minimum=math.ceil(mean_nonzeros),
             maximum=num_anchors,
         )
         self.iterations = check_positive_int(
@@ -82,7 +88,7 @@ class Anchors(Method):
 
     @property
     def name(self):
-        name = f"{self.num_anchors} anchors, {self.mean_nonzeros} a row"
+        name = f"{self.num_anchors} anchors, {self.mean_nonzeros:g} a row"
         if self.max_nonzeros > self.mean_nonzeros:
             name += f", {self.max_nonzeros} at most"
         return name
@@ -124,7 +130,7 @@ class Anchors(Method):
         )
 
     def _total(self, input_dim):
-        return input_dim * self.mean_nonzeros
+        return max(1, int(input_dim * self.mean_nonzeros))
 
     def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
         storage = FixedRows(
@@ -135,13 +141,16 @@ class Anchors(Method):
         )
         layer.build()
         # As many numbers as rows will have, and each anchor in some row.
-        places = np.arange(input_dim)[:, None] + np.arange(self.mean_nonzeros)
-        columns = np.sort(places % self.num_anchors, axis=1)
+        total = self._total(input_dim)
+        offsets = np.arange(input_dim + 1) * total // input_dim
+        rows = np.repeat(np.arange(input_dim), np.diff(offsets))
+        columns = (rows + np.arange(total) - offsets[rows]) % self.num_anchors
+        order = np.lexsort((columns, rows))
         layer.assign_transform(
             SparseTransform(
-                np.arange(input_dim + 1) * self.mean_nonzeros,
-                columns.ravel(),
-                np.ones(columns.size, "float32"),
+                offsets,
+                columns[order],
+                np.ones(total, "float32"),
                 self.num_anchors,
             )
         )

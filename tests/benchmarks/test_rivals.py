@@ -151,4 +151,6 @@ def test_level_and_worse():
     assert line == ["task", "a 81.0", "b 79.5", "c 78.5", "3"]
     (line,) = pages.level_and_worse([], {"a": [1.0], "b": [2.0]})
     assert line == ["b 2.0", "(not told; next: a 1.0)", "", "1"]
+    (line,) = pages.level_and_worse([], {"a": [1.0, 1.5], "b": [2.0]})
+    assert line == ["b 2.0", "(not told; next: a 1.0)", "", "1"]
     assert not pages.level_and_worse([], {"a": []})

@@ -21,6 +21,7 @@ METHODS = {
         Codes(4, 8, rank=3, effort=0.05),
         Anchors(30, 2, iterations=1),
         Anchors(30, 2, 2, iterations=1),
+        Anchors(30, 1.4, iterations=1),
         Hashed(60),
         Hashed(60, 3, num_importances=100),
         QuotientRemainder(20),
@@ -123,8 +124,10 @@ def test_names_and_arguments():
         Codes(4, 8, rank=0)
     with pytest.raises(ValueError, match="`effort` must be a positive"):
         Codes(4, 8, effort=0)
-    with pytest.raises(ValueError, match="`mean_nonzeros` must be an integer"):
-        Anchors(3, 4)
+    assert Anchors(30, 0.25).name == "30 anchors, 0.25 a row, 1 at most"
+    for mean in (0, 4):
+        with pytest.raises(ValueError, match="`mean_nonzeros` must be a"):
+            Anchors(3, mean)
     for most in (3, 10):
         with pytest.raises(ValueError, match="`max_nonzeros` must be an int"):
             Anchors(9, 4, most)
