@@ -170,6 +170,14 @@ def test_many_a_few_at_a_time(learned, monkeypatch, held):
     assert small.most_similar_many([]) == []
 
 
+def check_same(found, wanted):
+    """To the rounding of sums, which goes by where arrays are in memory."""
+    assert [word for word, _ in found] == [word for word, _ in wanted]
+    np.testing.assert_allclose(
+        [x for _, x in found], [x for _, x in wanted], atol=2e-6
+    )
+
+
 def test_saved_and_loaded(small, tmp_path):
     path = tmp_path / "small.npz"
     small.save(path)
@@ -177,7 +185,7 @@ def test_saved_and_loaded(small, tmp_path):
     loaded = CompressedVectors.load(path)
     assert loaded.words == WORDS
     np.testing.assert_array_equal(loaded.table(), small.table())
-    assert loaded.most_similar("word4") == small.most_similar("word4")
+    check_same(loaded.most_similar("word4"), small.most_similar("word4"))
     again = tmp_path / "again.npz"
     loaded.save(again)
     assert again.read_bytes() == path.read_bytes()
