@@ -186,6 +186,7 @@ def newsgroups_rows():
         anchors("128 anchors, 0.13 million", 130_000),
         anchors("128 anchors, 0.52 million", 520_000),
         anchors("50 anchors", num_anchors=50),
+        anchors("256 anchors", num_anchors=256),
         anchors("128 anchors, pruned by and by", pruned_from=512_800),
         *(row("table", rate) for rate in (1e-3, 4e-3)),
         *(anchors(rate=rate) for rate in (1e-3, 4e-3)),

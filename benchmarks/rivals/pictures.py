@@ -5,8 +5,10 @@ import statistics
 from benchmarks.common.tables import figures
 from keras_compembed.utils.files import replacing
 
-# Shapes tell apart what colours do not.
-MARKERS = "osD^v<>pPX*hd8"
+# Methods with a colour, of which the first are best; the others are grey.
+COLOURS, MARKERS = 8, "osD^v<>p"
+# Points below the best, of which more would hide all others.
+ROOM = 15
 METRICS = {
     "accuracy": "accuracy on test texts, %",
     "recall": "recall@20 on test visits, %",
@@ -31,12 +33,14 @@ def draw_task(rows, path):
     metric = next(
         name for name in METRICS for row in rows if figures(row, f"test.{name}")
     )
-    points = {}
+    points, means_of = {}, {}
     for row in rows:
         values = [100 * value for value in figures(row, f"test.{metric}")]
         if values:
             (size, *_) = figures(row, "bytes")
             points.setdefault(row["row"]["method"], []).append((size, values))
+            by_ratio = means_of.setdefault(row["row"]["method"], {})
+            by_ratio[row["row"]["ratio"]] = statistics.fmean(values)
     figure = matplotlib.figure.Figure((8, 5), layout="constrained")
     axes = figure.add_subplot()
     table = points.pop("table", None)
@@ -44,33 +48,61 @@ def draw_task(rows, path):
         ((_, values),) = table
         axes.axhspan(min(values), max(values), color="0.85")
         axes.axhline(statistics.fmean(values), color="0.4", label="table")
-    for place, (method, found) in enumerate(points.items()):
-        found.sort()
+    means_of.pop("table", None)
+    ranked = best_first(means_of)
+    for place, method in reversed(list(enumerate(ranked))):
+        found = sorted(points[method])
         means = [statistics.fmean(values) for _, values in found]
         below = [m - min(v) for m, (_, v) in zip(means, found, strict=True)]
         above = [max(v) - m for m, (_, v) in zip(means, found, strict=True)]
+        is_grey = place >= COLOURS
         axes.errorbar(
             [size / 1000 for size, _ in found],
             means,
             [below, above],
-            color=f"C{place % 10}",
-            marker=MARKERS[place % len(MARKERS)],
+            color="0.8" if is_grey else f"C{place}",
+            marker="." if is_grey else MARKERS[place],
             markersize=5,
             linewidth=0.8,
             capsize=2,
-            label=method,
+            label="others" if place == COLOURS else None if is_grey else method,
         )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("bytes of the table in a LiteRT file, KB")
     axes.set_ylabel(METRICS[metric])
-    # What fails is far below, and would hide all others.
     best = [max(v) for found in points.values() for _, v in found]
     if best:
         top = max(best + ([max(table[0][1])] if table else []))
-        axes.set_ylim(max(0.6 * top, axes.get_ylim()[0]), None)
+        axes.set_ylim(max(top - ROOM, axes.get_ylim()[0]), None)
     axes.set_title(rows[0]["row"]["task"]["name"])
-    figure.legend(loc="outside right upper", fontsize=8)
+    handles, labels = axes.get_legend_handles_labels()
+    # The best first, which are drawn last.
+    figure.legend(
+        handles[::-1], labels[::-1], loc="outside right upper", fontsize=8
+    )
     with replacing(path, overwrite=True) as beside:
         figure.savefig(beside, format="png", dpi=120)
+
+
+def best_first(means):
+    """Methods by how many points they are below the best of a size, on average.
+
+    Those that were run in all sizes come first.
+
+    Args:
+        means: Dict, figures by size by the names of methods.
+    """
+    best = {}
+    for by_ratio in means.values():
+        for ratio, value in by_ratio.items():
+            best[ratio] = max(value, best.get(ratio, value))
+
+    def behind(method):
+        by_ratio = means[method]
+        missing = len(best) - len(by_ratio)
+        lost = [best[ratio] - value for ratio, value in by_ratio.items()]
+        return missing, statistics.fmean(lost)
+
+    return sorted(means, key=behind)

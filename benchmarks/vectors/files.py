@@ -4,7 +4,8 @@ Writes the table of word vectors as text, as word2vec does, and compresses it by
 the command, as a user would. Then opens the text by gensim and by
 `read_vectors`, and the compressed file by `CompressedVectors.load`, in turns in
 one process; and looks for the ten words nearest to one, in codes and by a
-product of the float32 table in NumPy, in turns on one thread.
+product of the float32 table in NumPy, in turns on one thread. Last, those of a
+thousand words in one call, by turns with some that are asked one by one.
 
     python -m benchmarks vectors.files
 
@@ -42,6 +43,12 @@ STORED = {
     f"neighbors in {method.name}": method
     for method in (Rounded(8), Rounded(4), Rounded(2), Rounded(4, rank=64))
 }
+MANY = {
+    name.replace("neighbors", "neighbors of many"): method
+    for name, method in {NEIGHBORS: None, **STORED}.items()
+}
+# Words that are asked at once, and one by one beside them; how often.
+_AT_ONCE, _ONE_BY_ONE, _TURNS = 1000, 20, 5
 _IMPORTS = ("gensim.models", "keras_compembed")
 
 
@@ -84,7 +91,8 @@ class Files(Benchmark):
     }
 
     def rows(self):
-        return [Row(name) for name in (COMMAND, OPEN, NEIGHBORS, *STORED)]
+        names = (COMMAND, OPEN, NEIGHBORS, *STORED, *MANY)
+        return [Row(name) for name in names]
 
     def measure(self, row, seed):
         self.args.folder.mkdir(exist_ok=True)
@@ -92,6 +100,8 @@ class Files(Benchmark):
             return self.compress(seed)
         if row.name == OPEN:
             return self.open(seed)
+        if row.name in MANY:
+            return self.search_many(seed, MANY[row.name])
         return self.search(seed, STORED.get(row.name))
 
     @property
@@ -184,18 +194,47 @@ class Files(Benchmark):
             "text_bytes": text.stat().st_size,
         }
 
+    def stored(self, vectors, method, seed):
+        """Vectors stored by a method; None for the file's."""
+        if method is None:
+            return CompressedVectors.load(self.compressed)
+        if (method.rank or 0) > vectors.vectors.shape[1]:
+            method = Rounded(method.bits)
+        return CompressedVectors.learn(vectors, method, seed=seed, verbose=0)
+
+    def search_many(self, seed, method):
+        """Seconds a word to find ten neighbors of many, on one thread."""
+        small = self.stored(self.vectors(), method, seed)
+        rng = np.random.default_rng(seed)
+        rows = rng.choice(len(small), min(_AT_ONCE, len(small)), replace=False)
+        words = [small.words[row] for row in rows]
+        some = words[:_ONE_BY_ONE]
+        runs = {
+            "many": lambda _: small.most_similar_many(words),
+            "single": lambda _: [small.most_similar(word) for word in some],
+        }
+        small.most_similar(words[0])
+        with threadpoolctl.threadpool_limits(1):
+            times = timing.take_turns(
+                {name: timing.timed(call) for name, call in runs.items()},
+                range(_TURNS),
+            )
+        many = times["many"][:, 0] / len(words)
+        single = times["single"][:, 0] / len(some)
+        return {
+            "words": len(small),
+            "bytes": small.nbytes,
+            "seconds": round(float(np.median(many)), 7),
+            "single_seconds": round(float(np.median(single)), 7),
+            "ratio": round(float(np.median(many / single)), 3),
+            "method": small.method,
+        }
+
     def search(self, seed, method):
         """Seconds to find ten neighbors on one thread."""
         vectors = self.vectors()
         table = vectors.vectors.astype("float32")
-        if method is None:
-            small = CompressedVectors.load(self.compressed)
-        else:
-            if (method.rank or 0) > table.shape[1]:
-                method = Rounded(method.bits)
-            small = CompressedVectors.learn(
-                vectors, method, seed=seed, verbose=0
-            )
+        small = self.stored(vectors, method, seed)
         table /= np.linalg.norm(table, axis=1, keepdims=True)
         rng = np.random.default_rng(seed)
         rows = rng.choice(len(table), self.args.queries)

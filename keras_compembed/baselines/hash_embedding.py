@@ -132,7 +132,7 @@ class HashEmbedding(EmbeddingBaseline):
             places,
             owners,
             layer.num_rows,
-            np.array(layer.importances),
+            keras.ops.convert_to_numpy(layer.importances).copy(),
             weight,
             iterations,
             verbose,

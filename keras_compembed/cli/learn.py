@@ -99,6 +99,16 @@ def add_arguments(command):
         help="what to do with words that are no UTF-8 (default: end with an "
         "error)",
     )
+    command.add_argument(
+        "--subwords",
+        nargs="?",
+        const=True,
+        default=False,
+        type=common.positive_whole_number,
+        metavar="N",
+        help="of fastText's .bin, keep vectors of groups of letters too, for "
+        "words that have none: N of them at most (default: as many as words)",
+    )
     common.add_seed(command)
     command.add_argument(
         "--keep-partial",
@@ -155,6 +165,7 @@ def run(arguments, stops):
             tensor=arguments.tensor,
             limit=arguments.limit,
             unicode_errors=arguments.unicode_errors,
+            subwords=arguments.subwords,
         )
 
     def learn():
@@ -202,9 +213,27 @@ def _report(arguments, vectors, small):
             f"{error:.3f} of the squares about the mean; mean cosine "
             f"{cosine:.3f}"
         )
+    if vectors.subwords is not None:
+        lines["unknown"] = _report_letters(vectors, small.subwords())
     if near.num_queries:
         lines["neighbors"] = (
             f"{near.neighbor_overlap:.0%} of the nearest "
             f"{near.num_neighbors} of {near.num_queries} words are the same"
         )
     return "\n".join(f"{name:11}{text}" for name, text in lines.items())
+
+
+def _report_letters(vectors, subwords):
+    """How near words that are made of their letters are to what they were."""
+    from keras_compembed.reports.fidelity import fidelity
+
+    words = vectors.words[:: max(1, len(vectors) // _QUERIES)]
+    near = fidelity(
+        vectors.subwords.vectors_of(words),
+        subwords.vectors_of(words),
+        num_queries=1,
+    )
+    line = f"{len(subwords):,} groups of letters"
+    if near.mean_cosine is None:
+        return line
+    return f"{line}; mean cosine {near.mean_cosine:.3f} of words made of them"

@@ -11,6 +11,7 @@ PROGRAM = "keras-compembed"
 _TRANSLATIONS = {
     "Pass `overwrite=True`": "Pass --overwrite",
     "`max_bytes` must": "--max-bytes must",
+    "`subwords` must": "--subwords must",
     "`input_signature` must be given": "`input_signature` must be given, so "
     "use the Python API, export.export_litert of keras_compembed,",
 }

@@ -274,7 +274,7 @@ def _explained(table, units, budget, non_negative):
         least = None
         if stops and len(best) == budget.total:
             weights = budget.weights(start, len(chunk))
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore"):
                 least = np.where(weights > 0, best.min() / weights, np.inf)
         part = units.pursue(chunk, budget.of_row, non_negative, None, least)[2]
         explained.append(part)

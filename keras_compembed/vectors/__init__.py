@@ -2,6 +2,7 @@
 
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
 from keras_compembed.vectors.read_vectors import read_vectors
+from keras_compembed.vectors.subwords import Subwords
 from keras_compembed.vectors.word_vectors import WordVectors
 
-__all__ = ["CompressedVectors", "WordVectors", "read_vectors"]
+__all__ = ["CompressedVectors", "Subwords", "WordVectors", "read_vectors"]

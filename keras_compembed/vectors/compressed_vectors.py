@@ -1,6 +1,6 @@
 """Words and their vectors in few bytes."""
 
-import warnings
+import numbers
 from collections.abc import Iterable
 
 import keras
@@ -16,11 +16,14 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.vectors import vectors_file
+from keras_compembed.vectors.mean_row import with_mean
 from keras_compembed.vectors.method_search import MethodSearch
 from keras_compembed.vectors.method_search import check_size
+from keras_compembed.vectors.nearest_rows import NearestRows
 from keras_compembed.vectors.stored_anchors import StoredAnchors
 from keras_compembed.vectors.stored_codes import StoredCodes
 from keras_compembed.vectors.stored_integers import StoredIntegers
+from keras_compembed.vectors.subwords import Subwords
 from keras_compembed.vectors.unknown_word import UnknownWord
 from keras_compembed.vectors.word_vectors import WordVectors
 from keras_compembed.vectors.word_vectors import check_words
@@ -40,6 +43,10 @@ class CompressedVectors:
     Numbers that rows share, such as those of codebooks, have eight bits in
     files, and are rounded when this object is made: what is loaded is what was
     there before it was saved, to the last bit.
+
+    If vectors had `subwords`, a word that is not among the words has the mean
+    vector of its groups of letters, and is `in` as soon as one of them has a
+    vector. `key_to_index`, `len` and neighbours have the words only.
 
     Example:
 
@@ -81,12 +88,17 @@ class CompressedVectors:
             )
         self._set(words, stored)
 
-    def _set(self, words, stored, packed_words=None):
+    def _set(self, words, stored, ngrams=None, packed=None):
+        """Takes rows of words, and behind them those of groups of letters."""
         self.index_to_key = words
         self.key_to_index = dict(zip(words, range(len(words)), strict=True))
-        self._stored = stored
-        self._packed_words = packed_words
-        self._norms = None
+        self._ngrams = ngrams
+        self._all_rows = self._stored = stored
+        if ngrams is not None:
+            self._stored = stored.part(0, len(words))
+            self._letters = stored.part(len(words), stored.shape[0])
+        self._packed = packed
+        self._nearest = NearestRows(self._stored)
 
     @classmethod
     def learn(
@@ -101,6 +113,11 @@ class CompressedVectors:
     ):
         """Compresses vectors.
 
+        With `subwords`, rows of words and of groups of letters are one table:
+        they share codebooks and `max_bytes`. Each word then counts as itself
+        and once more as an unknown word of its letters. Where that is the mean
+        of n rows, the square of an error in one of them counts 1/n².
+
         Args:
             vectors: `WordVectors`.
             method: Optional `Method` of `keras_compembed.methods`: `Codes`,
@@ -111,8 +128,8 @@ class CompressedVectors:
                 `"500k"`: bytes that the file may have, words included. k is
                 1,000 bytes.
             sample_weight: Optional array `(words,)`, how much each word
-                counts, e.g. how often it occurs. Defaults to `None`: all
-                count the same.
+                counts, its letters included, e.g. how often it occurs.
+                Defaults to `None`: all count the same.
             seed: Optional integer. Makes the result repeatable.
             verbose: `0` or `1`, whether to show progress. Defaults to `1`.
 
@@ -137,29 +154,37 @@ class CompressedVectors:
             limit = number_of_bytes("max_bytes", max_bytes)
         sample_weight = check_sample_weight(sample_weight, len(vectors))
         seed = check_seed(seed)
-        packed = vectors_file.pack_words(vectors.words)
-        shape = vectors.vectors.shape
+        table, ngrams = vectors.vectors, None
+        if vectors.subwords is not None:
+            ngrams = vectors.subwords.ngrams
+            table = np.concatenate([table, vectors.subwords.vectors])
+            sample_weight = _with_weights_of_letters(
+                sample_weight, vectors.words, ngrams
+            )
+        packed = vectors_file.pack(vectors.words, ngrams)
 
         def count(method):
             # Files of rows that learned nothing are as large.
             fit = method.start()
-            layer = method.new_layer(method.rows, fit, *shape)
+            layer = method.new_layer(method.rows, fit, *table.shape)
             return len(vectors_file.to_bytes(*packed, _stored_rows(layer)))
 
         if method is None and limit is None:
             method = Codes()
         if method is None:
             method = MethodSearch(
-                vectors.vectors, limit, count, sample_weight, seed, verbose
+                table, limit, count, sample_weight, seed, verbose
             ).find()
         elif limit is not None:
             check_size(method, count, limit)
         if verbose:
-            print(f"{method.name}: learning {shape[0]:,} x {shape[1]}")
+            print(
+                f"{method.name}: learning {table.shape[0]:,} x {table.shape[1]}"
+            )
         fit = method.start(seed, verbose)
-        layer = fit.from_table(vectors.vectors, sample_weight=sample_weight)
+        layer = fit.from_table(table, sample_weight=sample_weight)
         small = cls.__new__(cls)
-        small._set(vectors.words, _stored_rows(layer), packed)
+        small._set(vectors.words, _stored_rows(layer), ngrams, packed)
         return small
 
     @classmethod
@@ -203,10 +228,15 @@ class CompressedVectors:
 
     @property
     def bytes_by_part(self):
-        """Dict of the bytes of the file: words, what rows have, the rest."""
-        packed, _ = self._pack_words()
-        stored = self._stored
-        sizes = {"words": packed.nbytes, **stored.bytes_by_part}
+        """Dict of the bytes of the file: words, what rows have, the rest.
+
+        `subwords` are the rows of groups of letters, and which these are.
+        """
+        _, arrays = self._pack()
+        sizes = {"words": arrays["words"].nbytes, **self._stored.bytes_by_part}
+        if self._ngrams is not None:
+            rows = [*self._letters.rows.values(), *arrays.values()]
+            sizes["subwords"] = sum(x.nbytes for x in rows) - sizes["words"]
         return {**sizes, "besides": self.nbytes - sum(sizes.values())}
 
     @property
@@ -214,27 +244,32 @@ class CompressedVectors:
         """String, how vectors are stored, such as `"codes 32x16"`."""
         return self._stored.name
 
-    def _pack_words(self):
-        if self._packed_words is None:
-            self._packed_words = vectors_file.pack_words(self.index_to_key)
-        return self._packed_words
+    def _pack(self):
+        if self._packed is None:
+            self._packed = vectors_file.pack(self.index_to_key, self._ngrams)
+        return self._packed
 
     def _to_bytes(self):
-        return vectors_file.to_bytes(*self._pack_words(), self._stored)
+        return vectors_file.to_bytes(*self._pack(), self._all_rows)
 
     def __len__(self):
         return len(self.index_to_key)
 
     def __contains__(self, word):
-        return isinstance(word, str) and word in self.key_to_index
+        if not isinstance(word, str) or word in self.key_to_index:
+            return isinstance(word, str)
+        return self._ngrams is not None and bool(self._ngrams.rows([word])[1])
 
     def __iter__(self):
         return iter(self.index_to_key)
 
     def __repr__(self):
+        letters = ""
+        if self._ngrams is not None:
+            letters = f" and {len(self._ngrams):,} groups of letters"
         return (
-            f"<CompressedVectors of {len(self):,} words x {self.vector_size} "
-            f"as {self.method}>"
+            f"<CompressedVectors of {len(self):,} words{letters} x "
+            f"{self.vector_size} as {self.method}>"
         )
 
     @property
@@ -249,28 +284,70 @@ class CompressedVectors:
     def __getitem__(self, words):
         """Vectors of a word `(columns,)`, or of a list of words."""
         if isinstance(words, str):
-            return self._stored.read(np.array([self._row(words)]))[0]
-        if not isinstance(words, Iterable):
+            return self._read([words])[0]
+        if isinstance(words, bytes) or not isinstance(words, Iterable):
             raise TypeError(
                 "Vectors are asked for by a word, or by a list of words. "
                 f"Received: {words!r}."
             )
-        rows = [self._row(word) for word in words]
-        return self._stored.read(np.array(rows, "int64"))
+        return self._read(list(words))
 
     def get(self, word, default=None):
-        """The vector of a word, or `default` if it has none."""
+        """The vector of a word, or `default` if `word` is not `in` this."""
         return self[word] if word in self else default
 
+    def _read(self, words):
+        """Vectors `(words, columns)` of a list of words."""
+        rows = [self._find(word) for word in words]
+        places = [place for place, row in enumerate(rows) if row is None]
+        if not places:
+            return self._stored.read(np.array(rows, "int64"))
+        unknown = [words[place] for place in places]
+        vectors = np.empty((len(words), self.vector_size), "float32")
+        vectors[places] = self._read_letters(unknown)
+        known = [place for place, row in enumerate(rows) if row is not None]
+        vectors[known] = self._stored.read(
+            np.array([rows[place] for place in known], "int64")
+        )
+        return vectors
+
+    def _read_letters(self, words):
+        """Vectors of words that have none of their own."""
+        for word in words:
+            if self._ngrams is None or not isinstance(word, str):
+                raise self._unknown(word)
+        vectors, counts = self._ngrams.means(words, self._letters.read)
+        if not counts.all():
+            raise self._unknown(words[int(np.argmin(counts))])
+        return vectors
+
+    def _find(self, word):
+        """The row of a word, or None."""
+        return self.key_to_index.get(word) if isinstance(word, str) else None
+
     def _row(self, word):
-        row = self.key_to_index.get(word) if isinstance(word, str) else None
+        row = self._find(word)
         if row is None:
             raise UnknownWord(word, self.index_to_key)
         return row
 
+    def _unknown(self, word):
+        has_letters = self._ngrams is not None
+        return UnknownWord(word, self.index_to_key, has_letters)
+
     def table(self):
         """All vectors, a float32 array `(words, columns)`."""
         return np.concatenate(list(self._stored.parts()))
+
+    def subwords(self):
+        """All vectors of groups of letters, as `Subwords`, or None."""
+        ngrams = self._ngrams
+        if ngrams is None:
+            return None
+        vectors = np.concatenate(list(self._letters.parts()))
+        return Subwords(
+            ngrams.min_n, ngrams.max_n, vectors, ngrams.bucket, ngrams.kept
+        )
 
     def similarity(self, first, second):
         """The cosine of the vectors of two words."""
@@ -289,8 +366,10 @@ class CompressedVectors:
         `most_similar(["king", "woman"], ["man"])` so answers an analogy.
 
         Args:
-            positive: A word, an array `(columns,)`, or a list of these.
-            negative: Same as `positive`, for what is subtracted.
+            positive: A word, an array `(columns,)`, or a list of these. A
+                pair such as `("king", 0.5)` has a weight, in place of 1.
+            negative: Same as `positive`, for what is subtracted. A weight is
+                in place of -1.
             topn: Integer, words to return. Defaults to `10`.
             restrict_vocab: Optional integer, how many of the first words are
                 looked at. Defaults to `None`: all.
@@ -302,25 +381,85 @@ class CompressedVectors:
             KeyError: if a word has no vector. It names near spellings.
             ValueError: if there is no word, or an array has another shape.
         """
-        topn = check_positive_int("topn", topn)
-        num_rows = len(self)
-        if restrict_vocab is not None:
-            num_rows = min(
-                check_positive_int("restrict_vocab", restrict_vocab), num_rows
-            )
+        topn, num_rows = self._numbers(topn, restrict_vocab)
         positive, negative = _as_list(positive), _as_list(negative)
         query, rows = self._mean(positive, negative)
-        norms = self._lengths()
-        scores = (self._stored.scores(query) / norms)[:num_rows]
-        rows = [row for row in rows if row < num_rows]
-        scores[rows] = -np.inf
-        topn = min(topn, num_rows - len(rows))
-        if topn < 1:
-            return []
-        best = np.argpartition(-scores, topn - 1)[:topn]
-        # Of equal ones, the more frequent first.
-        best = best[np.lexsort((best, -scores[best]))]
-        return [(self.index_to_key[row], float(scores[row])) for row in best]
+        return self._name(*self._nearest.of_one(query, rows, topn, num_rows))
+
+    def most_similar_many(self, queries, topn=10, restrict_vocab=None):
+        """The words nearest to each of many.
+
+        The same as `[most_similar(query, topn=topn) for query in queries]`, to
+        the rounding of floats, in less time: vectors of the table are made a
+        part at a time, once for hundreds of queries.
+
+        Args:
+            queries: List of words, or float array `(queries, columns)`.
+            topn: Integer, words to return for each. Defaults to `10`.
+            restrict_vocab: Optional integer, how many of the first words are
+                looked at. Defaults to `None`: all.
+
+        Returns:
+            List with a list of pairs of a word and its cosine, best first, for
+            each query.
+
+        Raises:
+            KeyError: if a word has no vector. It names near spellings.
+            TypeError: if `queries` is a single word, or words among arrays.
+            ValueError: if an array has another shape, or is not finite.
+
+        Example:
+
+        >>> layer = kc.QuantizedEmbedding.from_table(np.eye(3), verbose=0)
+        >>> small = CompressedVectors(["a", "b", "c"], layer)
+        >>> small.most_similar_many(["a", "c"], topn=1)
+        [[('b', 0.0)], [('a', 0.0)]]
+        """
+        topn, num_rows = self._numbers(topn, restrict_vocab)
+        vectors, own = self._queries(queries)
+        found = self._nearest.of_many(vectors, own, topn, num_rows)
+        return [self._name(*best) for best in found]
+
+    def _numbers(self, topn, restrict_vocab):
+        """Words to find, and words that are looked at."""
+        topn, num_rows = check_positive_int("topn", topn), len(self)
+        if restrict_vocab is not None:
+            restrict_vocab = check_positive_int(
+                "restrict_vocab", restrict_vocab
+            )
+            num_rows = min(restrict_vocab, num_rows)
+        return topn, num_rows
+
+    def _queries(self, queries):
+        """Unit vectors of words or of an array, and the words' rows or -1."""
+        is_array = getattr(queries, "ndim", 1) == 2
+        if isinstance(queries, str) or not isinstance(queries, Iterable):
+            raise TypeError(
+                "`queries` must be a list of words, or an array (queries, "
+                f"columns). Received: queries={queries!r}."
+            )
+        queries = queries if is_array else list(queries)
+        words = [query for query in queries if isinstance(query, str)]
+        if words and len(words) < len(queries):
+            raise TypeError(
+                "`queries` must be all words, or all arrays. Received: "
+                f"{len(words)} words among {len(queries)}."
+            )
+        if words:
+            vectors = self._read(words)
+        else:
+            vectors = np.zeros((len(queries), self.vector_size), "float32")
+            for place, query in enumerate(queries):
+                vectors[place] = self._check_vector(query)
+        rows = [self._find(word) for word in words] or [None] * len(queries)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = vectors / np.where(lengths > 0, lengths, 1)
+        return vectors, np.array([-1 if x is None else x for x in rows], int)
+
+    def _name(self, rows, scores):
+        """Pairs of words and scores, of rows."""
+        words = [self.index_to_key[row] for row in rows.tolist()]
+        return list(zip(words, scores.tolist(), strict=True))
 
     def _mean(self, positive, negative):
         """The mean direction of words and arrays, and rows of the words."""
@@ -332,12 +471,16 @@ class CompressedVectors:
         rows = []
         for sign, items in ((1, positive), (-1, negative)):
             for item in items:
+                weight = sign
+                if isinstance(item, tuple) and len(item) == 2:
+                    item, weight = item[0], _check_weight(item[1])
                 if not isinstance(item, str):
-                    total += sign * self._check_vector(item)
+                    total += weight * self._check_vector(item)
                     continue
-                rows.append(self._row(item))
-                total += sign * _unit(self[item])
-        return _unit(total / (len(positive) + len(negative))), rows
+                total += weight * _unit(self[item])
+                rows.append(self._find(item))
+        rows = [row for row in rows if row is not None]
+        return _unit(total), rows
 
     def _check_vector(self, vector):
         vector = np.asarray(vector)
@@ -350,20 +493,18 @@ class CompressedVectors:
                 f"strings. Received: an array of shape {vector.shape} and "
                 f"dtype {vector.dtype}."
             )
+        if not np.isfinite(vector).all():
+            raise ValueError(
+                "Vectors must be finite. Received: one with NaN or infinity."
+            )
         return vector
-
-    def _lengths(self):
-        """Lengths of all vectors; 1 for those that are 0."""
-        if self._norms is None:
-            norms = self._stored.norms()
-            self._norms = np.where(norms > 0, norms, 1)
-        return self._norms
 
     def as_keyed_vectors(self):
         """All vectors, as gensim's `KeyedVectors`.
 
         For what gensim has: `evaluate_word_pairs`, `evaluate_word_analogies`,
-        `doesnt_match` and so on. It holds the whole table.
+        `doesnt_match` and so on. It holds the whole table, and words only:
+        those that have vectors by their letters have none in it.
 
         Raises:
             ImportError: without gensim (`keras-compembed[vectors]`).
@@ -374,7 +515,7 @@ class CompressedVectors:
         return keyed
 
     def save_word2vec_format(self, path, binary=False, overwrite=False):
-        """Writes all vectors as word2vec does, a few at a time.
+        """Writes the vectors of all words as word2vec does, a few at a time.
 
         Args:
             path: String or path-like.
@@ -411,7 +552,8 @@ class CompressedVectors:
 
         The first makes ids of words, the second vectors of ids; together they
         are a front of a model, and the second alone can be trained, saved and
-        exported as any layer of this package.
+        exported as any layer of this package. A look-up of strings has no
+        letters: with `subwords` or without, unknown words get one id.
 
         Args:
             mask_zero: Boolean. Whether id 0 is padding, which the string `""`
@@ -441,24 +583,22 @@ class CompressedVectors:
         TensorShape([1, 1, 3])
         """
         mask_zero = check_boolean("mask_zero", mask_zero)
-        if mask_zero and _MASK in self:
+        if mask_zero and _MASK in self.key_to_index:
             raise ValueError(
                 "`mask_zero` must be False where '' is a word with a vector. "
                 "Received: mask_zero=True."
             )
-        row, stored = len(self), self._stored
+        stored = self._stored
         if unknown is not None:
             row = self._row(unknown)
-        elif stored.can_grow:
-            stored = self._with_mean()
         else:
-            row = self._nearest_to_mean()
+            stored, row = with_mean(stored)
         # What padding gives makes no difference.
         order = [row] * (1 + mask_zero) + list(range(len(self)))
         rows = stored.take(stored.rows, np.array(order))
         layer = stored.with_rows(rows).make_layer(mask_zero=mask_zero, **kwargs)
         token = _UNKNOWN
-        while token in self:
+        while token in self.key_to_index:
             token += "_"
         lookup = keras.layers.StringLookup(
             vocabulary=self.index_to_key,
@@ -466,26 +606,6 @@ class CompressedVectors:
             oov_token=token,
         )
         return lookup, layer
-
-    def _mean_vector(self):
-        parts = self._stored.parts()
-        return sum(x.sum(axis=0, dtype="float64") for x in parts) / len(self)
-
-    def _with_mean(self):
-        """Stored rows with one more, nearest to the mean of all."""
-        layer = self._stored.make_layer()
-        with warnings.catch_warnings():
-            # Of vectors about 0 the mean is short, and need not be exact.
-            warnings.filterwarnings("ignore", ".*rows are far shorter")
-            layer.add_ids(self._mean_vector()[None])
-        return self._stored.with_rows(self._stored.read_rows(layer))
-
-    def _nearest_to_mean(self):
-        """The row of the word whose vector is."""
-        mean = self._mean_vector()
-        parts = self._stored.parts()
-        far = [np.square(part - mean).sum(axis=1) for part in parts]
-        return int(np.argmin(np.concatenate(far)))
 
 
 def _stored_rows(layer):
@@ -503,6 +623,20 @@ def _stored_rows(layer):
     )
 
 
+def _with_weights_of_letters(sample_weight, words, ngrams):
+    """Weights of words, and behind them those of rows of letters.
+
+    Each word counts as itself, and as often as an unknown word of its letters.
+    """
+    if sample_weight is None:
+        sample_weight = np.ones(len(words), "float32")
+    weights = ngrams.weights(words, sample_weight)
+    # Letters that no word has are those of unknown words.
+    least = weights[weights > 0].min(initial=np.inf)
+    weights = np.maximum(weights, least if np.isfinite(least) else 1)
+    return np.concatenate([sample_weight, weights])
+
+
 def _check_kind(method):
     """Returns a method whose layers can be stored, or raises."""
     if not any(issubclass(method.rows, kind.layers) for kind in _KINDS):
@@ -515,8 +649,29 @@ def _check_kind(method):
 
 
 def _as_list(items):
+    """A list of words, arrays and pairs."""
     is_one = isinstance(items, str) or getattr(items, "ndim", None) == 1
-    return [items] if is_one else list(items)
+    if is_one:
+        return [items]
+    if isinstance(items, bytes) or not isinstance(items, Iterable):
+        raise TypeError(
+            "`positive` and `negative` must be a word, an array, or a list of "
+            f"these. Received: {items!r}."
+        )
+    return list(items)
+
+
+def _check_weight(weight):
+    if (
+        isinstance(weight, bool)
+        or not isinstance(weight, numbers.Real)
+        or not np.isfinite(weight)
+    ):
+        raise ValueError(
+            "Weights of words must be finite numbers. Received: "
+            f"weight={weight!r}."
+        )
+    return float(weight)
 
 
 def _unit(vector):

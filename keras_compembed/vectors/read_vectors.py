@@ -24,6 +24,7 @@ def read_vectors(
     limit=None,
     encoding="utf-8",
     unicode_errors="strict",
+    subwords=False,
     verbose=1,
 ):
     """Reads a file of vectors.
@@ -35,7 +36,7 @@ def read_vectors(
 columns: word2vec's text, fastText's `.vec` |
     | `"word2vec_binary"` | word2vec's `.bin` |
     | `"fasttext"` | fastText's `.bin` of words; vectors are composed with \
-those of groups of letters |
+those of groups of letters, which `subwords` gives too |
     | `"numpy"` | `.npy`, `.npz` |
     | `"safetensors"` | one tensor of a file |
     | `"hugging_face"` | the token table of a folder of a model, or of \
@@ -79,6 +80,11 @@ run any program when they are opened: they are only opened with \
             written as, such as those of a word that was cut: `"strict"` (an
             error, the default), `"ignore"`, `"replace"` or
             `"backslashreplace"`.
+        subwords: Boolean or integer, whether vectors of groups of letters are
+            read too, for words that have none of their own: at most so many,
+            or as many as words if `True`. Those are read that most words of
+            the file use. For `"fasttext"`, and gensim's models of fastText.
+            Defaults to `False`.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`. Small
             files show none.
 
@@ -106,6 +112,8 @@ run any program when they are opened: they are only opened with \
         ("strict", "ignore", "replace", "backslashreplace"),
     )
     _check_encoding(encoding)
+    if not isinstance(subwords, bool):
+        subwords = check_positive_int("subwords", subwords)
     if os.fspath(path).startswith(HUB):
         source = HubFolder(path)
     else:
@@ -121,7 +129,8 @@ run any program when they are opened: they are only opened with \
             f"{format.name!r}. Received: {kinds[source.is_folder]}, {source}. "
             "Leave `format` out to have it found."
         )
-    for name, value in (("words", words), ("tensor", tensor)):
+    given = {"words": words, "tensor": tensor, "subwords": subwords or None}
+    for name, value in given.items():
         if value is not None and name not in format.takes:
             raise ValueError(
                 f"`{name}` must not be given for files of the format "
@@ -131,11 +140,13 @@ run any program when they are opened: they are only opened with \
         raise ValueError(
             f"`tensor` must be a string. Received: tensor={tensor!r}."
         )
-    request = Request(words, tensor, limit, encoding, unicode_errors, verbose)
-    words, vectors, remark = format.read(source, request)
-    if remark:
-        warnings.warn(remark, stacklevel=2)
-    return WordVectors(words, vectors)
+    request = Request(
+        words, tensor, limit, encoding, unicode_errors, verbose, subwords
+    )
+    rows = format.read(source, request)
+    if rows.remark:
+        warnings.warn(rows.remark, stacklevel=2)
+    return WordVectors(rows.words, rows.vectors, rows.subwords)
 
 
 def _check_encoding(encoding):

@@ -1,5 +1,6 @@
 """Rows stored as codes."""
 
+import keras
 import numpy as np
 
 from keras_compembed.codes.field_columns import FieldColumns
@@ -15,6 +16,9 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.vectors.stored_rows import StoredRows
 from keras_compembed.vectors.stored_rows import check_arrays
 from keras_compembed.vectors.stored_rows import check_shared
+
+# Rows that are added up at once, in the cache of a core.
+_CHUNK_ROWS = 256
 
 
 class StoredCodes(StoredRows):
@@ -61,7 +65,8 @@ class StoredCodes(StoredRows):
     @staticmethod
     def read_rows(layer):
         if layer.learn_codes is None:
-            return {"codes": np.array(layer.packed_codes)}
+            codes = keras.ops.convert_to_numpy(layer.packed_codes)
+            return {"codes": codes.copy()}
         return {"codes": pack_codes(layer.codes, layer.codebook_size)}
 
     @staticmethod
@@ -140,8 +145,13 @@ class StoredCodes(StoredRows):
         if self._folded is None:
             return self._composition.decode(codes, self._codebooks)
         vectors = np.zeros((len(codes), self.shape[1]), "float32")
-        for codebook, subcodes in zip(self._folded, codes.T, strict=True):
-            vectors += codebook[subcodes]
+        for start in range(0, len(codes), _CHUNK_ROWS):
+            chunk = slice(start, start + _CHUNK_ROWS)
+            total = vectors[chunk]
+            for codebook, subcodes in zip(
+                self._folded, codes[chunk].T, strict=True
+            ):
+                total += codebook.take(subcodes, axis=0)
         return vectors
 
     def scores(self, query):

@@ -120,10 +120,14 @@ class StoredRows(abc.ABC):
             [np.sqrt(np.einsum("nd,nd->n", x, x)) for x in self.parts()]
         )
 
+    @property
+    def rows_at_once(self):
+        """Integer, vectors of a part of `parts`."""
+        return max(1, _CHUNK_ELEMENTS // self.shape[1])
+
     def parts(self):
         """Yields all vectors, some at a time."""
-        num_rows, width = self.shape
-        size = max(1, _CHUNK_ELEMENTS // width)
+        num_rows, size = self.shape[0], self.rows_at_once
         for start in range(0, num_rows, size):
             yield self.read(np.arange(start, min(start + size, num_rows)))
 
@@ -131,9 +135,13 @@ class StoredRows(abc.ABC):
         """The same with other rows."""
         return type(self)(self.settings, rows, self.shared)
 
+    def part(self, start, end):
+        """The same with the rows from one to another."""
+        return self.with_rows(self.take(self.rows, slice(start, end)))
+
     @classmethod
     def take(cls, rows, ids):
-        """Some rows of what `read_rows` gives, in the order of `ids`."""
+        """Some rows of what `read_rows` gives: a slice, or those of `ids`."""
         return {name: values[ids] for name, values in rows.items()}
 
 

@@ -12,23 +12,27 @@ class UnknownWord(KeyError):
     Args:
         word: What was asked for.
         words: List of the words that there are, frequent ones first.
+        has_letters: Boolean, whether groups of letters have vectors too.
+            Defaults to `False`.
     """
 
-    def __init__(self, word, words):
+    def __init__(self, word, words, has_letters=False):
         super().__init__(word)
         self._words = words
+        self._has_letters = has_letters
 
     def __str__(self):
         (word,) = self.args
         near = _near(word, self._words)
         hint = f" Near spellings: {', '.join(near)}." if near else ""
+        letters = ", or have letters that do" if self._has_letters else ""
         return (
-            "Words must be among the "
-            f"{len(self._words):,} that have vectors. Received: {word!r}.{hint}"
+            f"Words must be among the {len(self._words):,} that have vectors"
+            f"{letters}. Received: {word!r}.{hint}"
         )
 
     def __reduce__(self):
-        return type(self), (*self.args, self._words)
+        return type(self), (*self.args, self._words, self._has_letters)
 
 
 def _near(word, words):

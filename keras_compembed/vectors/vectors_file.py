@@ -8,9 +8,12 @@ import zipfile
 import numpy as np
 
 from keras_compembed.utils.files import replacing
+from keras_compembed.vectors.ngram_buckets import NgramBuckets
 from keras_compembed.vectors.small_floats import SmallFloats
 
-FORMAT, VERSION = "keras_compembed vectors", 1
+FORMAT = "keras_compembed vectors"
+# The second has rows of groups of letters; files without them have the first.
+_PLAIN, _WITH_SUBWORDS = 1, 2
 # Of arrays in the file: those of rows and of what they share.
 _ROWS, _SHARED, _SCALES = "rows_", "shared_", "scales_"
 _SEPARATORS = ("\n", *map(chr, range(32)))
@@ -21,12 +24,34 @@ _MOST_TEXT, _MOST_MEMORY = 1 << 28, 1 << 29
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
-def pack_words(words):
-    """Words as an array of bytes, and what separates them.
+def pack(words, ngrams=None):
+    """Entries of the header, and arrays, of what has rows.
+
+    Args:
+        words: List of strings.
+        ngrams: Optional `NgramBuckets`.
+
+    Returns:
+        Two dicts, for `to_bytes`.
 
     Raises:
         ValueError: if a word holds each character that could separate words.
     """
+    text, separator = _join(words)
+    header = {"rows": len(words), "separator": separator}
+    arrays = {"words": _compress(text)}
+    if ngrams is not None:
+        names = ("min_n", "max_n", "bucket")
+        header["subwords"] = {name: getattr(ngrams, name) for name in names}
+        if ngrams.kept is not None:
+            # Small numbers, whose upper bytes are mostly 0.
+            steps = np.diff(ngrams.kept, prepend=-1).astype("<u4")
+            planes = steps.view("uint8").reshape(-1, 4).T
+            arrays["buckets"] = _compress(planes.tobytes())
+    return header, arrays
+
+
+def _join(words):
     text = "".join(words)
     separator = next((x for x in _SEPARATORS if x not in text), None)
     if separator is None:
@@ -41,38 +66,58 @@ def pack_words(words):
             f"`words` must be at most {_MOST_TEXT:,} bytes in UTF-8. "
             f"Received: {len(text):,} bytes."
         )
-    packed = lzma.compress(text, filters=_FILTERS)
-    return np.frombuffer(packed, "uint8"), separator
+    return text, separator
 
 
-def unpack_words(packed, separator, count):
-    """Undoes `pack_words`."""
+def _compress(data):
+    return np.frombuffer(lzma.compress(data, filters=_FILTERS), "uint8")
+
+
+def _decompress(packed, what):
     unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY)
-    text = unpacker.decompress(packed.tobytes(), _MOST_TEXT)
-    _require(unpacker.eof and not unpacker.unused_data, "words are cut off")
-    words = text.decode("utf-8", "surrogatepass").split(separator)
+    data = unpacker.decompress(packed.tobytes(), _MOST_TEXT)
+    _require(unpacker.eof and not unpacker.unused_data, f"{what} are cut off")
+    return data
+
+
+def _unpack_words(packed, separator, count):
+    words = _decompress(packed, "words")
+    words = words.decode("utf-8", "surrogatepass").split(separator)
     _require(len(words) == count, f"{len(words)} words, {count} rows")
     _require(len(set(words)) == count, "words stand twice")
     return words
 
 
-def to_bytes(packed_words, separator, stored):
+def _unpack_ngrams(settings, packed):
+    """`NgramBuckets`, or None if there are none."""
+    if settings is None:
+        return None
+    kept = None
+    if packed is not None:
+        planes = np.frombuffer(_decompress(packed, "buckets"), "uint8")
+        _require(len(planes) % 4 == 0, "buckets are cut off")
+        steps = np.ascontiguousarray(planes.reshape(4, -1).T).view("<u4")
+        kept = np.cumsum(steps.ravel(), dtype="int64") - 1
+    return NgramBuckets(**settings, kept=kept)
+
+
+def to_bytes(header, arrays, stored):
     """A whole file.
 
     Args:
-        packed_words: Same as `separator`, what `pack_words` gives.
-        stored: `StoredRows`.
+        header: Same as `arrays`, what `pack` gives.
+        arrays: Dict.
+        stored: `StoredRows`, of words and then of groups of letters.
     """
     header = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": _WITH_SUBWORDS if "subwords" in header else _PLAIN,
         "kind": stored.kind,
-        "rows": stored.shape[0],
-        "separator": separator,
+        **header,
         **stored.settings,
     }
     text = json.dumps(header, separators=(",", ":")).encode()
-    arrays = {"header": np.frombuffer(text, "uint8"), "words": packed_words}
+    arrays = {"header": np.frombuffer(text, "uint8"), **arrays}
     for name, values in stored.rows.items():
         arrays[_ROWS + name] = values
     for name, small in stored.shared.items():
@@ -99,7 +144,7 @@ def write(path, data, overwrite=False):
 
 
 def read(path, kinds):
-    """Words and `StoredRows` of a file.
+    """Words, `StoredRows`, and `NgramBuckets` or None, of a file.
 
     Args:
         path: String or path-like.
@@ -148,13 +193,16 @@ def _read(data, kinds):
         _require(header["format"] == FORMAT, "it is some other .npz file")
         version = header["version"]
         _require(
-            version == VERSION,
+            version in (_PLAIN, _WITH_SUBWORDS),
             f"it has version {version}, and this keras_compembed reads "
-            f"version {VERSION}; install a newer one",
+            f"versions to {_WITH_SUBWORDS}; install a newer one",
         )
         arrays = {name: _array(*part) for name, part in parts.items()}
-    words = unpack_words(
+    words = _unpack_words(
         arrays.pop("words"), header["separator"], header["rows"]
+    )
+    ngrams = _unpack_ngrams(
+        header.pop("subwords", None), arrays.pop("buckets", None)
     )
     kind = kinds[header["kind"]]
     names = ("format", "version", "kind", "rows", "separator")
@@ -171,8 +219,9 @@ def _read(data, kinds):
         for name, values in arrays.items()
         if name.startswith(_SHARED)
     }
-    kind.check(settings, rows, shared, header["rows"])
-    return words, kind(settings, rows, shared)
+    count = len(words) + (0 if ngrams is None else len(ngrams))
+    kind.check(settings, rows, shared, count)
+    return words, kind(settings, rows, shared), ngrams
 
 
 def _array(archive, entry):

@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 
 from keras_compembed.utils.validation import check_table
+from keras_compembed.vectors.subwords import Subwords
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class WordVectors:
     """Words and their vectors, as files hold them.
 
@@ -21,14 +22,16 @@ class WordVectors:
         words: List of strings, each once, frequent ones first where that is
             known.
         vectors: Array of finite numbers `(words, columns)`, a row a word.
+        subwords: Optional `Subwords`, of which other words get vectors.
 
     Raises:
         ValueError: if there is not a row for each word, a word stands twice,
-            or a number is not finite.
+            a number is not finite, or `subwords` has other columns.
     """
 
     words: list
     vectors: np.ndarray
+    subwords: Subwords | None = None
 
     def __post_init__(self):
         words = check_words(self.words)
@@ -38,11 +41,28 @@ class WordVectors:
                 "`words` must have a word for each row of `vectors`. "
                 f"Received: {len(words)} words, {len(vectors)} rows."
             )
+        if self.subwords is not None:
+            if not isinstance(self.subwords, Subwords):
+                raise TypeError(
+                    "`subwords` must be `keras_compembed.vectors.Subwords`. "
+                    "Received: an object of type "
+                    f"{type(self.subwords).__name__}."
+                )
+            check_table(self.subwords.vectors, "subwords", vectors.shape[1])
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "vectors", vectors)
 
     def __len__(self):
         return len(self.words)
+
+    def __repr__(self):
+        letters = ""
+        if self.subwords is not None:
+            letters = f" and {len(self.subwords.vectors):,} groups of letters"
+        return (
+            f"<WordVectors of {len(self):,} words{letters} x "
+            f"{self.vectors.shape[1]}>"
+        )
 
 
 def check_words(words):

@@ -7,6 +7,7 @@ from benchmarks import tables as pages
 from benchmarks.common.arguments import parse
 from benchmarks.rivals import accuracy
 from benchmarks.rivals import methods
+from benchmarks.rivals import pictures
 from benchmarks.rivals.tasks import QUICK
 from benchmarks.rivals.tasks import TASKS
 from benchmarks.rivals.tasks import Task
@@ -154,3 +155,12 @@ def test_level_and_worse():
     (line,) = pages.level_and_worse([], {"a": [1.0, 1.5], "b": [2.0]})
     assert line == ["b 2.0", "(not told; next: a 1.0)", "", "1"]
     assert not pages.level_and_worse([], {"a": []})
+
+
+def test_methods_of_a_picture_are_in_order():
+    means = {
+        "once": {16: 90.0},
+        "worse": {16: 80.0, 64: 70.0},
+        "better": {16: 79.0, 64: 75.0},
+    }
+    assert pictures.best_first(means) == ["better", "worse", "once"]

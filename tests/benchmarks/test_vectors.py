@@ -39,5 +39,5 @@ def test_files(tmp_path, capsys):
     assert command["bytes"] <= 8000 < command["text_bytes"]
     assert command["method"] in command["report"]
     assert opened["seconds"] > 0 and neighbors["ratio"] > 0
-    assert len(others) == len(files.STORED)
+    assert len(others) == len(files.STORED) + len(files.MANY)
     assert "| command | 500 |" in capsys.readouterr().out

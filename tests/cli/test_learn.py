@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from vector_files import fasttext_model
 
 from keras_compembed import cli
 from keras_compembed.cli import learn
@@ -54,6 +55,21 @@ def test_within_a_number_of_bytes(glove, capsys):
     assert len(small) == 50 and small.method == "codes 3x8"
 
 
+def test_words_by_their_letters(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("gensim")
+    monkeypatch.chdir(tmp_path)
+    from gensim.models.fasttext import save_facebook_model
+
+    save_facebook_model(fasttext_model(), "model.bin")
+    assert cli.main("learn model.bin --subwords 9 -o a.npz".split()) == 0
+    assert "unknown    9 groups of letters; mean" in capsys.readouterr().out
+    small = CompressedVectors.load("a.npz")
+    assert len(small.subwords()) == 9
+    command = "learn model.bin --subwords -o b.npz -m 3 -k 4 --max-bytes 4k"
+    assert cli.main(command.split()) == 0
+    assert len(CompressedVectors.load("b.npz").subwords()) == len(small)
+
+
 def fails_as_it_is_there(capsys, command):
     capsys.readouterr()
     assert cli.main(command.split()) == 2
@@ -70,6 +86,8 @@ def fails_as_it_is_there(capsys, command):
         ("glove.txt -o small.npz -k 1", "`codebook_size`"),
         ("glove.txt -o small.npz --words gone.txt", "gone.txt"),
         ("glove.txt -o small.npz --format text", "invalid choice"),
+        ("glove.txt -o small.npz --subwords 0", "--subwords"),
+        ("glove.txt -o small.npz --subwords", "--subwords must not be given"),
         ("glove.txt -o small.npz --max-bytes 90", "--max-bytes must be at"),
         (
             "glove.txt -o small.npz --max-bytes 900 -m 9 -k 32",

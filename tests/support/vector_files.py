@@ -106,6 +106,11 @@ def _fasttext(path):
     return VectorFile(path, path, {})
 
 
+def _fasttext_letters(path):
+    path, target, _ = _fasttext(path)
+    return VectorFile(path, target, {"subwords": 7})
+
+
 def _safetensors(path):
     from safetensors.numpy import save_file
 
@@ -147,6 +152,7 @@ MAKERS = {
     "gzip": _compressed,
     "word2vec_binary": lambda path: _word2vec(path, binary=True),
     "fasttext": _fasttext,
+    "fasttext_letters": _fasttext_letters,
     "npy": _npy,
     "npz": _npz,
     "safetensors": _safetensors,

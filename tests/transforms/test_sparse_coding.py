@@ -323,3 +323,14 @@ def test_numbers_in_all_that_suffice_for_all():
     np.testing.assert_array_equal(one.dense_rows(), two.dense_rows())
     with pytest.raises(ValueError, match="`total_nonzeros` must be a positive"):
         sparse_code(table, anchors, 3, total_nonzeros=0)
+
+
+def test_rows_that_count_nothing_share_no_numbers(monkeypatch):
+    monkeypatch.setattr(sparse_coding, "_PART", 200)
+    table, anchors = normal(60, 8), normal(20, 8, seed=1)
+    weight = np.arange(60) < 20
+    code = sparse_code(
+        table, anchors, 4, False, total_nonzeros=100, sample_weight=weight
+    )
+    assert (code.row_lengths[20:] == 0).all()
+    assert (code.row_lengths[:20] == 4).all()

@@ -16,6 +16,8 @@ from keras_compembed.methods import Codes
 from keras_compembed.methods import Rounded
 from keras_compembed.vectors import CompressedVectors
 from keras_compembed.vectors import WordVectors
+from keras_compembed.vectors import nearest_rows
+from keras_compembed.vectors import stored_rows
 
 ROWS, WIDTH = 300, 24
 WORDS = [f"word{row}" for row in range(ROWS)]
@@ -111,6 +113,7 @@ def test_same_as_gensim(small):
         {"positive": ["word5"], "restrict_vocab": 40},
         {"positive": np.arange(WIDTH, dtype="float32"), "topn": 3},
         {"positive": ["word1", small["word8"]], "topn": 1},
+        {"positive": [("word1", 2.0), "word7"], "negative": [("word8", -3)]},
         {"negative": ["word2"], "topn": ROWS},
     ):
         wanted = keyed.most_similar(**options)
@@ -130,6 +133,51 @@ def test_same_as_gensim(small):
     np.testing.assert_allclose(ours["word5"], small["word5"], atol=1e-6)
 
 
+def check_many(small, queries, **options):
+    """They give what they give one by one."""
+    found = small.most_similar_many(queries, **options)
+    assert len(found) == len(queries)
+    for query, many in zip(queries, found, strict=True):
+        one = small.most_similar(query, **options)
+        assert len(many) == len(one)
+        np.testing.assert_allclose(
+            [x for _, x in many], [x for _, x in one], atol=2e-6
+        )
+        # Words of nearly equal cosines may change places.
+        cosines = dict(one)
+        for word, cosine in many[:-1]:
+            assert cosines.get(word, cosine) == pytest.approx(cosine, abs=2e-6)
+    return found
+
+
+def test_many_at_once(small):
+    check_many(small, ["word5", "word9", "word5"])
+    arrays = small[["word5", "word9"]].astype("float64")
+    found = check_many(small, arrays, topn=2)
+    # Arrays are not left out themselves.
+    np.testing.assert_allclose([x for (_, x), _ in found], 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("held", [1, 4 * ROWS, 10**6])
+def test_many_a_few_at_a_time(learned, monkeypatch, held):
+    monkeypatch.setattr(nearest_rows, "_SCORES", held)
+    monkeypatch.setattr(stored_rows, "_CHUNK_ELEMENTS", held * WIDTH // 7)
+    small = learned["int2 rank 9"]
+    for options in ({"topn": 3, "restrict_vocab": 60}, {"topn": ROWS}):
+        check_many(small, WORDS[:9], **options)
+    queries = list(small[WORDS[3:5]])
+    assert check_many(small, queries)[0][0][1] == pytest.approx(1, abs=1e-5)
+    assert small.most_similar_many([]) == []
+
+
+def check_same(found, wanted):
+    """To the rounding of sums, which goes by where arrays are in memory."""
+    assert [word for word, _ in found] == [word for word, _ in wanted]
+    np.testing.assert_allclose(
+        [x for _, x in found], [x for _, x in wanted], atol=2e-6
+    )
+
+
 def test_saved_and_loaded(small, tmp_path):
     path = tmp_path / "small.npz"
     small.save(path)
@@ -137,7 +185,7 @@ def test_saved_and_loaded(small, tmp_path):
     loaded = CompressedVectors.load(path)
     assert loaded.words == WORDS
     np.testing.assert_array_equal(loaded.table(), small.table())
-    assert loaded.most_similar("word4") == small.most_similar("word4")
+    check_same(loaded.most_similar("word4"), small.most_similar("word4"))
     again = tmp_path / "again.npz"
     loaded.save(again)
     assert again.read_bytes() == path.read_bytes()
@@ -353,11 +401,23 @@ def test_queries_that_are_refused(learned):
     for query, message in (
         ({}, "neither"),
         ({"positive": np.ones(3)}, r"shape \(3,\)"),
+        ({"positive": np.full(WIDTH, np.nan)}, "finite"),
         ({"positive": "word1", "topn": 0}, "`topn`"),
         ({"positive": "word1", "restrict_vocab": -1}, "`restrict_vocab`"),
     ):
         with pytest.raises(ValueError, match=message):
             small.most_similar(**query)
+    for queries, error, message in (
+        ("word1", TypeError, "a list of words.*'word1'"),
+        (5, TypeError, "a list of words.*5"),
+        (["word1", np.ones(WIDTH)], TypeError, "1 words among 2"),
+        (["word1", 5], TypeError, "1 words among 2"),
+        (["word1", "gone"], KeyError, "'gone'"),
+        (np.ones((2, 3)), ValueError, r"shape \(3,\)"),
+        (np.full((2, WIDTH), np.inf), ValueError, "finite"),
+    ):
+        with pytest.raises(error, match=message):
+            small.most_similar_many(queries)
     with pytest.raises(ValueError, match="must end in '.npz'"):
         small.save("small.txt")
     with pytest.raises(TypeError, match="Received: 5"):
@@ -401,3 +461,14 @@ def test_interrupt_in_the_search(vectors, monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(calls) == 1
+
+
+def test_what_is_no_word(learned):
+    small = learned["int8"]
+    for asked in (b"word1", 5, None):
+        for ask in (small.__getitem__, small.most_similar):
+            with pytest.raises(TypeError, match=f"Received: {asked!r}"):
+                ask(asked)
+    for weight in ("2", True, np.nan):
+        with pytest.raises(ValueError, match="Weights of words must be finite"):
+            small.most_similar([("word1", weight)])

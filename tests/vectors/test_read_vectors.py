@@ -34,7 +34,9 @@ def files(tmp_path_factory):
 
 
 @pytest.mark.parametrize("limit", [None, 4, 99])
-@pytest.mark.parametrize("name", sorted(set(MAKERS) - {"fasttext"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(MAKERS) - {"fasttext", "fasttext_letters"})
+)
 def test_files_of_others(files, name, limit):
     _, path, options = files[name]
     read = read_vectors(path, limit=limit, **options)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import keras_compembed as kc
 from keras_compembed.vectors import CompressedVectors
+from keras_compembed.vectors import Subwords
+from keras_compembed.vectors import WordVectors
 
 WIDTH = 6
 
@@ -31,8 +33,30 @@ def make_layer(kind, rows):
     return layer
 
 
-KINDS = "codes", "linear", "rounded", "anchors"
+KINDS = "codes", "linear", "rounded", "anchors", "subwords"
+# It has no vector of its own.
+UNKNOWN = "bc"
 WORDS = ["a", "b c", "naïve", "d", "e"]
+
+
+def make_vectors(kind):
+    if kind != "subwords":
+        return CompressedVectors(WORDS, make_layer(kind, len(WORDS)))
+    rows = np.random.default_rng(0).normal(size=(9, WIDTH))
+    subwords = Subwords(1, 3, rows[5:], 9, [1, 2, 5, 8])
+    return CompressedVectors.learn(
+        WordVectors(WORDS, rows[:5], subwords),
+        kc.methods.Codes(3, 5),
+        seed=0,
+        verbose=0,
+    )
+
+
+def all_vectors(small):
+    subwords = small.subwords()
+    if subwords is None:
+        return small.table()
+    return np.concatenate([small.table(), small[[UNKNOWN]], subwords.vectors])
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +65,10 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     found = {}
     for kind in KINDS:
-        small = CompressedVectors(WORDS, make_layer(kind, len(WORDS)))
+        small = make_vectors(kind)
         small.save(folder / f"{kind}.npz")
-        found[kind] = (folder / f"{kind}.npz").read_bytes(), small.table()
+        data = (folder / f"{kind}.npz").read_bytes()
+        found[kind] = data, all_vectors(small)
     return found
 
 
@@ -88,7 +113,7 @@ def load_damaged(path, data, table):
         assert path.name in str(error)
         return
     assert small.words == WORDS
-    np.testing.assert_array_equal(small.table(), table)
+    np.testing.assert_array_equal(all_vectors(small), table)
 
 
 @hypothesis.settings(
@@ -149,6 +174,9 @@ def rewritten(data, **changes):
         st.floats(),
         st.text(max_size=5),
         st.sampled_from(["sum", "concat", "linear", "lstm", *KINDS]),
+        st.fixed_dictionaries(
+            {name: st.integers(-1, 9) for name in ("min_n", "max_n", "bucket")}
+        ),
         st.lists(st.integers(0, 9), max_size=2),
     ),
 )
@@ -168,12 +196,13 @@ def test_headers_of_other_files(files, folder, kind, place, value):
     # What cannot be told from a file that was written so.
     assert small.table().shape[0] == len(small) == len(WORDS)
     small.most_similar(small.words[0])
+    small.get(UNKNOWN)
 
 
 @pytest.mark.parametrize(
     "changes, says",
     [
-        ({"version": 2}, "version 2, and this .* reads version 1; install a"),
+        ({"version": 3}, "version 3, and this .* versions to 2; install a"),
         ({"format": "other"}, "some other .npz"),
         ({"rows": 4}, "5 words, 4 rows"),
         ({"kind": "pickles"}, "pickles"),

@@ -22,3 +22,15 @@ def test_wrong_words(words, rows, error, message):
 def test_vectors_must_be_finite():
     with pytest.raises(ValueError, match="`vectors` must be finite.*row 1"):
         kc.vectors.WordVectors(["a", "b"], np.array([[1.0], [np.nan]]))
+
+
+def test_repr_is_short():
+    words = [f"word{row}" for row in range(5000)]
+    table = np.eye(5000, 4)
+    assert (
+        repr(kc.vectors.WordVectors(words, table))
+        == "<WordVectors of 5,000 words x 4>"
+    )
+    subwords = kc.vectors.Subwords(3, 6, np.eye(10, 4))
+    found = repr(kc.vectors.WordVectors(words, table, subwords))
+    assert found == "<WordVectors of 5,000 words and 10 groups of letters x 4>"

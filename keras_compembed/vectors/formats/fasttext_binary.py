@@ -1,17 +1,16 @@
 """fastText's `.bin`: words, and rows of words and of groups of letters.
 
-gensim's reader does not end on a file that is cut within a word. Its hashes
-of groups of letters are taken.
+gensim's reader does not end on a file that is cut within a word.
 """
 
 import struct
 
 import numpy as np
 
-from keras_compembed.utils.extras import require
 from keras_compembed.vectors.formats import tables
 from keras_compembed.vectors.formats.format import Format
 from keras_compembed.vectors.formats.progress import Progress
+from keras_compembed.vectors.ngram_buckets import NgramBuckets
 
 _MAGIC = struct.pack("<i", 793712314)
 _OPTIONS = (
@@ -23,7 +22,6 @@ _SENTENCE_END = "</s>"  # fastText gives it no groups of letters.
 _MOST_LETTERS = 100
 _WORD_BYTES = 1 << 14
 _READ_BYTES = 1 << 20
-_BLOCK_WORDS = 1 << 10
 
 
 def _looks_like(source):
@@ -31,40 +29,107 @@ def _looks_like(source):
 
 
 def _read(source, request):
-    hash_groups = require("gensim.models.fasttext", "vectors").ft_ngram_hashes
     with source.open() as stream:
         file = _File(source, stream)
         options = file.read_options()
         words = file.read_words(request)
-        table = file.read_table(len(words), options)
-    rows = request.rows_of(len(words))
-    letters = options["minn"], options["maxn"], options["bucket"]
+        file.read_shape(len(words), options)
+        kept = words[: request.rows_of(len(words))]
+        ngrams, used = _ngrams(options), None
+        if request.subwords:
+            if ngrams is None:
+                raise ValueError(
+                    "`subwords` must not be given for models without groups "
+                    f"of letters. Received: subwords={request.subwords}, and "
+                    f"{source} of minn={options['minn']}, "
+                    f"maxn={options['maxn']}, bucket={options['bucket']}."
+                )
+            # Also words beyond the limit tell which letters are frequent.
+            most = request.most_subwords(len(kept))
+            used = ngrams.most_used(_with_letters(words), most)
+        if source.compression is None:
+            table = file.map_rows(len(words))
+        else:
+            ids = _rows_to_read(words, kept, ngrams, used)
+            table = file.read_rows(len(words), ids, request.verbose)
+    subwords = None
+    if used is not None:
+        subwords = tables.read_subwords(source, used, table.buckets)
+    blocks = _compose(table, kept, ngrams, request.verbose)
+    return tables.join(source, kept, blocks)._replace(subwords=subwords)
 
-    def groups_of(word):
-        if not options["bucket"] or word == _SENTENCE_END:
-            return []
-        return hash_groups(word, *letters)
 
-    blocks = _compose(table, words, rows, groups_of, request.verbose)
-    return tables.join(source, words[:rows], blocks)
+def _ngrams(options):
+    """`NgramBuckets`, or None if words have no rows but their own."""
+    shortest, longest = max(options["minn"], 1), options["maxn"]
+    if not options["bucket"] or longest < shortest:
+        return None
+    return NgramBuckets(shortest, longest, options["bucket"])
 
 
-def _compose(table, words, rows, groups_of, verbose):
+def _rows_to_read(words, kept, ngrams, used):
+    """Rows of the words that are kept, of their letters, and of those used."""
+    ids = np.arange(len(kept))
+    if ngrams is None:
+        return ids
+    buckets = np.flatnonzero(ngrams.uses(_with_letters(kept)))
+    if used is not None:
+        buckets = np.union1d(buckets, used.kept)
+    return np.concatenate([ids, len(words) + buckets])
+
+
+def _with_letters(words):
+    return [word for word in words if word != _SENTENCE_END]
+
+
+def _compose(table, words, ngrams, verbose):
     """Yields vectors: means of the rows of a word and of its letters."""
-    progress = Progress(4 * rows * table.shape[1], verbose)
-    for start in range(0, rows, _BLOCK_WORDS):
-        end = min(start + _BLOCK_WORDS, rows)
-        ids, firsts = [], []
-        for row in range(start, end):
-            firsts.append(len(ids))
-            ids.append(row)
-            ids += [len(words) + group for group in groups_of(words[row])]
-        counts = np.diff(firsts, append=len(ids))
+    progress = Progress(4 * len(words) * table.columns, verbose)
+    for part, sums, counts in _sums(table, words, ngrams):
+        own = table.words(np.arange(len(words))[part])
         with np.errstate(over="ignore", invalid="ignore"):
-            sums = np.add.reduceat(table[ids], firsts, axis=0)
-        yield sums / counts[:, None].astype("float32")
-        progress.update(4 * end * table.shape[1])
+            yield (own + sums) / (1 + counts.astype("float32"))[:, None]
+        progress.update(4 * min(part.stop, len(words)) * table.columns)
     progress.finish()
+
+
+def _sums(table, words, ngrams):
+    """Yields sums of the rows of letters, see `NgramBuckets.add_up`."""
+    if ngrams is None:
+        size = tables.block_rows(table.columns, 4)
+        for start in range(0, len(words), size):
+            part = slice(start, start + size)
+            yield part, 0, np.zeros(len(words[part]))
+        return
+    for part, sums, counts in ngrams.add_up(words, table.buckets):
+        ends = [word == _SENTENCE_END for word in words[part]]
+        sums[ends], counts[ends] = 0, 0
+        yield part, sums, counts
+
+
+class _Table:
+    """Rows of words, and behind them those of buckets of letters.
+
+    Args:
+        rows: float32 array `(rows, columns)`.
+        num_words: Integer, the words of the file.
+        ids: Optional integer array, which of the file's rows they are, in
+            rising order. Defaults to all.
+    """
+
+    def __init__(self, rows, num_words, ids=None):
+        self._rows = rows
+        self._num_words = num_words
+        self._ids = ids
+        self.columns = rows.shape[1]
+
+    def words(self, words):
+        if self._ids is not None:
+            words = np.searchsorted(self._ids, words)
+        return self._rows[words]
+
+    def buckets(self, buckets):
+        return self.words(self._num_words + buckets)
 
 
 class _File:
@@ -76,6 +141,7 @@ class _File:
         # Read, and from `_at` on not used.
         self._data = b""
         self._at = 0
+        self._shape = None
 
     @property
     def _position(self):
@@ -166,8 +232,8 @@ class _File:
             raise self._fault(f"{what} is of the kind {kind}, no word")
         return text
 
-    def read_table(self, words, options):
-        """The rows of words and of groups of letters."""
+    def read_shape(self, words, options):
+        """The shape of the rows of words and of groups of letters."""
         quantized, rows, columns = self._numbers("<?2q", "the table")
         if quantized:
             raise self._fault(
@@ -180,23 +246,52 @@ class _File:
                 f"letters and {options['dim']} columns. The file is damaged: "
                 "fetch it again"
             )
-        size = 4 * rows * columns
+        self._shape = rows, columns
+        if (
+            self._source.compression is None
+            and self._source.size < self._position + self._size
+        ):
+            raise self._cut_short()
+
+    @property
+    def _size(self):
+        rows, columns = self._shape
+        return 4 * rows * columns
+
+    def map_rows(self, words):
+        """A `_Table` of a file that is not compressed, read where needed."""
         start = self._position
-        if self._source.compression is None:
-            if self._source.size >= start + size:
-                return np.memmap(
-                    self._source.path, "<f4", "r", start, (rows, columns)
-                )
-            data = b""
-        else:
-            data = self._data[self._at : self._at + size]
-            data += self._stream.read(size - len(data))
-        if len(data) < size:
-            raise self._fault(
-                f"the {size} bytes of the table begin, and the file has not "
-                "so many. It was cut short: fetch it again"
-            )
-        return np.frombuffer(data, "<f4").reshape(rows, columns)
+        table = np.memmap(self._source.path, "<f4", "r", start, self._shape)
+        return _Table(table, words)
+
+    def read_rows(self, words, ids, verbose):
+        """A `_Table` of some rows, those of `ids` in rising order."""
+        parts = list(self._parts(ids, verbose))
+        return _Table(np.concatenate(parts), words, ids)
+
+    def _parts(self, ids, verbose):
+        progress = Progress(self._source.size, verbose)
+        rows, columns = self._shape
+        size = tables.block_rows(columns, 4)
+        for start in range(0, rows, size):
+            end = min(start + size, rows)
+            left = 4 * (end - start) * columns
+            data = self._data[self._at : self._at + left]
+            self._at += len(data)
+            data += self._stream.read(left - len(data))
+            if len(data) < left:
+                raise self._cut_short()
+            first, last = np.searchsorted(ids, (start, end))
+            part = np.frombuffer(data, "<f4").reshape(-1, columns)
+            yield part[ids[first:last] - start]
+            progress.update(self._stream.raw_position)
+        progress.finish()
+
+    def _cut_short(self):
+        return self._fault(
+            f"the {self._size} bytes of the table begin, and the file has not "
+            "so many. It was cut short: fetch it again"
+        )
 
 
-FASTTEXT = Format("fasttext", _looks_like, _read)
+FASTTEXT = Format("fasttext", _looks_like, _read, ("subwords",))

@@ -14,8 +14,8 @@ class Format:
         looks_like: Function of a `Source`: whether it seems to be such a file.
         read: Function of a `Source` and a `Request`. Returns `Rows`, or raises
             `ValueError`.
-        takes: Collection of strings, those of `words` and `tensor` that it can
-            be given.
+        takes: Collection of strings, those of `words`, `tensor` and `subwords`
+            that it can be given.
         is_folder: Boolean, whether it is a folder of files.
     """
 
@@ -36,6 +36,7 @@ class Request:
     encoding: str = "utf-8"
     unicode_errors: str = "strict"
     verbose: int = 0
+    subwords: int | bool = False
 
     def rows_of(self, count):
         """How many of `count` rows are read."""
@@ -44,6 +45,13 @@ class Request:
     def decode(self, word):
         return word.decode(self.encoding, self.unicode_errors)
 
+    def most_subwords(self, num_words):
+        """How many vectors of groups of letters are read at most."""
+        return num_words if self.subwords is True else self.subwords
 
-# Words, a float32 row for each, and what was left out, a string.
-Rows = collections.namedtuple("Rows", ["words", "vectors", "remark"])
+
+# Words, a float32 row for each, what was left out, a string, and `Subwords`
+# if they were asked for.
+Rows = collections.namedtuple(
+    "Rows", ["words", "vectors", "remark", "subwords"], defaults=[None]
+)

@@ -3,6 +3,7 @@
 from keras_compembed.utils.extras import require
 from keras_compembed.vectors.formats import tables
 from keras_compembed.vectors.formats.format import Format
+from keras_compembed.vectors.ngram_buckets import NgramBuckets
 
 
 def _read(source, request):
@@ -24,10 +25,26 @@ def _read(source, request):
             f"{source} must hold vectors of words. Received: vectors of "
             "other things, such as the numbers of texts."
         )
-    return tables.join(
-        source, list(words[: request.limit]), [vectors[: request.limit]]
-    )
+    kept = list(words[: request.limit])
+    subwords = None
+    if request.subwords:
+        subwords = _subwords(source, request, model, len(kept))
+    rows = tables.join(source, kept, [vectors[: request.limit]])
+    return rows._replace(subwords=subwords)
+
+
+def _subwords(source, request, model, num_words):
+    if not getattr(model, "bucket", 0):
+        raise ValueError(
+            "`subwords` must not be given for models without groups of "
+            f"letters. Received: subwords={request.subwords}, and {source} "
+            f"with a {type(model).__name__}."
+        )
+    ngrams = NgramBuckets(max(model.min_n, 1), model.max_n, model.bucket)
+    most = request.most_subwords(num_words)
+    used = ngrams.most_used(model.index_to_key, most)
+    return tables.read_subwords(source, used, model.vectors_ngrams.__getitem__)
 
 
 # A pickle may run any program when it is opened: only on demand.
-GENSIM = Format("gensim", lambda source: False, _read)
+GENSIM = Format("gensim", lambda source: False, _read, ("subwords",))

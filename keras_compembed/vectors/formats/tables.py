@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_compembed.vectors.formats.row_collector import RowCollector
+from keras_compembed.vectors.subwords import Subwords
 
 _BLOCK_BYTES = 1 << 24
 
@@ -54,3 +55,25 @@ def join(source, words, blocks):
         collector.add(words[row : row + len(block)], block, row + 1)
         row += len(block)
     return collector.finish()
+
+
+def read_subwords(source, used, read):
+    """`Subwords` of a model.
+
+    To be read before rows are joined: of a number that is not finite, a lower
+    limit of words does not help.
+
+    Args:
+        source: `Source`, for messages.
+        used: `NgramBuckets`, those to read.
+        read: Function from an integer array of buckets to their vectors.
+    """
+    vectors = np.asarray(read(used.kept), "float32")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise ValueError(
+            f"{source} must hold finite numbers. Received: NaN or infinity in "
+            f"bucket {used.kept[np.argmin(finite)]} of groups of letters. "
+            "Fetch or make the file again, or read it without `subwords`."
+        )
+    return Subwords(used.min_n, used.max_n, vectors, used.bucket, used.kept)

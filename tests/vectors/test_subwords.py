@@ -1,0 +1,354 @@
+"""Vectors of groups of letters, of words that have none of their own."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+from vector_files import fasttext_model
+
+from keras_compembed.methods import Anchors
+from keras_compembed.methods import Codes
+from keras_compembed.methods import Rounded
+from keras_compembed.vectors import CompressedVectors
+from keras_compembed.vectors import Subwords
+from keras_compembed.vectors import WordVectors
+from keras_compembed.vectors import read_vectors
+from keras_compembed.vectors.ngram_buckets import NgramBuckets
+
+ROWS, BUCKETS, WIDTH = 120, 90, 8
+WORDS = [f"word{row}" for row in range(ROWS - 2)] + ["", "[UNK]"]
+UNKNOWN = ["words", "wordy88", "naïve", "日本語", "🙂", "a\0b", "<>", "other"]
+
+
+def hash_plain(text):
+    """FNV-1a of bytes with a sign, in 32 bits, as fastText has it."""
+    value = 2166136261
+    for byte in text.encode("utf-8", "surrogatepass"):
+        value ^= byte if byte < 128 else byte + 0xFFFFFF00
+        value = value * 16777619 % 2**32
+    return value
+
+
+def buckets_plain(word, min_n, max_n, bucket):
+    word = f"<{word}>"
+    groups = [
+        word[start : start + size]
+        for start in range(len(word))
+        for size in range(min_n, max_n + 1)
+        if start + size <= len(word)
+        # Neither end is a group by itself.
+        and not (size == 1 and start in (0, len(word) - 1))
+    ]
+    return [hash_plain(group) % bucket for group in groups]
+
+
+def mean_plain(word, subwords):
+    kept = subwords.kept
+    kept = range(subwords.bucket) if kept is None else kept.tolist()
+    rows = [
+        subwords.vectors[kept.index(bucket)]
+        for bucket in buckets_plain(
+            word, subwords.min_n, subwords.max_n, subwords.bucket
+        )
+        if bucket in kept
+    ]
+    return np.mean(rows, axis=0) if rows else np.zeros(WIDTH)
+
+
+@pytest.mark.parametrize(
+    "min_n, max_n, bucket, kept",
+    [
+        (3, 6, 2_000_000, None),
+        (1, 2, 7, None),
+        (2, 3, 40, [0, 3, 5, 21, 39]),
+        (1, 40, 2**31 - 1, None),
+    ],
+)
+def test_buckets(min_n, max_n, bucket, kept):
+    words = [*WORDS, *UNKNOWN, "\ud800", "x" * 99]
+    words *= 10  # More than are hashed at once.
+    ngrams = NgramBuckets(min_n, max_n, bucket, kept)
+    place = 0
+    for part, rows, counts in ngrams.blocks(words):
+        for word, found in zip(
+            words[part], np.split(rows, np.cumsum(counts)[:-1]), strict=True
+        ):
+            wanted = buckets_plain(word, min_n, max_n, bucket)
+            if kept is not None:
+                found = np.array(kept)[found]
+                wanted = [bucket for bucket in wanted if bucket in kept]
+            assert sorted(found) == sorted(wanted), word
+            place += 1
+    assert place == len(words)
+
+
+def test_those_used_most():
+    ngrams = NgramBuckets(2, 3, 60)
+    uses = np.zeros(60, int)
+    weights = np.zeros(60)
+    for word in WORDS:
+        found = buckets_plain(word, 2, 3, 60)
+        np.add.at(uses, found, 1)
+        np.add.at(weights, found, 2 / len(found) ** 2)
+    np.testing.assert_array_equal(ngrams.uses(WORDS), uses)
+    found = ngrams.weights(WORDS, np.full(ROWS, 2.0))
+    np.testing.assert_allclose(found, weights)
+    kept = ngrams.most_used(WORDS, 9).kept
+    assert len(kept) == 9 and uses[kept].min() >= np.sort(uses)[-9]
+    kept = ngrams.most_used(WORDS[:1], 99)
+    np.testing.assert_array_equal(
+        kept.kept, np.unique(buckets_plain("word0", 2, 3, 60))
+    )
+    # Of those, again.
+    again = kept.most_used(["wo"], 99).kept
+    np.testing.assert_array_equal(
+        again, np.intersect1d(kept.kept, buckets_plain("wo", 2, 3, 60))
+    )
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """Words, the letters of which are most of what they mean."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(BUCKETS, WIDTH)).astype("float32")
+    kept = np.sort(rng.choice(200, BUCKETS, replace=False))
+    subwords = Subwords(2, 4, rows, 200, kept)
+    own = 0.1 * rng.normal(size=(ROWS, WIDTH))
+    return WordVectors(WORDS, own + subwords.vectors_of(WORDS), subwords)
+
+
+@pytest.fixture(scope="module")
+def learned(vectors):
+    methods = Rounded(8), Codes(8, 16), Anchors(8, 4)
+    return [
+        CompressedVectors.learn(vectors, method, seed=0, verbose=0)
+        for method in methods
+    ]
+
+
+def test_vectors_of_unknown_words(vectors, learned):
+    wanted = np.array([mean_plain(x, vectors.subwords) for x in UNKNOWN])
+    subwords = vectors.subwords
+    found = subwords.vectors_of(UNKNOWN)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    np.testing.assert_allclose(learned[0][UNKNOWN], wanted, atol=0.03)
+    none = next(x for x in "abcdefgh" if not mean_plain(x, subwords).any())
+    for small in learned:
+        subwords = small.subwords()
+        wanted = np.array([mean_plain(x, subwords) for x in UNKNOWN])
+        np.testing.assert_allclose(small[UNKNOWN], wanted, atol=1e-5)
+        np.testing.assert_allclose(small.get("words"), wanted[0], atol=1e-5)
+        mixed = small[["word3", "words", "word9"]]
+        np.testing.assert_allclose(mixed[1], wanted[0], atol=1e-5)
+        np.testing.assert_allclose(mixed[[0, 2]], small.table()[[3, 9]])
+        error = np.square(small.table() - vectors.vectors).sum()
+        assert error < 0.4 * np.square(vectors.vectors).sum(), small.method
+        assert small.table().shape == (ROWS, WIDTH) and len(small) == ROWS
+        assert "words" in small and "words" not in small.key_to_index
+        assert small.get(none) is None and none not in small
+        assert 5 not in small
+        assert f"{BUCKETS} groups of letters" in repr(small)
+        with pytest.raises(KeyError, match=f"or have letters that.*'{none}'"):
+            small[["words", none]]
+        with pytest.raises(KeyError, match=f"'{none}'"):
+            small.most_similar(none)
+
+
+def test_same_as_gensim(learned):
+    fasttext = pytest.importorskip("gensim.models.fasttext")
+    for small in learned:
+        subwords = small.subwords()
+        bucket = np.zeros((subwords.bucket, WIDTH), "float32")
+        bucket[subwords.kept] = subwords.vectors
+        keyed = fasttext.FastTextKeyedVectors(
+            WIDTH, subwords.min_n, subwords.max_n, subwords.bucket
+        )
+        keyed.add_vectors(WORDS, small.table())
+        keyed.vectors, keyed.vectors_ngrams = small.table(), bucket
+        for query in (
+            {"positive": "words"},
+            {"positive": ["words", "word3"], "negative": ["other"]},
+            {"positive": "word7", "topn": ROWS},
+        ):
+            wanted, found = (
+                keyed.most_similar(**query),
+                small.most_similar(**query),
+            )
+            assert [x for x, _ in found[:3]] == [x for x, _ in wanted[:3]]
+            np.testing.assert_allclose(
+                [x for _, x in found], [x for _, x in wanted], atol=2e-6
+            )
+        assert small.similarity("words", "word3") == pytest.approx(
+            float(keyed.similarity("words", "word3")), abs=1e-6
+        )
+    assert len(small.as_keyed_vectors()) == ROWS
+
+
+def test_saved_and_loaded(learned, tmp_path):
+    for small in learned:
+        path = tmp_path / "small.npz"
+        small.save(path, overwrite=True)
+        parts = small.bytes_by_part
+        assert path.stat().st_size == small.nbytes == sum(parts.values())
+        rows = small.subwords().vectors.shape[0]
+        assert parts["subwords"] > rows and 500 < parts["besides"] < 4000
+        loaded = CompressedVectors.load(path)
+        assert loaded.words == WORDS
+        np.testing.assert_array_equal(loaded[UNKNOWN], small[UNKNOWN])
+        np.testing.assert_array_equal(loaded.table(), small.table())
+        loaded.save(tmp_path / "again.npz", overwrite=True)
+        again = tmp_path / "again.npz"
+        assert again.read_bytes() == path.read_bytes()
+    plain = WordVectors(WORDS, small.table())
+    plain = CompressedVectors.learn(plain, Rounded(8), verbose=0)
+    plain.save(path, overwrite=True)
+    with np.load(path) as arrays:
+        # Earlier versions of this package read it.
+        assert b'"version":1' in arrays["header"].tobytes()
+
+
+def test_all_buckets(vectors, tmp_path):
+    rows = np.random.default_rng(1).normal(size=(40, WIDTH))
+    given = WordVectors(WORDS, vectors.vectors, Subwords(3, 5, rows))
+    small = CompressedVectors.learn(given, Rounded(8), verbose=0)
+    small.save(tmp_path / "small.npz")
+    loaded = CompressedVectors.load(tmp_path / "small.npz")
+    wanted = [mean_plain(word, given.subwords) for word in UNKNOWN[:6]]
+    np.testing.assert_allclose(loaded[UNKNOWN[:6]], wanted, atol=0.03)
+
+
+def test_bytes_are_never_more(vectors):
+    small = CompressedVectors.learn(vectors, max_bytes=3500, seed=0, verbose=0)
+    assert small.nbytes <= 3500 and "words" in small
+    with pytest.raises(ValueError, match="at least .* with codes 9x16"):
+        CompressedVectors.learn(
+            vectors, Codes(9, 16), max_bytes=3000, verbose=0
+        )
+
+
+def test_layers_give_unknown_words_one_vector(learned):
+    """Also where what stands for padding and unknown words has letters."""
+    small = learned[0]
+    with pytest.raises(ValueError, match="`mask_zero` must be False"):
+        small.to_layers(mask_zero=True)
+    lookup, embedding = small.to_layers()
+    ids = lookup(["word3", "words", "other"]).numpy().tolist()
+    assert ids == [4, 0, 0] and embedding.input_dim == ROWS + 1
+    np.testing.assert_allclose(
+        embedding(np.array([4]))[0], small["word3"], atol=1e-5
+    )
+    given = WordVectors(
+        WORDS[:-2], small.table()[:-2], Subwords(1, 3, np.eye(WIDTH))
+    )
+    given = CompressedVectors.learn(given, Rounded(8), verbose=0)
+    lookup, _ = given.to_layers(mask_zero=True)
+    assert lookup(["", "??", "word0"]).numpy().tolist() == [0, 1, 2]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of fastText, and its file."""
+    fasttext = pytest.importorskip("gensim.models.fasttext")
+    path = tmp_path_factory.mktemp("fasttext") / "model.bin"
+    model = fasttext_model()
+    fasttext.save_facebook_model(model, str(path))
+    return fasttext.load_facebook_vectors(str(path)), path
+
+
+def test_read_as_gensim_reads_them(model, tmp_path):
+    keyed, path = model
+    read = read_vectors(path, subwords=99, limit=4)
+    assert read.words == keyed.index_to_key[:4]
+    np.testing.assert_allclose(read.vectors, keyed.vectors[:4], atol=1e-7)
+    subwords = read.subwords
+    used = np.unique(np.concatenate(keyed.buckets_word))
+    # Also those of words beyond the limit.
+    np.testing.assert_array_equal(subwords.kept, used)
+    np.testing.assert_array_equal(subwords.vectors, keyed.vectors_ngrams[used])
+    # All their groups of letters are among those of the words.
+    for word in ("cats", "thedog"):
+        if np.isin(buckets_plain(word, 3, 6, 50), used).all():
+            np.testing.assert_allclose(
+                subwords.vectors_of([word])[0],
+                keyed.get_vector(word),
+                atol=1e-7,
+            )
+    whole = Subwords(keyed.min_n, keyed.max_n, keyed.vectors_ngrams)
+    words = ["cats", "éclair", "日本語"]
+    np.testing.assert_allclose(
+        whole.vectors_of(words), [keyed.get_vector(x) for x in words], atol=1e-7
+    )
+    assert len(read_vectors(path, subwords=True, limit=4).subwords) == 4
+    packed = tmp_path / "model.bin.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    for options in ({"subwords": 7, "limit": 2}, {"subwords": True}):
+        plain = read_vectors(path, **options)
+        read = read_vectors(packed, **options)
+        np.testing.assert_array_equal(read.vectors, plain.vectors)
+        np.testing.assert_array_equal(read.subwords.kept, plain.subwords.kept)
+        np.testing.assert_array_equal(
+            read.subwords.vectors, plain.subwords.vectors
+        )
+    keyed.save(str(tmp_path / "model.kv"))
+    read = read_vectors(tmp_path / "model.kv", format="gensim", subwords=99)
+    np.testing.assert_array_equal(read.subwords.kept, used)
+
+
+def test_models_that_are_refused(model, tmp_path):
+    gensim = pytest.importorskip("gensim")
+    keyed, path = model
+    data = path.read_bytes()
+    changed = tmp_path / "changed.bin"
+    # The last of the options of fastText are bucket, minn and maxn.
+    for values in ((50, 0, 0), (50, 4, 3)):
+        changed.write_bytes(data[:40] + struct.pack("<3i", *values) + data[52:])
+        with pytest.raises(ValueError, match="`subwords` must not be.*maxn"):
+            read_vectors(changed, subwords=True)
+    table = data.index(struct.pack("<2q", 55, 5)) + 16
+    bucket = np.setdiff1d(keyed.buckets_word[-1], keyed.buckets_word[0])[0]
+    place = table + 20 * (5 + int(bucket))
+    changed.write_bytes(
+        data[:place] + struct.pack("<f", np.nan) + data[place + 4 :]
+    )
+    # No limit of words helps, so none is advised.
+    with pytest.raises(ValueError, match=f"finite.*bucket {bucket} of"):
+        read_vectors(changed, subwords=99)
+    other = gensim.models.KeyedVectors(2)
+    other.add_vectors(["a"], np.eye(2)[:1])
+    other.save(str(tmp_path / "other.kv"))
+    with pytest.raises(ValueError, match="must not be given.*KeyedVectors"):
+        read_vectors(tmp_path / "other.kv", format="gensim", subwords=True)
+    text = tmp_path / "vectors.txt"
+    text.write_text("a 1 2\nb 3 4\n")
+    with pytest.raises(ValueError, match="`subwords` must not be.*'glove'"):
+        read_vectors(text, subwords=True)
+    with pytest.raises(ValueError, match="`subwords` must be a positive"):
+        read_vectors(path, subwords=0)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((0, 3, np.eye(4)), "`min_n` must be a positive"),
+        ((3, 2, np.eye(4)), "`max_n` must be an integer of at least 3"),
+        ((1, 2, np.eye(4), 3), "4 rows, 3 buckets"),
+        ((1, 2, np.eye(4), True), "`bucket` must be"),
+        ((1, 2, np.eye(2), 9, [3, 3]), "different buckets from 0 to 8"),
+        ((1, 2, np.eye(2), 9, [3, 9]), "different buckets from 0 to 8"),
+        ((1, 2, np.eye(2), 9, [3.0, 4]), "a list of buckets"),
+        ((1, 2, [[np.nan]]), "finite"),
+    ],
+)
+def test_subwords_that_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Subwords(*arguments)
+
+
+def test_subwords_must_fit(vectors):
+    with pytest.raises(ValueError, match="`subwords` must have 2 columns"):
+        WordVectors(["a"], [[1, 2]], vectors.subwords)
+    with pytest.raises(TypeError, match="`subwords` must be"):
+        WordVectors(["a"], [[1, 2]], np.eye(2))
+    with pytest.raises(ValueError, match="must have groups of letters"):
+        NgramBuckets(6, 9, 50).most_used(["a", "b"], 10)
