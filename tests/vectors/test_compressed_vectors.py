@@ -362,6 +362,13 @@ def test_what_the_file_is_made_of(small):
             "from 1e-12",
         ),
         (
+            lambda v: CompressedVectors.learn(
+                WordVectors(["a", "b"], [[1e-30], [1e-30]]), Rounded(8)
+            ),
+            ValueError,
+            "from 1e-12",
+        ),
+        (
             lambda v: CompressedVectors.learn(v, sample_weight=[1.0]),
             ValueError,
             "`sample_weight`",
@@ -440,6 +447,19 @@ def test_zeros_have_no_direction():
     assert dict(small.most_similar("a")) == {"b": 0.0, "zero": 0.0}
     assert dict(small.most_similar("zero")) == {"a": 0.0, "b": 0.0}
     assert small.most_similar("a", "a", topn=5)[0][1] == 0
+
+
+def test_vectors_whose_squares_are_infinite(learned):
+    small = learned["int8"]
+    far = small["word3"].astype("float64") * 1e38
+    expected = dict(small.most_similar(small["word3"], topn=5))
+    for found in (
+        small.most_similar(far, topn=5),
+        small.most_similar_many(far[None], topn=5)[0],
+    ):
+        assert dict(found) == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ValueError, match="finite in float32"):
+        small.most_similar(far * 1e10)
 
 
 def test_interrupt_in_the_search(vectors, monkeypatch):
