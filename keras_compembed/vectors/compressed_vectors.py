@@ -580,7 +580,8 @@ class CompressedVectors:
 
         Raises:
             KeyError: if `unknown` has no vector.
-            ValueError: with `mask_zero`, if `""` is one of the words.
+            ValueError: with `mask_zero`, if `""` is one of the words, or if a
+                word is no UTF-8.
 
         Example:
 
@@ -598,6 +599,7 @@ class CompressedVectors:
                 "`mask_zero` must be False where '' is a word with a vector. "
                 "Received: mask_zero=True."
             )
+        _check_utf8(self.index_to_key)
         stored = self._stored
         if unknown is not None:
             row = self._row(unknown)
@@ -616,6 +618,19 @@ class CompressedVectors:
             oov_token=token,
         )
         return lookup, layer
+
+
+def _check_utf8(words):
+    """Raises where a word has half of a character, as pickles may hold."""
+    for row, word in enumerate(words):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                "Words must be UTF-8 for a `StringLookup`. Received: word "
+                f"{row}, {word!r}, which has half of a character. Take "
+                "vectors without it."
+            ) from None
 
 
 def _stored_rows(layer):

@@ -307,6 +307,13 @@ def test_layers_of_odd_words():
         small.to_layers(unknown="b")
 
 
+def test_layers_of_half_a_character():
+    layer = kc.QuantizedEmbedding.from_table(np.eye(2), verbose=0)
+    small = CompressedVectors(["a", "\ud800"], layer)
+    with pytest.raises(ValueError, match=r"UTF-8.*word 1, '\\ud800'"):
+        small.to_layers()
+
+
 def test_unknown_words_of_centred_vectors(table):
     centred = WordVectors(WORDS, table - table.mean(axis=0))
     small = CompressedVectors.learn(centred, Rounded(8), verbose=0)
