@@ -18,6 +18,7 @@ from keras_compembed.rounding.round_factors import round_factors
 from keras_compembed.rounding.round_factors import round_onto
 from keras_compembed.rounding.round_rows import check_room
 from keras_compembed.rounding.round_rows import round_rows
+from keras_compembed.rounding.round_rows import warn_if_coarse
 from keras_compembed.rounding.rounded_rows import RoundedRows
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
@@ -29,7 +30,6 @@ from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
-from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
 
 # Of random rows: the numbers of `keras.initializers.RandomUniform`.
@@ -224,11 +224,11 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             A built `QuantizedEmbedding`.
 
         Raises:
-            ValueError: if the table is not a finite matrix, with a `rank` its
-                largest number is not from 1e-12 to 1e12 (or 0), or the layer
-                refuses an argument.
+            ValueError: if the table is not a finite matrix, its largest
+                number is above 1e12, or with a `rank` below 1e-12 (and not
+                0), or the layer refuses an argument.
         """
-        table = check_table(table) if rank is None else check_rows(table)
+        table = _check_rows(table, rank)
         sample_weight = check_sample_weight(sample_weight, len(table))
         if isinstance(rank, float) and 0 < rank < 1:
             # What the layer refuses it shall refuse before.
@@ -250,10 +250,11 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             verbose: `0` or `1`.
 
         Raises:
-            ValueError: if the table is not a finite matrix of that shape.
+            ValueError: if the table is not a finite matrix of that shape, or
+                its numbers are as `from_table` refuses them.
         """
         self._require_built("round_table")
-        table = check_table(table) if self.rank is None else check_rows(table)
+        table = _check_rows(table, self.rank)
         if table.shape != (self.input_dim, self.output_dim):
             raise ValueError(
                 "`table` must have the shape (input_dim, output_dim)="
@@ -270,6 +271,7 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             )
             rounded, latents = factors.rows, factors.latents
             self.projection.assign(factors.projection)
+        warn_if_coarse(latents, rounded)
         self._rows.assign(rounded)
         if self._latents is not None:
             self._latents.assign(latents)
@@ -491,6 +493,7 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             factors = round_onto(vectors, projection, *shape, unit)
             rounded, latents = factors.rows, factors.latents
         check_room(latents, *shape, unit)
+        warn_if_coarse(latents, rounded, is_added=True)
         added = [
             (self.packed_rows, pack_integers(rounded.integers, self.bits)),
             (self.scales, rounded.scales),
@@ -550,3 +553,8 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             "mask_zero": self.mask_zero,
             "seed": self.seed,
         }
+
+
+def _check_rows(table, rank):
+    # Scales hold numbers whose squares are 0 in float32; products do not.
+    return check_rows(table, smallest=0) if rank is None else check_rows(table)

@@ -4,13 +4,13 @@ import time
 
 import keras
 import numpy as np
-import threadpoolctl
 
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.beam_encoding import encode_rows
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.learners.straight_through import StraightThroughEncoder
+from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_number
@@ -27,15 +27,6 @@ _WARM_STEPS, _ROUND, _BATCH_SIZE = 2000, 50, 128
 # Codebook entries up to which an encoder's training fits in memory.
 _WARM_WEIGHTS = 1 << 25
 _LAST_SWEEPS = 3
-
-
-def _one_thread():
-    """Keeps matrix products to one thread.
-
-    Many small ones gain little from more, and threads that wait for each
-    other by spinning lose much wherever other work holds a core.
-    """
-    return threadpoolctl.threadpool_limits(1, user_api="blas")
 
 
 class AdditiveQuantizer(CodeLearner):
@@ -136,7 +127,7 @@ class AdditiveQuantizer(CodeLearner):
         """
         table = check_rows(table)
         weight = check_sample_weight(sample_weight, len(table))
-        with _one_thread():
+        with one_thread():
             _Run(self, table, weight).run()
         return self
 
@@ -154,7 +145,7 @@ class AdditiveQuantizer(CodeLearner):
                 finite matrix of their width.
         """
         table = self._check_new_rows(table)
-        with _one_thread():
+        with one_thread():
             return encode_rows(
                 table, self.codebooks, np.random.default_rng(self.seed)
             )

@@ -8,6 +8,7 @@ from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_composed
+from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import float_chunks
@@ -121,11 +122,16 @@ class FactorQuantizer(CodeLearner):
         composition.kernel.assign(kernel)
         found, losses = (quantizer.codes, quantizer.codebooks, [kernel]), []
         try:
-            for *better, loss in refine_composed(
-                table, quantizer.codes, composition, quantizer.codebooks, weight
-            ):
-                found = better
-                losses.append(loss)
+            with one_thread():
+                for *better, loss in refine_composed(
+                    table,
+                    quantizer.codes,
+                    composition,
+                    quantizer.codebooks,
+                    weight,
+                ):
+                    found = better
+                    losses.append(loss)
         except KeyboardInterrupt:
             print("\nInterrupted: the last whole sweep is kept.")
         codes, codebooks, weights = found

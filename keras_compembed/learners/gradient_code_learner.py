@@ -23,6 +23,7 @@ from keras_compembed.learners.training import check_callbacks
 from keras_compembed.learners.training import drawn_places
 from keras_compembed.learners.training import finish
 from keras_compembed.learners.training import seeded_defaults
+from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_sample_weight
@@ -331,10 +332,11 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         weights = self.composition.get_weights()
         found = codes, self.codebooks, weights, []
         try:
-            for *parts, loss in refine_composed(
-                table, codes, self.composition, self.codebooks, weight
-            ):
-                found = *parts, [*found[-1], loss]
+            with one_thread():
+                for *parts, loss in refine_composed(
+                    table, codes, self.composition, self.codebooks, weight
+                ):
+                    found = *parts, [*found[-1], loss]
         except KeyboardInterrupt:
             print("\nInterrupted: the last whole sweep is kept.")
         return found

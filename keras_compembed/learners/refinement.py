@@ -13,6 +13,7 @@ from keras_compembed.compositions.registry import COMPOSITIONS
 from keras_compembed.compositions.sum_composition import SumComposition
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.beam_encoding import encode_rows
+from keras_compembed.utils.one_thread import one_thread
 
 _SWEEPS = 3
 # A sweep costs num_codebooks times less than that of a sum.
@@ -92,9 +93,10 @@ def nearest_composed(table, composition, codebooks, codes=None):
             codes[part] = chunk
         return codes
     folded = np.asarray(composition.fold(codebooks))
-    if codes is None:
-        return encode_rows(table, folded, np.random.default_rng(0))
-    return nearest_codes(table, codes, folded)
+    with one_thread():
+        if codes is None:
+            return encode_rows(table, folded, np.random.default_rng(0))
+        return nearest_codes(table, codes, folded)
 
 
 def encode_composed(table, composition, codebooks):
@@ -108,7 +110,8 @@ def encode_composed(table, composition, codebooks):
     if isinstance(composition, ConcatComposition):
         return nearest_composed(table, composition, codebooks)
     folded = np.asarray(composition.fold(codebooks), "float32")
-    return encode_rows(table, folded, np.random.default_rng(0))
+    with one_thread():
+        return encode_rows(table, folded, np.random.default_rng(0))
 
 
 def codeword_of_row(row, composition):

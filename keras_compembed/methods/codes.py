@@ -86,9 +86,15 @@ class Codes(Method):
                     f"{rank=}, {composition=}."
                 )
             self.rank = check_positive_int("rank", rank)
-            composition = LinearComposition(self.rank)
-        self.composition = composition
+        self._composition = composition
         self.learner = learner
+
+    @property
+    def composition(self):
+        if self.rank is not None:
+            # Not before it is asked for: searches weigh thousands of methods.
+            return LinearComposition(self.rank)
+        return self._composition
 
     @property
     def name(self):

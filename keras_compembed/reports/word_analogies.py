@@ -5,6 +5,7 @@ import numpy as np
 from keras_compembed.reports.table_rows import TableRows
 from keras_compembed.reports.table_rows import directions
 from keras_compembed.reports.word_lines import check_words
+from keras_compembed.reports.word_lines import entries
 from keras_compembed.reports.word_lines import first_rows
 from keras_compembed.reports.word_lines import fold
 from keras_compembed.reports.word_lines import name_of_test
@@ -54,15 +55,17 @@ class WordAnalogies:
             check_positive_int("restrict_vocab", restrict_vocab)
         self.restrict_vocab = restrict_vocab
         self.name = name
-        self.questions = [tuple(question) for question in questions]
+        self.questions = entries("questions", questions)
         if not self.questions:
             raise ValueError(
                 "`questions` must hold a question. "
                 f"Received: questions={questions!r}."
             )
         for place, question in enumerate(self.questions):
-            if len(question) != 4 or not all(
-                isinstance(word, str) and word for word in question
+            if (
+                not isinstance(question, tuple)
+                or len(question) != 4
+                or not all(isinstance(word, str) and word for word in question)
             ):
                 raise ValueError(
                     "`questions` must be four words each. "
@@ -120,7 +123,7 @@ class WordAnalogies:
             ValueError: if there is not a word for each row of a table.
         """
         rows = TableRows("table", table)
-        check_words(words, rows)
+        words = check_words(words, rows)
         words = words[: self.restrict_vocab]
         places = first_rows(words)
         known = [

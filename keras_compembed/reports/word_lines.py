@@ -1,6 +1,7 @@
 """Lines of files of word tests, and rows of their words."""
 
 import os
+from collections.abc import Iterable
 
 
 def name_of_test(path):
@@ -27,6 +28,18 @@ def read_test_lines(path):
                 yield number, text
 
 
+def entries(name, values):
+    """A list of entries of a test: tuples, where each is a list or tuple."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(
+            f"`{name}` must be a list. Received: {name}={values!r}."
+        )
+    return [
+        tuple(value) if isinstance(value, list | tuple) else value
+        for value in values
+    ]
+
+
 def fold(word):
     """What words that differ only in case have in common."""
     return word.upper()
@@ -41,15 +54,24 @@ def first_rows(words):
 
 
 def check_words(words, rows):
-    """Raises if there is not a word for each row.
+    """Returns a list with a word for each row, or raises.
 
     Args:
-        words: List of strings.
+        words: Iterable of strings.
         rows: `TableRows`.
     """
-    if isinstance(words, str) or len(words) != rows.shape[0]:
-        raise ValueError(
-            f"`words` must be a list of {rows.shape[0]} words, one for each "
-            f"row of `table`. Received: {len(words)} "
-            f"{'characters' if isinstance(words, str) else 'words'}."
-        )
+    rule = (
+        f"`words` must be a list of {rows.shape[0]} words, one for each row of "
+        "`table`. Received: "
+    )
+    if isinstance(words, str):
+        raise ValueError(f"{rule}{len(words)} characters.")
+    if not isinstance(words, Iterable):
+        raise TypeError(f"{rule}words={words!r}.")
+    words = list(words)
+    if len(words) != rows.shape[0]:
+        raise ValueError(f"{rule}{len(words)} words.")
+    for row, word in enumerate(words):
+        if not isinstance(word, str):
+            raise TypeError(f"{rule}words[{row}]={word!r}.")
+    return words

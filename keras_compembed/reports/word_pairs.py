@@ -7,11 +7,16 @@ import numpy as np
 from keras_compembed.reports.table_rows import TableRows
 from keras_compembed.reports.table_rows import directions
 from keras_compembed.reports.word_lines import check_words
+from keras_compembed.reports.word_lines import entries
 from keras_compembed.reports.word_lines import first_rows
 from keras_compembed.reports.word_lines import fold
 from keras_compembed.reports.word_lines import name_of_test
 from keras_compembed.reports.word_lines import read_test_lines
 from keras_compembed.reports.word_score import WordScore
+
+# Of cosines: what differs by less is equal, and shares its rank, such as words
+# with the same row and themselves.
+_DECIMALS = 9
 
 
 class WordPairs:
@@ -21,7 +26,8 @@ class WordPairs:
     is Spearman's rank correlation of what people say with the cosines of the
     vectors, over the pairs whose words are both known. A word is looked up
     whatever its case; where several differ only in case, the first counts.
-    The same figures as gensim's `KeyedVectors.evaluate_word_pairs`.
+    The same figures as gensim's `KeyedVectors.evaluate_word_pairs`, but for
+    cosines that differ by less than 1e-9: these share a rank.
 
     Example:
 
@@ -44,7 +50,7 @@ class WordPairs:
 
     def __init__(self, pairs, name="word pairs"):
         self.name = name
-        self.pairs = [tuple(pair) for pair in pairs]
+        self.pairs = entries("pairs", pairs)
         if not self.pairs:
             raise ValueError(
                 f"`pairs` must hold a pair of words. Received: pairs={pairs!r}."
@@ -110,7 +116,7 @@ class WordPairs:
             ValueError: if there is not a word for each row of a table.
         """
         rows = TableRows("table", table)
-        check_words(words, rows)
+        words = check_words(words, rows)
         places = first_rows(words)
         known = [
             (places[fold(first)], places[fold(second)], value)
@@ -123,7 +129,8 @@ class WordPairs:
             used, ids = np.unique(ids, return_inverse=True)
             found = directions(rows[used].astype("float64"))
             first, second = found[ids.reshape(2, -1)]
-            score = rank_correlation(np.sum(first * second, axis=1), values)
+            cosines = np.sum(first * second, axis=1).round(_DECIMALS)
+            score = rank_correlation(cosines, values)
         return WordScore(self.name, score, len(known), len(self.pairs))
 
 
@@ -146,9 +153,11 @@ def _ranks(values):
 
 def _is_pair(pair):
     return (
-        len(pair) == 3
+        isinstance(pair, tuple)
+        and len(pair) == 3
         and all(isinstance(word, str) and word for word in pair[:2])
         and isinstance(pair[2], int | float | np.number)
+        and not isinstance(pair[2], bool)
         and math.isfinite(pair[2])
     )
 

@@ -57,8 +57,7 @@ def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
     for rows, blocks in _blocks(table, block_size):
         best[rows] = best_scales(blocks, bits).reshape(-1, num_blocks)
     highest = np.iinfo(scale_dtype).max
-    is_added = unit is not None
-    if not is_added:
+    if unit is None:
         unit = scale_unit(best.max(), highest)
     scales = np.empty(best.shape, scale_dtype)
     integers = np.empty((num_rows, width), "int8")
@@ -68,13 +67,25 @@ def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
         scales[rows] = chosen.reshape(-1, num_blocks)
         rounded = rounded.reshape(len(rounded) // num_blocks, -1)
         integers[rows] = rounded[:, :width]
-    _warn_if_coarse(scales, is_added)
     return RoundedTable(integers, scales, unit, block_size)
 
 
-def _warn_if_coarse(scales, is_added):
-    few = np.mean((scales < _COARSE) & (scales > 0))
-    if scales.dtype != "int8" or few <= 0.1:
+def warn_if_coarse(table, rounded, is_added=False):
+    """Warns where rows are so short that their scales cost precision.
+
+    Args:
+        table: Array `(rows, width)`, what was rounded.
+        rounded: `RoundedTable` of it.
+        is_added: Boolean, whether its unit is that of other rows.
+    """
+    coarse = rounded.scales < _COARSE
+    if rounded.scales.dtype != "int8" or coarse.mean() <= 0.1:
+        return
+    # Blocks of zeros lose nothing.
+    for rows, blocks in _blocks(table, rounded.block_size):
+        coarse[rows] &= blocks.any(axis=1).reshape(coarse[rows].shape)
+    few = coarse.mean()
+    if few <= 0.1:
         return
     if is_added:
         message = (
@@ -86,10 +97,11 @@ def _warn_if_coarse(scales, is_added):
     else:
         message = (
             f"Scales of {few:.0%} of the rows are below {_COARSE} of "
-            f"{scales.max()}, as a few rows are far longer than others, and "
-            "so coarse that they cost precision. Pass `scale_dtype='int16'`."
+            f"{rounded.scales.max()}, as a few rows are far longer than "
+            "others, and so coarse that they cost precision. Pass "
+            "`scale_dtype='int16'`."
         )
-    warnings.warn(message, stacklevel=5)
+    warnings.warn(message, stacklevel=4)
 
 
 def scale_unit(largest, highest):

@@ -2,9 +2,9 @@
 
 import keras
 import numpy as np
-import threadpoolctl
 
 from keras_compembed.trees.balanced_tree import balanced_parts
+from keras_compembed.utils.one_thread import one_thread
 
 # Numbers held at a time, in each of a few arrays.
 _ENTRIES = 1 << 23
@@ -43,8 +43,7 @@ def cluster_levels(vectors, branching, seed, verbose):
     bar = keras.utils.Progbar(
         len(splits) * len(vectors), verbose=verbose, unit_name="row"
     )
-    # Products are too small to be worth more threads.
-    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+    with one_thread():
         for parts in splits:
             order, sizes = _split_level(vectors, order, sizes, parts, rng, bar)
             levels.append(sizes)

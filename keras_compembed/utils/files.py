@@ -153,7 +153,9 @@ def check_output(path, overwrite=False, room=0):
         raise IsADirectoryError(
             f"The output must be a file. Received: the folder {path!r}."
         )
-    if os.path.exists(path) and not os.path.isfile(path):
+    # What leads to a file that a shell opened is not to be replaced by one.
+    in_dev = os.path.realpath(folder) == "/dev"
+    if in_dev or (os.path.exists(path) and not os.path.isfile(path)):
         raise ValueError(
             f"The output must be a file. Received: the device {path!r}."
         )

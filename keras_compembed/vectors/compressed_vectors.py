@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
+from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import check_method
 from keras_compembed.utils.byte_counts import number_of_bytes
@@ -139,7 +140,8 @@ class CompressedVectors:
         Raises:
             TypeError: if `vectors` or `method` is none.
             ValueError: if `max_bytes` is no number of bytes, or less than
-                what the smallest file takes, which is named.
+                what the smallest file takes, which is named, or the largest
+                number of all vectors is not from 1e-12 to 1e12 (or 0).
         """
         if not isinstance(vectors, WordVectors):
             raise TypeError(
@@ -161,6 +163,8 @@ class CompressedVectors:
             sample_weight = _with_weights_of_letters(
                 sample_weight, vectors.words, ngrams
             )
+        # Rows that only scale would do with any, and their cosines would not.
+        check_rows(table)
         packed = vectors_file.pack(vectors.words, ngrams)
 
         def count(method):
@@ -452,9 +456,11 @@ class CompressedVectors:
             for place, query in enumerate(queries):
                 vectors[place] = self._check_vector(query)
         rows = [self._find(word) for word in words] or [None] * len(queries)
+        vectors = vectors.astype("float64")
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors = vectors / np.where(lengths > 0, lengths, 1)
-        return vectors, np.array([-1 if x is None else x for x in rows], int)
+        vectors /= np.where(lengths > 0, lengths, 1)
+        rows = np.array([-1 if x is None else x for x in rows], int)
+        return vectors.astype("float32"), rows
 
     def _name(self, rows, scores):
         """Pairs of words and scores, of rows."""
@@ -467,7 +473,8 @@ class CompressedVectors:
             raise ValueError(
                 "`positive` or `negative` must name a word. Received: neither."
             )
-        total = np.zeros(self.vector_size, "float32")
+        # Squares of what float32 holds.
+        total = np.zeros(self.vector_size, "float64")
         rows = []
         for sign, items in ((1, positive), (-1, negative)):
             for item in items:
@@ -480,7 +487,7 @@ class CompressedVectors:
                 total += weight * _unit(self[item])
                 rows.append(self._find(item))
         rows = [row for row in rows if row is not None]
-        return _unit(total), rows
+        return _unit(total).astype("float32"), rows
 
     def _check_vector(self, vector):
         vector = np.asarray(vector)
@@ -493,9 +500,12 @@ class CompressedVectors:
                 f"strings. Received: an array of shape {vector.shape} and "
                 f"dtype {vector.dtype}."
             )
+        with np.errstate(over="ignore"):
+            vector = vector.astype("float32")
         if not np.isfinite(vector).all():
             raise ValueError(
-                "Vectors must be finite. Received: one with NaN or infinity."
+                "Vectors must be finite in float32. Received: one with NaN or "
+                "infinity."
             )
         return vector
 
@@ -570,7 +580,8 @@ class CompressedVectors:
 
         Raises:
             KeyError: if `unknown` has no vector.
-            ValueError: with `mask_zero`, if `""` is one of the words.
+            ValueError: with `mask_zero`, if `""` is one of the words, or if a
+                word is no UTF-8.
 
         Example:
 
@@ -588,6 +599,7 @@ class CompressedVectors:
                 "`mask_zero` must be False where '' is a word with a vector. "
                 "Received: mask_zero=True."
             )
+        _check_utf8(self.index_to_key)
         stored = self._stored
         if unknown is not None:
             row = self._row(unknown)
@@ -606,6 +618,19 @@ class CompressedVectors:
             oov_token=token,
         )
         return lookup, layer
+
+
+def _check_utf8(words):
+    """Raises where a word has half of a character, as pickles may hold."""
+    for row, word in enumerate(words):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                "Words must be UTF-8 for a `StringLookup`. Received: word "
+                f"{row}, {word!r}, which has half of a character. Take "
+                "vectors without it."
+            ) from None
 
 
 def _stored_rows(layer):

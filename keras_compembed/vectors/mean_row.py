@@ -1,7 +1,5 @@
 """What stored rows have for the mean of all."""
 
-import warnings
-
 import numpy as np
 
 
@@ -17,9 +15,4 @@ def with_mean(stored):
     if not stored.can_grow:
         far = [np.square(x - mean).sum(axis=1) for x in stored.parts()]
         return stored, int(np.argmin(np.concatenate(far)))
-    layer = stored.make_layer()
-    with warnings.catch_warnings():
-        # Of vectors about 0 the mean is short, and need not be exact.
-        warnings.filterwarnings("ignore", ".*rows are far shorter")
-        layer.add_ids(mean[None])
-    return stored.with_rows(stored.read_rows(layer)), stored.shape[0]
+    return stored.with_vectors(mean[None]), stored.shape[0]

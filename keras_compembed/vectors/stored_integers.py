@@ -4,6 +4,8 @@ import numpy as np
 
 from keras_compembed.codes.field_columns import FieldColumns
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
+from keras_compembed.rounding.round_factors import round_onto
+from keras_compembed.rounding.round_rows import round_rows
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
@@ -63,11 +65,7 @@ class StoredIntegers(StoredRows):
 
     @staticmethod
     def read_rows(layer):
-        table = layer.rounded_table()
-        return {
-            "integers": pack_integers(table.integers, layer.bits),
-            "scales": table.scales,
-        }
+        return _pack(layer.rounded_table(), layer.bits)
 
     @staticmethod
     def read_shared(layer):
@@ -113,6 +111,21 @@ class StoredIntegers(StoredRows):
         if layer.projection is not None:
             layer.projection.assign(self.floats["projection"])
         return layer
+
+    def with_vectors(self, vectors):
+        # Not by a layer, which warns where vectors are far shorter than rows.
+        settings = self.settings
+        shape = self._bits, settings["block_size"], settings["scale_dtype"]
+        unit = np.float32(settings["unit"])
+        if "projection" in self.floats:
+            projection = self.floats["projection"]
+            table = round_onto(vectors, projection, *shape, unit).rows
+        else:
+            table = round_rows(vectors, *shape, unit)
+        more = _pack(table, self._bits)
+        return self.with_rows(
+            {x: np.concatenate([y, more[x]]) for x, y in self.rows.items()}
+        )
 
     def read(self, ids):
         vectors = self._table(ids).decode()
@@ -171,3 +184,11 @@ class StoredIntegers(StoredRows):
                 for start in range(0, self._width, self._block_size)
             ]
         return self._columns
+
+
+def _pack(table, bits):
+    """The rows of a `RoundedTable`."""
+    return {
+        "integers": pack_integers(table.integers, bits),
+        "scales": table.scales,
+    }

@@ -139,6 +139,12 @@ class StoredRows(abc.ABC):
         """The same with the rows from one to another."""
         return self.with_rows(self.take(self.rows, slice(start, end)))
 
+    def with_vectors(self, vectors):
+        """The same with more rows, those nearest to vectors."""
+        layer = self.make_layer()
+        layer.add_ids(vectors)
+        return self.with_rows(self.read_rows(layer))
+
     @classmethod
     def take(cls, rows, ids):
         """Some rows of what `read_rows` gives: a slice, or those of `ids`."""

@@ -365,6 +365,17 @@ def test_tables_of_another_shape():
         from_table().round_table(TABLE[1:])
     with pytest.raises(ValueError, match="squares float32 can hold"):
         from_table(table=1e30 * TABLE, rank=2)
+    # Of rows that are not projected, scales were infinite.
+    with pytest.raises(ValueError, match="squares float32 can hold"):
+        from_table(table=np.full((3, 4), 3e38))
+
+
+def test_short_rows_that_are_lost():
+    table = np.concatenate([TABLE, 1e4 * TABLE[:1]])
+    for rank in (None, 3):
+        with pytest.warns(UserWarning, match="far longer") as said:
+            from_table(table=table, bits=2, rank=rank)
+        assert [x.filename for x in said] == [__file__]
 
 
 def test_what_an_unbuilt_layer_lacks():

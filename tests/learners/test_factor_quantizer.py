@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import threadpoolctl
 
 import keras_compembed as kc
 from keras_compembed.learners import factor_quantizer
@@ -67,6 +68,20 @@ def test_layer_has_the_learned_matrix():
     np.testing.assert_allclose(
         rows, fitted.decode(fitted.codes), atol=1e-4 * np.abs(TABLE).max()
     )
+
+
+def test_products_keep_to_one_thread(monkeypatch):
+    threads = []
+
+    def refine(*arguments):
+        pools = threadpoolctl.ThreadpoolController().select(user_api="blas")
+        threads.extend(pool["num_threads"] for pool in pools.info())
+        return iter(())
+
+    monkeypatch.setattr(factor_quantizer, "refine_composed", refine)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        learner().train(TABLE)
+    assert set(threads) == {1}
 
 
 def test_arguments():

@@ -56,6 +56,17 @@ def test_pairs_by_hand():
     assert (score.num_used, score.num_all) == (4, 4)
 
 
+def test_equal_but_for_the_last_digit():
+    # Cosines of 1 of words with themselves, and with others of their row.
+    table = np.random.default_rng(0).normal(size=(20, 7))
+    words = [f"w{row}" for row in range(20)]
+    pairs = [(word, word, value) for value, word in enumerate(words)]
+    assert WordPairs(pairs).evaluate(table, words).score is None
+    same = [("w0", "w1", 1), ("w0", "w2", 2)]
+    table = np.eye(3) + 0.1
+    assert WordPairs(same).evaluate(table, words[:3]).score is None
+
+
 @pytest.mark.parametrize("words", [["x", "y"], ["a", "y"], ["a", "b"]])
 def test_too_little_for_a_score(words):
     score = WordPairs([("a", "b", 1)]).evaluate(np.eye(2), words)
@@ -196,6 +207,9 @@ def test_files_that_are_not_utf8(tmp_path, kind):
         (lambda: WordPairs([("a", "b", 1), ("a", "b")]), r"pairs\[1\]="),
         (lambda: WordPairs([("a", "b", np.nan)]), "finite number"),
         (lambda: WordPairs([("a", 5, 1)]), "two words"),
+        (lambda: WordPairs([("a", "b", True)]), "finite number"),
+        (lambda: WordPairs([5]), r"pairs\[0\]=5"),
+        (lambda: WordAnalogies(["abcd"]), r"questions\[0\]='abcd'"),
         (lambda: WordAnalogies([]), "`questions` must hold a question"),
         (lambda: WordAnalogies([("a", "b", "c")]), r"questions\[0\]="),
         (
@@ -217,3 +231,11 @@ def test_words_of_other_tables(words):
     ):
         with pytest.raises(ValueError, match="a list of 3 words"):
             test.evaluate(np.eye(3), words)
+
+
+@pytest.mark.parametrize("words", [None, 5, ["a", 5, "c"]])
+def test_what_is_no_list_of_words(words):
+    with pytest.raises(TypeError, match="a list of 3 words, .*5|None"):
+        WordPairs([("a", "b", 1)]).evaluate(np.eye(3), words)
+    with pytest.raises(TypeError, match="`pairs` must be a list"):
+        WordPairs("a b 3")

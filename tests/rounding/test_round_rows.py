@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.rounding.round_rows import FINE_SHARES
 from keras_compembed.rounding.round_rows import round_rows
+from keras_compembed.rounding.round_rows import warn_if_coarse
 from keras_compembed.rounding.rounded_rows import unpack_tensor
 from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.rounding.rounded_table import pack_integers
@@ -93,9 +94,11 @@ def test_zeros_stay_zeros():
 def test_rows_of_very_different_lengths():
     table = np.random.default_rng(0).normal(size=(20, 16))
     table[7] *= 100
+    coarse = round_rows(table, 8)
     with pytest.warns(UserWarning, match="`scale_dtype='int16'`"):
-        coarse = round_rows(table, 8)
+        warn_if_coarse(table, coarse)
     fine = round_rows(table, 8, scale_dtype="int16")
+    warn_if_coarse(table, fine)
     assert fine.scales.dtype == "int16"
     errors = [
         np.sum(np.delete(table - rounded.decode(), 7, 0) ** 2)
@@ -107,8 +110,21 @@ def test_rows_of_very_different_lengths():
 def test_added_rows_that_are_far_shorter():
     table = np.random.default_rng(0).normal(size=(20, 16))
     unit = round_rows(table, 8).unit
+    added = round_rows(0.01 * table, 8, unit=unit)
     with pytest.warns(UserWarning, match="rows are far shorter than those"):
-        round_rows(0.01 * table, 8, unit=unit)
+        warn_if_coarse(0.01 * table, added, is_added=True)
+
+
+def test_rows_so_short_that_nothing_is_left():
+    table = np.random.default_rng(0).normal(size=(20, 6))
+    table[7] *= 1e4
+    rounded = round_rows(table, 4, block_size=4)
+    assert not rounded.scales[:7].any()
+    with pytest.warns(UserWarning, match="Scales of 95% of the rows"):
+        warn_if_coarse(table, rounded)
+    # Of zeros nothing is lost.
+    table[np.arange(20) != 7] = 0
+    warn_if_coarse(table, round_rows(table, 4, block_size=4))
 
 
 def test_layout_of_packed_rows():

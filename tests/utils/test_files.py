@@ -66,6 +66,9 @@ def test_only_files_are_replaced(tmp_path):
     os.mkfifo(path)
     with pytest.raises(ValueError, match="Received: the device"):
         check_output(path, overwrite=True)
+    # It leads to a file wherever output goes into one, as it does here.
+    with pytest.raises(ValueError, match="Received: the device '/dev/stdout'"):
+        check_output("/dev/stdout", overwrite=True)
     os.remove(path)
     os.symlink(tmp_path / "none", path)
     with pytest.raises(FileExistsError):

@@ -307,6 +307,13 @@ def test_layers_of_odd_words():
         small.to_layers(unknown="b")
 
 
+def test_layers_of_half_a_character():
+    layer = kc.QuantizedEmbedding.from_table(np.eye(2), verbose=0)
+    small = CompressedVectors(["a", "\ud800"], layer)
+    with pytest.raises(ValueError, match=r"UTF-8.*word 1, '\\ud800'"):
+        small.to_layers()
+
+
 def test_unknown_words_of_centred_vectors(table):
     centred = WordVectors(WORDS, table - table.mean(axis=0))
     small = CompressedVectors.learn(centred, Rounded(8), verbose=0)
@@ -357,6 +364,13 @@ def test_what_the_file_is_made_of(small):
         (
             lambda v: CompressedVectors.learn(
                 WordVectors(["a", "b"], [[1e30], [1.0]]), max_bytes=3000
+            ),
+            ValueError,
+            "from 1e-12",
+        ),
+        (
+            lambda v: CompressedVectors.learn(
+                WordVectors(["a", "b"], [[1e-30], [1e-30]]), Rounded(8)
             ),
             ValueError,
             "from 1e-12",
@@ -440,6 +454,19 @@ def test_zeros_have_no_direction():
     assert dict(small.most_similar("a")) == {"b": 0.0, "zero": 0.0}
     assert dict(small.most_similar("zero")) == {"a": 0.0, "b": 0.0}
     assert small.most_similar("a", "a", topn=5)[0][1] == 0
+
+
+def test_vectors_whose_squares_are_infinite(learned):
+    small = learned["int8"]
+    far = small["word3"].astype("float64") * 1e38
+    expected = dict(small.most_similar(small["word3"], topn=5))
+    for found in (
+        small.most_similar(far, topn=5),
+        small.most_similar_many(far[None], topn=5)[0],
+    ):
+        assert dict(found) == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ValueError, match="finite in float32"):
+        small.most_similar(far * 1e10)
 
 
 def test_interrupt_in_the_search(vectors, monkeypatch):

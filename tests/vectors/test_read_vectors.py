@@ -60,6 +60,14 @@ def test_compressed(files, name, tmp_path):
         assert_read(read, expected.words, expected.vectors)
 
 
+def test_zip_files_of_macos(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(
+        zipped(b"a 1 2\n", "vectors.txt", "__MACOSX/._vectors.txt")
+    )
+    assert read_vectors(path).words == ["a"]
+
+
 def test_fasttext_composes_as_gensim_does(files):
     from gensim.models.fasttext import load_facebook_vectors
 

@@ -3,6 +3,7 @@
 from keras_compembed.vectors.formats.text_lines import count_numbers
 
 _LOOKED_AT = 1 << 10
+_TAR_PLACE, _TAR_MARK = 257, b"ustar"
 _PICKLE = (
     "a pickle, which may run any program when it is opened, so that it is "
     "opened only by name. If you trust who made it, and gensim wrote it, pass "
@@ -40,6 +41,11 @@ def refuse(source):
         )
     if _is_npz(source):
         return
+    if source.head[_TAR_PLACE:].startswith(_TAR_MARK):
+        raise ValueError(
+            f"{source} must hold vectors. Received: a tar archive. Take out "
+            "the file that you want: python -m tarfile -e FILE FOLDER"
+        )
     # Files of safetensors begin with the length of what that opens.
     is_tensors = source.head[8:9] == b"{"
     start = source.head[:_LOOKED_AT].lstrip()

@@ -96,7 +96,11 @@ class Source:
         try:
             with zipfile.ZipFile(self.path) as archive:
                 return [
-                    i.filename for i in archive.infolist() if not i.is_dir()
+                    entry.filename
+                    for entry in archive.infolist()
+                    # What macOS adds of each file.
+                    if not entry.is_dir()
+                    and not entry.filename.startswith("__MACOSX/")
                 ]
         except _BROKEN as error:
             raise self.broken(error, 0) from error

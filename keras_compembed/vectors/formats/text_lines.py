@@ -117,6 +117,12 @@ def _parse(line, columns):
         start, end = spans[-columns - 1]
         if _NUMBER.fullmatch(line[start:end]):
             raise ValueError(f"{_count(count_numbers(line))} at its end")
+    before, end_of_line, _ = word.rpartition(b"\r")
+    if end_of_line and count_numbers(before) == columns:
+        raise ValueError(
+            "line ends of a carriage return alone; write them anew as "
+            "line feeds"
+        )
     values = [_number(text) for text in numbers]
     with np.errstate(over="ignore"):
         values = np.array(values, "float32")
