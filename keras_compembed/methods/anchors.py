@@ -133,15 +133,13 @@ class Anchors(Method):
         return max(1, int(input_dim * self.mean_nonzeros))
 
     def new_layer(self, cls, fit, input_dim, output_dim, **kwargs):
-        storage = FixedRows(
-            self._total(input_dim), self.max_nonzeros, trainable=True
-        )
+        total = self._total(input_dim)
+        storage = FixedRows(total, self.max_nonzeros, trainable=True)
         layer = cls(
             input_dim, output_dim, storage=storage, **fit.options, **kwargs
         )
         layer.build()
         # As many numbers as rows will have, and each anchor in some row.
-        total = self._total(input_dim)
         offsets = np.arange(input_dim + 1) * total // input_dim
         rows = np.repeat(np.arange(input_dim), np.diff(offsets))
         columns = (rows + np.arange(total) - offsets[rows]) % self.num_anchors

@@ -28,6 +28,7 @@ from keras_compembed.vectors.subwords import Subwords
 from keras_compembed.vectors.unknown_word import UnknownWord
 from keras_compembed.vectors.word_vectors import WordVectors
 from keras_compembed.vectors.word_vectors import check_words
+from keras_compembed.vectors.word_vectors import describe_size
 
 _KINDS = (StoredCodes, StoredIntegers, StoredAnchors)
 _MASK, _UNKNOWN = "", "[UNK]"
@@ -268,13 +269,8 @@ class CompressedVectors:
         return iter(self.index_to_key)
 
     def __repr__(self):
-        letters = ""
-        if self._ngrams is not None:
-            letters = f" and {len(self._ngrams):,} groups of letters"
-        return (
-            f"<CompressedVectors of {len(self):,} words{letters} x "
-            f"{self.vector_size} as {self.method}>"
-        )
+        size = describe_size(len(self), self._ngrams, self.vector_size)
+        return f"<CompressedVectors of {size} as {self.method}>"
 
     @property
     def vector_size(self):

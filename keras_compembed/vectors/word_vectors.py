@@ -56,13 +56,20 @@ class WordVectors:
         return len(self.words)
 
     def __repr__(self):
-        letters = ""
-        if self.subwords is not None:
-            letters = f" and {len(self.subwords.vectors):,} groups of letters"
-        return (
-            f"<WordVectors of {len(self):,} words{letters} x "
-            f"{self.vectors.shape[1]}>"
-        )
+        size = describe_size(len(self), self.subwords, self.vectors.shape[1])
+        return f"<WordVectors of {size}>"
+
+
+def describe_size(num_words, letters, columns):
+    """Text such as `"500 words and 200 groups of letters x 16"`.
+
+    Args:
+        num_words: Integer.
+        letters: What has the length of the groups of letters, or None.
+        columns: Integer.
+    """
+    more = "" if letters is None else f" and {len(letters):,} groups of letters"
+    return f"{num_words:,} words{more} x {columns}"
 
 
 def check_words(words):

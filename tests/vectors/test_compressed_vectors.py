@@ -103,6 +103,17 @@ def test_look_ups(small):
     assert small.key_to_index["word20"] == 20
 
 
+def check_neighbors(found, wanted):
+    """Words of nearly equal cosines may change places."""
+    assert len(found) == len(wanted)
+    np.testing.assert_allclose(
+        [x for _, x in found], [x for _, x in wanted], atol=2e-6
+    )
+    cosines = dict(found)
+    for word, cosine in wanted[:-1]:
+        assert cosines.get(word, cosine) == pytest.approx(cosine, abs=2e-6)
+
+
 def test_same_as_gensim(small):
     models = pytest.importorskip("gensim.models")
     keyed = models.KeyedVectors(WIDTH)
@@ -118,14 +129,7 @@ def test_same_as_gensim(small):
     ):
         wanted = keyed.most_similar(**options)
         found = small.most_similar(**options)
-        assert len(found) == len(wanted)
-        np.testing.assert_allclose(
-            [x for _, x in found], [x for _, x in wanted], atol=2e-6
-        )
-        # Words of nearly equal cosines may change places.
-        cosines = dict(found)
-        for word, cosine in wanted[:-1]:
-            assert cosines.get(word, cosine) == pytest.approx(cosine, abs=2e-6)
+        check_neighbors(found, wanted)
     assert small.similarity("word1", "word2") == pytest.approx(
         float(keyed.similarity("word1", "word2")), abs=1e-6
     )
@@ -139,14 +143,7 @@ def check_many(small, queries, **options):
     assert len(found) == len(queries)
     for query, many in zip(queries, found, strict=True):
         one = small.most_similar(query, **options)
-        assert len(many) == len(one)
-        np.testing.assert_allclose(
-            [x for _, x in many], [x for _, x in one], atol=2e-6
-        )
-        # Words of nearly equal cosines may change places.
-        cosines = dict(one)
-        for word, cosine in many[:-1]:
-            assert cosines.get(word, cosine) == pytest.approx(cosine, abs=2e-6)
+        check_neighbors(one, many)
     return found
 
 
@@ -173,9 +170,7 @@ def test_many_a_few_at_a_time(learned, monkeypatch, held):
 def check_same(found, wanted):
     """To the rounding of sums, which goes by where arrays are in memory."""
     assert [word for word, _ in found] == [word for word, _ in wanted]
-    np.testing.assert_allclose(
-        [x for _, x in found], [x for _, x in wanted], atol=2e-6
-    )
+    check_neighbors(found, wanted)
 
 
 def test_saved_and_loaded(small, tmp_path):
