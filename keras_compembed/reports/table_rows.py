@@ -24,6 +24,12 @@ class TableRows:
     """
 
     def __init__(self, name, source):
+        if hasattr(source, "most_similar"):
+            raise ValueError(
+                f"`{name}` must be an array or a built embedding layer. "
+                f"Received: {source!r}: pass its `vectors`, or its `table()` "
+                "where it has one."
+            )
         if not isinstance(source, keras.layers.Layer):
             self._table = check_table(source, name)
             self.shape = self._table.shape

@@ -7,6 +7,8 @@ import secrets
 import shutil
 import tempfile
 
+from keras_compembed.utils.validation import check_boolean
+
 # What a folder must take to be tried at all.
 _ROOM = 1 << 14
 _FULL = [
@@ -97,9 +99,11 @@ def check_output_folder(path, names=None, overwrite=False, room=0):
     Raises:
         FileExistsError: if `path` exists and `overwrite` is False, or it is
             anything but such a folder.
+        ValueError: if `overwrite` is no Boolean.
         FileNotFoundError: if the folder that is to hold it does not exist.
         OSError: if nothing can be written there, or the disk is full.
     """
+    check_boolean("overwrite", overwrite)
     path = os.path.realpath(path)
     parent = os.path.dirname(path)
     if not os.path.isdir(parent):
@@ -139,9 +143,10 @@ def check_output(path, overwrite=False, room=0):
         FileExistsError: if `path` exists and `overwrite` is False.
         FileNotFoundError: if the folder of `path` does not exist.
         IsADirectoryError: if `path` is a folder.
-        ValueError: if it is a device.
+        ValueError: if it is a device, or `overwrite` is no Boolean.
         OSError: if nothing can be written there, or the disk is full.
     """
+    check_boolean("overwrite", overwrite)
     path = os.fspath(path)
     folder, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):

@@ -239,3 +239,14 @@ def test_what_is_no_list_of_words(words):
         WordPairs([("a", "b", 1)]).evaluate(np.eye(3), words)
     with pytest.raises(TypeError, match="`pairs` must be a list"):
         WordPairs("a b 3")
+
+
+def test_word_vectors_are_asked_for_their_table():
+    table = make_table().astype("float32")
+    small = kc.vectors.CompressedVectors.learn(
+        kc.vectors.WordVectors(WORDS, table), kc.methods.Rounded(8), verbose=0
+    )
+    test = WordPairs(make_pairs())
+    with pytest.raises(ValueError, match=r"Received: .*its `table\(\)`"):
+        test.evaluate(small, WORDS)
+    assert test.evaluate(small.table(), WORDS).score is not None

@@ -7,6 +7,7 @@ import tempfile
 import pytest
 
 from keras_compembed.utils.files import check_output
+from keras_compembed.utils.files import check_output_folder
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import remove_temporary_folders
 from keras_compembed.utils.files import replacing
@@ -73,6 +74,12 @@ def test_only_files_are_replaced(tmp_path):
     os.symlink(tmp_path / "none", path)
     with pytest.raises(FileExistsError):
         check_output(path)
+
+
+@pytest.mark.parametrize("check", [check_output, check_output_folder])
+def test_overwrite_is_a_boolean(check, tmp_path):
+    with pytest.raises(ValueError, match="`overwrite` must be True or False"):
+        check(tmp_path / "out", overwrite="yes")
 
 
 def test_folders_that_nothing_can_be_written_to(tmp_path, monkeypatch):
