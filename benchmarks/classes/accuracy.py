@@ -74,7 +74,8 @@ class Row:
             `"hierarchical"` or `"adaptive"`.
         candidates: Integer.
         noises: Integer, of rivals the sampled classes.
-        tree: `"means"`, `"random"` or None.
+        tree: `"means"`, `"random"`, `"refreshed"`, which is random and built
+            anew each half epoch, or None.
         frontier: Integer, see `max_frontier` of `BeamTree`.
         power: Number, of class counts, for noise; 0 is uniform.
         shared: Boolean, whether all examples of a batch share noises.
@@ -176,7 +177,8 @@ class Accuracy(Benchmark):
                 for n in (few, half)
             ),
             *(
-                cane(n, number - n, ", random tree", tree="random")
+                cane(n, number - n, f", {tree} tree", tree=tree)
+                for tree in ("random", "refreshed")
                 for n in (half, many)
             ),
             cane(half, number - half, ", unigram noise", power=0.75),
@@ -229,6 +231,10 @@ class Training:
             figures |= self.search(model)
         return figures
 
+    @property
+    def epoch_steps(self):
+        return -(-len(self.task.train[1]) // self.args.batch_size)
+
     def train(self, rate):
         """A model, and the `StepClock` of its training."""
         args, task = self.args, self.task
@@ -237,9 +243,8 @@ class Training:
         model = keras.Sequential(
             [encoder.inputs[0], *encoder.layers, self.make_head(encoder)]
         )
-        steps = args.epochs * -(-len(task.train[1]) // args.batch_size)
         schedule = keras.optimizers.schedules.CosineDecay(
-            rate, steps, alpha=0.02
+            rate, args.epochs * self.epoch_steps, alpha=0.02
         )
         model.compile(
             kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(schedule)),
@@ -277,7 +282,13 @@ class Training:
             )
         if row.head == "cane":
             selector = kc.candidates.BeamTree(
-                self.make_tree(encoder), max_frontier=row.frontier
+                self.make_tree(encoder),
+                max_frontier=row.frontier,
+                refresh_every=(
+                    max(1, self.epoch_steps // 2)
+                    if row.tree == "refreshed"
+                    else None
+                ),
             )
         else:
             # A selector without a tree, and not asked by rivals.
@@ -302,7 +313,7 @@ class Training:
     def make_tree(self, encoder):
         row, task, seed = self.row, self.task, self.seed
         trees = kc.trees.ClassTree
-        if row.tree == "random":
+        if row.tree in ("random", "refreshed"):
             return trees.random(task.num_classes, branching=10, seed=seed)
         inputs, labels = task.train
         features = encoder.predict(inputs, batch_size=1024, verbose=0)

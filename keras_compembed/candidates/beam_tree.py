@@ -1,5 +1,7 @@
 """Candidates by beam search over a tree of classes."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -7,9 +9,12 @@ import tensorflow as tf
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.selector import best_of
 from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import write
 from keras_compembed.trees.beam_search import beam_search
 from keras_compembed.trees.beam_search import find_frontier
 from keras_compembed.trees.class_tree import ClassTree
+from keras_compembed.trees.path_starts import differences_of_biases
+from keras_compembed.trees.path_starts import differences_of_means
 from keras_compembed.trees.tree_arrays import TreeArrays
 from keras_compembed.utils.validation import check_positive_int
 
@@ -26,6 +31,14 @@ class BeamTree(Selector):
     The top of the tree is not searched but scored whole, as far down as that
     is a small product: it is as fast, and overlooks nothing. A tree of up to
     `max_frontier` classes is never searched at all.
+
+    **A tree that follows training.** With `refresh_every`, the tree is built
+    anew from the vectors of classes, as `ClassTree.from_vectors` does, so
+    that one that began at random comes to hold together what is alike. The
+    vectors and biases of classes stay as they are: only how they are made up
+    of parts changes. Moments of an optimizer stay with their rows. That takes
+    about the time of `ClassTree.from_vectors` and some copies of `kernel`,
+    and cannot be compiled by XLA.
 
     Example:
 
@@ -44,17 +57,29 @@ class BeamTree(Selector):
             takes. May be set later, before the model is compiled.
         max_frontier: Integer. Entries of the tree that are scored for every
             example. Defaults to `1024`.
+        refresh_every: Optional integer, steps of training after which the
+            tree is built anew: those of an epoch or a few, say. It needs a
+            tree of the shape that `ClassTree.random` and
+            `ClassTree.from_vectors` have, and a layer with a `kernel` of its
+            own. Defaults to `None`: the tree stays.
         **kwargs: `name` of `keras.layers.Layer`.
 
     Raises:
-        ValueError: if a number is not positive, or `tree` is not a
-            `ClassTree`.
+        ValueError: if a number is not positive, `tree` is not a `ClassTree`,
+            or is not of the shape that `refresh_every` needs.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), Algorithm 2
     """
 
-    def __init__(self, tree, beam_width=None, max_frontier=1024, **kwargs):
+    def __init__(
+        self,
+        tree,
+        beam_width=None,
+        max_frontier=1024,
+        refresh_every=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if isinstance(tree, ClassTree):
             tree = TreeArrays(tree)
@@ -68,6 +93,12 @@ class BeamTree(Selector):
         self.tree = tree
         self.beam_width = beam_width
         self.max_frontier = check_positive_int("max_frontier", max_frontier)
+        if refresh_every is not None:
+            check_positive_int("refresh_every", refresh_every)
+            _check_even(tree)
+            # The tree is built by NumPy.
+            self.supports_jit = False
+        self.refresh_every = refresh_every
         start, self._frontier_depth = find_frontier(
             tree.class_tree, max_frontier
         )
@@ -94,13 +125,77 @@ class BeamTree(Selector):
             initializer=lambda shape, dtype: self._start,
             trainable=False,
         )
+        if self.refresh_every is not None:
+            # Steps of training since the tree was built.
+            self.age = self.add_weight(
+                name="age",
+                shape=(),
+                dtype="int32",
+                initializer="zeros",
+                trainable=False,
+            )
         self.built = True
 
     def select(self, scores, features, context=None):
+        if self.refresh_every is not None and self.trainable:
+            tf.cond(
+                tf.convert_to_tensor(self.age.value) >= self.refresh_every,
+                lambda: self.refresh(scores),
+                lambda: None,
+            )
         width = self.beam_width or self.num_candidates
         found = beam_search(_Search(self, scores), features, width)
         ids, _, _ = best_of(*found, self.num_candidates)
         return ids
+
+    def after_step(self, scores, labels, hit):
+        if self.refresh_every is not None:
+            write(self.age, tf.convert_to_tensor(self.age.value) + 1)
+
+    def refresh(self, scores):
+        """Builds the tree anew from the present vectors of classes.
+
+        Training does it of itself with `refresh_every`.
+
+        Args:
+            scores: `ClassScores` of the layer that this belongs to, its
+                `scores`.
+
+        Raises:
+            ValueError: if the layer has no `kernel` of its own, or the tree
+                is not of the shape of `ClassTree.from_vectors`.
+        """
+        if not isinstance(scores.table, keras.Variable):
+            raise ValueError(
+                "A tree can only be built anew over a `kernel` of the layer's "
+                "own. Received: a layer with a `class_embedding`."
+            )
+        if self.refresh_every is None:
+            _check_even(self.tree)
+        variables = [
+            self.tree.children,
+            self.tree.class_parents,
+            self.tree.node_parents,
+            self.start,
+            scores.table,
+            scores.nodes,
+            scores.bias,
+            scores.node_bias,
+        ]
+        classes = tf.range(scores.num_classes)
+        values = tf.numpy_function(
+            functools.partial(
+                _parts_of_new_tree, self.tree.branching, self.max_frontier
+            ),
+            [scores.class_vectors(classes), scores.class_biases(classes)],
+            ["int32"] * 4 + ["float32"] * 4,
+        )
+        for variable, value in zip(variables, values, strict=True):
+            if variable is not None:
+                value = tf.ensure_shape(value, variable.shape)
+                write(variable, value)
+        if self.refresh_every is not None:
+            write(self.age, 0)
 
     def top_k(self, scores, features, k):
         width = max(self.beam_width or self.num_candidates, k)
@@ -137,12 +232,43 @@ class BeamTree(Selector):
             "tree": keras.saving.serialize_keras_object(self.tree),
             "beam_width": self.beam_width,
             "max_frontier": self.max_frontier,
+            "refresh_every": self.refresh_every,
         }
 
     @classmethod
     def from_config(cls, config):
         tree = keras.saving.deserialize_keras_object(config["tree"])
         return cls(**{**config, "tree": tree})
+
+
+def _check_even(tree):
+    even = TreeArrays(ClassTree.random(tree.num_classes, tree.branching))
+    one, other = (
+        (each.class_tree.children.shape, each.level_sizes, each.kinds)
+        for each in (tree, even)
+    )
+    if one != other:
+        raise ValueError(
+            "A tree that is built anew must have the shape of those of "
+            "`ClassTree.from_vectors`, with nodes of even sizes. "
+            f"Received: tree={tree.class_tree!r}."
+        )
+
+
+def _parts_of_new_tree(branching, max_frontier, vectors, biases):
+    """Arrays of a tree over classes, and what their sums are made up of."""
+    tree = ClassTree.from_vectors(vectors, branching, seed=0, verbose=0)
+    # What all have in common stays: scores of classes are as they were.
+    tree.root_mean[:] = 0
+    start, _ = find_frontier(tree, max_frontier)
+    return (
+        tree.children,
+        tree.class_parents,
+        tree.node_parents,
+        np.sort(start),
+        *differences_of_means(tree),
+        *differences_of_biases(tree, biases),
+    )
 
 
 class _Search:

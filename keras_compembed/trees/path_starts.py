@@ -1,4 +1,4 @@
-"""Initial vectors and biases of the nodes and classes of a tree."""
+"""Vectors and biases of the nodes and classes of a tree, from known sums."""
 
 import numpy as np
 
@@ -34,15 +34,35 @@ def log_shares(tree, counts):
         `(num_nodes,)`.
     """
     counts = np.asarray(counts, "float64")
+    shares = np.log(counts / counts.sum())
     if tree is None:
-        return np.log(counts / counts.sum()).astype("float32"), None
-    mass = np.zeros(tree.num_nodes + 1)
+        return shares.astype("float32"), None
+    return differences_of_biases(tree, shares)
+
+
+def differences_of_biases(tree, biases):
+    """Biases whose sums over paths are those given.
+
+    The sum down to an inner node is the logarithm of the sum of exponentials
+    of what is under it.
+
+    Args:
+        tree: `ClassTree`.
+        biases: Array `(num_classes,)` of finite numbers.
+
+    Returns:
+        float32 arrays: of classes `(num_classes,)`, and of inner nodes
+        `(num_nodes,)`.
+    """
+    biases = np.asarray(biases, "float64")
     # A parent of -1, the root, is the last one.
-    np.add.at(mass, tree.class_parents, counts)
-    ends = np.cumsum(tree.level_sizes)
+    above = np.full(tree.num_nodes + 1, -np.inf)
+    np.logaddexp.at(above, tree.class_parents, biases)
+    ends = np.cumsum(tree.level_sizes, dtype=int)
     for end, size in zip(ends[::-1], tree.level_sizes[::-1], strict=True):
         nodes = np.arange(end - size, end)
-        np.add.at(mass, tree.node_parents[nodes], mass[nodes])
-    classes = np.log(counts / mass[tree.class_parents])
-    nodes = np.log(mass[:-1] / mass[tree.node_parents])
+        np.logaddexp.at(above, tree.node_parents[nodes], above[nodes])
+    above[-1] = 0
+    classes = biases - above[tree.class_parents]
+    nodes = above[:-1] - above[tree.node_parents]
     return classes.astype("float32"), nodes.astype("float32")

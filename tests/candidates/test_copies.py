@@ -46,8 +46,13 @@ def beam():
     return BeamTree(tree(), max_frontier=4)
 
 
+def refreshed():
+    return BeamTree(tree(), max_frontier=4, refresh_every=2)
+
+
 HEADS = {
     "default": cane(seed=0),
+    "refreshed tree": cane(refreshed, seed=0),
     "beam tree": cane(beam, class_counts=COUNTS, seed=0),
     "approximate nearest": cane(ApproximateNearest, seed=0),
     "n-gram": cane(lambda: NGram.from_text(TEXT, CLASSES, 10), seed=0),

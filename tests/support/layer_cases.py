@@ -281,7 +281,7 @@ def tree():
     return trees.ClassTree.random(CLASSES, branching=4, seed=0)
 
 
-def beam_tree():
+def beam_tree(**kwargs):
     return candidates.BeamTree(tree(), max_frontier=4)
 
 
@@ -393,6 +393,11 @@ CASES = [
     ),
     LayerCase("vocabulary-rounded", vocabulary_of_rounded_rows, LookUp()),
     LayerCase("classes-tree", head(beam_tree), Classes()),
+    LayerCase(
+        "classes-tree-refreshed",
+        head(lambda: beam_tree(refresh_every=1)),
+        Classes(),
+    ),
     LayerCase(
         "classes-nearest",
         head(lambda: candidates.ApproximateNearest(num_lists=5)),
