@@ -59,6 +59,12 @@ class SampledLoss(ClassLoss):
             )
         number = self.num_sampled
         if number is None:
+            if not head.samples:
+                raise ValueError(
+                    "`num_sampled` must be given for a layer that trains on "
+                    f"all {head.num_classes} classes. "
+                    "Received: num_sampled=None."
+                )
             number = head.num_candidates + head.estimation.num_noises
         bits = random_bits(head.seed_generator.next(), number)
         sampled = head.noise.sample(bits)

@@ -1,5 +1,6 @@
 """Selectors of candidate classes, and what they select by."""
 
+from keras_compembed.candidates.all_classes import AllClasses
 from keras_compembed.candidates.approximate_nearest import ApproximateNearest
 from keras_compembed.candidates.beam_calibration import beam_recall
 from keras_compembed.candidates.beam_calibration import calibrate_beam
@@ -12,6 +13,7 @@ from keras_compembed.candidates.n_gram import NGram
 from keras_compembed.candidates.selector import Selector
 
 __all__ = [
+    "AllClasses",
     "ApproximateNearest",
     "BeamTree",
     "ClassScores",

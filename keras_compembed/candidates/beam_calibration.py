@@ -22,7 +22,8 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
 
     Example:
 
-    >>> head = kc.CANESoftmax(1000, num_candidates=2, num_noises=2)
+    >>> tree = kc.trees.ClassTree.random(1000)
+    >>> head = kc.CANESoftmax(1000, kc.candidates.BeamTree(tree), 2, 2)
     >>> features = np.random.normal(size=(200, 8)).astype("float32")
     >>> recalls = calibrate_beam(head, features, verbose=0)
     >>> recalls[head.selector.beam_width] >= 0.99
@@ -76,7 +77,7 @@ def beam_recall(head, features, k=1):
 
     Example:
 
-    >>> head = kc.CANESoftmax(1000)
+    >>> head = kc.CANESoftmax(1000, kc.candidates.ApproximateNearest())
     >>> features = np.random.normal(size=(200, 8)).astype("float32")
     >>> 0 <= kc.candidates.beam_recall(head, features, k=5) <= 1
     True

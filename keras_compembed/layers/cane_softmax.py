@@ -5,9 +5,10 @@ import warnings
 import keras
 import tensorflow as tf
 
-from keras_compembed.candidates.beam_tree import BeamTree
+from keras_compembed.candidates.all_classes import AllClasses
 from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
 from keras_compembed.candidates.class_scores import ClassScores
+from keras_compembed.candidates.default_choice import choose
 from keras_compembed.candidates.function_selector import FunctionSelector
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.layers.class_head import ClassHead
@@ -17,7 +18,6 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.noises.registry import get_noise
 from keras_compembed.noises.unigram_noise import UnigramNoise
 from keras_compembed.optimizers.device_rows import gather_rows
-from keras_compembed.trees.class_tree import ClassTree
 from keras_compembed.trees.path_starts import differences_of_means
 from keras_compembed.trees.path_starts import log_shares
 from keras_compembed.utils.packed_arrays import pack_array
@@ -30,6 +30,8 @@ from keras_compembed.utils.validation import check_positive_int
 # What class vectors start from that are to be set: training that fails ends in
 # NaN, not in a whole row of this.
 _NO_START = float("-inf")
+# Candidates, and noises, where a selector comes without numbers.
+_FEW = 10
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -93,15 +95,20 @@ class CANESoftmax(ClassHead):
 
     Args:
         num_classes: Integer, at least 2.
-        selector: Optional `keras_compembed.candidates.Selector`, or a
-            function from features to ids, see `FunctionSelector`. Defaults
-            to `None`: a `BeamTree` over a random tree of 10 branches, which
-            knows nothing of the classes.
-        num_candidates: Integer. Candidates of each example. Defaults to `10`.
-        num_noises: Integer. Noises of each example, or of the batch if they
-            are shared. Together with `num_candidates` less than
+        selector: `"auto"`, a `keras_compembed.candidates.Selector`, or a
+            function from features to ids, see `FunctionSelector`. `"auto"`
+            trains the softmax over all classes up to 4,000 of them, as that
+            is as fast; of more classes, a step scores 1,000 that the batch
+            shares: frequent ones as candidates (`FrequentClasses`), as many
+            as their counts make worth it, and noises. `summary` says what was
+            chosen. Defaults to `"auto"`.
+        num_candidates: Optional integer. Candidates of each example. Defaults
+            to `None`: 10, or what `"auto"` chooses.
+        num_noises: Optional integer. Noises of each example, or of the batch
+            if they are shared. Together with `num_candidates` less than
             `num_classes`; otherwise the layer warns, and trains the softmax
-            over all classes. Defaults to `10`.
+            over all classes. Defaults to `None`: 10, or what `"auto"`
+            chooses.
         noise: Optional: `"uniform"`, `"learned"`, or a
             `keras_compembed.noises` object such as `UnigramNoise(counts)`. The
             nearer noises are to what candidates miss, the better: those far
@@ -109,14 +116,16 @@ class CANESoftmax(ClassHead):
             as labels. Defaults to `None`:
             `UnigramNoise(class_counts, 0.75)`, or `"uniform"` without
             `class_counts`.
-        share_noises: Boolean, or integer. Whether all examples of a batch
-            have the same noises, so that their scores are a matrix product:
-            many more are as fast. But what few noises get wrong, they then
-            get wrong for all examples alike, which does not average out. With
-            an integer, so many examples next to each other in the batch (in
-            a sequence, in time first) share noises: with some 20 to 60, that
-            is as fast, and nearly as good as noises of their own. On several
-            devices blocks are those of each device. Defaults to `False`.
+        share_noises: Optional boolean, or integer. Whether all examples of a
+            batch have the same noises, so that their scores are a matrix
+            product: many more are as fast. But what few noises get wrong,
+            they then get wrong for all examples alike, which does not average
+            out. With an integer, so many examples next to each other in the
+            batch (in a sequence, in time first) share noises: with some 20 to
+            60, that is as fast, and nearly as good as noises of their own. On
+            several devices blocks are those of each device. Defaults to
+            `None`: `True` where `"auto"` chooses at least 100 noises, else
+            `False`.
         estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
             example are in one sum, as weighted samples of all classes that
             are not candidates; `"separate"` is Algorithm 1 of the paper, the
@@ -168,11 +177,11 @@ class CANESoftmax(ClassHead):
     def __init__(
         self,
         num_classes,
-        selector=None,
-        num_candidates=10,
-        num_noises=10,
+        selector="auto",
+        num_candidates=None,
+        num_noises=None,
         noise=None,
-        share_noises=False,
+        share_noises=None,
         estimate="joint",
         class_counts=None,
         class_embedding=None,
@@ -182,32 +191,53 @@ class CANESoftmax(ClassHead):
         **kwargs,
     ):
         super().__init__(num_classes, **kwargs)
-        self.num_candidates = check_positive_int(
-            "num_candidates", num_candidates
-        )
+        for name, number in (
+            ("num_candidates", num_candidates),
+            ("num_noises", num_noises),
+        ):
+            if number is not None:
+                check_positive_int(name, number)
         self.use_bias = use_bias
         self.seed = seed
         self.class_counts = check_class_counts(class_counts, num_classes)
         self.class_embedding = _check_embedding(class_embedding, num_classes)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.selector = _get_selector(selector, num_classes, seed)
+        if isinstance(selector, str) and selector == "auto":
+            choice = choose(
+                num_classes, self.class_counts, num_candidates, num_noises
+            )
+            selector = choice.selector
+            num_candidates = choice.num_candidates
+            num_noises = choice.num_noises
+            if share_noises is None:
+                share_noises = choice.share_noises
+        self.selector = _get_selector(selector)
+        of_all = isinstance(self.selector, AllClasses)
+        if of_all:
+            num_candidates = num_classes
+        self.num_candidates = num_candidates or _FEW
+        num_noises = num_noises or _FEW
         self.noise = self._get_noise(noise)
         self.estimation = CandidatesVsNoises(
-            self.selector, self.noise, num_noises, share_noises, estimate
+            self.selector,
+            self.noise,
+            num_noises,
+            share_noises is not None and share_noises,
+            estimate,
         )
         self.scores = None
         self._lost_means = False
-        self.samples = num_candidates + num_noises < num_classes
-        if not self.samples:
+        self.samples = self.num_candidates + num_noises < num_classes
+        if not self.samples and not of_all:
             warnings.warn(
                 "`num_candidates` + `num_noises` must be less than "
                 "`num_classes` for a cost below that of all classes: the "
                 f"layer {self.name!r} trains a full softmax. Received: "
-                f"num_candidates={num_candidates}, num_noises={num_noises}, "
-                f"num_classes={num_classes}.",
+                f"num_candidates={self.num_candidates}, "
+                f"num_noises={num_noises}, num_classes={num_classes}.",
                 stacklevel=2,
             )
-        self.selector.attach(num_classes, min(num_candidates, num_classes))
+        self.selector.attach(num_classes, min(self.num_candidates, num_classes))
         self.noise.attach(num_classes)
         self.seed_generator = keras.random.SeedGenerator(seed)
 
@@ -364,6 +394,45 @@ class CANESoftmax(ClassHead):
         probabilities = tf.exp(scores - total)
         return unflat(ids, features), unflat(probabilities, features)
 
+    def summary(self, print_fn=None):
+        """Prints what a step of training scores, and what was chosen.
+
+        Example:
+
+        >>> kc.CANESoftmax(20_000, name="words").summary()
+        words: 20,000 classes
+        candidates: 1, by FrequentClasses
+        noises: 999, shared by a batch, by UniformNoise
+
+        Args:
+            print_fn: Optional function of a line. Defaults to `None`:
+                `print`.
+        """
+        for line in self._summary():
+            (print_fn or print)(line)
+
+    def _summary(self):
+        yield f"{self.name}: {self.num_classes:,} classes"
+        if not self.samples:
+            yield "candidates: all classes, so that no noises are needed"
+            return
+        yield (
+            f"candidates: {self.num_candidates:,}, "
+            f"by {type(self.selector).__name__}"
+        )
+        shared = self.estimation.share_noises
+        whose = (
+            "for each example"
+            if shared is False
+            else "shared by a batch"
+            if shared is True
+            else f"shared by {shared} examples at a time"
+        )
+        yield (
+            f"noises: {self.estimation.num_noises:,}, {whose}, by "
+            f"{type(self.noise).__name__}"
+        )
+
     def save_own_variables(self, store):
         super().save_own_variables(store)
         save_seed(store, self.seed_generator)
@@ -445,16 +514,13 @@ def _check_unbuilt(part):
         )
 
 
-def _get_selector(selector, num_classes, seed):
-    if selector is None:
-        tree = ClassTree.random(num_classes, branching=10, seed=seed)
-        return BeamTree(tree)
+def _get_selector(selector):
     if callable(selector) and not isinstance(selector, keras.layers.Layer):
         return FunctionSelector(selector)
     if not isinstance(selector, Selector):
         raise ValueError(
-            "`selector` must be a `keras_compembed.candidates.Selector` or a "
-            "function of features. "
+            '`selector` must be "auto", a '
+            "`keras_compembed.candidates.Selector` or a function of features. "
             f"Received: selector={selector!r}."
         )
     return selector

@@ -10,8 +10,10 @@ from beam_heads import make_head
 from beam_heads import search
 
 import keras_compembed as kc
+from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import beam_recall
 from keras_compembed.candidates import calibrate_beam
+from keras_compembed.trees import ClassTree
 
 
 def recall(tree, head, features, beam_width, k):
@@ -56,7 +58,7 @@ def test_a_tree_that_is_scored_whole():
 
 
 def test_leading_axes_and_layers_that_are_not_built():
-    head = kc.CANESoftmax(50, num_candidates=2, num_noises=2, seed=0)
+    head = kc.CANESoftmax(50, BeamTree(ClassTree.random(50, seed=0)), 2, 2)
     features = make_features(12).reshape(3, 4, WIDTH)
     recalls = calibrate_beam(head, features, verbose=0)
     assert head.built and recalls == {1: 1.0}

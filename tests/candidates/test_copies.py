@@ -34,7 +34,12 @@ def last_classes(features):
 
 def cane(selector=None, noise=None, **kwargs):
     return lambda: kc.CANESoftmax(
-        CLASSES, selector and selector(), 6, 4, noise and noise(), **kwargs
+        CLASSES,
+        selector() if selector else "auto",
+        6,
+        4,
+        noise and noise(),
+        **kwargs,
     )
 
 

@@ -539,7 +539,7 @@ def test_config_is_short_json():
         ({"num_noises": True}, "`num_noises` must be a positive integer"),
         ({"estimate": "both"}, "`estimate` must be one of 'joint', 'separate'"),
         ({"noise": "pink"}, "`noise` must be"),
-        ({"selector": "beam"}, "`selector` must be a `keras_compembed"),
+        ({"selector": "beam"}, '`selector` must be "auto", a `keras_comp'),
         ({"class_counts": [1, 2]}, "num_classes=60. Received: 2"),
         ({"class_counts": np.full(60, -1)}, "`class_counts` must be finite"),
         ({"class_embedding": "x"}, "`class_embedding` must be an `ANTEmb"),

@@ -1,0 +1,94 @@
+"""How a layer of classes chooses for itself what a step scores."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_compembed.candidates.all_classes import AllClasses
+from keras_compembed.candidates.frequent_classes import FrequentClasses
+from keras_compembed.candidates.selector import Selector
+
+# Up to so many classes, a step that scores all of them is as fast.
+MOST_SCORED = 4_000
+# What a step scores of more classes.
+SCORED = 1_000
+# So few noises would be wrong for all examples alike if these shared them.
+_FEWEST_SHARED = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What is scored in a step.
+
+    Attributes:
+        selector: `Selector`.
+        num_candidates: Integer.
+        num_noises: Integer.
+        share_noises: Boolean.
+    """
+
+    selector: Selector
+    num_candidates: int
+    num_noises: int
+    share_noises: bool
+
+
+def choose(num_classes, class_counts, num_candidates=None, num_noises=None):
+    """What to score in a step, by the number of classes and their counts.
+
+    Scores of classes that all examples share are one matrix product, so that
+    `SCORED` of them cost as little as a few that each example has for itself.
+    Of these, the frequent classes are candidates, and the others noises.
+
+    Args:
+        num_classes: Integer.
+        class_counts: Array `(num_classes,)` of positive numbers, or None.
+        num_candidates: Optional integer, if it is given.
+        num_noises: Optional integer, if it is given.
+
+    Returns:
+        A `Choice`.
+    """
+    numbers = (num_candidates, num_noises)
+    if numbers == (None, None) and num_classes <= MOST_SCORED:
+        return Choice(AllClasses(), num_classes, 1, False)
+    if class_counts is None:
+        class_counts = np.ones(num_classes)
+    scored = min(SCORED, num_classes - 1)
+    if num_candidates is None and num_noises is None:
+        num_candidates = worthy_candidates(class_counts, scored)
+    num_candidates = num_candidates or max(1, scored - num_noises)
+    num_noises = num_noises or max(1, scored - num_candidates)
+    selector = FrequentClasses(class_counts)
+    share_noises = num_noises >= _FEWEST_SHARED
+    return Choice(selector, num_candidates, num_noises, share_noises)
+
+
+def worthy_candidates(counts, number, power=0.75):
+    """How many of the frequent classes to score always, not by chance.
+
+    Noises estimate the sum over all classes that are no candidates. For a
+    class of frequency `p`, drawn by `q`, the square of its share in that is
+    `p ** 2 / q` in the mean, and more noises make the error smaller: this
+    finds the number of candidates by which the mean square of the estimate,
+    over the number of noises that are left, is least.
+
+    Args:
+        counts: Array of positive numbers.
+        number: Integer, of candidates and noises together, less than that of
+            classes.
+        power: Number. Noises are drawn by counts to this power. Defaults to
+            `0.75`.
+
+    Returns:
+        Integer from 1 to `number - 1`.
+    """
+    shares = np.sort(np.asarray(counts, "float64"))[::-1]
+    shares /= shares[0]
+    candidates = np.arange(1, number)
+    # Of all classes but so many.
+    rest, squares = (
+        np.cumsum(part[::-1])[::-1][candidates]
+        for part in (shares**power, shares ** (2 - power))
+    )
+    return int(candidates[np.argmin(rest * squares / (number - candidates))])

@@ -1,0 +1,162 @@
+"""What a `CANESoftmax` chooses to score if it is told nothing."""
+
+import json
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+from keras_compembed.candidates import AllClasses
+from keras_compembed.candidates import FrequentClasses
+from keras_compembed.candidates.default_choice import MOST_SCORED
+from keras_compembed.candidates.default_choice import SCORED
+from keras_compembed.candidates.default_choice import worthy_candidates
+from keras_compembed.noises import UniformNoise
+from keras_compembed.noises import UnigramNoise
+
+ZIPF = 1e6 / np.arange(1, 10_001)
+
+
+def mean_square(counts, candidates, number, power):
+    """That of the estimate of noises, over their number, as a plain sum."""
+    p = np.sort(counts)[::-1] / counts.sum()
+    rest = p[candidates:]
+    q = rest**power / np.sum(rest**power)
+    total = 0.0
+    for share, drawn in zip(rest, q, strict=True):
+        total += drawn * (share / drawn) ** 2
+    return total / (number - candidates)
+
+
+@pytest.mark.parametrize("power", [0.5, 0.75])
+@pytest.mark.parametrize(
+    "counts",
+    [
+        ZIPF[:300],
+        np.ones(300),
+        np.random.default_rng(0).permutation(1 / np.arange(1, 301) ** 0.5),
+        np.r_[np.full(7, 1e6), np.ones(293)],
+    ],
+)
+def test_number_of_least_error(counts, power):
+    number = 60
+    chosen = worthy_candidates(counts, number, power)
+    errors = [mean_square(counts, n, number, power) for n in range(1, number)]
+    assert errors[chosen - 1] == pytest.approx(min(errors), rel=1e-9)
+
+
+def test_few_or_none_where_classes_are_as_frequent():
+    assert worthy_candidates(np.ones(10_000), 1000) == 1
+    # 7 that are labels nearly always, and all others alike.
+    assert worthy_candidates(np.r_[np.full(7, 1e6), np.ones(9_993)], 1000) == 7
+
+
+def lines_of(head):
+    lines = []
+    head.summary(lines.append)
+    return lines
+
+
+@pytest.mark.parametrize("counts", [None, "zipf"])
+def test_few_classes_are_all_scored(counts):
+    counts = counts and ZIPF[:MOST_SCORED]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        head = kc.CANESoftmax(MOST_SCORED, class_counts=counts, name="head")
+        config = json.loads(json.dumps(head.get_config()))
+        again = kc.CANESoftmax.from_config(config)
+    for each in (head, again):
+        assert isinstance(each.selector, AllClasses)
+        assert not each.samples
+        assert lines_of(each) == [
+            "head: 4,000 classes",
+            "candidates: all classes, so that no noises are needed",
+        ]
+
+
+def test_trains_as_the_full_softmax():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(64, 6)).astype("float32")
+    y = rng.integers(30, size=64)
+    weights = []
+    for selector, loss in (
+        ("auto", kc.CANELoss()),
+        (AllClasses(), kc.CANELoss()),
+        ("auto", kc.baselines.FullSoftmaxLoss()),
+    ):
+        head = kc.CANESoftmax(30, selector, seed=0)
+        model = keras.Sequential([keras.Input((6,)), head])
+        model.compile("adam", loss)
+        keras.utils.set_random_seed(0)
+        model.fit(x, y, epochs=3, verbose=0)
+        weights.append(head.get_weights())
+    for others in weights[1:]:
+        for one, other in zip(weights[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_many_classes_of_known_counts():
+    head = kc.CANESoftmax(10_000, class_counts=ZIPF, name="head")
+    assert isinstance(head.selector, FrequentClasses)
+    assert isinstance(head.noise, UnigramNoise)
+    number = head.num_candidates
+    assert number == worthy_candidates(ZIPF, SCORED)
+    assert lines_of(head) == [
+        "head: 10,000 classes",
+        f"candidates: {number}, by FrequentClasses",
+        f"noises: {SCORED - number}, shared by a batch, by UnigramNoise",
+    ]
+    again = kc.CANESoftmax.from_config(head.get_config())
+    assert lines_of(again) == lines_of(head)
+
+
+def test_many_classes_of_which_nothing_is_known():
+    head = kc.CANESoftmax(10_000, name="head")
+    assert isinstance(head.noise, UniformNoise)
+    assert lines_of(head) == [
+        "head: 10,000 classes",
+        "candidates: 1, by FrequentClasses",
+        "noises: 999, shared by a batch, by UniformNoise",
+    ]
+
+
+@pytest.mark.parametrize(
+    "numbers, chosen",
+    [
+        ({"num_candidates": 300}, (300, 700, True)),
+        ({"num_noises": 400}, (600, 400, True)),
+        ({"num_noises": 2000}, (1, 2000, True)),
+        ({"num_candidates": 20, "num_noises": 10}, (20, 10, False)),
+        ({"num_candidates": 20, "share_noises": 16}, (20, 980, 16)),
+    ],
+)
+def test_numbers_that_are_given(numbers, chosen):
+    head = kc.CANESoftmax(10_000, class_counts=ZIPF, **numbers)
+    shared = head.estimation.share_noises
+    numbers = (head.num_candidates, head.estimation.num_noises, shared)
+    assert numbers == chosen
+
+
+def test_selectors_that_are_given():
+    head = kc.CANESoftmax(10_000, FrequentClasses(ZIPF), class_counts=ZIPF)
+    assert lines_of(head)[1:] == [
+        "candidates: 10, by FrequentClasses",
+        "noises: 10, for each example, by UnigramNoise",
+    ]
+    head = kc.CANESoftmax(10_000, FrequentClasses(ZIPF), share_noises=8)
+    assert "shared by 8 examples at a time" in lines_of(head)[2]
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match='`selector` must be "auto", a'):
+        kc.CANESoftmax(50, "frequent")
+    for name in ("num_candidates", "num_noises"):
+        with pytest.raises(ValueError, match=f"`{name}` must be a positive"):
+            kc.CANESoftmax(50, **{name: 0})
+    head = kc.CANESoftmax(50, name="head")
+    model = keras.Sequential([keras.Input((6,)), head])
+    model.compile("sgd", kc.baselines.SampledSoftmaxLoss())
+    with pytest.raises(ValueError, match="`num_sampled` must be given.*all 50"):
+        model.fit(np.ones((4, 6)), np.arange(4), verbose=0)
