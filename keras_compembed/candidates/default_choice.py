@@ -9,7 +9,7 @@ from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.candidates.selector import Selector
 
 # Up to so many classes, a step that scores all of them is as fast.
-MOST_SCORED = 4_000
+MOST_SCORED = 2_000
 # What a step scores of more classes.
 SCORED = 1_000
 # So few noises would be wrong for all examples alike if these shared them.

@@ -41,8 +41,11 @@ class CANESoftmax(ClassHead):
     Holds a vector and a bias for each class and scores few of them: in
     training, candidates that a selector chooses for each example and noises
     drawn from all other classes (Candidates vs. Noises Estimation); in
-    prediction, those that a search comes to. A step and a prediction cost
-    about the same for ten thousand classes and for a million.
+    prediction all of them, or those that the selector's search comes to. A
+    step costs about the same for ten thousand classes and for a million.
+
+    With nothing but a number of classes, and best with `class_counts`, the
+    layer chooses itself what a step scores, and `summary` says what.
 
     The layer returns its input, in training, evaluation and prediction alike:
     probabilities of a million classes are not a tensor to be returned. Losses
@@ -56,7 +59,10 @@ class CANESoftmax(ClassHead):
     classes at a time: tensors of up to 4 million numbers, 16 MB, of which
     about ten are in memory, however many examples a batch has.
 
-    **Choice of candidates.** `keras_compembed.candidates.BeamTree` searches a
+    **Choice of candidates.** What all examples of a batch share is scored by
+    one matrix product: a thousand classes then take no longer than a few
+    looked up for each example. Where features tell classes apart,
+    `keras_compembed.candidates.BeamTree` finds better ones. It searches a
     tree of classes for high scores, by which both training and prediction are
     fast; the vector of a class is then the sum of those on its path, and
     `kernel` holds only its last part. The more often candidates hold the
@@ -97,7 +103,7 @@ class CANESoftmax(ClassHead):
         num_classes: Integer, at least 2.
         selector: `"auto"`, a `keras_compembed.candidates.Selector`, or a
             function from features to ids, see `FunctionSelector`. `"auto"`
-            trains the softmax over all classes up to 4,000 of them, as that
+            trains the softmax over all classes up to 2,000 of them, as that
             is as fast; of more classes, a step scores 1,000 that the batch
             shares: frequent ones as candidates (`FrequentClasses`), as many
             as their counts make worth it, and noises. `summary` says what was
