@@ -56,7 +56,6 @@ from benchmarks.common.benchmark import run
 from benchmarks.common.best_rows import begun_in_time
 from benchmarks.common.best_rows import check_names
 from benchmarks.common.best_rows import climb
-from benchmarks.common.best_rows import first_then_best
 from benchmarks.common.best_rows import left_by_task
 from benchmarks.common.timing import TimedTraining
 
