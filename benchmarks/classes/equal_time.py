@@ -2,7 +2,7 @@
 
 Models of words, job titles and places to visit are trained by `CANESoftmax` in
 several settings and by its rivals. Each method has its best of several numbers
-of sampled classes, and each of these its best of three learning rates, by the
+of sampled classes, and each of these its best of four learning rates, by the
 validation part.
 
     python -m benchmarks classes.equal_time --seeds 0,1,2 --minutes 60
@@ -203,7 +203,7 @@ class Training:
         self.jit_compile = benchmark.jit_compile
 
     def measure(self):
-        task, settings = self.task, self.row.task
+        settings = self.row.task
         keras.backend.clear_session()
         keras.utils.set_random_seed(self.seed)
         model = self.make_model()
@@ -216,7 +216,7 @@ class Training:
             for variable, value in zip(variables, start, strict=True):
                 variable.assign(value)
             clock = self.train(model, rate)
-            valid = task.figures(model, "valid")
+            valid = self.figures(model, "valid")
             kept[rate] = model.get_weights(), clock, valid
             print(f"  rate {rate:g}: {valid}", flush=True)
             return settings.sign * valid[settings.metric]
@@ -229,7 +229,7 @@ class Training:
         return {
             "rate": rate,
             "valid": valid,
-            "test": task.figures(model, "test"),
+            "test": self.figures(model, "test"),
             "seconds": round(clock.seconds, 2),
             "steps": clock.steps,
             "curve": clock.curve,
@@ -260,6 +260,10 @@ class Training:
         model.optimizer.build(model.trainable_variables)
         return model
 
+    def figures(self, model, part, **kwargs):
+        found = self.task.figures(model, part, **kwargs)
+        return {name: round(value, 4) for name, value in found.items()}
+
     def train(self, model, rate):
         """The `TimedTraining` of it."""
         task, settings = self.task, self.row.task
@@ -267,7 +271,7 @@ class Training:
             rate,
             settings.seconds,
             MARKS,
-            lambda: {"valid": task.figures(model, "valid", is_curve=True)},
+            lambda: {"valid": self.figures(model, "valid", is_curve=True)},
             now=time.process_time,
         )
         batches = Batches(task, np.random.default_rng(self.seed))
