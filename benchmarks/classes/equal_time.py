@@ -157,7 +157,14 @@ class EqualTime(Benchmark):
 
     def measure(self, row, seed):
         started = time.process_time()
-        figures = Training(row, self.task(row.task), seed, self).measure()
+        training = Training(
+            row,
+            self.task(row.task),
+            seed,
+            self.rates(row, seed),
+            self.jit_compile,
+        )
+        figures = training.measure()
         return figures | {"cpu_seconds": time.process_time() - started}
 
     def rates(self, row, seed):
@@ -195,49 +202,50 @@ class EqualTime(Benchmark):
 
 
 class Training:
-    """Trains and measures one row."""
+    """Trains and measures one row: compiled once, trained at several rates."""
 
-    def __init__(self, row, task, seed, benchmark):
+    def __init__(self, row, task, seed, rates, jit_compile):
         self.row, self.task, self.seed = row, task, seed
-        self.rates = benchmark.rates(row, seed)
-        self.jit_compile = benchmark.jit_compile
+        self.rates, self.jit_compile = rates, jit_compile
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(seed)
+        self.model = self.make_model()
+        self.variables = [
+            *self.model.variables,
+            *self.model.optimizer.variables,
+        ]
+        self.start = [variable.numpy() for variable in self.variables]
+        self.kept = {}
 
     def measure(self):
-        settings = self.row.task
-        keras.backend.clear_session()
-        keras.utils.set_random_seed(self.seed)
-        model = self.make_model()
-        variables = [*model.variables, *model.optimizer.variables]
-        start = [variable.numpy() for variable in variables]
-        kept = {}
-
-        def score_of(rate):
-            # Compiled once, trained at each rate from the same start.
-            for variable, value in zip(variables, start, strict=True):
-                variable.assign(value)
-            clock = self.train(model, rate)
-            valid = self.figures(model, "valid")
-            kept[rate] = model.get_weights(), clock, valid
-            print(f"  rate {rate:g}: {valid}", flush=True)
-            return settings.sign * valid[settings.metric]
-
         middle = self.rates[len(self.rates) // 2]
-        tried = climb(self.rates, middle, score_of)
+        tried = climb(self.rates, middle, self.score_of)
         rate = max(tried, key=tried.get)
-        weights, clock, valid = kept[rate]
-        model.set_weights(weights)
+        weights, clock, valid = self.kept[rate]
+        self.model.set_weights(weights)
+        metric = self.row.task.metric
         return {
             "rate": rate,
             "valid": valid,
-            "test": self.figures(model, "test"),
+            "test": self.figures("test"),
             "seconds": round(clock.seconds, 2),
             "steps": clock.steps,
             "curve": clock.curve,
             "tried": {
-                f"{rate:g}": valid[settings.metric]
-                for rate, (_, _, valid) in kept.items()
+                f"{rate:g}": valid[metric]
+                for rate, (_, _, valid) in self.kept.items()
             },
         }
+
+    def score_of(self, rate):
+        """Of a run from the start, the better the higher."""
+        for variable, value in zip(self.variables, self.start, strict=True):
+            variable.assign(value)
+        clock = self.train(rate)
+        valid = self.figures("valid")
+        self.kept[rate] = self.model.get_weights(), clock, valid
+        print(f"  rate {rate:g}: {valid}", flush=True)
+        return self.row.task.sign * valid[self.row.task.metric]
 
     def make_model(self):
         row, task = self.row, self.task
@@ -260,30 +268,28 @@ class Training:
         model.optimizer.build(model.trainable_variables)
         return model
 
-    def figures(self, model, part, **kwargs):
-        found = self.task.figures(model, part, **kwargs)
-        return {name: round(value, 4) for name, value in found.items()}
-
-    def train(self, model, rate):
-        """The `TimedTraining` of it."""
-        task, settings = self.task, self.row.task
+    def train(self, rate):
+        """The `TimedTraining` of a run."""
         clock = TimedTraining(
             rate,
-            settings.seconds,
+            self.row.task.seconds,
             MARKS,
-            lambda: {"valid": self.figures(model, "valid", is_curve=True)},
+            lambda: {"valid": self.figures("valid", is_curve=True)},
             now=time.process_time,
         )
-        batches = Batches(task, np.random.default_rng(self.seed))
-        model.fit(
-            batches,
+        self.model.fit(
+            Batches(self.task, np.random.default_rng(self.seed)),
             # The clock stops it.
             epochs=1_000_000,
             shuffle=False,
             verbose=0,
-            callbacks=[*task.callbacks(model), clock],
+            callbacks=[*self.task.callbacks(self.model), clock],
         )
         return clock
+
+    def figures(self, part, **kwargs):
+        found = self.task.figures(self.model, part, **kwargs)
+        return {name: round(value, 4) for name, value in found.items()}
 
 
 class Batches(keras.utils.PyDataset):
