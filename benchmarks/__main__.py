@@ -28,6 +28,7 @@ NAMES = (
     "anchors.sparse_coding",
     "anchors.storage",
     "classes.accuracy",
+    "classes.equal_time",
     "classes.language_model",
     "classes.speed",
     "litert.anchors",

@@ -36,7 +36,7 @@ from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import FOLDER
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from benchmarks.common.timing import StepClock
+from benchmarks.common.timing import TimedTraining
 from benchmarks.data import words
 from keras_compembed import baselines
 
@@ -244,6 +244,7 @@ class Training:
         """Of the best word of all, by beams as trained, and calibrated."""
         head = model.layers[-1]
         size = self.args.recall_steps * self.args.batch_size
+        reset_states(model)
         valid, test = (
             model.predict(
                 self.parts[part][0][:size],
@@ -270,7 +271,7 @@ class Training:
         }
 
     def train(self, rate):
-        """A model, and the `Clock` of its training."""
+        """A model, and the `TimedTraining` of it."""
         args = self.args
         keras.backend.clear_session()
         keras.utils.set_random_seed(self.seed)
@@ -281,7 +282,16 @@ class Training:
             steps = args.epochs * (len(inputs) // args.batch_size)
         size = args.evaluation_steps * args.batch_size
         valid = [array[:size] for array in self.parts["valid"]]
-        clock = Clock(rate, args.seconds, steps, args.evaluations, valid)
+        clock = TimedTraining(
+            rate,
+            args.seconds,
+            [
+                (place + 1) / (args.evaluations + 1)
+                for place in range(args.evaluations)
+            ],
+            lambda: {"valid": round(perplexity(model, *valid), 2)},
+            max_steps=steps,
+        )
         model.fit(
             inputs,
             targets,
@@ -290,25 +300,13 @@ class Training:
             epochs=1_000_000,
             shuffle=False,
             verbose=0,
-            callbacks=[clock],
+            callbacks=[clock, state_reset(model)],
         )
         return model, clock
 
     def make_model(self):
         row, args = self.row, self.args
-        ids = keras.Input(
-            batch_shape=(args.batch_size, args.steps), dtype="int32"
-        )
-        features = keras.layers.Embedding(len(self.text.counts), args.width)(
-            ids
-        )
-        if args.dropout:
-            features = keras.layers.Dropout(args.dropout)(features)
-        features = keras.layers.LSTM(
-            args.units, return_sequences=True, stateful=True, unroll=True
-        )(features)
-        if args.dropout:
-            features = keras.layers.Dropout(args.dropout)(features)
+        ids, features = word_features(len(self.text.counts), args)
         head = self.make_head()
         if row.selector == "bigrams":
             # Candidates depend on the word before.
@@ -354,15 +352,9 @@ class Training:
         )
 
     def beam(self):
-        vectors = context_vectors(
-            self.text.ids["train"], len(self.text.counts), self.args.units
+        return kc.candidates.BeamTree(
+            word_tree(self.text, self.args.units, self.seed)
         )
-        tree = kc.trees.ClassTree.from_vectors(
-            vectors, branching=10, seed=self.seed, verbose=0
-        )
-        # Its means are of other vectors than those of the model.
-        tree = kc.trees.ClassTree(tree.children, tree.num_classes)
-        return kc.candidates.BeamTree(tree)
 
     def nearest(self):
         return kc.candidates.ApproximateNearest()
@@ -389,6 +381,40 @@ _LOSSES = {
 }
 
 
+def word_features(num_words, args):
+    """Ids of words, and features of an LSTM that goes on from the last batch.
+
+    Args:
+        num_words: Integer.
+        args: Object with `batch_size`, `steps`, `width`, `units` and
+            `dropout`.
+
+    Returns:
+        Two Keras tensors.
+    """
+    ids = keras.Input(batch_shape=(args.batch_size, args.steps), dtype="int32")
+    features = keras.layers.Embedding(num_words, args.width)(ids)
+    if args.dropout:
+        features = keras.layers.Dropout(args.dropout)(features)
+    features = keras.layers.LSTM(
+        args.units, return_sequences=True, stateful=True, unroll=True
+    )(features)
+    if args.dropout:
+        features = keras.layers.Dropout(args.dropout)(features)
+    return ids, features
+
+
+def word_tree(text, width, seed):
+    """A tree of the words of a text by their neighbours."""
+    words = len(text.counts)
+    vectors = context_vectors(text.ids["train"], words, width)
+    tree = kc.trees.ClassTree.from_vectors(
+        vectors, branching=10, seed=seed, verbose=0
+    )
+    # Its means are of other vectors than those of the model.
+    return kc.trees.ClassTree(tree.children, tree.num_classes)
+
+
 def context_vectors(ids, words, width, contexts=1000):
     """Vectors of words by the frequent words beside them.
 
@@ -411,63 +437,6 @@ def context_vectors(ids, words, width, contexts=1000):
     return table @ vectors[:, ::-1][:, :width]
 
 
-class Clock(StepClock):
-    """Stops training after its time, and lowers the learning rate until then.
-
-    The first step, which is traced, counts no time, nor does evaluation.
-
-    Args:
-        learning_rate: Number, the highest.
-        limit: Number of seconds.
-        max_steps: Optional integer, steps instead of seconds.
-        evaluations: Integer, how often to evaluate on the way.
-        valid: Pair of arrays, what to evaluate on.
-    """
-
-    def __init__(self, learning_rate, limit, max_steps, evaluations, valid):
-        super().__init__()
-        self.learning_rate = learning_rate
-        self.limit, self.max_steps = limit, max_steps
-        self.marks = [
-            (place + 1) / (evaluations + 1) for place in range(evaluations)
-        ]
-        self.valid = valid
-        self.curve = []
-
-    @property
-    def share(self):
-        if self.max_steps:
-            return self.steps / self.max_steps
-        return self.seconds / self.limit
-
-    def on_epoch_begin(self, epoch, logs=None):
-        reset_states(self.model)
-
-    def on_train_batch_begin(self, batch, logs=None):
-        warm = min(1.0, (self.share + 1e-4) / 0.02)
-        fall = 0.5 + 0.5 * math.cos(math.pi * min(1.0, self.share))
-        rate = self.learning_rate * max(0.02, warm * fall)
-        self.model.optimizer.learning_rate = rate
-        super().on_train_batch_begin(batch, logs)
-
-    def on_train_batch_end(self, batch, logs=None):
-        super().on_train_batch_end(batch, logs)
-        if self.share >= 1:
-            self.model.stop_training = True
-        elif self.marks and self.share >= self.marks[0]:
-            self.marks.pop(0)
-            states = [state.numpy() for state in states_of(self.model)]
-            point = {
-                "seconds": round(self.seconds, 3),
-                "steps": self.steps,
-                "valid": round(perplexity(self.model, *self.valid), 2),
-            }
-            for state, value in zip(states_of(self.model), states, strict=True):
-                state.assign(value)
-            self.curve.append(point)
-            print(f"  {point}", flush=True)
-
-
 def states_of(model):
     return [
         state
@@ -483,13 +452,22 @@ def reset_states(model):
             layer.reset_states()
 
 
+def state_reset(model):
+    """A callback: an epoch begins where the text does."""
+    return keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: reset_states(model)
+    )
+
+
 def perplexity(model, inputs, targets):
-    """Over all words."""
+    """Over all words. Training may go on from the states that it has."""
+    states = [state.numpy() for state in states_of(model)]
     reset_states(model)
     loss = model.evaluate(
         inputs, targets, batch_size=model.inputs[0].shape[0], verbose=0
     )
-    reset_states(model)
+    for state, value in zip(states_of(model), states, strict=True):
+        state.assign(value)
     return math.exp(loss)
 
 

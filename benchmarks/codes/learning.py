@@ -25,19 +25,12 @@ Tables:
 import dataclasses
 import functools
 import importlib.util
-import os
 import sys
 import time
 
-# Read when NumPy and TensorFlow are imported.
-for variable in (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS",
-):
-    os.environ.setdefault(variable, "1")
+from benchmarks.common.threads import use_one_thread
+
+use_one_thread()
 
 import numpy as np
 

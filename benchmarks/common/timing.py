@@ -1,5 +1,6 @@
 """Times of what takes turns, by the clock and of the processor."""
 
+import math
 import time
 
 import keras
@@ -53,19 +54,85 @@ def summarize(times):
 class StepClock(keras.callbacks.Callback):
     """Seconds of training steps, without the first, which is traced.
 
+    Args:
+        now: Function that returns seconds. Defaults to `time.perf_counter`,
+            those of the clock.
+
     Attributes:
         seconds: Float.
         steps: Integer.
     """
 
-    def __init__(self):
+    def __init__(self, now=time.perf_counter):
         super().__init__()
+        self.now = now
         self.seconds, self.steps = 0.0, 0
 
     def on_train_batch_begin(self, batch, logs=None):
-        self.start = time.perf_counter()
+        self.start = self.now()
 
     def on_train_batch_end(self, batch, logs=None):
         if self.steps:
-            self.seconds += time.perf_counter() - self.start
+            self.seconds += self.now() - self.start
         self.steps += 1
+
+
+class TimedTraining(StepClock):
+    """Stops training after its time, and lowers the learning rate until then.
+
+    The rate rises over the first fiftieth and falls by a cosine. The first
+    step, which is traced, counts no time, nor does evaluation.
+
+    Args:
+        learning_rate: Number, the highest.
+        limit: Number of seconds.
+        marks: Shares of the time after which to evaluate, in order.
+        evaluate: Function that returns a dict of figures.
+        max_steps: Optional integer, steps instead of seconds.
+        now: See `StepClock`.
+
+    Attributes:
+        curve: List of dicts: `seconds` and `steps` so far, and figures.
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        limit,
+        marks,
+        evaluate,
+        max_steps=None,
+        now=time.perf_counter,
+    ):
+        super().__init__(now)
+        self.learning_rate = learning_rate
+        self.limit, self.max_steps = limit, max_steps
+        self.marks, self.evaluate = list(marks), evaluate
+        self.curve = []
+
+    @property
+    def share(self):
+        if self.max_steps:
+            return self.steps / self.max_steps
+        return self.seconds / self.limit
+
+    def on_train_batch_begin(self, batch, logs=None):
+        warm = min(1.0, (self.share + 1e-4) / 0.02)
+        fall = 0.5 + 0.5 * math.cos(math.pi * min(1.0, self.share))
+        rate = self.learning_rate * max(0.02, warm * fall)
+        self.model.optimizer.learning_rate = rate
+        super().on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
+        if self.share >= 1:
+            self.model.stop_training = True
+        elif self.marks and self.share >= self.marks[0]:
+            self.marks.pop(0)
+            point = {
+                "seconds": round(self.seconds, 3),
+                "steps": self.steps,
+                **self.evaluate(),
+            }
+            self.curve.append(point)
+            print(f"  {point}", flush=True)

@@ -104,6 +104,24 @@ class Books(Text):
         }
 
 
+class MadeUp(Text):
+    """Word ids of sentences in which each word follows from the one before."""
+
+    def __init__(self):
+        super().__init__("")
+
+    def read(self, folder):
+        rng = np.random.default_rng(0)
+        words = (rng.integers(30, size=(100, 1)) + np.arange(9)) % 30
+        # Sentences end in one word, and parts are of 60, 20 and 20 of them.
+        words[:, -1] = 30
+        parts = np.split(words.astype(str), (60, 80))
+        return {
+            part: array.ravel().tolist()
+            for part, array in zip(_PARTS, parts, strict=True)
+        }
+
+
 _TOKEN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|--|[.,;:!?()—]")
 _START = re.compile(r"^\*\*\* ?START OF .*PROJECT GUTENBERG.*$", re.M)
 # Some books say so twice.

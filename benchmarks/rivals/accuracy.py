@@ -38,7 +38,6 @@ import math
 import os
 import pathlib
 import statistics
-import sys
 import tempfile
 import time
 
@@ -50,6 +49,11 @@ from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
+from benchmarks.common.best_rows import begun_in_time
+from benchmarks.common.best_rows import check_names
+from benchmarks.common.best_rows import climb
+from benchmarks.common.best_rows import first_then_best
+from benchmarks.common.best_rows import left_by_task
 from benchmarks.rivals.methods import QUANTIZE
 from benchmarks.rivals.methods import RIVALS
 from benchmarks.rivals.methods import SLOW
@@ -128,10 +132,6 @@ class Accuracy(Benchmark):
         "CPU s": tables.figure("cpu_seconds", "{:.0f}"),
     }
 
-    def __init__(self, args, record):
-        super().__init__(args, record)
-        self.started = time.monotonic()
-
     def rows(self):
         args = self.args
         known = {task.name: task for task in (*TASKS, *QUICK)}
@@ -152,27 +152,31 @@ class Accuracy(Benchmark):
 
     def turns(self, rows):
         """Rows of a task and size, then the best of them with more seeds."""
-        for seed, row in self.jobs(rows):
-            is_late = time.monotonic() - self.started > 60 * self.args.minutes
-            if is_late and not self.has(row, seed):
-                return
+        jobs = begun_in_time(self.jobs(rows), self.args.minutes, self.is_done)
+        for seed, row in jobs:
             yield seed, [row]
+
+    def is_done(self, seed, row):
+        return self.has(row, seed)
 
     def jobs(self, rows):
         """Yields pairs of a seed and a row, when those before are measured."""
-        first, *others = self.args.seeds
-        tables_of = {row.task: row for row in rows if row.method == TABLE}
-        for (task, ratio, _), group in itertools.groupby(
+        groups = itertools.groupby(
             rows, lambda row: (row.task, row.ratio, stage(row.method))
-        ):
-            for row in group:
-                yield first, row
-            if ratio == 1:
-                continue
-            again = [tables_of[task]] if task in tables_of else []
-            alike = [x for x in rows if (x.task, x.ratio) == (task, ratio)]
-            again += self.best(alike, first)
-            yield from itertools.product(others, again)
+        )
+        return first_then_best(
+            (list(group) for _, group in groups),
+            self.args.seeds,
+            lambda group: self.again(rows, group[0]),
+        )
+
+    def again(self, rows, row):
+        """Rows of the task and size of one that are run with more seeds."""
+        if row.ratio == 1:
+            return []
+        found = [x for x in rows if (x.task, x.method) == (row.task, TABLE)]
+        alike = [x for x in rows if (x.task, x.ratio) == (row.task, row.ratio)]
+        return found + self.best(alike, self.args.seeds[0])
 
     def best(self, rows, seed):
         """The best in validation of those that have figures, best first."""
@@ -386,31 +390,15 @@ class Accuracy(Benchmark):
         jobs = dict.fromkeys(self.jobs(self.rows()))
         left = [(seed, row) for seed, row in jobs if not self.has(row, seed)]
         if left:
-            print(self.plan(left, found))
+            print(
+                left_by_task(
+                    left,
+                    self.args.seeds[0],
+                    lambda task: self.seconds_of_row(task, found),
+                )
+            )
         if self.args.picture is not None:
             draw(found, self.args.picture)
-
-    def plan(self, left, found):
-        """What is left, and how long it takes by what others took.
-
-        Which rows get more seeds is known for tasks and sizes that are done.
-        """
-        lines = ["", "Left (seeds), and processor hours by what others took:"]
-        total = 0
-        for task in dict.fromkeys(row.task for _, row in left):
-            jobs = [job for job in left if job[1].task == task]
-            seconds = self.seconds_of_row(task, found)
-            # Other seeds try one rate, of some three.
-            parts = [
-                1 if seed == self.args.seeds[0] else 1 / 3 for seed, _ in jobs
-            ]
-            hours = "unknown"
-            if seconds is not None:
-                total += seconds * sum(parts) / 3600
-                hours = f"{seconds * sum(parts) / 3600:.1f} h"
-            names = ", ".join(f"{row.name} ({seed})" for seed, row in jobs)
-            lines.append(f"{task.name}, {len(jobs)}, {hours}: {names}")
-        return "\n".join([*lines, f"In all {total:.1f} h of what is known."])
 
     def seconds_of_row(self, task, found):
         """Mean processor seconds of a row's first seed, or None.
@@ -427,35 +415,6 @@ class Accuracy(Benchmark):
             and run["figures"]["bytes"] is not None
         ]
         return statistics.fmean(taken) if taken else None
-
-
-def check_names(flag, names, known):
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        sys.exit(
-            f"--{flag} must be among: {', '.join(known)}. Received: "
-            f"{', '.join(unknown)}"
-        )
-
-
-def climb(rates, first, score_of):
-    """Scores by rate: from the first upwards, or else downwards.
-
-    Goes on for as long as scores get better.
-    """
-    rates = sorted(rates)
-    place = int(np.argmin([abs(math.log(rate / first)) for rate in rates]))
-    scores = {rates[place]: score_of(rates[place])}
-    for way in (rates[place + 1 :], rates[:place][::-1]):
-        best = scores[rates[place]]
-        for rate in way:
-            scores[rate] = score_of(rate)
-            if not scores[rate] > best:
-                break
-            best = scores[rate]
-        if best > scores[rates[place]]:
-            break
-    return scores
 
 
 def score(task, model):

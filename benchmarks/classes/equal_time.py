@@ -1,0 +1,359 @@
+"""Which way to train very many classes is best in the same processor time?
+
+Models of words, job titles and places to visit are trained by `CANESoftmax` in
+several settings and by its rivals. Each method has its best of several numbers
+of sampled classes, and each of these its best of four learning rates, by the
+validation part.
+
+    python -m benchmarks classes.equal_time --seeds 0,1,2 --minutes 60
+
+Every run has the same optimizer, `SparseRowOptimizer(Adam)`, the same schedule
+of the rate over its time, and the same seconds of the task, of the processor,
+in one thread. What counts are training steps with the batches that they read:
+evaluation does not, nor does the first step of a run, in which TensorFlow
+traces and compiles it, nor what is made before, such as a tree. Beside the end,
+validation is shown after a quarter and after half of the time.
+
+Rates are chosen on the first seed, in whole runs: the middle one first, then
+upwards, or else downwards, for as long as it gets better. The other seeds take
+the rate of the first, and are for the full softmax, the best rivals and the
+best of CANE. Test data are for the rate that was chosen.
+
+A run goes on from the record; with `--minutes` it begins no row after so many,
+and says what is left. `--minutes 0` only says so.
+
+Needs the folders `ptb`, `gowalla`, `onet_titles` and `gutenberg_books` of the
+data folder.
+"""
+# ruff: noqa: E402
+
+import dataclasses
+import functools
+import itertools
+import math
+import statistics
+import time
+
+from benchmarks.common.threads import use_one_thread
+
+use_one_thread()
+
+import keras
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.classes.methods import METHODS
+from benchmarks.classes.methods import Method
+from benchmarks.classes.methods import make_head
+from benchmarks.classes.methods import make_loss
+from benchmarks.classes.methods import sizes
+from benchmarks.classes.tasks import QUICK
+from benchmarks.classes.tasks import TASKS
+from benchmarks.common import tables
+from benchmarks.common.arguments import Flag
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from benchmarks.common.best_rows import begun_in_time
+from benchmarks.common.best_rows import check_names
+from benchmarks.common.best_rows import climb
+from benchmarks.common.best_rows import left_by_task
+from benchmarks.common.timing import TimedTraining
+
+# Rows of each side of a task that are run with more seeds.
+BEST = 3
+# Shares of the time after which models are evaluated on the way.
+MARKS = (0.25, 0.5)
+FULL = "full softmax"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        task: Settings of a task, of `TASKS`.
+        method: `Method`.
+        samples: Integer, classes that are sampled in a step.
+    """
+
+    name: str
+    task: object
+    method: Method
+    samples: int
+
+
+class EqualTime(Benchmark):
+    choices = {
+        "tasks": tuple(task.name for task in TASKS),
+        "methods": tuple(METHODS),
+        "minutes": Flag(math.inf, "after which no row is begun"),
+    }
+    quick = {
+        "tasks": tuple(task.name for task in QUICK),
+        "methods": ("sampled softmax", "CANE 1/4 frequent", FULL),
+    }
+    columns = {
+        "task": tables.field("row.task.name"),
+        "method": lambda row: row["name"].split("; ")[1],
+        "candidates": lambda row: numbers_of(row)[0],
+        "noises": lambda row: numbers_of(row)[1],
+        "perplexity": tables.figure("test.perplexity"),
+        "accuracy": tables.figure("test.accuracy", scale=100, unit=" %"),
+        "NDCG@20": tables.figure("test.ndcg", "{:.4f}"),
+        "recall@20": tables.figure("test.recall", "{:.4f}"),
+        "rate": tables.figure("rate", "{:g}"),
+        "steps": tables.figure("steps", "{:,.0f}"),
+        "seeds": tables.seeds,
+    }
+
+    def rows(self):
+        """By numbers of samples, then by task, the full softmax at once."""
+        args = self.args
+        known = {task.name: task for task in (*TASKS, *QUICK)}
+        check_names("tasks", args.tasks, known)
+        check_names("methods", args.methods, METHODS)
+        tasks = [known[name] for name in args.tasks]
+        found = [
+            row
+            for task in tasks
+            for name in args.methods
+            for row in rows_of(task, name)
+        ]
+        return sorted(found, key=lambda row: place_of(row, tasks))
+
+    def turns(self, rows):
+        """Rows of a number of samples, then the best of a task again."""
+        jobs = begun_in_time(self.jobs(rows), self.args.minutes, self.is_done)
+        for seed, row in jobs:
+            yield seed, [row]
+
+    def is_done(self, seed, row):
+        return self.has(row, seed)
+
+    def jobs(self, rows):
+        """Yields pairs of a seed and a row, when those before are measured."""
+        first, *others = self.args.seeds
+        yield from ((first, row) for row in rows)
+        tasks = dict.fromkeys(row.task for row in rows)
+        for task in tasks:
+            alike = [row for row in rows if row.task == task]
+            yield from itertools.product(others, self.best(alike, first))
+
+    def best(self, rows, seed):
+        """The full softmax, and the best of its rivals and of CANE."""
+        scores = {row: self.figures_of(row, seed) for row in rows}
+        scores = {
+            row: row.task.sign * figures["valid"][row.task.metric]
+            for row, figures in scores.items()
+            if figures is not None
+        }
+        found = sorted(scores, key=scores.get, reverse=True)
+        full, rivals, cane = (
+            [row for row in found if side(row.method) == name]
+            for name in ("full", "rival", "cane")
+        )
+        return full + rivals[:BEST] + cane[:BEST]
+
+    def measure(self, row, seed):
+        started = time.process_time()
+        training = Training(
+            row,
+            self.task(row.task),
+            seed,
+            self.rates(row, seed),
+            self.jit_compile,
+        )
+        figures = training.measure()
+        return figures | {"cpu_seconds": time.process_time() - started}
+
+    def rates(self, row, seed):
+        """Learning rates to try, of another seed that of the first."""
+        first = self.args.seeds[0]
+        known = None if seed == first else self.figures_of(row, first)
+        return row.task.rates if known is None else (known["rate"],)
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019
+    def task(self, settings):
+        return settings.load(None if settings in QUICK else self.folder)
+
+    def finish(self, found):
+        jobs = dict.fromkeys(self.jobs(self.rows()))
+        left = [job for job in jobs if not self.is_done(*job)]
+        if left:
+            print(
+                left_by_task(
+                    left,
+                    self.args.seeds[0],
+                    lambda task: self.seconds_of_row(task, found),
+                )
+            )
+
+    def seconds_of_row(self, task, found):
+        """Mean processor seconds of a row's first seed, or None."""
+        taken = [
+            run["figures"]["cpu_seconds"]
+            for row in found
+            if row["row"]["task"]["name"] == task.name
+            for run in row["runs"]
+            if run["seed"] == self.args.seeds[0]
+        ]
+        return statistics.fmean(taken) if taken else None
+
+
+class Training:
+    """Trains and measures one row: compiled once, trained at several rates."""
+
+    def __init__(self, row, task, seed, rates, jit_compile):
+        self.row, self.task, self.seed = row, task, seed
+        self.rates, self.jit_compile = rates, jit_compile
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(seed)
+        self.model = self.make_model()
+        self.variables = [
+            *self.model.variables,
+            *self.model.optimizer.variables,
+        ]
+        self.start = [variable.numpy() for variable in self.variables]
+        self.kept = {}
+
+    def measure(self):
+        middle = self.rates[len(self.rates) // 2]
+        tried = climb(self.rates, middle, self.score_of)
+        rate = max(tried, key=tried.get)
+        weights, clock, valid = self.kept[rate]
+        self.model.set_weights(weights)
+        metric = self.row.task.metric
+        return {
+            "rate": rate,
+            "valid": valid,
+            "test": self.figures("test"),
+            "seconds": round(clock.seconds, 2),
+            "steps": clock.steps,
+            "curve": clock.curve,
+            "tried": {
+                f"{rate:g}": valid[metric]
+                for rate, (_, _, valid) in self.kept.items()
+            },
+        }
+
+    def score_of(self, rate):
+        """Of a run from the start, the better the higher."""
+        for variable, value in zip(self.variables, self.start, strict=True):
+            variable.assign(value)
+        clock = self.train(rate)
+        valid = self.figures("valid")
+        self.kept[rate] = self.model.get_weights(), clock, valid
+        print(f"  rate {rate:g}: {valid}", flush=True)
+        return self.row.task.sign * valid[self.row.task.metric]
+
+    def make_model(self):
+        row, task = self.row, self.task
+        inputs, features, context = task.features()
+        head = make_head(
+            row.method,
+            row.samples,
+            task,
+            lambda: task.tree(inputs, features, self.seed),
+            self.seed,
+        )
+        model = keras.Model(inputs, head(features, context=context))
+        model.compile(
+            kc.optimizers.SparseRowOptimizer(
+                keras.optimizers.Adam(global_clipnorm=1.0)
+            ),
+            loss=make_loss(row.method),
+            jit_compile=self.jit_compile,
+        )
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    def train(self, rate):
+        """The `TimedTraining` of a run."""
+        clock = TimedTraining(
+            rate,
+            self.row.task.seconds,
+            MARKS,
+            lambda: {"valid": self.figures("valid", is_curve=True)},
+            now=time.process_time,
+        )
+        self.model.fit(
+            Batches(self.task, np.random.default_rng(self.seed)),
+            # The clock stops it.
+            epochs=1_000_000,
+            shuffle=False,
+            verbose=0,
+            callbacks=[*self.task.callbacks(self.model), clock],
+        )
+        return clock
+
+    def figures(self, part, **kwargs):
+        found = self.task.figures(self.model, part, **kwargs)
+        return {name: round(value, 4) for name, value in found.items()}
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of a task, all of one shape."""
+
+    def __init__(self, task, rng):
+        super().__init__()
+        self.task, self.rng = task, rng
+        self.on_epoch_end()
+
+    def on_epoch_end(self):
+        self.arrays = self.task.epoch(self.rng)
+
+    def __len__(self):
+        return len(self.arrays[0]) // self.task.settings.batch_size
+
+    def __getitem__(self, index):
+        size = self.task.settings.batch_size
+        rows = slice(index * size, (index + 1) * size)
+        return tuple(array[rows] for array in self.arrays)
+
+
+def rows_of(task, name):
+    """Rows of a method of `METHODS`, if it is for this task."""
+    method = METHODS[name]
+    if not method.needs.issubset(task.has):
+        return []
+    return [
+        Row(
+            f"{task.name}; {name}" + (f"; {samples}" if samples else ""),
+            task,
+            method,
+            samples,
+        )
+        for samples in method.samples or task.samples
+        if samples in task.samples or samples < min(task.samples)
+    ]
+
+
+def place_of(row, tasks):
+    """What rows are sorted by."""
+    numbers = row.task.samples
+    place = 0
+    if row.samples in numbers:
+        place = numbers.index(row.samples)
+    elif row.samples:
+        place = len(numbers)
+    return place, tasks.index(row.task)
+
+
+def side(method):
+    """`"full"`, `"rival"` or `"cane"`."""
+    if method.is_rival:
+        return "full" if method.loss == "full" else "rival"
+    return "cane"
+
+
+def numbers_of(row):
+    """Candidates and noises of a row of the record, "" where there are none."""
+    method = Method(**row["row"]["method"])
+    samples = row["row"]["samples"]
+    if method.is_rival:
+        return "", samples or ""
+    return sizes(method, samples)
+
+
+main = functools.partial(run, EqualTime)

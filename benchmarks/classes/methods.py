@@ -1,0 +1,142 @@
+"""Ways to train very many classes: `CANESoftmax` in several settings, rivals.
+
+A line of `METHODS` is a method. A loss or a selector that is not named yet is
+one more line in `LOSSES` or `SELECTORS`.
+"""
+
+import dataclasses
+
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.classes.tasks import IGNORED
+from keras_compembed import baselines
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A way to train classes, but for the number of them in a step.
+
+    Args:
+        loss: String, of `LOSSES`.
+        selector: String, of `SELECTORS`.
+        candidates: Number of candidates, or below 1 their share of the
+            classes that are sampled; the rest are noises. Rivals sample all.
+        power: Number, of class counts, for noises and samples.
+        shared: `"no"`, `"sequence"` or `"batch"`: which examples share
+            noises. Rivals share samples in the batch.
+        samples: Tuple, numbers of classes it is made for; the task's if it is
+            empty.
+    """
+
+    loss: str = "cane"
+    selector: str = "frequent"
+    candidates: float = 0.25
+    power: float = 0.75
+    shared: str = "batch"
+    samples: tuple = ()
+
+    @property
+    def is_rival(self):
+        return self.loss != "cane"
+
+    @property
+    def needs(self):
+        """What a task must have."""
+        return {"followers": {"followers"}, "beam": {"tree"}}.get(
+            self.selector, set()
+        )
+
+
+# Own noises cost a row each, so that they are few.
+FEW = (40,)
+METHODS = {
+    "sampled softmax": Method("sampled"),
+    "CANE 1/4 frequent": Method(),
+    # It samples nothing.
+    "full softmax": Method("full", samples=(0,)),
+    "CANE 20 frequent": Method(candidates=20, samples=(1000, 4000, 200)),
+    "CANE 3/4 frequent": Method(candidates=0.75),
+    "CANE 10 followers": Method(
+        selector="followers", candidates=10, samples=(1000, 4000, 200)
+    ),
+    "NCE": Method("nce", power=1.0),
+    "BlackOut": Method("blackout", power=0.4),
+    "sampled softmax by counts": Method("sampled", power=1.0),
+    "sampled softmax evenly": Method("sampled", power=0.0),
+    "CANE 10 followers in blocks": Method(
+        selector="followers", candidates=10, shared="sequence", samples=FEW
+    ),
+    "CANE 1/4 frequent in blocks": Method(shared="sequence", samples=FEW),
+    "CANE 1/4 frequent with own noises": Method(shared="no", samples=FEW),
+    "CANE beam of 10": Method(
+        selector="beam", candidates=10, samples=(200, 1000)
+    ),
+    "CANE beam of 10 with own noises": Method(
+        selector="beam", candidates=10, shared="no", samples=(20,)
+    ),
+    "CANE 10 nearest": Method(
+        selector="nearest", candidates=10, samples=(200, 1000)
+    ),
+}
+LOSSES = {
+    "cane": kc.CANELoss,
+    "full": baselines.FullSoftmaxLoss,
+    "sampled": baselines.SampledSoftmaxLoss,
+    "nce": baselines.NCELoss,
+    "blackout": baselines.BlackOutLoss,
+}
+# Of a task, the number of candidates, and what makes a tree.
+SELECTORS = {
+    "frequent": lambda task, number, tree: kc.candidates.FrequentClasses(
+        task.counts
+    ),
+    "followers": lambda task, number, tree: task.followers(number),
+    "beam": lambda task, number, tree: kc.candidates.BeamTree(
+        tree(), max_frontier=16
+    ),
+    "nearest": lambda task, number, tree: kc.candidates.ApproximateNearest(),
+}
+
+
+def make_head(method, samples, task, make_tree, seed):
+    """The layer of classes.
+
+    Args:
+        method: `Method`.
+        samples: Integer, candidates and noises together.
+        task: Of `benchmarks.classes.tasks`.
+        make_tree: Function that returns a `ClassTree`.
+        seed: Integer.
+    """
+    candidates, noises = sizes(method, samples)
+    counts = task.counts
+    steps = getattr(task.settings, "steps", 20)
+    return kc.CANESoftmax(
+        len(counts),
+        SELECTORS[method.selector](task, candidates, make_tree),
+        num_candidates=candidates,
+        num_noises=noises,
+        # Those that do not occur in training may be labels all the same.
+        noise=kc.noises.UnigramNoise(np.maximum(counts, 1), method.power),
+        share_noises={"no": False, "sequence": steps, "batch": True}[
+            method.shared
+        ],
+        class_counts=counts,
+        seed=seed,
+    )
+
+
+def sizes(method, samples):
+    """Numbers of candidates and noises of the layer."""
+    if method.is_rival:
+        # It samples as many as both together.
+        return 1, max(1, samples - 1)
+    candidates = method.candidates
+    if candidates < 1:
+        candidates = round(candidates * samples)
+    return int(candidates), samples - int(candidates)
+
+
+def make_loss(method):
+    return LOSSES[method.loss](ignore_class=IGNORED)

@@ -1,0 +1,362 @@
+"""What classes are trained for: words, titles of jobs, places to visit.
+
+A task has its data, a model up to the layer of classes, and what the model is
+judged by. All batches of a task are of one shape.
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+
+import keras_compembed as kc
+from benchmarks.anchors.recommendation import rank
+from benchmarks.classes.accuracy import make_encoder
+from benchmarks.classes.language_model import perplexity
+from benchmarks.classes.language_model import state_reset
+from benchmarks.classes.language_model import word_features
+from benchmarks.classes.language_model import word_tree
+from benchmarks.data import class_tasks
+from benchmarks.data import visits
+from benchmarks.data import words
+
+# Label of what does not count.
+IGNORED = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """The next word of a text, by an LSTM.
+
+    Args:
+        name: String, of a text.
+        seconds: Number, processor time of every method.
+        rates: Learning rates to choose from; the middle one, of four the
+            third, is tried first.
+        samples: Numbers of sampled classes, the most telling first.
+        batch_size, steps: Integers, of sequences and of their words.
+        width, units: Integers, of embeddings and of the LSTM.
+        dropout: Number.
+        curve_batches: Integer, batches that the model is evaluated on while
+            it is trained.
+        batches: Integer, batches that it is evaluated on in the end.
+    """
+
+    name: str
+    seconds: float = 60.0
+    rates: tuple = (2e-3, 5e-3, 1.25e-2, 3e-2)
+    samples: tuple = (1000, 4000, 200, 40)
+    batch_size: int = 64
+    steps: int = 20
+    width: int = 128
+    units: int = 128
+    dropout: float = 0.0
+    curve_batches: int = 10
+    batches: int = 64
+
+    metric = "perplexity"
+    # What is best is lowest.
+    sign = -1
+    # What methods may need that not all tasks have.
+    has = ("followers", "tree")
+
+    def load(self, folder):
+        return WordTask(self, folder)
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """The class of a text or of a vector, by a mean of embeddings.
+
+    Args:
+        name: String, of a task.
+        seconds, rates, samples, batch_size, width, dropout: See `Words`.
+        examples: Optional integer, of made-up training data.
+        curve_examples: Integer, examples that the model is evaluated on while
+            it is trained.
+    """
+
+    name: str
+    seconds: float = 60.0
+    rates: tuple = (2e-3, 5e-3, 1.25e-2, 3e-2)
+    samples: tuple = (1000, 4000, 200, 40)
+    batch_size: int = 256
+    width: int = 128
+    dropout: float = 0.3
+    examples: int | None = None
+    curve_examples: int = 2000
+
+    metric = "accuracy"
+    sign = 1
+    has = ("tree",)
+
+    def load(self, folder):
+        return LabelTask(self, folder)
+
+
+@dataclasses.dataclass(frozen=True)
+class Visits:
+    """The next of a user's places, by the mean of those before.
+
+    The data have no order: a user's places are in a new one in each epoch.
+
+    Args:
+        name: String, of a data set.
+        seconds, rates, samples, batch_size, width: See `Words`.
+        steps: Integer, places of a sequence.
+        history: Integer, places of a user that are read in evaluation.
+        curve_users: Integer, users that the model is evaluated on while it is
+            trained.
+        valid_users: Integer, users by whom settings are chosen.
+    """
+
+    name: str
+    seconds: float = 60.0
+    rates: tuple = (2e-3, 5e-3, 1.25e-2, 3e-2)
+    samples: tuple = (1000, 4000, 200, 40)
+    batch_size: int = 64
+    width: int = 64
+    steps: int = 20
+    history: int = 128
+    curve_users: int = 1000
+    valid_users: int = 3000
+
+    metric = "ndcg"
+    sign = 1
+    has = ()
+
+    def load(self, folder):
+        return VisitTask(self, folder)
+
+
+TASKS = (
+    Words("ptb"),
+    Visits("gowalla"),
+    Labels("job_titles", seconds=30.0, samples=(1000, 200, 40)),
+    Words("gutenberg", seconds=120.0, curve_batches=4, batches=16),
+    Labels("synthetic_10k"),
+)
+QUICK = (
+    Words(
+        "made-up words",
+        seconds=0.2,
+        rates=(1e-2, 3e-2),
+        samples=(8,),
+        batch_size=4,
+        steps=3,
+        width=8,
+        units=8,
+        batches=10,
+    ),
+    Labels(
+        "synthetic_100",
+        seconds=0.2,
+        rates=(1e-2, 3e-2),
+        samples=(20, 8),
+        batch_size=50,
+        width=16,
+        examples=1000,
+    ),
+    Visits(
+        "made-up visits",
+        seconds=0.2,
+        rates=(1e-2, 3e-2),
+        samples=(20,),
+        batch_size=10,
+        width=8,
+        steps=10,
+        history=60,
+        valid_users=100,
+    ),
+)
+
+
+class WordTask:
+    """Sequences of words, one after the other."""
+
+    def __init__(self, settings, folder):
+        self.settings = settings
+        if settings.name == "ptb":
+            self.text = words.Text(folder / "ptb")
+        elif settings.name == "gutenberg":
+            self.text = words.Books(folder / "gutenberg_books")
+        else:
+            self.text = words.MadeUp()
+        self.counts = self.text.counts
+        self.parts = {
+            part: self.text.segments(part, settings.batch_size, settings.steps)
+            for part in ("train", "valid", "test")
+        }
+
+    def epoch(self, rng):
+        """Inputs and labels, batch after batch."""
+        return self.parts["train"]
+
+    def features(self):
+        """Input, features and, for selectors, context: Keras tensors."""
+        ids, features = word_features(len(self.counts), self.settings)
+        return ids, features, ids
+
+    def followers(self, number):
+        """Selector of the words that most often come next."""
+        return kc.candidates.NGram.from_text(
+            self.text.ids["train"], len(self.counts), num_best=number
+        )
+
+    def tree(self, inputs, features, seed):
+        """Tree of classes."""
+        return word_tree(self.text, self.settings.units, seed)
+
+    def callbacks(self, model):
+        return [state_reset(model)]
+
+    def figures(self, model, part, is_curve=False):
+        settings = self.settings
+        batches = settings.curve_batches if is_curve else settings.batches
+        size = batches * settings.batch_size
+        arrays = [array[:size] for array in self.parts[part]]
+        return {"perplexity": perplexity(model, *arrays)}
+
+
+class LabelTask:
+    """Examples of a label each."""
+
+    def __init__(self, settings, folder):
+        self.settings = settings
+        if settings.name == "job_titles":
+            self.data = class_tasks.job_titles(folder)
+        else:
+            number = settings.name.split("_")[1].replace("k", "000")
+            self.data = class_tasks.synthetic_classes(
+                int(number), settings.examples, settings.width
+            )
+        self.counts = self.data.counts
+
+    def epoch(self, rng):
+        inputs, labels = self.data.train
+        order = rng.permutation(len(labels))
+        return inputs[order], labels[order]
+
+    def features(self):
+        encoder = make_encoder(self.data, self.settings)
+        return encoder.inputs[0], encoder.outputs[0], None
+
+    def tree(self, inputs, features, seed):
+        examples, labels = self.data.train
+        found = keras.Model(inputs, features).predict(
+            examples, batch_size=1024, verbose=0
+        )
+        return kc.trees.ClassTree.from_labels(
+            found, labels, num_classes=len(self.counts), seed=seed, verbose=0
+        )
+
+    def callbacks(self, model):
+        return []
+
+    def figures(self, model, part, is_curve=False):
+        inputs, labels = getattr(self.data, part)
+        if is_curve:
+            number = self.settings.curve_examples
+            inputs, labels = inputs[:number], labels[:number]
+        features = model.predict(inputs, batch_size=1000, verbose=0)
+        vectors, biases = class_table(model.layers[-1])
+        places = []
+        for start in range(0, len(labels), 1000):
+            rows = slice(start, start + 1000)
+            scores = features[rows] @ vectors.T + biases
+            own = np.take_along_axis(scores, labels[rows, None], 1)
+            # NaN is no answer.
+            places.append(np.sum(~(scores <= own), axis=1))
+        places = np.concatenate(places)
+        return {
+            "accuracy": float(np.mean(places == 0)),
+            "top_5": float(np.mean(places < 5)),
+        }
+
+
+class VisitTask:
+    """Places of users, in any order."""
+
+    def __init__(self, settings, folder):
+        self.settings = settings
+        if settings.name == "gowalla":
+            self.data = visits.gowalla(folder / settings.name)
+        else:
+            self.data = visits.generated()
+        places = self.data.train[:, 1]
+        self.counts = np.bincount(places, minlength=self.data.num_items)
+        users = np.unique(self.data.valid[:, 0])
+        self.valid_users = np.random.default_rng(0).permutation(users)
+
+    def epoch(self, rng):
+        rows = self.sequences(self.data.train, self.settings.steps + 1, rng)
+        rows = rows[np.sum(rows != IGNORED, axis=1) > 1]
+        rows = rng.permutation(rows)
+        return rows[:, :-1] + 1, rows[:, 1:]
+
+    def sequences(self, pairs, length, rng):
+        """Places of each user in a random order, then `IGNORED`.
+
+        Args:
+            pairs: Array of users and places, sorted by user.
+            length: Integer, places of a user at most.
+            rng: NumPy generator.
+        """
+        users, items = pairs[
+            np.lexsort((rng.random(len(pairs)), pairs[:, 0]))
+        ].T
+        counts = np.bincount(users, minlength=self.data.num_users)
+        place = np.arange(len(users)) - (np.cumsum(counts) - counts)[users]
+        rows = np.full((self.data.num_users, length), IGNORED, "int32")
+        kept = place < length
+        rows[users[kept], place[kept]] = items[kept]
+        return rows
+
+    def features(self):
+        # 0 is no place.
+        ids = keras.Input((None,), dtype="int32")
+        vectors = keras.layers.Embedding(
+            self.data.num_items + 1, self.settings.width
+        )(ids)
+        number = keras.ops.cumsum(keras.ops.ones_like(vectors[..., :1]), axis=1)
+        means = keras.ops.cumsum(vectors, axis=1) / number
+        means = keras.layers.LayerNormalization()(means)
+        return ids, keras.layers.Dense(self.settings.width)(means), None
+
+    def callbacks(self, model):
+        return []
+
+    def figures(self, model, part, is_curve=False):
+        """Of the first 20 places that a user has not been to before."""
+        settings, data = self.settings, self.data
+        seen = data.train
+        if part == "valid":
+            users = self.valid_users
+            users = users[: settings.curve_users if is_curve else None]
+            users = users[: settings.valid_users]
+        else:
+            seen = np.concatenate([seen, data.valid])
+            users = np.unique(data.test[:, 0])
+        rows = self.sequences(seen, settings.history, np.random.default_rng(0))
+        table = np.zeros((data.num_users, settings.width), "float32")
+        for start in range(0, len(users), 500):
+            chosen = users[start : start + 500]
+            found = model.predict_on_batch(rows[chosen] + 1)
+            last = np.sum(rows[chosen] != IGNORED, axis=1) - 1
+            table[chosen] = found[np.arange(len(chosen)), np.maximum(last, 0)]
+        vectors, biases = class_table(model.layers[-1])
+        recall, ndcg = rank(
+            np.append(table, np.ones((len(table), 1), "float32"), axis=1),
+            np.append(vectors, biases[:, None], axis=1),
+            users,
+            seen,
+            getattr(data, part),
+        )
+        return {"ndcg": ndcg, "recall": recall}
+
+
+def class_table(head):
+    """Vectors and biases of all classes."""
+    ids = np.arange(head.num_classes, dtype="int32")
+    scores = head.scores
+    return scores.class_vectors(ids).numpy(), scores.class_biases(ids).numpy()
