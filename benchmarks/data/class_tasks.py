@@ -104,6 +104,17 @@ def job_titles(folder, buckets=1 << 15, length=64, seed=0):
         length: Integer, see `bags`.
         seed: Integer, which titles are held out.
     """
+    names, parts = job_title_texts(folder, seed)
+    return _text_task(names, parts, buckets, length)
+
+
+def job_title_texts(folder, seed=0):
+    """Names of occupations, and lists of pairs `(title, class)` by part.
+
+    Args:
+        folder: `pathlib.Path` of the data folder.
+        seed: Integer, which titles are held out.
+    """
     names, pairs = read_occupations(folder)
     titles = collections.defaultdict(dict)
     for title, place in pairs:
@@ -129,7 +140,12 @@ def job_titles(folder, buckets=1 << 15, length=64, seed=0):
         parts.setdefault(part, []).extend(
             (free[place], k) for place in places for k in titles[free[place]]
         )
-    return _text_task(names, parts, buckets, length)
+    return names, parts
+
+
+def words_of(text):
+    """Words of a text, in lower case."""
+    return _WORD.findall(text.lower())
 
 
 def intents(folder, buckets=1 << 15, length=128):
@@ -176,7 +192,7 @@ def bags(texts, buckets, length):
     """
     table = np.full((len(texts), length), PAD, "int32")
     for row, text in zip(table, texts, strict=True):
-        words = _WORD.findall(text.lower())
+        words = words_of(text)
         grams = [f"{a} {b}" for a, b in zip(words, words[1:], strict=False)]
         for size in (3, 4, 5):
             for word in words:

@@ -1,5 +1,6 @@
 """Benchmarks of many classes run, each once in its quick mode."""
 
+import importlib.util
 import itertools
 
 import numpy as np
@@ -10,6 +11,7 @@ from benchmark_files import write_sentences
 from benchmarks.classes import accuracy
 from benchmarks.classes import language_model
 from benchmarks.classes import speed
+from benchmarks.classes import tree_classifiers
 from benchmarks.common.arguments import parse
 
 
@@ -173,3 +175,19 @@ def test_rows_of_speed():
     assert {row.batch_size for row in rows if row.part == "prediction"} == {
         *(1, 16)
     }
+
+
+@pytest.mark.scripts
+def test_tree_classifiers(capsys):
+    names = ["full softmax", "CANE 5+5", "hierarchical softmax"]
+    if importlib.util.find_spec(tree_classifiers.PACKAGE):
+        names += ["Recall Tree", "LOMTree"]
+    rows = tree_classifiers.main(
+        ["--quick", "--rows", f"^({'|'.join(names)})$"]
+    )
+    assert [row["row"]["name"] for row in rows] == names
+    for row in map(figures, rows):
+        # Of 100 classes, of which the most frequent has a fifth.
+        assert 0.22 < row["valid"] < 1 and 0.22 < row["accuracy"] < 1
+        assert row["valid"] == max(row["tried"].values())
+        assert row["train_seconds"] > 0 and row["predict_ms"] > 0

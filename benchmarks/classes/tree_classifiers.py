@@ -1,0 +1,277 @@
+"""Are frozen features classified as well and as fast as by other trees?
+
+Tables 1 and 2 of the paper: a linear layer over dense features that are not
+trained, 1,016 classes, by `CANESoftmax` with a tree, by the rivals of Table 1,
+and by the tree classifiers of Table 2, Recall Tree and LOMTree, which the
+package vowpalwabbit holds (`pip install vowpalwabbit`; without it these rows
+are left out).
+
+    python -m benchmarks classes.tree_classifiers --seeds 0,1,2
+
+A title of a job is the mean of the vectors of its words, of length 1. All are
+trained for as many epochs; each takes the learning rate, of three, that is
+best on the validation part with the first seed. VowpalWabbit divides its rates
+by itself as it goes; the others fall by a cosine. Times are of the processor,
+in one thread, without reading and without the first batch, which is traced:
+seconds of training at the rate that was chosen, and milliseconds of an example
+in prediction, by the layer's own search. VowpalWabbit takes one example at a
+time, Keras 256.
+
+Needs the folders `onet_titles` and `vectors_reviews_75k_300d` of the data
+folder.
+
+Paper: https://arxiv.org/abs/1711.00658
+"""
+# ruff: noqa: E402
+
+import dataclasses
+import functools
+import importlib.util
+import time
+
+from benchmarks.common.threads import use_one_thread
+
+use_one_thread()
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_compembed as kc
+from benchmarks.classes.methods import LOSSES
+from benchmarks.common import tables
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from benchmarks.common.timing import StepClock
+from benchmarks.data import class_tasks
+from benchmarks.data import vectors
+from keras_compembed import baselines
+
+PACKAGE = "vowpalwabbit"
+OPTIONS = {
+    "Recall Tree": "--recall_tree {classes} -b 24",
+    "LOMTree": "--log_multi {classes} -b 24",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        loss: String, of `LOSSES`, or None for trees that have their own.
+        candidates: Integer.
+        noises: Integer, of rivals the sampled classes.
+        rates: Learning rates to choose from.
+    """
+
+    name: str
+    loss: str | None = None
+    candidates: int = 0
+    noises: int = 0
+    rates: tuple = (2e-3, 8e-3, 3.2e-2)
+
+
+ROWS = (
+    Row("full softmax", "full"),
+    Row("CANE 1+9", "cane", 1, 9),
+    Row("CANE 5+5", "cane", 5, 5),
+    Row("CANE 9+1", "cane", 9, 1),
+    Row("CANE 10+100 shared", "cane", 10, 100),
+    Row("sampled softmax 10", "sampled", 0, 10),
+    Row("NCE 10", "nce", 0, 10),
+    Row("BlackOut 10", "blackout", 0, 10),
+    Row("hierarchical softmax", "hierarchical"),
+    Row("Recall Tree", rates=(0.1, 0.5, 2.5)),
+    Row("LOMTree", rates=(0.1, 0.5, 2.5)),
+)
+
+
+class TreeClassifiers(Benchmark):
+    settings = {"epochs": 10, "batch_size": 256, "branching": 10}
+    quick = {"epochs": 2, "batch_size": 50}
+    columns = {
+        "row": tables.field("name"),
+        "accuracy": tables.figure("accuracy", scale=100, unit=" %"),
+        "training seconds": tables.figure("train_seconds"),
+        "ms an example": tables.figure("predict_ms", "{:.4f}"),
+        "learning rate": tables.figure("rate", "{:g}"),
+        "seeds": tables.seeds,
+    }
+
+    def rows(self):
+        known = importlib.util.find_spec(PACKAGE) is not None
+        return [row for row in ROWS if row.loss or known]
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019
+    def task(self, seed):
+        if self.args.quick:
+            return class_tasks.synthetic_classes(100, 1000, 16, seed=seed)
+        return title_vectors(self.folder)
+
+    def measure(self, row, seed):
+        train = train_keras if row.loss else train_vowpal_wabbit
+        first = self.args.seeds[0]
+        known = None if seed == first else self.figures_of(row, first)
+        found = {}
+        for rate in row.rates if known is None else (known["rate"],):
+            print(f"  rate {rate:g}", flush=True)
+            found[rate] = train(row, self.task(seed), rate, seed, self)
+        rate = max(found, key=lambda rate: found[rate]["valid"])
+        tried = {f"{rate:g}": each["valid"] for rate, each in found.items()}
+        return {"rate": rate, "tried": tried, **found[rate]}
+
+
+def title_vectors(folder):
+    """Job titles, each the mean of the vectors of its words."""
+    words, table = vectors.load_vectors(folder / vectors.REVIEWS)
+    places = {word: place for place, word in enumerate(words)}
+    names, parts = class_tasks.job_title_texts(folder)
+    found = {}
+    for part, rows in parts.items():
+        x = np.zeros((len(rows), table.shape[1]), "float32")
+        for row, (title, _) in zip(x, rows, strict=True):
+            known = [
+                places[word]
+                for word in class_tasks.words_of(title)
+                if word in places
+            ]
+            if known:
+                row[:] = table[known].mean(axis=0)
+        x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-6)
+        found[part] = x, np.array([label for _, label in rows], "int32")
+    return class_tasks.ClassTask(names, **found)
+
+
+def train_keras(row, task, rate, seed, benchmark):
+    """Dict of figures of a layer of this package."""
+    args = benchmark.args
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    x, y = task.train
+    head = make_head(row, task, seed, args.branching)
+    model = keras.Sequential([keras.Input(x.shape[1:]), head])
+    steps = args.epochs * -(-len(y) // args.batch_size)
+    schedule = keras.optimizers.schedules.CosineDecay(rate, steps, alpha=0.02)
+    loss = LOSSES.get(row.loss, baselines.FullSoftmaxLoss)()
+    model.compile(
+        kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(schedule)),
+        loss,
+        jit_compile=benchmark.jit_compile,
+    )
+    clock = StepClock(time.process_time)
+    model.fit(
+        x,
+        y,
+        batch_size=args.batch_size,
+        epochs=args.epochs,
+        verbose=0,
+        callbacks=[clock],
+    )
+    if row.loss == "cane":
+        # Search is what prediction is measured by.
+        kc.candidates.calibrate_beam(head, task.valid[0], verbose=0)
+    best = tf.function(lambda x: head.top_k(x, 1)[0][:, 0])
+
+    def answers(x):
+        size = args.batch_size
+        batches = [
+            tf.constant(x[start : start + size])
+            for start in range(0, len(x), size)
+        ]
+        best(batches[0])
+        start = time.process_time()
+        found = [best(batch) for batch in batches]
+        return np.concatenate(found), time.process_time() - start
+
+    return {"train_seconds": round(clock.seconds, 2), **judge(task, answers)}
+
+
+def make_head(row, task, seed, branching):
+    """The layer of classes of a row, over a tree of the means of classes."""
+    x, y = task.train
+    counts = np.maximum(task.counts, 1)
+    tree = kc.trees.ClassTree.from_labels(
+        x, y, branching, task.num_classes, seed=seed, verbose=0
+    )
+    if row.loss == "hierarchical":
+        return baselines.HierarchicalSoftmax(tree, class_counts=counts)
+    if row.loss == "cane":
+        selector = kc.candidates.BeamTree(tree, max_frontier=16)
+    else:
+        selector = kc.candidates.AllClasses()
+        if row.noises:
+            # It is not asked by rivals, which sample as many as both.
+            selector = kc.candidates.FrequentClasses(counts)
+    return kc.CANESoftmax(
+        task.num_classes,
+        selector,
+        num_candidates=max(1, row.candidates),
+        num_noises=row.noises if row.candidates else max(1, row.noises - 1),
+        share_noises=row.noises >= 100,
+        class_counts=counts,
+        seed=seed,
+    )
+
+
+def train_vowpal_wabbit(row, task, rate, seed, benchmark):
+    """Dict of figures of a tree of VowpalWabbit."""
+    from vowpalwabbit import Workspace
+
+    options = OPTIONS[row.name].format(classes=task.num_classes)
+    learner = Workspace(f"{options} -l {rate} --random_seed {seed} --quiet")
+    x, y = task.train
+    examples = [
+        learner.example(line_of(features, label))
+        for features, label in zip(x, y, strict=True)
+    ]
+    rng = np.random.default_rng(seed)
+    seconds = 0.0
+    for _ in range(benchmark.args.epochs):
+        order = rng.permutation(len(examples))
+        start = time.process_time()
+        for place in order:
+            learner.learn(examples[place])
+        seconds += time.process_time() - start
+    for example in examples:
+        learner.finish_example(example)
+
+    def answers(x):
+        asked = [learner.example(line_of(features)) for features in x]
+        start = time.process_time()
+        found = [learner.predict(example) for example in asked]
+        seconds = time.process_time() - start
+        for example in asked:
+            learner.finish_example(example)
+        return np.array(found) - 1, seconds
+
+    figures = judge(task, answers)
+    learner.finish()
+    return {"train_seconds": round(seconds, 2), **figures}
+
+
+def line_of(features, label=None):
+    """An example as VowpalWabbit reads it; its labels begin with 1."""
+    label = "" if label is None else label + 1
+    values = " ".join(f"{i}:{value:.6g}" for i, value in enumerate(features))
+    return f"{label} | {values}"
+
+
+def judge(task, answers):
+    """Shares of right answers, and milliseconds of one in the test part."""
+    valid, _ = answers(task.valid[0])
+    test, seconds = answers(task.test[0])
+    return {
+        "valid": round(float(np.mean(valid == task.valid[1])), 4),
+        "accuracy": round(float(np.mean(test == task.test[1])), 4),
+        "predict_ms": round(1e3 * seconds / len(test), 5),
+    }
+
+
+def main(arguments=None):
+    return run(TreeClassifiers, arguments)
+
+
+if __name__ == "__main__":
+    main()
