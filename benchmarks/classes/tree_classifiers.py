@@ -9,7 +9,7 @@ are left out).
     python -m benchmarks classes.tree_classifiers --seeds 0,1,2
 
 A title of a job is the mean of the vectors of its words, of length 1. All are
-trained for as many epochs; each takes the learning rate, of three, that is
+trained for as many epochs; each takes the learning rate, of four, that is
 best on the validation part with the first seed. VowpalWabbit divides its rates
 by itself as it goes; the others fall by a cosine. Times are of the processor,
 in one thread, without reading and without the first batch, which is traced:
@@ -42,6 +42,7 @@ from benchmarks.classes.methods import LOSSES
 from benchmarks.common import tables
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
+from benchmarks.common.best_rows import climb
 from benchmarks.common.timing import StepClock
 from benchmarks.data import class_tasks
 from benchmarks.data import vectors
@@ -70,7 +71,7 @@ class Row:
     loss: str | None = None
     candidates: int = 0
     noises: int = 0
-    rates: tuple = (2e-3, 8e-3, 3.2e-2)
+    rates: tuple = (2e-3, 8e-3, 3.2e-2, 0.128)
 
 
 ROWS = (
@@ -83,8 +84,8 @@ ROWS = (
     Row("NCE 10", "nce", 0, 10),
     Row("BlackOut 10", "blackout", 0, 10),
     Row("hierarchical softmax", "hierarchical"),
-    Row("Recall Tree", rates=(0.1, 0.5, 2.5)),
-    Row("LOMTree", rates=(0.1, 0.5, 2.5)),
+    Row("Recall Tree", rates=(0.02, 0.1, 0.5, 2.5)),
+    Row("LOMTree", rates=(0.02, 0.1, 0.5, 2.5)),
 )
 
 
@@ -114,12 +115,17 @@ class TreeClassifiers(Benchmark):
         train = train_keras if row.loss else train_vowpal_wabbit
         first = self.args.seeds[0]
         known = None if seed == first else self.figures_of(row, first)
+        rates = row.rates if known is None else (known["rate"],)
         found = {}
-        for rate in row.rates if known is None else (known["rate"],):
-            print(f"  rate {rate:g}", flush=True)
+
+        def score_of(rate):
             found[rate] = train(row, self.task(seed), rate, seed, self)
-        rate = max(found, key=lambda rate: found[rate]["valid"])
-        tried = {f"{rate:g}": each["valid"] for rate, each in found.items()}
+            print(f"  rate {rate:g}: {found[rate]}", flush=True)
+            return found[rate]["valid"]
+
+        tried = climb(rates, rates[len(rates) // 2], score_of)
+        rate = max(tried, key=tried.get)
+        tried = {f"{rate:g}": score for rate, score in tried.items()}
         return {"rate": rate, "tried": tried, **found[rate]}
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -182,7 +183,7 @@ def test_tree_classifiers(capsys):
     names = ["full softmax", "CANE 5+5", "hierarchical softmax"]
     if importlib.util.find_spec(tree_classifiers.PACKAGE):
         names += ["Recall Tree", "LOMTree"]
-    asked = f"^({'|'.join(names)})$"
+    asked = f"^({'|'.join(map(re.escape, names))})$"
     rows = tree_classifiers.main(["--quick", "--rows", asked])
     assert [row["name"] for row in rows] == names
     for row in map(figures, rows):
