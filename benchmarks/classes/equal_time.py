@@ -353,6 +353,8 @@ def numbers_of(row):
     samples = row["row"]["samples"]
     if method.is_rival:
         return "", samples or ""
+    if method.selector == "auto":
+        return "auto", "auto"
     return sizes(method, samples)
 
 

@@ -19,7 +19,7 @@ class Method:
 
     Args:
         loss: String, of `LOSSES`.
-        selector: String, of `SELECTORS`.
+        selector: String, of `SELECTORS`, or `"auto"`: the layer chooses.
         candidates: Number of candidates, or below 1 their share of the
             classes that are sampled; the rest are noises. Rivals sample all.
         power: Number, of class counts, for noises and samples.
@@ -53,6 +53,7 @@ FEW = (40,)
 METHODS = {
     "sampled softmax": Method("sampled"),
     "CANE 1/4 frequent": Method(),
+    "CANE by default": Method(selector="auto", samples=(1000,)),
     # It samples nothing.
     "full softmax": Method("full", samples=(0,)),
     "CANE 20 frequent": Method(candidates=20, samples=(1000, 4000, 200)),
@@ -109,8 +110,12 @@ def make_head(method, samples, task, make_tree, seed):
         make_tree: Function that returns a `ClassTree`.
         seed: Integer.
     """
-    candidates, noises = sizes(method, samples)
     counts = task.counts
+    if method.selector == "auto":
+        return kc.CANESoftmax(
+            len(counts), class_counts=np.maximum(counts, 1), seed=seed
+        )
+    candidates, noises = sizes(method, samples)
     steps = getattr(task.settings, "steps", 20)
     return kc.CANESoftmax(
         len(counts),
