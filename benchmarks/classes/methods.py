@@ -53,9 +53,9 @@ FEW = (40,)
 METHODS = {
     "sampled softmax": Method("sampled"),
     "CANE 1/4 frequent": Method(),
-    "CANE by default": Method(selector="auto", samples=(1000,)),
     # It samples nothing.
     "full softmax": Method("full", samples=(0,)),
+    "CANE by default": Method(selector="auto", samples=(1000,)),
     "CANE 20 frequent": Method(candidates=20, samples=(1000, 4000, 200)),
     "CANE 3/4 frequent": Method(candidates=0.75),
     "CANE 10 followers": Method(

@@ -134,7 +134,7 @@ def test_rows():
     # Titles are fewer than 4,000, places have no tree and no word before.
     assert max(row.samples for row in by_task["job_titles"]) == 1000
     selectors = {row.method.selector for row in by_task["gowalla"]}
-    assert selectors == {"frequent", "nearest"}
+    assert selectors == {"auto", "frequent", "nearest"}
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
