@@ -4,6 +4,7 @@ from keras_compembed.candidates.approximate_nearest import ApproximateNearest
 from keras_compembed.candidates.beam_calibration import beam_recall
 from keras_compembed.candidates.beam_calibration import calibrate_beam
 from keras_compembed.candidates.beam_tree import BeamTree
+from keras_compembed.candidates.candidate_groups import CandidateGroups
 from keras_compembed.candidates.class_scores import ClassScores
 from keras_compembed.candidates.frequency_subsets import FrequencySubsets
 from keras_compembed.candidates.frequent_classes import FrequentClasses
@@ -14,6 +15,7 @@ from keras_compembed.candidates.selector import Selector
 __all__ = [
     "ApproximateNearest",
     "BeamTree",
+    "CandidateGroups",
     "ClassScores",
     "FrequencySubsets",
     "FrequentClasses",
