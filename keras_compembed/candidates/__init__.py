@@ -10,7 +10,9 @@ from keras_compembed.candidates.frequency_subsets import FrequencySubsets
 from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.candidates.function_selector import FunctionSelector
 from keras_compembed.candidates.n_gram import NGram
+from keras_compembed.candidates.nearest_centers import NearestCenters
 from keras_compembed.candidates.selector import Selector
+from keras_compembed.candidates.union import Union
 
 __all__ = [
     "ApproximateNearest",
@@ -21,7 +23,9 @@ __all__ = [
     "FrequentClasses",
     "FunctionSelector",
     "NGram",
+    "NearestCenters",
     "Selector",
+    "Union",
     "beam_recall",
     "calibrate_beam",
 ]
