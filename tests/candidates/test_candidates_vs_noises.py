@@ -449,6 +449,18 @@ def test_candidates_in_parts(
     np.testing.assert_array_equal(best, np.logical_and(hits, highest))
 
 
+def test_blocks_larger_than_the_batch():
+    """They are the batch, as the last one of an epoch may be small."""
+    x, y = batch(5)
+    table = np.arange(MANY)[:20]
+    losses = []
+    for share_noises in (5, 64):
+        estimation, scores = make_parts(table, share_noises=share_noises)
+        draw = estimation.draw(scores, x, y, tf.constant([3, 4]))
+        losses.append(draw.losses)
+    np.testing.assert_array_equal(*losses)
+
+
 @pytest.mark.parametrize("learn", [False, True])
 def test_a_step_teaches_the_selector_and_the_noise(learn):
     x, y = batch(8)

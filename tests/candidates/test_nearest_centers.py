@@ -36,7 +36,7 @@ def clusters(rows, number=7, seed=0):
     shares = 1 / np.arange(1, number + 1)
     own = rng.choice(number, size=rows, p=shares / shares.sum())
     features = points[own] + 0.1 * rng.normal(size=(rows, WIDTH))
-    return features.astype("float32"), own, points
+    return features.astype("float32"), own
 
 
 def nearest(features, centers):
@@ -44,7 +44,7 @@ def nearest(features, centers):
     return apart.sum(axis=2).argmin(axis=1)
 
 
-def plain_step(centers, totals, features, age):
+def plain_step(centers, totals, features, shifts):
     """A step of k-means, one example and one center after the other."""
     totals = _KEPT * totals
     for row in features:
@@ -59,7 +59,6 @@ def plain_step(centers, totals, features, age):
     order = np.argsort(weights, kind="stable")
     pairs = len(centers) // 2
     few = _FEW * weights.mean()
-    shifts = tf.random.stateless_normal((pairs, WIDTH), (age, 0)).numpy()
     for pair in range(pairs):
         small, large = order[pair], order[-1 - pair]
         if weights[small] >= few or weights[large] <= 2 * few:
@@ -76,20 +75,26 @@ def plain_step(centers, totals, features, age):
     return centers, totals
 
 
-@pytest.mark.parametrize("number", [1, 5, 12])
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    ("number", "jit_compile"), [(1, False), (5, False), (12, True)]
+)
 def test_k_means_as_one_by_one(number, jit_compile):
-    if jit_compile and number != 12:
-        return
     selector, scores = built(num_centers=number), make_scores()
     observe = tf.function(
         lambda x: selector.observe(scores, x, None), jit_compile=jit_compile
     )
+    # XLA draws other numbers.
+    normal = tf.function(
+        lambda age: tf.random.stateless_normal((number // 2, WIDTH), (age, 0)),
+        jit_compile=jit_compile,
+    )
     for age in range(6):
-        features, _, _ = clusters(40, seed=age)
+        features, _ = clusters(40, seed=age)
         features[3, 2] = [np.nan, np.inf, 0, 0, 0, 0][age]
         state = selector.centers.numpy(), selector.totals.numpy()
-        centers, totals = plain_step(*state, features, age)
+        centers, totals = plain_step(
+            *state, features, normal(tf.constant(age)).numpy()
+        )
         observe(tf.constant(features))
         # Sums of 40 float32 numbers, of sizes up to 20.
         np.testing.assert_allclose(selector.centers, centers, atol=2e-4)
@@ -104,19 +109,20 @@ def test_finds_clusters():
     selector, scores = built(num_centers=14), make_scores()
     selector.centers.assign(100 + np.arange(14)[:, None] * np.ones(WIDTH))
     for step in range(30):
-        features, own, points = clusters(100, seed=step)
+        features, _ = clusters(100, seed=step)
         selector.observe(scores, tf.constant(features), None)
     found = selector.select(scores, tf.constant(features)).groups.numpy()
     centers = selector.centers.numpy()
     np.testing.assert_array_equal(found, nearest(features, centers))
-    # All but the rarest have a center of their own.
-    apart = np.linalg.norm(points[:, None] - centers, axis=2).min(axis=1)
-    assert (apart < 0.3).sum() >= 5
+    # What centers leave of the variance.
+    left = ((features - centers[found]) ** 2).sum(axis=1).mean()
+    assert left < 0.15 * features.var(axis=0).sum()
+    assert len(set(found)) > 7
 
 
 def test_candidates_are_the_best_of_their_centers():
     selector, scores = built(num_centers=4), make_scores()
-    features, _, _ = clusters(30)
+    features, _ = clusters(30)
     first = selector.select(scores, tf.constant(features))
     assert first.ids.shape == (4, 5) and (first.ids.numpy() == -1).all()
     selector.observe(scores, tf.constant(features), None)
@@ -169,7 +175,7 @@ def test_an_inner_selector_searches_for_centers():
 def test_sets_depend_on_own_features_and_earlier_steps_alone():
     """Else features of the next position would tell the label of this one."""
     scores = make_scores()
-    features, _, _ = clusters(20)
+    features, _ = clusters(20)
     others = features.copy()
     others[1:] = clusters(20, seed=5)[0][1:]
     labels = np.random.default_rng(0).integers(CLASSES, size=(2, 20))
@@ -201,23 +207,19 @@ def test_sets_depend_on_own_features_and_earlier_steps_alone():
         )
         (found,) = chosen
         sets.append(found.of_rows().numpy())
-        states.append([weight.numpy() for weight in selector.weights])
+        state = [np.ravel(weight) for weight in selector.weights]
+        states.append(np.concatenate(state))
     # Labels change neither sets nor what is learned of features.
     np.testing.assert_array_equal(sets[0], sets[1])
-    for one, two in zip(states[0], states[1], strict=True):
-        np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(states[0], states[1])
     # Other rows' features change what comes after the step, and no set in it.
     np.testing.assert_array_equal(sets[0][0], sets[2][0])
     assert (sets[0] != sets[2]).any()
-    assert any(
-        (one != two).any()
-        for one, two in zip(states[0], states[2], strict=True)
-    )
+    assert (states[0] != states[2]).any()
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_covers_labels_that_features_tell(jit_compile):
-    x, own, _ = clusters(1000)
+def test_covers_labels_that_features_tell():
+    x, own = clusters(1000)
     # Seven of the classes at each point.
     y = 7 * own + np.random.default_rng(0).integers(7, size=1000)
     head = kc.CANESoftmax(
@@ -233,7 +235,7 @@ def test_covers_labels_that_features_tell(jit_compile):
         keras.optimizers.SGD(0.5),
         kc.CANELoss(),
         metrics=[kc.Coverage()],
-        jit_compile=jit_compile,
+        jit_compile=False,
     )
     history = model.fit(x, y, epochs=10, verbose=0).history
     assert history["coverage"][-1] > 0.8
