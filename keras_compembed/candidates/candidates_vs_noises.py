@@ -5,6 +5,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from keras_compembed.candidates.candidate_parts import CandidateParts
 from keras_compembed.noises.random_bits import random_bits
 from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import log_sum_exp
@@ -91,21 +92,22 @@ class CandidatesVsNoises:
         Returns:
             A `Draw`.
         """
-        candidates = self.selector.select(
-            scores, tf.stop_gradient(features), context
+        candidates = CandidateParts(
+            self.selector.select(scores, tf.stop_gradient(features), context)
         )
-        candidates = tf.stop_gradient(candidates)
-        same = tf.equal(candidates, labels[:, None])
-        hit = tf.reduce_any(same, axis=1)
         noises = self.draw_noises(candidates, labels, seed)
-        label, of_candidates, of_noises = scores.score(
+        label, of_noises, *of_parts = scores.score(
             features,
             labels[:, None],
-            candidates,
             noises.ids,
+            *candidates.parts,
             block=int(self.share_noises),
         )
-        of_candidates = tf.where(candidates >= 0, of_candidates, _NONE)
+        of_candidates = tf.concat(of_parts, axis=1)
+        ids = candidates.of_rows(tf.size(labels))
+        same = tf.equal(ids, labels[:, None])
+        hit = tf.reduce_any(same, axis=1)
+        of_candidates = tf.where(ids >= 0, of_candidates, _NONE)
         estimate = joint_losses if self.estimate == "joint" else separate_losses
         losses = estimate(
             label[:, 0],
@@ -115,6 +117,9 @@ class CandidatesVsNoises:
             hit,
         )
         if learn:
+            self.selector.observe(
+                scores, tf.stop_gradient(features), candidates.shared
+            )
             self.selector.after_step(scores, labels, hit)
             self.noise.observe(labels, hit)
         # The label's own score, computed in another way, may be above itself.
@@ -126,8 +131,7 @@ class CandidatesVsNoises:
         """Draws noises.
 
         Args:
-            candidates: int32 tensor `(rows, candidates)`, or `(candidates,)`
-                for all rows.
+            candidates: `CandidateParts`.
             labels: int32 tensor `(rows,)`.
             seed: Integer tensor `(2,)`.
 
@@ -139,13 +143,12 @@ class CandidatesVsNoises:
             those of labels, `(rows, 1)`.
         """
         rows, size = tf.size(labels), max(1, int(self.share_noises))
-        shared = candidates.shape.rank == 1
-        excluded = candidates
-        if self.share_noises and not shared:
-            # Noises of several examples cannot keep clear of the candidates
-            # of all of them; those that are candidates of an example count as
-            # 0 in it, which leaves the expectation of the sum as it was.
-            excluded = None
+        # Noises of several examples cannot keep clear of the candidates of
+        # all of them; those that are candidates of an example count as 0 in
+        # it, which leaves the expectation of the sum as it was.
+        excluded, keep_clear = candidates.shared, candidates.same_for_all
+        if candidates.of_each is not None and not self.share_noises:
+            excluded, keep_clear = candidates.of_each, True
         number = (rows + size - 1) // size
         if self.share_noises is True:
             number = None
@@ -157,9 +160,8 @@ class CandidatesVsNoises:
             of_rows, log_q = tf.gather(ids, block), tf.gather(log_q, block)
             ids = ids[:, None]
         counts = of_rows >= 0
-        if excluded is None:
-            same = tf.equal(of_rows[..., None], candidates[:, None, :])
-            counts &= tf.logical_not(tf.reduce_any(same, axis=2))
+        if not keep_clear:
+            counts &= tf.logical_not(candidates.hold(of_rows))
         label_log_q = self.noise.log_prob(labels[:, None], excluded)
         return Noises(ids, counts, log_q, label_log_q)
 

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_compembed.candidates.candidate_groups import CandidateGroups
+from keras_compembed.candidates.group_blocks import GroupBlocks
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.read_rows import read_unique_rows
@@ -316,8 +318,8 @@ class ClassScores:
             features: float32 tensor `(rows, width)`.
             *groups: Integer tensors of ids: `(rows, number)`; `(number,)` for
                 classes that all rows share; or `(blocks, 1, number)` for
-                classes that blocks of rows share. Ids of -1 stand for no
-                class.
+                classes that blocks of rows share; or `CandidateGroups`. Ids
+                of -1 stand for no class. One group at least is of rows.
             block: Integer, rows next to each other that make a block; the
                 last block may have fewer. Needed for groups of blocks.
 
@@ -326,34 +328,53 @@ class ClassScores:
             no class is that of class 0.
         """
         # One look-up for all of a kind: each has a scatter in its gradient.
-        of_rows = [group for group in groups if group.shape.rank == 2]
-        others = [group for group in groups if group.shape.rank != 2]
-        number = sum(group.shape[1] for group in of_rows)
+        of_rows = [group for group in groups if _rank(group) == 2]
+        others = [group for group in groups if _rank(group) != 2]
+        blocks = {
+            place: GroupBlocks(group.groups, group.ids.shape[0])
+            for place, group in enumerate(others)
+            if isinstance(group, CandidateGroups)
+        }
         ids = [tf.reshape(tf.concat(of_rows, axis=1), (-1,))]
-        ids += [tf.reshape(group, (-1,)) for group in others]
+        for place, group in enumerate(others):
+            if place in blocks:
+                # Vectors of other groups need not be read.
+                occurs = blocks[place].occurs[:, None]
+                group = tf.where(occurs, group.ids, -1)
+            ids.append(tf.reshape(group, (-1,)))
         vectors, biases, places = self._read(
             computed_once(tf.maximum(tf.concat(ids, axis=0), 0))
         )
         places = tf.split(places, [tf.size(part) for part in ids])
+        number = sum(group.shape[1] for group in of_rows)
         own = tf.gather(vectors, places[0])
         own = tf.linalg.matvec(
             tf.reshape(own, (-1, number, self.width)), features
         )
         own += tf.reshape(tf.gather(biases, places[0]), (-1, number))
         own = iter(tf.split(own, [group.shape[1] for group in of_rows], 1))
-        common = iter(
-            _score_shared(
-                features,
-                tf.gather(vectors, place),
-                tf.gather(biases, place),
-                block if group.shape.rank == 3 else None,
-                group.shape[-1],
-            )
-            for group, place in zip(others, places[1:], strict=True)
-        )
-        return [
-            next(own if group.shape.rank == 2 else common) for group in groups
-        ]
+        common = []
+        for place, group in enumerate(others):
+            if place in blocks:
+                scores = _score_groups(
+                    features,
+                    vectors,
+                    biases,
+                    tf.reshape(places[place + 1], group.ids.shape),
+                    group.groups,
+                    blocks[place],
+                )
+            else:
+                scores = _score_shared(
+                    features,
+                    tf.gather(vectors, places[place + 1]),
+                    tf.gather(biases, places[place + 1]),
+                    block if group.shape.rank == 3 else None,
+                    group.shape[-1],
+                )
+            common.append(scores)
+        common = iter(common)
+        return [next(own if _rank(group) == 2 else common) for group in groups]
 
     def _read(self, ids):
         """Vectors and biases, and where those of each of ids are."""
@@ -386,6 +407,29 @@ class ClassScores:
         vectors += tf.cast(self.table.embed(ids), "float32")
         biases = tf.gather(biases, places)
         return vectors, biases, tf.range(tf.size(ids))
+
+
+def _rank(group):
+    return None if isinstance(group, CandidateGroups) else group.shape.rank
+
+
+def _score_groups(features, vectors, biases, places, groups, blocks):
+    """Scores of classes that groups of rows share.
+
+    Args:
+        features: float32 tensor `(rows, width)`.
+        vectors: Tensor `(different classes, width)`.
+        biases: Tensor `(different classes,)`.
+        places: int32 tensor `(groups, number)`, where in these classes are.
+        groups: int32 tensor `(rows,)`.
+        blocks: `GroupBlocks`.
+
+    Returns:
+        Tensor `(rows, number)`.
+    """
+    matrices = tf.gather(vectors, tf.gather(places, blocks.of_blocks))
+    of_groups = tf.gather(biases, places)
+    return blocks.products(features, matrices) + tf.gather(of_groups, groups)
 
 
 def _score_shared(features, vectors, biases, block, number):

@@ -77,15 +77,29 @@ class Selector(keras.layers.Layer):
 
         Returns:
             int32 tensor `(rows, num_candidates)` of ids that differ within a
-            row, with -1 where there are fewer, or `(num_candidates,)`, the
-            same for all rows.
+            row, with -1 where there are fewer; or `(num_candidates,)`, the
+            same for all rows; or `CandidateGroups`, the same for groups of
+            rows; or a list of several of these, of `num_candidates` columns
+            in all. What comes in several of them counts once.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must have a method `select`."
         )
 
-    def after_step(self, scores, labels, hit):
+    def observe(self, scores, features, shared):
         """Called once in each step of training, after `select`.
+
+        What is learned here may choose the candidates of later steps.
+
+        Args:
+            scores: `ClassScores`.
+            features: float32 tensor `(rows, width)`.
+            shared: Optional int32 tensor `(ids,)`, the candidates that all
+                rows have.
+        """
+
+    def after_step(self, scores, labels, hit):
+        """Called once in each step of training, after `observe`.
 
         Args:
             scores: `ClassScores`.

@@ -129,9 +129,9 @@ class CANESoftmax(ClassHead):
             out. With an integer, so many examples next to each other in the
             batch (in a sequence, in time first) share noises: with some 20 to
             60, that is as fast, and nearly as good as noises of their own. On
-            several devices blocks are those of each device. Defaults to
-            `None`: `True` where `"auto"` chooses at least 100 noises, else
-            `False`.
+            several devices blocks are those of each device. A number above
+            that of the examples of a batch is that number. Defaults to `None`:
+            `True` where `"auto"` chooses at least 100 noises, else `False`.
         estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
             example are in one sum, as weighted samples of all classes that
             are not candidates; `"separate"` is Algorithm 1 of the paper, the

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_compembed.candidates import CandidateGroups
 from keras_compembed.candidates import ClassScores
 from keras_compembed.candidates import Selector
 from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
@@ -204,7 +205,14 @@ class Given(Selector):
     table = learned = None
 
     def select(self, scores, features, context=None):
-        return tf.constant(self.table, "int32")
+        parts = self.table if isinstance(self.table, list) else [self.table]
+        parts = [
+            CandidateGroups(*(tf.constant(each, "int32") for each in part))
+            if isinstance(part, tuple)
+            else tf.constant(part, "int32")
+            for part in parts
+        ]
+        return parts if isinstance(self.table, list) else parts[0]
 
     def after_step(self, scores, labels, hit):
         self.learned = labels, hit
@@ -223,7 +231,7 @@ def make_parts(table, noise=None, **kwargs):
     )
     selector = Given()
     selector.table = table
-    selector.attach(MANY, np.shape(table)[-1])
+    selector.attach(MANY, 20)
     noise = noise or UnigramNoise(COUNTS, power=1)
     noise.attach(MANY)
     noise.build()
@@ -318,6 +326,139 @@ def test_algorithm_1(
         np.testing.assert_allclose(
             gradient, expected[name], rtol=1e-4, atol=1e-6
         )
+
+
+def in_parts(rows):
+    """Parts of candidates by name, which overlap and have -1 among them."""
+    rng = np.random.default_rng(5)
+
+    def sets(number, size):
+        table = [rng.permutation(MANY)[:size] for _ in range(number)]
+        table = np.array(table)
+        table[::2, -1] = -1
+        return table
+
+    groups = rng.integers(5, size=rows)
+    # One group without rows, and one of most rows.
+    groups[groups == 3] = 0
+    others = rng.integers(3, size=rows)
+    return {
+        "groups": (groups, sets(5, 12)),
+        "more groups": (others, sets(3, 9)),
+        "shared": sets(1, 15)[0],
+        "more shared": sets(1, 4)[0],
+        "own": sets(rows, 6),
+    }
+
+
+def union(parts, rows):
+    """What each row considers, and what all do, in plain Python."""
+    alike = [part for part in parts if not isinstance(part, tuple)]
+    alike = [part for part in alike if part.ndim == 1]
+    shared = {int(k) for part in alike for k in part if k >= 0}
+    of_rows = []
+    for row in range(rows):
+        own = set(shared)
+        for part in parts:
+            if isinstance(part, tuple):
+                part = part[1][part[0]]
+            if np.ndim(part) == 2:
+                own |= {int(k) for k in part[row] if k >= 0}
+        of_rows.append(sorted(own))
+    return of_rows, sorted(shared)
+
+
+@pytest.mark.parametrize(
+    ("names", "share_noises", "rows", "jit_compile"),
+    [
+        ("groups", False, 30, False),
+        ("groups", True, 3, False),
+        ("shared, groups", 4, 30, False),
+        ("groups, shared", True, 30, True),
+        ("shared, own", True, 30, False),
+        ("shared, more shared, groups, more groups, own", True, 30, False),
+        ("own, groups", False, 3, True),
+    ],
+)
+def test_candidates_in_parts(
+    names, share_noises, rows, jit_compile, monkeypatch
+):
+    """What comes in several parts counts once, and so do noises."""
+    known = in_parts(rows)
+    names = names.split(", ")
+    parts = [known[name] for name in names]
+    table = parts[0] if len(parts) == 1 else parts
+    estimation, scores = make_parts(
+        table, num_noises=6, share_noises=share_noises
+    )
+    x, y = batch(rows)
+    drawn = {}
+    sample = estimation.noise.sample
+
+    def recording(*arguments):
+        drawn["noises"] = sample(*arguments)
+        return drawn["noises"]
+
+    monkeypatch.setattr(estimation.noise, "sample", recording)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            draw = estimation.draw(scores, x, y, tf.constant([3, 4]))
+            loss = tf.reduce_mean(draw.losses)
+        sources = [x, scores.table.value, scores.bias.value]
+        gradients = tape.gradient(loss, sources)
+        gradients = [tf.convert_to_tensor(part) for part in gradients]
+        return draw.losses, draw.hit, draw.best, gradients, drawn["noises"]
+
+    if jit_compile:
+        step = tf.function(step, jit_compile=True)
+    losses, hit, best, gradients, noises = step(x)
+    noises = noises.numpy()
+    if share_noises == 4:
+        noises = np.repeat(noises, 4, axis=0)[:rows]
+    of_rows, shared = union(parts, rows)
+    expected = reference.head(
+        x.numpy(),
+        scores.table.numpy(),
+        scores.bias.numpy(),
+        y.numpy(),
+        [
+            np.pad(row, (0, 60 - len(row)), constant_values=-1)
+            for row in of_rows
+        ],
+        noises,
+        reference.outside(COUNTS / COUNTS.sum(), shared),
+        form="joint",
+    )
+    # Weights of noises are integers of 38 bits in all.
+    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-4)
+    for name, gradient in zip(
+        ("features", "kernel", "bias"), gradients, strict=True
+    ):
+        np.testing.assert_allclose(
+            gradient, expected[name], rtol=1e-4, atol=1e-6
+        )
+    hits = [label in own for label, own in zip(y.numpy(), of_rows, strict=True)]
+    np.testing.assert_array_equal(hit, hits)
+    every = x.numpy() @ scores.table.numpy().T + scores.bias.numpy()
+    highest = [
+        max(row[own]) <= row[label] + 1e-6
+        for row, label, own in zip(every, y.numpy(), of_rows, strict=True)
+    ]
+    np.testing.assert_array_equal(best, np.logical_and(hits, highest))
+
+
+def test_blocks_larger_than_the_batch():
+    """They are the batch, as the last one of an epoch may be small."""
+    x, y = batch(5)
+    table = np.arange(MANY)[:20]
+    losses = []
+    for share_noises in (5, 64):
+        estimation, scores = make_parts(table, share_noises=share_noises)
+        draw = estimation.draw(scores, x, y, tf.constant([3, 4]))
+        losses.append(draw.losses)
+    np.testing.assert_array_equal(*losses)
 
 
 @pytest.mark.parametrize("learn", [False, True])

@@ -191,6 +191,51 @@ def test_truth_is_the_maximum(form, shared, num_noises, rng):
     assert abs(gradient).max() > 1e-3
 
 
+# Candidates of all examples, and those of groups of them.
+COMMON, OF_GROUPS = [1], ([1, 3], [1, 0], [1])
+
+
+def test_sums_are_exact_with_candidates_of_groups(rng):
+    """Noises keep clear of what is common; of a group's own they count 0."""
+    scores = rng.normal(size=CLASSES)
+    q = reference.outside(rng.dirichlet(np.ones(CLASSES)), COMMON)
+    for candidates in OF_GROUPS:
+        total = 0.0
+        for noises in itertools.product(np.flatnonzero(q), repeat=2):
+            loss, _ = reference.loss_and_gradient(
+                scores, 1, candidates, noises, q, form="joint"
+            )
+            # The label is a candidate, so that noises are all in the sum.
+            total += np.prod(q[list(noises)]) * np.exp(loss + scores[1])
+        assert total == pytest.approx(np.exp(scores).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("num_noises", [1, 2])
+def test_gradient_is_zero_with_candidates_of_groups(num_noises, form, rng):
+    """Whatever the group, as it says nothing of the label but by features."""
+    q = reference.outside(rng.dirichlet(np.ones(CLASSES)), COMMON)
+    p = rng.dirichlet(np.ones(CLASSES))
+    for candidates in OF_GROUPS:
+        gradient = reference.expected_gradient(
+            *(np.log(p) + 0.7, p, candidates, q, num_noises, form), shared=True
+        )
+        np.testing.assert_allclose(gradient, 0, atol=1e-14)
+
+
+def test_groups_that_tell_the_label_are_wrong(rng):
+    """Such as those made from features of the next position in a text."""
+    q, p = np.full(CLASSES, 1 / CLASSES), rng.dirichlet(np.ones(CLASSES))
+    total = np.zeros(CLASSES)
+    for label, candidates in enumerate([[0], [1], [2], [3], [4]]):
+        for noise in range(CLASSES):
+            _, gradient = reference.loss_and_gradient(
+                np.log(p), label, candidates, [noise], q
+            )
+            total += p[label] / CLASSES * gradient
+    assert abs(total).max() > 1e-2
+
+
 @pytest.mark.parametrize("num_noises", [1, 2])
 def test_gradient_varies_as_the_loss_bends(num_noises, rng):
     """Theorem 3: M is both, so that its inverse is the variance."""

@@ -15,7 +15,9 @@ from keras_compembed.candidates import ApproximateNearest
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequencySubsets
 from keras_compembed.candidates import FrequentClasses
+from keras_compembed.candidates import NearestCenters
 from keras_compembed.candidates import NGram
+from keras_compembed.candidates import Union
 from keras_compembed.noises import LearnedNoise
 from keras_compembed.noises import UnigramNoise
 from keras_compembed.trees import ClassTree
@@ -62,6 +64,11 @@ HEADS = {
     "approximate nearest": cane(ApproximateNearest, seed=0),
     "n-gram": cane(lambda: NGram.from_text(TEXT, CLASSES, 10), seed=0),
     "frequent classes": cane(lambda: FrequentClasses(COUNTS), seed=0),
+    "nearest centers": cane(lambda: NearestCenters(4, beam(), 3), seed=0),
+    "union": cane(
+        lambda: Union([FrequentClasses(COUNTS), NearestCenters(3)], [4, 2]),
+        seed=0,
+    ),
     "subsets": cane(lambda: FrequencySubsets(COUNTS, 4, seed=0), seed=0),
     "function": cane(lambda: last_classes, seed=0),
     "class counts": cane(class_counts=COUNTS, seed=0),

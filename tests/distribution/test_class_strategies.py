@@ -15,6 +15,8 @@ from keras_compembed import Coverage
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequencySubsets
 from keras_compembed.candidates import FrequentClasses
+from keras_compembed.candidates import NearestCenters
+from keras_compembed.candidates import Union
 from keras_compembed.noises import LearnedNoise
 from keras_compembed.noises import UnigramNoise
 from keras_compembed.optimizers import SparseRowOptimizer
@@ -129,8 +131,13 @@ def fit(
             lambda: FrequencySubsets(COUNTS, num_subsets=4, seed=0),
             {"estimate": "separate", "noise": lambda: UnigramNoise(COUNTS)},
         ),
+        (
+            adam,
+            lambda: Union([FrequentClasses(COUNTS), NearestCenters(4)], [2, 4]),
+            {"share_noises": True},
+        ),
     ],
-    ids=["tree", "frequent", "subsets"],
+    ids=["tree", "frequent", "subsets", "union"],
 )
 def test_two_devices_equal_one(strategy, optimizer, selector, kwargs, tmp_path):
     one, one_history = fit(

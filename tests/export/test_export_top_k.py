@@ -15,6 +15,8 @@ from export_models import read_tensors
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequentClasses
+from keras_compembed.candidates import NearestCenters
+from keras_compembed.candidates import Union
 from keras_compembed.export.check import _named_by_keras
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.trees import ClassTree
@@ -106,6 +108,15 @@ def test_exact_search(path):
     head = kc.CANESoftmax(600, FrequentClasses(counts), 5, 5)
     export = check(make_model(head), path, 3, (1, 3), (5, 7))
     assert "TOPK_V2" in export.ops
+
+
+def test_search_of_a_part(path):
+    """A union predicts as the one that searches."""
+    tree = TREES["even"]()
+    counts = 1000 // np.arange(1, tree.num_classes + 1)
+    centers = NearestCenters(4, BeamTree(tree, max_frontier=4))
+    selector = Union([FrequentClasses(counts), centers])
+    check(make_model(kc.CANESoftmax(len(counts), selector)), path, 3, (1, 3))
 
 
 def test_copies_of_what_starts_from_means(path):

@@ -345,6 +345,15 @@ CASES = {
         class_counts=COUNTS,
         estimate="separate",
     ),
+    "union": head(
+        lambda: kc.candidates.Union(
+            [
+                kc.candidates.FrequentClasses(COUNTS),
+                kc.candidates.NearestCenters(num_centers=3, refresh_every=3),
+            ],
+        ),
+        share_noises=True,
+    ),
     "function": head(
         lambda: first_classes,
         functools.partial(kc.CANELoss, evaluation="sampled", ignore_class=2),

@@ -410,6 +410,19 @@ CASES = [
         Classes(),
     ),
     LayerCase(
+        "classes-union",
+        head(
+            lambda: candidates.Union(
+                [
+                    candidates.FrequentClasses(COUNTS),
+                    candidates.NearestCenters(num_centers=3),
+                ]
+            ),
+            share_noises=True,
+        ),
+        Classes(),
+    ),
+    LayerCase(
         "classes-subsets",
         head(
             lambda: candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0),
