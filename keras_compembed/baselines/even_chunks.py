@@ -20,9 +20,9 @@ class EvenChunks:
     Args:
         codes: int32 tensor `(rows, rounds)`.
         num_chunks: Integer.
-        count: Optional int32 tensor, how many rows there are: those that come
-            first in each round. The others are in no chunk. Defaults to
-            `None`: all.
+        count: Optional int32 tensor, how many rows there are, taken for 1 if
+            there is none: those that come first in each round. The others are
+            in no chunk. Defaults to `None`: all.
 
     Attributes:
         members: int32 tensor `(rounds, num_chunks, size)`, the rows of each

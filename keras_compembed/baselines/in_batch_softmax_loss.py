@@ -25,10 +25,10 @@ class InBatchSoftmaxLoss(ClassLoss):
     among n others of the batch. A class counts once however often it comes,
     so that labels of other examples that are the own one are left out.
 
-    What `keras_rs.layers.SamplingProbabilityCorrection` and
-    `RemoveAccidentalHits` do, but with shares from the `class_counts` of the
-    layer. Examples that a mask or `ignore_class` leaves out are no negatives.
-    Over several devices, labels are those of all.
+    It is the cross-entropy of `keras_rs.layers.SamplingProbabilityCorrection`
+    given these probabilities. Shares are those of the layer's `class_counts`.
+    Examples that a mask or `ignore_class` leaves out are no negatives. Over
+    several devices, labels are those of all.
 
     In training, metrics are of the label among the labels of the batch.
 
