@@ -64,7 +64,7 @@ class SampledLoss(ClassLoss):
         if number is None:
             number = head.num_candidates + head.estimation.num_noises
         bits = random_bits(head.seed_generator.next(), number)
-        sampled = head.noise.sample(bits)
+        sampled = tf.ensure_shape(head.noise.sample(bits), (number,))
         scores = head.scores.score(examples.features, labels[:, None], sampled)
         log_q = [head.noise.log_prob(ids) for ids in (labels[:, None], sampled)]
         hits = tf.equal(labels[:, None], sampled)

@@ -327,6 +327,16 @@ def test_tree_and_learned_noise():
     np.testing.assert_allclose(noise.misses, 3 * counts())
 
 
+def test_uniform_noise():
+    """As the paper of gBCE has it, traced: the number of samples is known."""
+    _, losses = fit(
+        lambda: make_layer("uniform", class_counts=counts()),
+        baselines.GBCELoss(num_sampled=5, calibration=1),
+        jit_compile=False,
+    )
+    assert losses[-1] < losses[0]
+
+
 def test_language_model_labels():
     """Labels of two axes, one of them padding."""
     layer = make_layer()
