@@ -50,8 +50,8 @@ class BlackOutLoss(SampledLoss):
           and 6
     """
 
-    def sampled_losses(self, label, sampled, hits):
-        others = tf.where(hits, float("-inf"), sampled)
+    def sampled_losses(self, label, sampled, left_out, num_classes):
+        others = tf.where(left_out, float("-inf"), sampled)
         scores = tf.concat([label[:, None], others], axis=1)
         total = log_sum_exp(scores)
         # Of one class alone 1 - p may round to 0: it is summed without it.
@@ -63,5 +63,5 @@ class BlackOutLoss(SampledLoss):
         log_not_p = tf.where(
             largest, (rest - total)[:, None], tf.math.log1p(-tf.exp(log_p))
         )
-        noise = tf.where(hits, 0.0, log_not_p[:, 1:])
+        noise = tf.where(left_out, 0.0, log_not_p[:, 1:])
         return total - label - tf.reduce_sum(noise, axis=1)

@@ -47,7 +47,7 @@ class NCELoss(SampledLoss):
         - [Mnih & Teh, 2012](https://arxiv.org/abs/1206.6426)
     """
 
-    def sampled_losses(self, label, sampled, hits):
+    def sampled_losses(self, label, sampled, left_out, num_classes):
         # A class sampled as noise is noise, also where it is the label.
         losses = tf.math.softplus(-label)
         return losses + tf.reduce_sum(tf.math.softplus(sampled), axis=1)

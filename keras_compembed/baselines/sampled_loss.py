@@ -2,10 +2,11 @@
 
 import tensorflow as tf
 
+from keras_compembed.baselines.cane_head import check_cane_softmax
 from keras_compembed.candidates.candidates_vs_noises import Draw
-from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.losses.class_loss import ClassLoss
 from keras_compembed.noises.random_bits import random_bits
+from keras_compembed.optimizers.unique_places import first_places
 from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.validation import check_positive_int
 
@@ -25,7 +26,15 @@ class SampledLoss(ClassLoss):
             to the candidates and noises of the layer together, so that as
             many classes are scored as by `keras_compembed.CANELoss`.
         **kwargs: Same as for `keras_compembed.CANELoss`.
+
+    Attributes:
+        correction: What is taken from scores: `"count"`, the logarithm of how
+            often a class is expected among the samples, each of which counts;
+            `"presence"`, that of the probability that it is among them, where
+            it counts once; or None.
     """
+
+    correction = "count"
 
     def __init__(self, num_sampled=None, **kwargs):
         super().__init__(**kwargs)
@@ -33,15 +42,15 @@ class SampledLoss(ClassLoss):
             num_sampled = check_positive_int("num_sampled", num_sampled)
         self.num_sampled = num_sampled
 
-    def sampled_losses(self, label, sampled, hits):
+    def sampled_losses(self, label, sampled, left_out, num_classes):
         """Losses of examples.
 
         Args:
-            label: Tensor `(rows,)`, `s_y - log(n q(y))`: the score of the
-                label, less the logarithm of how often it is expected among n
-                sampled classes.
+            label: Tensor `(rows,)`, the score of the label, corrected.
             sampled: Tensor `(rows, n)`, the same of sampled classes.
-            hits: Boolean tensor `(rows, n)`, where these are the label.
+            left_out: Boolean tensor `(rows, n)`, where these are the label, or
+                come again where each class counts once.
+            num_classes: Integer, classes of the layer.
 
         Returns:
             Tensor `(rows,)`.
@@ -49,14 +58,8 @@ class SampledLoss(ClassLoss):
         raise NotImplementedError
 
     def training_losses(self, examples):
-        head, labels = examples.head, examples.labels
-        if not isinstance(head, CANESoftmax):
-            raise ValueError(
-                f"`{type(self).__name__}` must be given the output of a "
-                "`keras_compembed.CANESoftmax`, which it takes vectors and "
-                "noise of classes from. Received: the output of the "
-                f"{type(head).__name__} {head.name!r}."
-            )
+        head = check_cane_softmax(examples.head, self)
+        labels = examples.labels
         number = self.num_sampled
         if number is None:
             if not head.samples:
@@ -67,40 +70,67 @@ class SampledLoss(ClassLoss):
                 )
             number = head.num_candidates + head.estimation.num_noises
         bits = random_bits(head.seed_generator.next(), number)
-        sampled = head.noise.sample(bits)
+        sampled = tf.ensure_shape(head.noise.sample(bits), (number,))
         scores = head.scores.score(examples.features, labels[:, None], sampled)
-        expected = [
-            head.noise.log_prob(ids) + tf.math.log(float(number))
-            for ids in (labels[:, None], sampled)
-        ]
-        label = (scores[0] - expected[0])[:, 0]
-        others = scores[1] - expected[1]
+        log_q = [head.noise.log_prob(ids) for ids in (labels[:, None], sampled)]
         hits = tf.equal(labels[:, None], sampled)
+        firsts = first_places(sampled, head.num_classes)
+        left_out = hits | tf.not_equal(firsts, tf.range(number))
+        once = [
+            score - log_presence(each, float(number))
+            for score, each in zip(scores, log_q, strict=True)
+        ]
         if examples.training:
             no_candidate = tf.zeros_like(labels, "bool")
             head.noise.observe(labels, no_candidate)
             # What metrics of training go by.
             # Where a sample is the label, its score may be off by rounding.
             best = tf.reduce_all(hits | (scores[0] >= scores[1]), axis=1)
-            losses = sampled_cross_entropies(label, others, hits)
+            losses = sampled_cross_entropies(once[0][:, 0], once[1], left_out)
             examples.keep(Draw(losses, no_candidate, best))
-        return self.sampled_losses(label, others, hits)
+        if self.correction == "presence":
+            scores = once
+        else:
+            left_out = hits
+        if self.correction == "count":
+            scores = [
+                score - each - tf.math.log(float(number))
+                for score, each in zip(scores, log_q, strict=True)
+            ]
+        return self.sampled_losses(
+            scores[0][:, 0], scores[1], left_out, head.num_classes
+        )
 
     def get_config(self):
         return {**super().get_config(), "num_sampled": self.num_sampled}
 
 
-def sampled_cross_entropies(label, sampled, hits):
-    """Cross-entropies of labels among themselves and sampled classes.
+def log_presence(log_q, number):
+    """Logarithms of the probabilities to be among classes that are drawn.
+
+    `log(1 - (1 - q)^n)`: of n draws with replacement.
 
     Args:
-        label: See `SampledLoss.sampled_losses`.
-        sampled: See `SampledLoss.sampled_losses`.
-        hits: See `SampledLoss.sampled_losses`.
+        log_q: Tensor, logarithms of the probabilities of one draw.
+        number: Float, or float tensor: n, at least 1.
+
+    Returns:
+        Tensor of the shape of `log_q`.
+    """
+    return tf.math.log(-tf.math.expm1(number * tf.math.log1p(-tf.exp(log_q))))
+
+
+def sampled_cross_entropies(label, others, left_out):
+    """Cross-entropies of labels among themselves and other classes.
+
+    Args:
+        label: Tensor `(rows,)`, scores, corrected.
+        others: Tensor `(rows, n)`, the same of other classes.
+        left_out: Boolean tensor `(rows, n)`, which of these do not count.
 
     Returns:
         Tensor `(rows,)`.
     """
-    others = tf.where(hits, float("-inf"), sampled)
+    others = tf.where(left_out, float("-inf"), others)
     total = log_sum_exp(tf.concat([label[:, None], others], axis=1))
     return total - label

@@ -11,11 +11,15 @@ class SampledSoftmaxLoss(SampledLoss):
     """Trains a `keras_compembed.CANESoftmax` by sampled softmax.
 
     The cross-entropy of the label among itself and sampled classes, scores
-    corrected by how often classes are sampled: `tf.nn.sampled_softmax_loss`,
-    for any noise of the layer, compiled by XLA, and with gradients in which a
-    row comes once. Of samples that are the label, all are left out. Its
-    minimum is not that of the softmax over all classes, but tends to it with
-    the number of samples.
+    corrected by how likely classes are to be sampled (logQ correction):
+    `tf.nn.sampled_softmax_loss`, for any noise of the layer, compiled by XLA,
+    and with gradients in which a row comes once.
+
+    Classes are drawn with replacement, and each counts once, as TensorFlow's
+    own samplers have it: the correction is the logarithm of
+    `1 - (1 - q)^num_sampled`, the probability to be among the samples.
+    Samples that are the label are left out. With the number of samples the
+    loss tends to that of the softmax over all classes.
 
     Example:
 
@@ -48,5 +52,9 @@ class SampledSoftmaxLoss(SampledLoss):
         - [Jean et al., 2015](https://arxiv.org/abs/1412.2007)
     """
 
-    def sampled_losses(self, label, sampled, hits):
-        return sampled_cross_entropies(label, sampled, hits)
+    # With "count", a frequent class that is sampled often would weigh too
+    # little in the sum where it is the label, as its samples are left out.
+    correction = "presence"
+
+    def sampled_losses(self, label, sampled, left_out, num_classes):
+        return sampled_cross_entropies(label, sampled, left_out)

@@ -209,6 +209,9 @@ class ClassExamples:
             whole numbers.
         not_whole: Labels `(rows,)` as they came if they are floats, 0 where
             they are whole numbers; otherwise None.
+        mask: Optional boolean tensor `(rows,)`, which examples count, for
+            losses in which examples are not independent. The loss that asks
+            sets it.
     """
 
     def __init__(self, output, y_true, y_pred, name):
@@ -230,6 +233,7 @@ class ClassExamples:
             whole = tf.equal(tf.cast(self.received, labels.dtype), labels)
             self.in_range &= whole
             self.not_whole = tf.where(whole, tf.zeros_like(labels), labels)
+        self.mask = None
         labels = tf.where(self.in_range, self.received, 0)
         self.labels = tf.cast(labels, "int32")
         # Not `functools.cached_property`, which up to Python 3.11 has a lock

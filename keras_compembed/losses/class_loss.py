@@ -53,7 +53,7 @@ class ClassLoss(keras.losses.Loss):
             examples: `ClassExamples`.
 
         Returns:
-            Tensor `(rows,)`.
+            Tensor `(rows,)`. A Keras mask on it leaves examples out.
         """
         return examples.draw().losses
 
@@ -76,7 +76,9 @@ class ClassLoss(keras.losses.Loss):
             mask = counted if mask is None else mask & counted
         valid = check_labels(examples, mask)
         if examples.training or self.evaluation == "sampled":
+            examples.mask = None if mask is None else tf.reshape(mask, (-1,))
             losses = self.training_losses(examples)
+            mask = _both(mask, getattr(losses, "_keras_mask", None), y_pred)
         else:
             losses, _ = examples.exact()
         losses = tf.where(valid, losses, float("nan"))
@@ -91,6 +93,14 @@ class ClassLoss(keras.losses.Loss):
             "evaluation": self.evaluation,
             "ignore_class": self.ignore_class,
         }
+
+
+def _both(mask, of_rows, y_pred):
+    """A mask of the output's shape and one of rows; either may be None."""
+    if of_rows is None:
+        return mask
+    of_rows = unflat(of_rows, y_pred)
+    return of_rows if mask is None else mask & of_rows
 
 
 def check_labels(examples, mask):

@@ -24,11 +24,7 @@ def unique_places(ids, num_rows):
     """
     steps = tf.range(tf.size(ids))
     exist = ids >= 0
-    if num_rows > _MARKED_ROWS:
-        firsts = _find_by_order(ids)
-    else:
-        marks = tf.math.unsorted_segment_min(steps, ids, num_rows)
-        firsts = tf.gather(marks, tf.maximum(ids, 0))
+    firsts = first_places(ids, num_rows)
     is_first = tf.cast(exist & tf.equal(firsts, steps), "int32")
     is_first = computed_once(is_first)
     numbers = tf.cumsum(is_first) - 1
@@ -36,6 +32,24 @@ def unique_places(ids, num_rows):
     firsts = tf.where(exist, firsts, 0)
     places = tf.where(exist, tf.gather(numbers, firsts), -1)
     return tf.where(is_first > 0)[:, 0], places
+
+
+def first_places(ids, num_rows):
+    """The first place that has the same id, for each place.
+
+    Args:
+        ids: Integer tensor `(ids,)`, from 0 to below `num_rows`, or negative
+            for none.
+        num_rows: Integer.
+
+    Returns:
+        int32 tensor `(ids,)`, which means nothing where an id is negative.
+    """
+    if num_rows > _MARKED_ROWS:
+        return _find_by_order(ids)
+    steps = tf.range(tf.size(ids))
+    marks = tf.math.unsorted_segment_min(steps, ids, num_rows)
+    return tf.gather(marks, tf.maximum(ids, 0))
 
 
 def computed_once(values):

@@ -62,8 +62,14 @@ def _corrected(scores, labels):
 
 
 def sampled_softmax_losses(scores, labels):
-    label, sampled, hits = _corrected(scores, labels)
-    sampled = np.where(hits, -np.inf, sampled)
+    """Each class once, by the probability that it is among the samples."""
+    q = counts() ** 0.75
+    q = q / q.sum()
+    scores = scores - np.log(1 - (1 - q) ** len(SAMPLED))
+    label = scores[np.arange(len(labels)), labels]
+    sampled = np.unique(SAMPLED)
+    hits = labels[:, None] == sampled
+    sampled = np.where(hits, -np.inf, scores[:, sampled])
     return log_sum_exp(np.column_stack([label, sampled])) - label
 
 
@@ -79,11 +85,24 @@ def blackout_losses(scores, labels):
     return -np.log(p[:, 0]) - np.log(1 - p[:, 1:]).sum(axis=1)
 
 
+def gbce_losses(scores, labels):
+    """As the paper has it, of scores as they are."""
+    label = scores[np.arange(len(labels)), labels]
+    positive = 1 / (1 + np.exp(-label))
+    negative = 1 / (1 + np.exp(-scores[:, SAMPLED]))
+    negative = np.where(labels[:, None] == SAMPLED, 0, negative)
+    share, t = len(SAMPLED) / (NUM_CLASSES - 1), 0.75
+    beta = share * (t * (1 - 1 / share) + 1 / share)
+    logs = np.log(positive**beta) + np.log(1 - negative).sum(axis=1)
+    return -logs / (len(SAMPLED) + 1)
+
+
 REFERENCES = {
     baselines.FullSoftmaxLoss: full_losses,
     baselines.SampledSoftmaxLoss: sampled_softmax_losses,
     baselines.NCELoss: nce_losses,
     baselines.BlackOutLoss: blackout_losses,
+    baselines.GBCELoss: gbce_losses,
 }
 SAMPLED_LOSSES = list(REFERENCES)[1:]
 
@@ -126,7 +145,7 @@ def test_loss_and_gradients(loss_class, jit_compile):
 @pytest.mark.parametrize("loss_class", SAMPLED_LOSSES[:2])
 def test_equal_to_tensorflow(loss_class):
     noise = FixedNoise(counts())
-    # TensorFlow leaves out but one of two samples that are the label.
+    # TensorFlow takes samples for different classes.
     noise.sampled = np.array([3, 0, 7, 1, 10], "int32")
     layer = make_layer(noise)
     layer.build((None, WIDTH))
@@ -136,23 +155,47 @@ def test_equal_to_tensorflow(loss_class):
         baselines.SampledSoftmaxLoss: tf.nn.sampled_softmax_loss,
         baselines.NCELoss: tf.nn.nce_loss,
     }[loss_class]
-    q = (counts() ** 0.75 / (counts() ** 0.75).sum()).astype("float32")
+    q = counts() ** 0.75 / (counts() ** 0.75).sum()
+    number = len(noise.sampled)
+    expected = {
+        # As its samplers of different classes have it.
+        baselines.SampledSoftmaxLoss: 1 - (1 - q) ** number,
+        baselines.NCELoss: number * q,
+    }[loss_class].astype("float32")
     wanted = function(
         weights=tf.constant(layer.kernel.numpy()),
         biases=tf.constant(layer.bias.numpy()),
         labels=tf.constant(labels[:, None], "int64"),
         inputs=tf.constant(features),
-        num_sampled=len(noise.sampled),
+        num_sampled=number,
         num_classes=NUM_CLASSES,
         sampled_values=(
             tf.constant(noise.sampled, "int64"),
-            tf.constant(len(noise.sampled) * q[labels][:, None]),
-            tf.constant(len(noise.sampled) * q[noise.sampled]),
+            tf.constant(expected[labels][:, None]),
+            tf.constant(expected[noise.sampled]),
         ),
     )
     loss = loss_class(num_sampled=len(noise.sampled), reduction="none")
     losses = loss(labels, layer(features, training=True))
     np.testing.assert_allclose(losses, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_many_samples_of_frequent_labels():
+    """The sampled softmax is then the full one, also where labels repeat."""
+    layer = make_layer(UnigramNoise(counts() + 1))
+    layer.build((None, WIDTH))
+    randomize(layer)
+    features, labels = examples()
+    sampled, full = (
+        loss_class(reduction="none", **kwargs)(
+            labels, layer(features, training=True)
+        )
+        for loss_class, kwargs in (
+            (baselines.SampledSoftmaxLoss, {"num_sampled": 2000}),
+            (baselines.FullSoftmaxLoss, {}),
+        )
+    )
+    np.testing.assert_allclose(sampled, full, rtol=1e-4, atol=1e-5)
 
 
 def test_blackout_of_extreme_scores():
@@ -161,7 +204,7 @@ def test_blackout_of_extreme_scores():
     sampled = tf.Variable([[200.0, 0.0], [0.0, 0.0], [300.0, 300.0]])
     hits = tf.constant([[False, False], [False, False], [True, True]])
     with tf.GradientTape() as tape:
-        losses = loss.sampled_losses(label, sampled, hits)
+        losses = loss.sampled_losses(label, sampled, hits, NUM_CLASSES)
     # -log p of the label, and -log(1 - p) of the sample that takes all.
     expected = [200 + 200 - np.log(2), 0, 0]
     np.testing.assert_allclose(losses, expected, rtol=1e-6, atol=1e-6)
@@ -284,6 +327,16 @@ def test_tree_and_learned_noise():
     np.testing.assert_allclose(noise.misses, 3 * counts())
 
 
+def test_uniform_noise():
+    """As the paper of gBCE has it, traced: the number of samples is known."""
+    _, losses = fit(
+        lambda: make_layer("uniform", class_counts=counts()),
+        baselines.GBCELoss(num_sampled=5, calibration=1),
+        jit_compile=False,
+    )
+    assert losses[-1] < losses[0]
+
+
 def test_language_model_labels():
     """Labels of two axes, one of them padding."""
     layer = make_layer()
@@ -324,6 +377,9 @@ def test_bad_arguments(loss_class):
             loss_class(num_sampled=number)
     with pytest.raises(ValueError, match="`evaluation` must be one of"):
         loss_class(evaluation="other")
+    for calibration in (-0.1, 1.1, True, "1"):
+        with pytest.raises(ValueError, match="`calibration` must be a number"):
+            baselines.GBCELoss(calibration=calibration)
     layer = baselines.HierarchicalSoftmax(ClassTree.random(NUM_CLASSES, 3))
     features, labels = examples(4)
     outputs = layer(features, training=True)
