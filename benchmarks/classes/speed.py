@@ -2,8 +2,9 @@
 
 Prints the time of a training step by plain `fit` as classes grow: of
 `CANESoftmax` over a tree, as it is by default and with a narrow beam and
-shared noises, with frequent classes as candidates, over subsets by frequency,
-of sampled softmax and of the softmax over all classes, by this package and by
+shared noises, with frequent classes as candidates, with those near centers of
+features, alone and beside frequent ones, over subsets by frequency, of sampled
+softmax and of the softmax over all classes, by this package and by
 Keras's `Dense`; then that of the best 5 classes, by beam search and by all
 scores, in Keras and in LiteRT files. What is compared takes turns in one
 process; the figures are medians over rounds, with processor time beside, as
@@ -37,6 +38,7 @@ OPTIMIZERS = {**ADAM, "SGD": lambda: keras.optimizers.SGD(0.01)}
 DenseLoss = functools.partial(
     keras.losses.SparseCategoricalCrossentropy, from_logits=True
 )
+Sampled1000 = functools.partial(kc.baselines.SampledSoftmaxLoss, 1000)
 # Name, layer, loss, optimizer, XLA.
 VARIANTS = (
     ("tree 10+10", "tree", kc.CANELoss, "SGD", False),
@@ -47,6 +49,10 @@ VARIANTS = (
     ("tree 10+10, beam 3, blocks of 20", "narrow", kc.CANELoss, "SGD", True),
     ("frequent 10+30, blocks of 20", "frequent", kc.CANELoss, "SGD", False),
     ("frequent 10+30, blocks of 20", "frequent", kc.CANELoss, "SGD", True),
+    ("near 50+500", "near", kc.CANELoss, "SGD", False),
+    ("near 50+500", "near", kc.CANELoss, "SGD", True),
+    ("frequent 250, near 50, +750", "union", kc.CANELoss, "SGD", False),
+    ("frequent 250, near 50, +750", "union", kc.CANELoss, "SGD", True),
     ("subsets 40+1", "subsets", kc.CANELoss, "SGD", False),
     (
         "sampled softmax 40",
@@ -55,6 +61,8 @@ VARIANTS = (
         "SGD",
         False,
     ),
+    ("sampled softmax 1000", "frequent", Sampled1000, "SGD", False),
+    ("sampled softmax 1000", "frequent", Sampled1000, "SGD", True),
     ("full softmax", "frequent", kc.baselines.FullSoftmaxLoss, "SGD", False),
     ("full softmax", "frequent", kc.baselines.FullSoftmaxLoss, "SGD", True),
     ("Dense of Keras", "dense", DenseLoss, "SGD", False),
@@ -201,6 +209,11 @@ def make_heads(number, args, seed):
     subsets = kc.candidates.FrequencySubsets(counts, seed=seed)
     frequent = kc.candidates.FrequentClasses(counts)
     beam_tree = kc.candidates.BeamTree
+    # Fewer in trials.
+    few, head, some, many = (
+        min(size, number // 6) for size in (50, 250, 500, 750)
+    )
+    near = functools.partial(kc.candidates.NearestCenters, num_centers=32)
     heads = {
         "tree": kc.CANESoftmax(number, beam_tree(tree)),
         "narrow": kc.CANESoftmax(
@@ -208,6 +221,19 @@ def make_heads(number, args, seed):
         ),
         "frequent": kc.CANESoftmax(
             number, frequent, 10, 30, share_noises=20, class_counts=counts
+        ),
+        "near": kc.CANESoftmax(
+            number, near(), few, some, share_noises=True, class_counts=counts
+        ),
+        "union": kc.CANESoftmax(
+            number,
+            kc.candidates.Union(
+                [kc.candidates.FrequentClasses(counts), near()], [head, few]
+            ),
+            head + few,
+            many,
+            share_noises=True,
+            class_counts=counts,
         ),
         "subsets": kc.CANESoftmax(number, subsets, 40, 1),
     }

@@ -141,12 +141,12 @@ def test_speed(capsys, monkeypatch):
     pytest.importorskip("ai_edge_litert")
     # Compilation by XLA takes half a minute, and is tested with the layer.
     monkeypatch.setattr(speed, "COMPILED", (False,))
-    names = "tree|frequent|subsets|full|Dense|sampled|beam of 5|all"
+    names = "tree|frequent|near|subsets|full|Dense|sampled|beam of 5|all"
     rows = speed.main(["--quick", "--rows", f"^({names})"])
     for row in map(figures, rows):
         assert 0 < row["fastest"] <= row["milliseconds"]
     parts = [row["row"]["part"] for row in rows]
-    assert [parts.count(part) for part in ("training", "prediction")] == [8, 4]
+    assert [parts.count(part) for part in ("training", "prediction")] == [11, 4]
     sizes = [
         figures(row)["file_bytes"]
         for row in rows
