@@ -111,7 +111,7 @@ class EqualTime(Benchmark):
     }
 
     def rows(self):
-        """By numbers of samples, then by task, the full softmax at once."""
+        """By numbers of samples, the full softmax at once, then by method."""
         args = self.args
         known = {task.name: task for task in (*TASKS, *QUICK)}
         check_names("tasks", args.tasks, known)
@@ -119,11 +119,11 @@ class EqualTime(Benchmark):
         tasks = [known[name] for name in args.tasks]
         found = [
             row
-            for task in tasks
             for name in args.methods
+            for task in tasks
             for row in rows_of(task, name)
         ]
-        return sorted(found, key=lambda row: place_of(row, tasks))
+        return sorted(found, key=place_of)
 
     def turns(self, rows):
         """Rows of a number of samples, then the best of a task again."""
@@ -176,12 +176,13 @@ class EqualTime(Benchmark):
         known = None if seed == first else self.figures_of(row, first)
         return self.args.rates if known is None else (known["rate"],)
 
-    @functools.lru_cache(maxsize=1)  # noqa: B019
+    @functools.cache  # noqa: B019
     def task(self, settings):
         return settings.load(None if settings in QUICK else self.folder)
 
     def finish(self, found):
-        jobs = dict.fromkeys(self.jobs(self.rows()))
+        rows = [row for row in self.rows() if self.args.rows.search(row.name)]
+        jobs = dict.fromkeys(self.jobs(rows))
         left = [job for job in jobs if not self.is_done(*job)]
         if left:
             print(
@@ -332,15 +333,12 @@ def rows_of(task, name):
     ]
 
 
-def place_of(row, tasks):
-    """What rows are sorted by."""
+def place_of(row):
+    """What rows are sorted by: numbers of samples as in their task."""
     numbers = row.task.samples
-    place = 0
     if row.samples in numbers:
-        place = numbers.index(row.samples)
-    elif row.samples:
-        place = len(numbers)
-    return place, tasks.index(row.task)
+        return numbers.index(row.samples)
+    return len(numbers) if row.samples else 0
 
 
 def side(method):
