@@ -266,7 +266,7 @@ class Training:
             kc.optimizers.SparseRowOptimizer(
                 keras.optimizers.Adam(global_clipnorm=1.0)
             ),
-            loss=make_loss(row.method),
+            loss=make_loss(row.method, row.samples, task),
             jit_compile=self.jit_compile,
         )
         model.optimizer.build(model.trainable_variables)

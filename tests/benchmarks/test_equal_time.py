@@ -147,7 +147,7 @@ def test_layer_scores_as_many_as_are_sampled(name):
     method = methods.METHODS[name]
     task = types.SimpleNamespace(
         counts=np.arange(5000)[::-1],
-        settings=types.SimpleNamespace(steps=20),
+        settings=types.SimpleNamespace(batch_size=4, steps=20),
         followers=lambda number: methods.kc.candidates.NGram(
             np.arange(2 * number).reshape(2, number)
         ),
@@ -162,7 +162,7 @@ def test_layer_scores_as_many_as_are_sampled(name):
         )
         number = head.num_candidates + head.estimation.num_noises
         assert number == (samples or 2)
-        loss = methods.make_loss(method)
+        loss = methods.make_loss(method, samples, task)
         assert loss.ignore_class == tasks.IGNORED
 
 
