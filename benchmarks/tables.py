@@ -853,6 +853,64 @@ def class_accuracy(task):
     )
 
 
+def equal_time(task):
+    """A line for each method, a column for each number of samples.
+
+    Methods with the best validation come first. What is chosen by it is in
+    bold, where there are several numbers.
+    """
+    metric, form, scale, unit, sign = EQUAL_TIME_TASKS[task]
+    rows = [
+        row
+        for row in read("classes/equal_time.json")
+        if row["row"]["task"]["name"] == task
+    ]
+    cell = figure(f"test.{metric}", form, scale, unit)
+    numbers = sorted({row["row"]["samples"] for row in rows} - {0})
+    methods = {}
+    for row in rows:
+        name = row["name"].split("; ")[1]
+        methods.setdefault(name, {})[row["row"]["samples"]] = row
+
+    def score(row):
+        # The seed that all have.
+        return sign * row["runs"][0]["figures"]["valid"][metric]
+
+    best = {
+        name: max(found.values(), key=score) for name, found in methods.items()
+    }
+    lines = []
+    for name in sorted(methods, key=lambda name: score(best[name]))[::-1]:
+        found, chosen = methods[name], best[name]
+        line = [name, cell(chosen) if 0 in found else ""]
+        for number in numbers:
+            row = found.get(number)
+            text = "" if row is None else cell(row)
+            if row is chosen and len(found) > 1:
+                text = f"**{text}**"
+            line.append(text)
+        lines.append(
+            [
+                *line,
+                figure("rate", "{:g}")(chosen),
+                figure("steps", "{:,.0f}")(chosen),
+                seeds(chosen),
+            ]
+        )
+    head = ["", "all", *(f"{number:,}" for number in numbers)]
+    return markdown([*head, "rate", "steps", "seeds"], lines)
+
+
+# The metric of test data, and how it is written; the sign of what is better.
+EQUAL_TIME_TASKS = {
+    "ptb": ("perplexity", "{:.1f}", 1, "", -1),
+    "gowalla": ("ndcg", "{:.2f}", 100, "", 1),
+    "job_titles": ("accuracy", "{:.1f}", 100, " %", 1),
+    "gutenberg": ("perplexity", "{:.1f}", 1, "", -1),
+    "synthetic_10k": ("accuracy", "{:.1f}", 100, " %", 1),
+}
+
+
 def words_in_time():
     rows = read("classes/language_model_ptb.json")
     converged = pick(rows, "full softmax, converged")
@@ -1193,6 +1251,9 @@ TABLES = {
     "litert.scoring": scored_ids,
     "classes.job_titles": lambda: class_accuracy("job_titles"),
     "classes.clinc150": lambda: class_accuracy("clinc150"),
+    "classes.equal_time.ptb": lambda: equal_time("ptb"),
+    "classes.equal_time.gowalla": lambda: equal_time("gowalla"),
+    "classes.equal_time.job_titles": lambda: equal_time("job_titles"),
     "classes.words": words_in_time,
     "classes.books": books,
     "classes.training": class_steps,

@@ -2,7 +2,7 @@
 
 Models of words, job titles and places to visit are trained by `CANESoftmax` in
 several settings and by its rivals. Each method has its best of several numbers
-of sampled classes, and each of these its best of four learning rates, by the
+of sampled classes, and each of these its best of three learning rates, by the
 validation part.
 
     python -m benchmarks classes.equal_time --seeds 0,1,2 --minutes 60
@@ -84,12 +84,15 @@ class Row:
 
 
 class EqualTime(Benchmark):
+    # The record tells which rates were tried.
     choices = {
+        "rates": Flag((2e-3, 5e-3, 1.25e-2), "to choose from"),
         "tasks": tuple(task.name for task in TASKS),
         "methods": tuple(METHODS),
         "minutes": Flag(math.inf, "after which no row is begun"),
     }
     quick = {
+        "rates": (1e-2, 3e-2),
         "tasks": tuple(task.name for task in QUICK),
         "methods": ("sampled softmax", "CANE 1/4 frequent", FULL),
     }
@@ -108,7 +111,7 @@ class EqualTime(Benchmark):
     }
 
     def rows(self):
-        """By numbers of samples, then by task, the full softmax at once."""
+        """By numbers of samples, the full softmax at once, then by method."""
         args = self.args
         known = {task.name: task for task in (*TASKS, *QUICK)}
         check_names("tasks", args.tasks, known)
@@ -116,11 +119,11 @@ class EqualTime(Benchmark):
         tasks = [known[name] for name in args.tasks]
         found = [
             row
-            for task in tasks
             for name in args.methods
+            for task in tasks
             for row in rows_of(task, name)
         ]
-        return sorted(found, key=lambda row: place_of(row, tasks))
+        return sorted(found, key=place_of)
 
     def turns(self, rows):
         """Rows of a number of samples, then the best of a task again."""
@@ -171,14 +174,15 @@ class EqualTime(Benchmark):
         """Learning rates to try, of another seed that of the first."""
         first = self.args.seeds[0]
         known = None if seed == first else self.figures_of(row, first)
-        return row.task.rates if known is None else (known["rate"],)
+        return self.args.rates if known is None else (known["rate"],)
 
-    @functools.lru_cache(maxsize=1)  # noqa: B019
+    @functools.cache  # noqa: B019
     def task(self, settings):
         return settings.load(None if settings in QUICK else self.folder)
 
     def finish(self, found):
-        jobs = dict.fromkeys(self.jobs(self.rows()))
+        rows = [row for row in self.rows() if self.args.rows.search(row.name)]
+        jobs = dict.fromkeys(self.jobs(rows))
         left = [job for job in jobs if not self.is_done(*job)]
         if left:
             print(
@@ -262,7 +266,7 @@ class Training:
             kc.optimizers.SparseRowOptimizer(
                 keras.optimizers.Adam(global_clipnorm=1.0)
             ),
-            loss=make_loss(row.method),
+            loss=make_loss(row.method, row.samples, task),
             jit_compile=self.jit_compile,
         )
         model.optimizer.build(model.trainable_variables)
@@ -329,15 +333,12 @@ def rows_of(task, name):
     ]
 
 
-def place_of(row, tasks):
-    """What rows are sorted by."""
+def place_of(row):
+    """What rows are sorted by: numbers of samples as in their task."""
     numbers = row.task.samples
-    place = 0
     if row.samples in numbers:
-        place = numbers.index(row.samples)
-    elif row.samples:
-        place = len(numbers)
-    return place, tasks.index(row.task)
+        return numbers.index(row.samples)
+    return len(numbers) if row.samples else 0
 
 
 def side(method):

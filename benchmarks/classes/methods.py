@@ -80,12 +80,20 @@ METHODS = {
         selector="nearest", candidates=10, samples=(200, 1000)
     ),
 }
+
+
+def by_layer(loss):
+    """For `LOSSES`: a loss that takes its numbers from the layer."""
+    return lambda samples, examples, **kwargs: loss(**kwargs)
+
+
+# Of the classes that are sampled, and the examples of a step.
 LOSSES = {
-    "cane": kc.CANELoss,
-    "full": baselines.FullSoftmaxLoss,
-    "sampled": baselines.SampledSoftmaxLoss,
-    "nce": baselines.NCELoss,
-    "blackout": baselines.BlackOutLoss,
+    "cane": by_layer(kc.CANELoss),
+    "full": by_layer(baselines.FullSoftmaxLoss),
+    "sampled": by_layer(baselines.SampledSoftmaxLoss),
+    "nce": by_layer(baselines.NCELoss),
+    "blackout": by_layer(baselines.BlackOutLoss),
 }
 # Of a task, the number of candidates, and what makes a tree.
 SELECTORS = {
@@ -143,5 +151,6 @@ def sizes(method, samples):
     return int(candidates), samples - int(candidates)
 
 
-def make_loss(method):
-    return LOSSES[method.loss](ignore_class=IGNORED)
+def make_loss(method, samples, task):
+    examples = task.settings.batch_size * getattr(task.settings, "steps", 1)
+    return LOSSES[method.loss](samples, examples, ignore_class=IGNORED)

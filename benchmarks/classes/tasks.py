@@ -31,8 +31,6 @@ class Words:
     Args:
         name: String, of a text.
         seconds: Number, processor time of every method.
-        rates: Learning rates to choose from; the middle one, of four the
-            third, is tried first.
         samples: Numbers of sampled classes, the most telling first.
         batch_size, steps: Integers, of sequences and of their words.
         width, units: Integers, of embeddings and of the LSTM.
@@ -44,7 +42,6 @@ class Words:
 
     name: str
     seconds: float = 60.0
-    rates: tuple = (2e-3, 5e-3, 1.25e-2, 3e-2)
     samples: tuple = (1000, 4000, 200, 40)
     batch_size: int = 64
     steps: int = 20
@@ -70,7 +67,7 @@ class Labels:
 
     Args:
         name: String, of a task.
-        seconds, rates, samples, batch_size, width, dropout: See `Words`.
+        seconds, samples, batch_size, width, dropout: See `Words`.
         examples: Optional integer, of made-up training data.
         curve_examples: Integer, examples that the model is evaluated on while
             it is trained.
@@ -78,7 +75,6 @@ class Labels:
 
     name: str
     seconds: float = 60.0
-    rates: tuple = (2e-3, 5e-3, 1.25e-2, 3e-2)
     samples: tuple = (1000, 4000, 200, 40)
     batch_size: int = 256
     width: int = 128
@@ -102,7 +98,7 @@ class Visits:
 
     Args:
         name: String, of a data set.
-        seconds, rates, samples, batch_size, width: See `Words`.
+        seconds, samples, batch_size, width: See `Words`.
         steps: Integer, places of a sequence.
         history: Integer, places of a user that are read in evaluation.
         curve_users: Integer, users that the model is evaluated on while it is
@@ -112,7 +108,6 @@ class Visits:
 
     name: str
     seconds: float = 60.0
-    rates: tuple = (2e-3, 5e-3, 1.25e-2, 3e-2)
     samples: tuple = (1000, 4000, 200, 40)
     batch_size: int = 64
     width: int = 64
@@ -140,7 +135,6 @@ QUICK = (
     Words(
         "made-up words",
         seconds=0.2,
-        rates=(1e-2, 3e-2),
         samples=(8,),
         batch_size=4,
         steps=3,
@@ -151,7 +145,6 @@ QUICK = (
     Labels(
         "synthetic_100",
         seconds=0.2,
-        rates=(1e-2, 3e-2),
         samples=(20, 8),
         batch_size=50,
         width=16,
@@ -160,7 +153,6 @@ QUICK = (
     Visits(
         "made-up visits",
         seconds=0.2,
-        rates=(1e-2, 3e-2),
         samples=(20,),
         batch_size=10,
         width=8,

@@ -10,6 +10,7 @@ import pytest
 from benchmark_files import figures
 from benchmark_files import load
 
+from benchmarks import tables as pages
 from benchmarks.classes import methods
 from benchmarks.classes import tasks
 from benchmarks.common.arguments import parse
@@ -46,9 +47,9 @@ def test_equal_time(tmp_path, monkeypatch, capsys):
     # Places have no tree.
     arguments += ["--methods", "full softmax,CANE beam of 10 with own noises"]
     arguments += ["--tasks", f"{LABELS.name},{VISITS.name}"]
-    *labels, visits = equal_time.main(arguments)
-    assert [row["row"]["method"]["loss"] for row in labels] == ["full", "cane"]
-    for row in labels:
+    labels, visits, beam = equal_time.main(arguments)
+    assert beam["row"]["method"]["selector"] == "beam"
+    for row in (labels, beam):
         assert 0.3 < figures(row)["test"]["accuracy"] < 0.7
     assert 0.3 < figures(visits)["test"]["ndcg"] < 0.8
     printed = capsys.readouterr().out
@@ -101,7 +102,7 @@ def test_all_rates_start_alike(monkeypatch):
     monkeypatch.setattr(time, "process_time", lambda: next(ticks) / 100)
     (row,) = equal_time.rows_of(WORDS, "sampled softmax")
     task = WORDS.load(None)
-    training = equal_time.Training(row, task, 0, WORDS.rates, False)
+    training = equal_time.Training(row, task, 0, (), False)
     weights = []
     for rate in (0.03, 0.01, 0.03):
         training.score_of(rate)
@@ -118,6 +119,10 @@ def test_rows():
     assert len({row.name for row in rows}) == len(rows)
     # Flags have commas between names.
     assert not any("," in name for name in methods.METHODS)
+    assert {task.name for task in tasks.TASKS} == set(pages.EQUAL_TIME_TASKS)
+    for task in tasks.TASKS:
+        metric, *_, sign = pages.EQUAL_TIME_TASKS[task.name]
+        assert (metric, sign) == (task.metric, task.sign)
     by_task = {
         task.name: [row for row in rows if row.task == task]
         for task in tasks.TASKS
@@ -142,7 +147,7 @@ def test_layer_scores_as_many_as_are_sampled(name):
     method = methods.METHODS[name]
     task = types.SimpleNamespace(
         counts=np.arange(5000)[::-1],
-        settings=types.SimpleNamespace(steps=20),
+        settings=types.SimpleNamespace(batch_size=4, steps=20),
         followers=lambda number: methods.kc.candidates.NGram(
             np.arange(2 * number).reshape(2, number)
         ),
@@ -157,7 +162,7 @@ def test_layer_scores_as_many_as_are_sampled(name):
         )
         number = head.num_candidates + head.estimation.num_noises
         assert number == (samples or 2)
-        loss = methods.make_loss(method)
+        loss = methods.make_loss(method, samples, task)
         assert loss.ignore_class == tasks.IGNORED
 
 
@@ -179,7 +184,7 @@ def test_best_rows(tmp_path):
         *("full", *["sampled", "nce", "blackout"], *["cane"] * 3)
     ]
     assert [row.samples for row in best] == [0, *[1000] * 6]
-    assert benchmark.rates(rows[0], 3) == rows[0].task.rates
+    assert benchmark.rates(rows[0], 3) == args.rates
     assert benchmark.rates(rows[0], 4) == (1,)
     assert list(benchmark.jobs(rows))[len(rows) :] == [(4, row) for row in best]
 
@@ -249,3 +254,36 @@ def test_figures_of_labels():
     found = task.figures(model, "test")
     assert found["accuracy"] == pytest.approx(expected["accuracy"])
     assert found["top_5"] == pytest.approx(expected["top_5_accuracy"])
+
+
+def test_table(monkeypatch):
+    """The best number of each method by validation, the best method first."""
+
+    def row(name, samples, *runs):
+        figures = [
+            {
+                "valid": {"perplexity": valid},
+                "test": {"perplexity": test},
+                "rate": 0.01,
+                "steps": 1000,
+            }
+            for valid, test in runs
+        ]
+        return {
+            "name": f"ptb; {name}; {samples}",
+            "row": {"task": {"name": "ptb"}, "samples": samples},
+            "runs": [{"figures": found} for found in figures],
+        }
+
+    rows = [
+        row("sampled softmax", 1000, (120, 130)),
+        row("sampled softmax", 40, (121, 119)),
+        row("full softmax", 0, (140, 139)),
+        row("CANE", 1000, (110, 111), (115, 113)),
+    ]
+    monkeypatch.setattr(pages, "read", lambda path: rows)
+    assert pages.equal_time("ptb").splitlines()[2:] == [
+        "| CANE |  |  | 112.0 ± 1.4 | 0.01 | 1,000 | 2 |",
+        "| sampled softmax |  | 119.0 | **130.0** | 0.01 | 1,000 | 1 |",
+        "| full softmax | 139.0 |  |  | 0.01 | 1,000 | 1 |",
+    ]
