@@ -897,7 +897,7 @@ def equal_time(task):
                 seeds(chosen),
             ]
         )
-    head = ["", "all", *(f"{number:,}" for number in numbers)]
+    head = ["", "all classes", *(f"{number:,}" for number in numbers)]
     return markdown([*head, "rate", "steps", "seeds"], lines)
 
 
@@ -1252,8 +1252,6 @@ TABLES = {
     "classes.job_titles": lambda: class_accuracy("job_titles"),
     "classes.clinc150": lambda: class_accuracy("clinc150"),
     "classes.equal_time.ptb": lambda: equal_time("ptb"),
-    "classes.equal_time.gowalla": lambda: equal_time("gowalla"),
-    "classes.equal_time.job_titles": lambda: equal_time("job_titles"),
     "classes.words": words_in_time,
     "classes.books": books,
     "classes.training": class_steps,
