@@ -70,8 +70,10 @@ class SampledLoss(ClassLoss):
                 )
             number = head.num_candidates + head.estimation.num_noises
         bits = random_bits(head.seed_generator.next(), number)
-        sampled = tf.ensure_shape(head.noise.sample(bits), (number,))
+        sampled = head.noise.sample(bits)
         scores = head.scores.score(examples.features, labels[:, None], sampled)
+        # Where batches differ in size, it is not known.
+        scores[1] = tf.ensure_shape(scores[1], (None, number))
         log_q = [head.noise.log_prob(ids) for ids in (labels[:, None], sampled)]
         hits = tf.equal(labels[:, None], sampled)
         firsts = first_places(sampled, head.num_classes)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from class_models import NUM_CLASSES
 from class_models import WIDTH
 from class_models import FirstClasses
+from class_models import check_any_size
 from class_models import check_files
 from class_models import counts
 from class_models import examples
@@ -287,6 +288,11 @@ def test_examples_left_out(make_loss):
         -np.ones(ROWS, "int32"), layer(features, training=True)
     )
     assert float(nothing) == 0
+
+
+@pytest.mark.parametrize("make_loss", LOSSES)
+def test_batches_of_any_size(make_loss):
+    check_any_size(random_layer(), random_layer(), make_loss())
 
 
 @pytest.mark.parametrize("make_loss", LOSSES)

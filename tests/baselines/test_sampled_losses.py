@@ -10,6 +10,7 @@ from class_models import NUM_CLASSES
 from class_models import WIDTH
 from class_models import FirstClasses
 from class_models import build_model
+from class_models import check_any_size
 from class_models import check_exact
 from class_models import check_files
 from class_models import counts
@@ -327,14 +328,12 @@ def test_tree_and_learned_noise():
     np.testing.assert_allclose(noise.misses, 3 * counts())
 
 
-def test_uniform_noise():
-    """As the paper of gBCE has it, traced: the number of samples is known."""
-    _, losses = fit(
-        lambda: make_layer("uniform", class_counts=counts()),
-        baselines.GBCELoss(num_sampled=5, calibration=1),
-        jit_compile=False,
-    )
-    assert losses[-1] < losses[0]
+@pytest.mark.parametrize("loss_class", REFERENCES)
+def test_batches_of_any_size(loss_class):
+    layer = make_layer(FixedNoise(counts()))
+    layer.build((None, WIDTH))
+    randomize(layer)
+    check_any_size(layer, layer, loss_class())
 
 
 def test_language_model_labels():

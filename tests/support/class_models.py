@@ -92,6 +92,25 @@ def loss_and_gradients(layer, loss, features, labels, jit_compile=False):
     return value, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
+def check_any_size(eager, traced, loss):
+    """Traced for batches of any size, a loss is what it is otherwise.
+
+    Args:
+        eager: Layer.
+        traced: The same, or another that draws alike.
+        loss: Loss.
+    """
+    features, labels = examples(20)
+    shapes = tf.TensorSpec((None, WIDTH)), tf.TensorSpec((None,), "int32")
+
+    @tf.function(input_signature=shapes)
+    def step(features, labels):
+        return loss(labels, traced(features, training=True))
+
+    wanted = loss(labels, eager(features, training=True))
+    np.testing.assert_allclose(step(features, labels), wanted, rtol=1e-5)
+
+
 def fit(make_layer, loss, scope=None, optimizer=None, epochs=2, **kwargs):
     """A trained model, and the losses it reported."""
     with scope or contextlib.nullcontext():
