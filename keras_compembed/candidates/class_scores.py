@@ -39,7 +39,8 @@ class ClassScores:
     Args:
         table: Keras variable `(num_classes, width)`, or a layer with
             `input_dim`, `output_dim` and `embed`, such as `ANTEmbedding` or
-            `FeatureEmbedding`: the parts of vectors that classes have for themselves.
+            `FeatureEmbedding`: the parts of vectors that classes have for
+            themselves.
         bias: Optional Keras variable `(num_classes,)`, the same of biases.
         tree: Optional built `TreeArrays`.
         nodes: Optional Keras variable `(num_nodes, width)`, vectors of the
