@@ -37,6 +37,7 @@ from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.codebooks import Codebooks
+from keras_compembed.layers.feature_embedding import FeatureEmbedding
 from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.layers.reversible_code_embedding import (
@@ -69,6 +70,7 @@ __all__ = [
     "CodeEmbedding",
     "Codebooks",
     "Coverage",
+    "FeatureEmbedding",
     "Perplexity",
     "QuantizedEmbedReduce",
     "QuantizedEmbedding",

@@ -40,8 +40,9 @@ class ClassScores:
 
     Args:
         table: Keras variable `(num_classes, width)`, or a layer with
-            `input_dim`, `output_dim` and `embed`, such as `ANTEmbedding`: the
-            parts of vectors that classes have for themselves.
+            `input_dim`, `output_dim` and `embed`, such as `ANTEmbedding` or
+            `FeatureEmbedding`: the parts of vectors that classes have for
+            themselves.
         bias: Optional Keras variable `(num_classes,)`, the same of biases.
         tree: Optional built `TreeArrays`.
         nodes: Optional Keras variable `(num_nodes, width)`, vectors of the
@@ -133,7 +134,8 @@ class ClassScores:
         if self._embeds:
             with without_gradients():
                 return tf.cast(self.table.embed(ids), "float32")
-        return gather_rows(self.table, ids)
+        # Half precision does not hold sums over very many classes.
+        return tf.cast(gather_rows(self.table, ids), "float32")
 
     def _sum_above(self, table, ids):
         ancestors = self.tree.ancestors(ids)
@@ -298,7 +300,7 @@ class ClassScores:
         if self._embeds:
             vectors = tf.cast(self.table.embed(ids), "float32")
         else:
-            vectors = self.table.value * 1.0
+            vectors = tf.cast(self.table.value * 1.0, "float32")
         biases = 0.0 if self.bias is None else self.bias.value * 1.0
         if self.nodes is not None:
             ancestors = self.tree.ancestors(ids)
@@ -398,7 +400,8 @@ class ClassScores:
             vectors = sums[0]
             biases += sum(sums[1:])
         if not self._embeds:
-            vectors += read_unique_rows(self.table, different, room)
+            rows = read_unique_rows(self.table, different, room)
+            vectors += tf.cast(rows, "float32")
             return vectors, biases, places
         # The embedding itself looks for different ids, which XLA cannot do
         # among different ids.

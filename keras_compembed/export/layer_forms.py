@@ -21,6 +21,7 @@ from keras_compembed.export.transform_lookup import TracedTransform
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.feature_embedding import FeatureEmbedding
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.utils.swapped import swapped
@@ -31,6 +32,7 @@ class LayerForms:
 
     Args:
         options: `ExportOptions`.
+        layers: Iterable of all layers, as they are before.
 
     Attributes:
         tables: List of `StoredTable`, what look-up layers store in integers.
@@ -38,8 +40,14 @@ class LayerForms:
         linear: `LinearLayers`.
     """
 
-    def __init__(self, options):
+    def __init__(self, options, layers):
         self._options = options
+        # Before an encoder that others use too has a form of its own.
+        self._vectors = {
+            id(layer): layer.embed_all().numpy()
+            for layer in layers
+            if isinstance(layer, FeatureEmbedding)
+        }
         self.tables, self.lookups = [], []
         self.linear = LinearLayers(self.lookups, options)
 
@@ -49,6 +57,7 @@ class LayerForms:
             (CodeEmbedding, self._of_codes),
             (ANTEmbedding, self._of_anchors),
             (QuantizedEmbedding, self._of_integers),
+            (FeatureEmbedding, self._of_features),
             (LookupLayer, self._of_plain_rows),
             (CANESoftmax, self._of_classes),
             (keras.layers.RNN, self._of_loop),
@@ -125,6 +134,22 @@ class LayerForms:
             methods["sum_rows"] = rows.sum_rows
         embed = self._mark(layer, "embed", rows.embed)
         with layer.embed_with(embed, **methods):
+            yield
+
+    @contextlib.contextmanager
+    def _of_features(self, layer):
+        table = tf.constant(self._vectors[id(layer)], "float32")
+        rows = PlainRows(layer, lambda ids: tf.gather(table, ids))
+
+        def score(vectors):
+            return tf.matmul(vectors, table, transpose_b=True)
+
+        with layer.embed_with(
+            self._mark(layer, "embed", rows.embed),
+            embed_all=lambda: table,
+            score=self._mark(layer, "score", score),
+            top_ids=self._count(layer, "top_ids", rows.top_ids),
+        ):
             yield
 
     def _followed(self, layer, lookup):

@@ -73,7 +73,7 @@ def litert_form(model, options=DEFAULTS):
         `CodeEmbedding`, `MarkedLookup`, in the order of their numbers, and
         `LinearLayers`.
     """
-    forms = LayerForms(options)
+    forms = LayerForms(options, all_layers(model))
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             stack.enter_context(forms.of_layer(layer))

@@ -78,7 +78,8 @@ class CANESoftmax(ClassHead):
     **Copies.** Configs hold what the layer, its selector and its noise are
     made from, trees and counts compressed to a few bytes per class, so that
     `keras.models.clone_model` makes a layer that trains alike. A selector and
-    a noise belong to one layer.
+    a noise belong to one layer. `.keras` files keep a `class_embedding` tied to
+    the input; `clone_model` makes one of its own for the copy, untied.
 
     **Biases** start at the log frequencies of classes if `class_counts` is
     given. Where classes differ much in frequency that decides how soon
@@ -141,10 +142,15 @@ class CANESoftmax(ClassHead):
         class_counts: Optional array `(num_classes,)` of how often each class
             occurs, for the start of biases, and for noises. Counts of 0 are
             taken for 0.5.
-        class_embedding: Optional `ANTEmbedding` or `CodeEmbedding` with a row
-            for each class, whose vectors are used in place of `kernel`: an
-            output that is compressed, or tied to the input. Codes with
-            `learn_codes` are learned where the input is looked up, not here.
+        class_embedding: Optional layer with a row for each class, whose
+            vectors are used in place of `kernel`: an output that is tied to
+            the input, compressed, or computed. A `keras.layers.Embedding`
+            (also a `ReversibleEmbedding` with `tie_weights`, of whose other
+            settings none counts here), an `ANTEmbedding`, a `CodeEmbedding`,
+            or a `FeatureEmbedding`, which computes the vector of a class from
+            its features. Codes with `learn_codes` are learned where the input
+            is looked up, not here. Row 0 is the vector of class 0, also with
+            `mask_zero`.
         use_bias: Boolean. Defaults to `True`.
         kernel_initializer: Optional initializer of class vectors. Defaults to
             `None`: the means of the selector's tree if it has them, in the
@@ -271,8 +277,8 @@ class CANESoftmax(ClassHead):
                 shape=(self.num_classes, width),
                 initializer=classes,
             )
-        elif not self.class_embedding.built:
-            self.class_embedding.build((None,))
+        else:
+            table = _built_table(self.class_embedding)
         if tree is not None and tree.num_nodes:
             self.nodes = self.add_weight(
                 name="nodes",
@@ -290,7 +296,8 @@ class CANESoftmax(ClassHead):
                     shape=(tree.num_nodes,),
                     initializer=nodes,
                 )
-        table = self.kernel if self.kernel is not None else self.class_embedding
+        if self.kernel is not None:
+            table = self.kernel
         self.scores = ClassScores(
             table, self.bias, tree, self.nodes, self.node_bias
         )
@@ -487,11 +494,19 @@ def _constant(array):
 def _check_embedding(embedding, num_classes):
     if embedding is None:
         return None
-    if not isinstance(embedding, LookupLayer):
+    if not isinstance(embedding, (LookupLayer, keras.layers.Embedding)):
         raise ValueError(
-            "`class_embedding` must be an `ANTEmbedding` or a "
-            "`CodeEmbedding`. Received: an object of type "
+            "`class_embedding` must be a `keras.layers.Embedding`, an "
+            "`ANTEmbedding`, a `CodeEmbedding` or a `FeatureEmbedding`. "
+            "Received: an object of type "
             f"{type(embedding).__name__}."
+        )
+    if not getattr(embedding, "tie_weights", True):
+        raise ValueError(
+            "`class_embedding` must have one table for input and output, "
+            "`tie_weights=True`. Received: the "
+            f"{type(embedding).__name__} {embedding.name!r}, with "
+            "`tie_weights=False`."
         )
     if embedding.input_dim != num_classes:
         raise ValueError(
@@ -500,6 +515,24 @@ def _check_embedding(embedding, num_classes):
             f"Received: input_dim={embedding.input_dim}."
         )
     return embedding
+
+
+def _built_table(embedding):
+    """What `ClassScores` takes: the layer, or the variable of a Keras one."""
+    if not embedding.built:
+        embedding.build((None,))
+    if isinstance(embedding, LookupLayer):
+        return embedding
+    table = embedding.embeddings
+    if embedding.lora_enabled or embedding.quantization_mode is not None:
+        raise ValueError(
+            "`class_embedding` must have a plain table: an `Embedding` "
+            "without LoRA and without quantization. Received: the "
+            f"{type(embedding).__name__} {embedding.name!r}, with "
+            f"lora_rank={embedding.lora_rank}, "
+            f"quantization_mode={embedding.quantization_mode!r}."
+        )
+    return table
 
 
 def _check_width(embedding, width):

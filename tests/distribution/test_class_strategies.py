@@ -12,6 +12,7 @@ from keras_compembed import CANESoftmax
 from keras_compembed import ClassAccuracy
 from keras_compembed import CodeEmbedding
 from keras_compembed import Coverage
+from keras_compembed import FeatureEmbedding
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequencySubsets
 from keras_compembed.candidates import FrequentClasses
@@ -47,6 +48,18 @@ def codes():
         codes=rng.integers(8, size=(CLASSES, 4)),
         codebooks=rng.normal(size=(4, 8, WIDTH)),
     )
+
+
+def table():
+    start = keras.initializers.RandomNormal(seed=0)
+    return keras.layers.Embedding(CLASSES, WIDTH, embeddings_initializer=start)
+
+
+def tower():
+    features = np.random.default_rng(0).normal(size=(CLASSES, 5))
+    start = keras.initializers.GlorotUniform(0)
+    encoder = keras.layers.Dense(WIDTH, "tanh", kernel_initializer=start)
+    return FeatureEmbedding(features, encoder)
 
 
 def tree():
@@ -126,6 +139,8 @@ def fit(
             lambda: FrequentClasses(COUNTS),
             {"embedding": codes, "share_noises": True},
         ),
+        (adam, tree, {"embedding": table}),
+        (adam, lambda: FrequentClasses(COUNTS), {"embedding": tower}),
         (
             sgd,
             lambda: FrequencySubsets(COUNTS, num_subsets=4, seed=0),
@@ -137,7 +152,7 @@ def fit(
             {"share_noises": True},
         ),
     ],
-    ids=["tree", "frequent", "subsets", "union"],
+    ids=["tree", "frequent", "table", "tower", "subsets", "union"],
 )
 def test_two_devices_equal_one(strategy, optimizer, selector, kwargs, tmp_path):
     one, one_history = fit(

@@ -542,7 +542,7 @@ def test_config_is_short_json():
         ({"selector": "beam"}, '`selector` must be "auto", a `keras_comp'),
         ({"class_counts": [1, 2]}, "num_classes=60. Received: 2"),
         ({"class_counts": np.full(60, -1)}, "`class_counts` must be finite"),
-        ({"class_embedding": "x"}, "`class_embedding` must be an `ANTEmb"),
+        ({"class_embedding": "x"}, "`class_embedding` must be a `keras.lay"),
         (
             {"class_embedding": ANTEmbedding(50, 4, num_anchors=3)},
             "num_classes=60. Received: input_dim=50",

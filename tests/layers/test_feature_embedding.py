@@ -1,0 +1,333 @@
+"""Class vectors that come from a table of Keras, or from a tower of items."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from layer_checks import check_policy
+
+import keras_compembed as kc
+from keras_compembed import CANELoss
+from keras_compembed import CANESoftmax
+from keras_compembed import FeatureEmbedding
+from keras_compembed.baselines import FullSoftmaxLoss
+from keras_compembed.candidates import BeamTree
+from keras_compembed.candidates import FrequentClasses
+from keras_compembed.optimizers import SparseRowOptimizer
+from keras_compembed.trees import ClassTree
+
+ITEMS, WIDTH, KINDS = 40, 6, 5
+COUNTS = 1 + 400 // np.arange(1, ITEMS + 1)
+KINDS_OF_CLASSES = ["table", "tower"]
+
+
+def item_features():
+    rng = np.random.default_rng(0)
+    return {
+        "text": rng.normal(size=(ITEMS, 3)).astype("float32"),
+        "kind": rng.integers(KINDS, size=ITEMS).astype("int32"),
+    }
+
+
+def make_tower():
+    text = keras.Input((3,), name="text")
+    kind = keras.Input((), dtype="int32", name="kind")
+    kinds = keras.layers.Embedding(
+        KINDS, 4, embeddings_initializer=keras.initializers.RandomNormal(seed=1)
+    )
+    vectors = keras.layers.Dense(
+        WIDTH, "tanh", kernel_initializer=keras.initializers.GlorotUniform(1)
+    )(keras.layers.Concatenate()([text, kinds(kind)]))
+    vectors = keras.layers.Dropout(0.5)(vectors)
+    return keras.Model({"text": text, "kind": kind}, vectors)
+
+
+def make_items(kind, **kwargs):
+    if kind == "table":
+        start = keras.initializers.RandomNormal(stddev=0.5, seed=2)
+        return keras.layers.Embedding(
+            ITEMS, WIDTH, embeddings_initializer=start, **kwargs
+        )
+    return FeatureEmbedding(item_features(), make_tower(), **kwargs)
+
+
+def make_head(items, selector=None, **kwargs):
+    return CANESoftmax(
+        ITEMS,
+        selector or FrequentClasses(COUNTS),
+        num_candidates=6,
+        num_noises=5,
+        class_counts=COUNTS,
+        class_embedding=items,
+        seed=0,
+        **kwargs,
+    )
+
+
+def tree():
+    return BeamTree(ClassTree.random(ITEMS, branching=3, seed=0))
+
+
+def make_model(items, head):
+    """The mean of the items so far, and the item that comes next."""
+    history = keras.Input((4,), dtype="int32")
+    query = keras.layers.GlobalAveragePooling1D()(items(history))
+    return keras.Model(history, head(query))
+
+
+def examples(rows=32):
+    rng = np.random.default_rng(3)
+    return rng.integers(ITEMS, size=(rows, 4)), rng.integers(ITEMS, size=rows)
+
+
+def trainable(items):
+    """What is trained in item vectors, and these by hand from it."""
+    if isinstance(items, keras.layers.Embedding):
+        return items.trainable_weights, lambda: items.embeddings.value * 1.0
+    features = item_features()
+    kinds, dense = (
+        layer for layer in items.encoder.layers if layer.trainable_weights
+    )
+    if isinstance(kinds, keras.layers.Dense):
+        kinds, dense = dense, kinds
+
+    def table():
+        rows = tf.gather(kinds.embeddings.value * 1.0, features["kind"])
+        rows = tf.concat([features["text"], rows], axis=1)
+        return tf.tanh(rows @ dense.kernel.value + dense.bias.value)
+
+    return items.trainable_weights, table
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_CLASSES)
+def test_gradients_equal_a_softmax_by_hand(kind):
+    """Those of a tied table come from the input and the output at once."""
+    items = make_items(kind)
+    head = make_head(items)
+    model = make_model(items, head)
+    x, y = examples()
+    weights, table = trainable(items)
+    values = [weight.value for weight in (*weights, head.bias)]
+    with tf.GradientTape() as tape:
+        loss = FullSoftmaxLoss()(y, model(x, training=True))
+    got = tape.gradient(loss, values)
+    with tf.GradientTape() as tape:
+        vectors = table()
+        query = tf.reduce_mean(tf.gather(vectors, x), axis=1)
+        logits = query @ tf.transpose(vectors) + head.bias.value
+        expected_loss = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+        )
+    expected = tape.gradient(expected_loss, values)
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-6)
+    for one, other in zip(got, expected, strict=True):
+        one, other = tf.convert_to_tensor(one), tf.convert_to_tensor(other)
+        assert tf.reduce_max(tf.abs(other)) > 1e-3
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    model.compile(loss=CANELoss())
+    loss = model.evaluate(x, y, verbose=0)
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+    ids, _ = head.top_k(query, k=3)
+    np.testing.assert_array_equal(ids, tf.math.top_k(logits, 3).indices)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_CLASSES)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_scores_of_some_classes(kind, jit_compile):
+    """With gradients of these alone, classes that come twice added up."""
+    items = make_items(kind)
+    head = make_head(items)
+    head.build((None, WIDTH))
+    weights, table = trainable(items)
+    values = [weight.value for weight in weights]
+    groups = tf.constant([[3, 7, 3], [9, 3, 0]]), tf.constant([5, 3, 5, 1])
+    x = tf.constant(np.random.default_rng(0).normal(size=(2, WIDTH)), "float32")
+
+    def by_hand():
+        scores = x @ tf.transpose(table()) + head.bias.value
+        return tf.gather(scores, groups[0], batch_dims=1), tf.gather(
+            scores, groups[1], axis=1
+        )
+
+    def gradients(score):
+        with tf.GradientTape() as tape:
+            total = sum(tf.reduce_sum(tf.sin(part)) for part in score())
+        found = tape.gradient(total, values)
+        return [total, *map(tf.convert_to_tensor, found)]
+
+    @tf.function(jit_compile=jit_compile)
+    def compiled():
+        return gradients(lambda: head.scores.score(x, *groups))
+
+    for got, expected in zip(compiled(), gradients(by_hand), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_one_step_of_a_tied_table_counts_each_row_once():
+    """Adam sees the sum of what the input and the output give a row."""
+    losses, tables = [], []
+    x, y = examples()
+    for optimizer in (
+        SparseRowOptimizer(keras.optimizers.Adam(0.1)),
+        keras.optimizers.Adam(0.1),
+    ):
+        items = make_items("table")
+        head = make_head(items, share_noises=True)
+        model = make_model(items, head)
+        values = [items.embeddings.value]
+        with tf.GradientTape() as tape:
+            loss = CANELoss()(y, model(x, training=True))
+        (gradient,) = tape.gradient(loss, values)
+        ids = gradient.indices.numpy()
+        assert len(set(ids)) < len(ids)
+        if optimizer.__class__ is keras.optimizers.Adam:
+            gradient = tf.convert_to_tensor(gradient)
+        optimizer.apply([gradient], [items.embeddings])
+        losses.append(float(loss))
+        tables.append(items.embeddings.numpy())
+    assert losses[0] == losses[1]
+    np.testing.assert_allclose(*tables, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_CLASSES)
+@pytest.mark.parametrize("selector", [None, tree], ids=["frequent", "tree"])
+def test_fit_and_files(kind, selector, tmp_path):
+    items = make_items(kind)
+    model = make_model(items, make_head(items, selector and selector()))
+    model.compile(SparseRowOptimizer("adam"), CANELoss(), run_eagerly=True)
+    x, y = examples()
+    before = [weight.numpy() for weight in model.trainable_weights]
+    model.fit(x, y, verbose=0)
+    for weight, old in zip(model.trainable_weights, before, strict=True):
+        assert (weight.numpy() != old).any(), weight.path
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    shared = [layer for layer in loaded.layers if type(layer) is type(items)]
+    assert shared == [loaded.layers[-1].class_embedding]
+    assert loaded.evaluate(x, y, verbose=0) == model.evaluate(x, y, verbose=0)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS_OF_CLASSES)
+def test_half_precision(kind, policy):
+    items = make_items(kind, dtype=policy)
+    head = make_head(items, dtype="mixed_bfloat16")
+    model = make_model(items, head)
+    model.compile(SparseRowOptimizer("adam"), CANELoss(), run_eagerly=True)
+    x, y = examples()
+    assert np.isfinite(model.fit(x, y, verbose=0).history["loss"]).all()
+    vectors = head.scores.own_vectors(tf.range(ITEMS))
+    assert vectors.dtype == tf.float32
+    (scores,) = head.scores.score(vectors, tf.range(ITEMS)[:, None])
+    expected = tf.linalg.diag_part(head.scores.score_all(vectors))
+    np.testing.assert_allclose(scores[:, 0], expected, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_CLASSES)
+@pytest.mark.parametrize("selector", [None, tree], ids=["frequent", "tree"])
+def test_litert(kind, selector, tmp_path):
+    """The file holds a table of vectors, not the tower."""
+    items = make_items(kind)
+    model = make_model(items, make_head(items, selector and selector()))
+    x, y = examples()
+    model.compile(SparseRowOptimizer("adam"), CANELoss(), jit_compile=False)
+    model.fit(x, y, verbose=0)
+    path = tmp_path / "model.tflite"
+    report = kc.export.export_litert(model, path, top_k=3, verbose=0)
+    assert not {op for op in report.ops if "CUSTOM" in op or op == "TANH"}
+    expected = kc.top_k_model(model, 3)(x)
+    got = kc.export.LiteRTModel(path)(x)
+    np.testing.assert_array_equal(got["ids"], expected["ids"])
+    np.testing.assert_allclose(
+        got["probabilities"], expected["probabilities"], rtol=1e-4
+    )
+
+
+def test_class_0_of_a_table_with_padding():
+    items = make_items("table", mask_zero=True)
+    head = make_head(items)
+    head.build((None, WIDTH))
+    x = items.embeddings.numpy()[:1]
+    bias = head.bias.numpy()
+    np.testing.assert_allclose(
+        head.scores.score_all(x)[0, 0], (x @ x.T)[0, 0] + bias[0], rtol=1e-5
+    )
+
+
+def test_layer_by_itself(tmp_path):
+    items = make_items("tower", mask_zero=True)
+    again = FeatureEmbedding.from_config(items.get_config())
+    assert json.dumps(again.get_config()) == json.dumps(items.get_config())
+    ids = np.array([[1, 0, 39], [1, 1, 7]])
+    vectors = items(ids)
+    assert vectors.shape == (2, 3, WIDTH)
+    _, table = trainable(items)
+    np.testing.assert_allclose(vectors, table().numpy()[ids], rtol=1e-5)
+    # Dropout does nothing, in training either.
+    np.testing.assert_array_equal(items(ids, training=True), vectors)
+    np.testing.assert_array_equal(items.compute_mask(ids), ids != 0)
+    logits = items(vectors, reverse=True)
+    expected = vectors @ tf.transpose(table())
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
+    check_policy(make_items("tower"), ids, tmp_path)
+    new = item_features()
+    new["text"][:] = 0
+    items.set_features(new)
+    np.testing.assert_array_equal(items.get_config()["features"][0][0], "text")
+    assert not np.allclose(items(ids), vectors)
+
+
+def test_one_array_of_features_and_vectors_of_length_1():
+    features = item_features()["text"]
+    tower = keras.Sequential(
+        [keras.layers.Dense(WIDTH), keras.layers.UnitNormalization()]
+    )
+    items = FeatureEmbedding(features, tower)
+    lengths = tf.norm(items(np.arange(ITEMS)), axis=1)
+    np.testing.assert_allclose(lengths, 1, rtol=1e-5)
+    again = FeatureEmbedding.from_config(items.get_config())
+    again.build()
+    again.set_weights(items.get_weights())
+    np.testing.assert_array_equal(again(np.arange(9)), items(np.arange(9)))
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (np.array(["a"]), "`features` must be an array of numbers"),
+        (np.zeros((0, 3)), "`features` must be an array of numbers"),
+        ({}, "or a dict of arrays by their names"),
+        ({"a": np.zeros(3), "b": np.zeros(4)}, "as many rows.*'a': 3, 'b': 4"),
+        (np.array([[1.0], [np.nan]]), r"must be finite.*nan at \[1, 0\]"),
+        (np.array([1 << 40]), "`features` must be integers of 32 bits"),
+    ],
+)
+def test_bad_features(features, message):
+    with pytest.raises(ValueError, match=message):
+        FeatureEmbedding(features, keras.layers.Dense(3))
+
+
+def test_bad_arguments():
+    x = np.ones((ITEMS, 3))
+    with pytest.raises(ValueError, match="`encoder` must be a Keras layer"):
+        FeatureEmbedding(x, lambda rows: rows)
+    with pytest.raises(ValueError, match="one vector of known width for each"):
+        FeatureEmbedding(x, keras.layers.Reshape((3, 1)))
+    with pytest.raises(ValueError, match="`mask_zero` must be"):
+        FeatureEmbedding(x, keras.layers.Dense(3), mask_zero="yes")
+    items = FeatureEmbedding(x, keras.layers.Dense(WIDTH))
+    items.build()
+    with pytest.raises(ValueError, match="the names and shapes of those"):
+        items.set_features(x[:3])
+    with pytest.raises(ValueError, match="num_classes=41. Received: input_dim"):
+        CANESoftmax(41, class_embedding=items)
+    with pytest.raises(ValueError, match="as wide as the features, 7"):
+        make_head(items).build((None, 7))
+    untied = keras.layers.ReversibleEmbedding(ITEMS, WIDTH, tie_weights=False)
+    with pytest.raises(ValueError, match="`tie_weights=True`. Received"):
+        make_head(untied)
+    adapted = keras.layers.Embedding(ITEMS, WIDTH, lora_rank=2)
+    with pytest.raises(ValueError, match="without LoRA.*lora_rank=2"):
+        make_head(adapted).build((None, WIDTH))
