@@ -5,6 +5,7 @@ from keras_compembed.candidates.beam_calibration import beam_recall
 from keras_compembed.candidates.beam_calibration import calibrate_beam
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.candidates.class_scores import ClassScores
+from keras_compembed.candidates.fitted_search import fit_search
 from keras_compembed.candidates.frequency_subsets import FrequencySubsets
 from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.candidates.function_selector import FunctionSelector
@@ -22,4 +23,5 @@ __all__ = [
     "Selector",
     "beam_recall",
     "calibrate_beam",
+    "fit_search",
 ]
