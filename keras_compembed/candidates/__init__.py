@@ -7,6 +7,7 @@ from keras_compembed.candidates.beam_calibration import calibrate_beam
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.candidates.candidate_groups import CandidateGroups
 from keras_compembed.candidates.class_scores import ClassScores
+from keras_compembed.candidates.fitted_search import fit_search
 from keras_compembed.candidates.frequency_subsets import FrequencySubsets
 from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.candidates.function_selector import FunctionSelector
@@ -30,4 +31,5 @@ __all__ = [
     "Union",
     "beam_recall",
     "calibrate_beam",
+    "fit_search",
 ]

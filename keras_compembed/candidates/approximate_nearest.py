@@ -233,7 +233,16 @@ class ApproximateNearest(Selector):
         write(self.feature_scale, scale)
         write(self.age, 0)
 
-    def _best(self, scores, features, k):
+    def order_of_lists(self, features, number):
+        """The lists that may hold the highest scores, the likeliest first.
+
+        Args:
+            features: float32 tensor `(rows, width)`.
+            number: Integer, how many lists.
+
+        Returns:
+            int32 tensor `(rows, number)` of rows of `lists`.
+        """
         means = _own(self.means)
         reach = tf.matmul(features, means[:, :-1], transpose_b=True)
         squares = tf.reduce_sum(features**2, axis=1, keepdims=True)
@@ -243,7 +252,10 @@ class ApproximateNearest(Selector):
         reach = without_nan(reach)
         empty = _own(self.lists)[:, 0] < 0
         reach = tf.where(empty, float("-inf"), reach)
-        _, probes = tf.math.top_k(reach, self._probes(k))
+        return tf.math.top_k(reach, number)[1]
+
+    def _best(self, scores, features, k):
+        probes = self.order_of_lists(features, self._probes(k))
         found = [
             self._score_list(scores, features, rows)
             for rows in tf.unstack(probes, axis=1)
