@@ -168,8 +168,9 @@ class ClassScores:
             labels: int32 tensor `(rows,)`, or `(rows, labels)`.
 
         Returns:
-            Tensors of the shape of `labels`: cross-entropies, and the number of classes that
-            are scored above the label, or equal with a smaller id.
+            Tensors of the shape of `labels`: cross-entropies, and the
+            number of classes that are scored above the label, or equal with
+            a smaller id.
         """
         rows, classes = chunk_sizes(
             features.shape[0], self.num_classes, self.width

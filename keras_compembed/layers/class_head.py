@@ -75,11 +75,13 @@ class ClassHead(keras.layers.Layer):
 
         Args:
             features: float32 tensor `(rows, width)`.
-            labels: int32 tensor `(rows,)`.
+            labels: int32 tensor `(rows,)`. A `CANESoftmax` also takes
+                `(rows, labels)`.
 
         Returns:
-            Tensors `(rows,)`: cross-entropies, and the number of classes that
-            are scored above the label, or equal with a smaller id.
+            Tensors of the shape of `labels`: cross-entropies, and the number
+            of classes that are scored above the label, or equal with a
+            smaller id.
         """
         raise NotImplementedError
 

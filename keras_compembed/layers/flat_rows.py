@@ -33,8 +33,9 @@ def flat_labels(y_true, y_pred, num_classes, name):
         raise ValueError(
             f"`{name}` must be given one integer label for each example, of "
             f"shape {tuple(y_pred.shape[:-1])}, or lists of fewer than "
-            f"{num_classes} (`num_classes`), with a last axis. Received: labels of shape "
-            f"{tuple(labels.shape)}. Use `argmax` for one-hot labels."
+            f"{num_classes} (`num_classes`), with a last axis. "
+            f"Received: labels of shape {tuple(labels.shape)}. "
+            "Use `argmax` for one-hot labels."
         )
     return tf.reshape(labels, (-1,))
 

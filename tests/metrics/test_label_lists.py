@@ -11,12 +11,11 @@ import keras_compembed as kc
 CLASSES, WIDTH, ROWS = 30, 4, 24
 
 
-def make_head(embedding=None):
+def make_head():
     head = kc.CANESoftmax(
         CLASSES,
         num_candidates=5,
         num_noises=4,
-        class_embedding=embedding,
         seed=1,
     )
     head.build((None, WIDTH))
@@ -38,8 +37,9 @@ def make_examples():
 
 
 def all_scores(head, features):
-    kernel, bias = head.kernel.numpy(), head.bias.numpy()
-    return features.astype("float64") @ kernel.T + bias
+    ids = np.arange(CLASSES)
+    vectors = head.scores.class_vectors(ids).numpy().astype("float64")
+    return features @ vectors.T + head.scores.class_biases(ids).numpy()
 
 
 def multi_hot(lists):
@@ -155,9 +155,7 @@ def test_training_reaches_equally_probable_labels(jit_compile):
     expected = np.zeros(8)
     expected[[2, 5, 7]] = 1 / 3
     # A label's share in a few hundred draws has a deviation of .02.
-    np.testing.assert_allclose(
-        tf.nn.softmax(scores)[0], expected, atol=0.08
-    )
+    np.testing.assert_allclose(tf.nn.softmax(scores)[0], expected, atol=0.08)
 
 
 def test_sequences_masks_and_weights():
@@ -172,7 +170,9 @@ def test_sequences_masks_and_weights():
     kept = np.arange(ROWS) % 5 > 0
     scores = all_scores(head, features)
     each = [
-        float(categorical(scores[i : i + 1], lists[i : i + 1])) if kept[i] else 0
+        float(categorical(scores[i : i + 1], lists[i : i + 1]))
+        if kept[i]
+        else 0
         for i in range(ROWS)
     ]
     np.testing.assert_allclose(
@@ -219,7 +219,8 @@ def test_one_hot_labels_are_refused():
 
 
 def test_heads_without_noises_refuse_lists():
-    head = kc.baselines.HierarchicalSoftmax(CLASSES)
+    tree = kc.trees.ClassTree.random(CLASSES, branching=4, seed=0)
+    head = kc.baselines.HierarchicalSoftmax(tree)
     features, lists = make_examples()
     with pytest.raises(ValueError, match="unless the output is that of a"):
         kc.CANELoss()(lists, head(features))
