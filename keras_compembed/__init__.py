@@ -53,7 +53,10 @@ from keras_compembed.losses.cane_loss import CANELoss
 from keras_compembed.losses.class_loss import ClassLoss
 from keras_compembed.metrics.class_accuracy import ClassAccuracy
 from keras_compembed.metrics.coverage import Coverage
+from keras_compembed.metrics.ndcg_at_k import NDCGAtK
 from keras_compembed.metrics.perplexity import Perplexity
+from keras_compembed.metrics.precision_at_k import PrecisionAtK
+from keras_compembed.metrics.recall_at_k import RecallAtK
 from keras_compembed.presets.from_preset import from_preset
 from keras_compembed.presets.save_preset import save_preset
 from keras_compembed.presets.upload_preset import upload_preset
@@ -71,9 +74,12 @@ __all__ = [
     "Codebooks",
     "Coverage",
     "FeatureEmbedding",
+    "NDCGAtK",
     "Perplexity",
+    "PrecisionAtK",
     "QuantizedEmbedReduce",
     "QuantizedEmbedding",
+    "RecallAtK",
     "ReversibleCodeEmbedding",
     "ReversibleQuantizedEmbedding",
     "TopClasses",

@@ -169,11 +169,12 @@ class ClassScores:
 
         Args:
             features: float32 tensor `(rows, width)`.
-            labels: int32 tensor `(rows,)`.
+            labels: int32 tensor `(rows,)`, or `(rows, labels)`.
 
         Returns:
-            Tensors `(rows,)`: cross-entropies, and the number of classes that
-            are scored above the label, or equal with a smaller id.
+            Tensors of the shape of `labels`: cross-entropies, and the
+            number of classes that are scored above the label, or equal with
+            a smaller id.
         """
         rows, classes = chunk_sizes(
             features.shape[0], self.num_classes, self.width
@@ -189,17 +190,23 @@ class ClassScores:
 
     def _exact_part(self, features, labels, size):
         """Same as `exact`, with `size` classes scored at a time."""
-        own = tf.reduce_sum(features * self.class_vectors(labels), axis=1)
-        own += self.class_biases(labels)
+        several = labels.shape.rank == 2
+        own = self._own_scores(features, labels)
 
         def add(start, total, ranks):
             ids, scores = self.score_chunk(features, start, size)
-            # The same score, computed in another way, may be above itself.
-            other = tf.not_equal(ids, labels[:, None])
-            above = (scores > own[:, None]) | (
-                tf.equal(scores, own[:, None]) & (ids < labels[:, None])
-            )
-            ranks += tf.reduce_sum(tf.cast(above & other, "int32"), axis=1)
+            if several:
+                # A label of each example at a time: no tensor of all of them.
+                ranks += tf.transpose(
+                    tf.map_fn(
+                        lambda label: _count_above(ids, scores, *label),
+                        (tf.transpose(labels), tf.transpose(own)),
+                        fn_output_signature="int32",
+                        parallel_iterations=1,
+                    )
+                )
+            else:
+                ranks += _count_above(ids, scores, labels, own)
             chunk = tf.reduce_logsumexp(scores, axis=1)
             return start + size, log_add_exp(total, chunk), ranks
 
@@ -208,7 +215,7 @@ class ClassScores:
             add,
             (
                 0,
-                tf.fill(tf.shape(labels), float("-inf")),
+                tf.fill(tf.shape(features)[:1], float("-inf")),
                 tf.zeros_like(labels),
             ),
             # Else ten chunks are in memory.
@@ -216,7 +223,16 @@ class ClassScores:
         )
         # No comparison with NaN is true, which would make its rank the best.
         ranks = tf.where(tf.math.is_nan(own), self.num_classes, ranks)
-        return total - own, ranks
+        return (total[:, None] if several else total) - own, ranks
+
+    def _own_scores(self, features, labels):
+        """Scores of labels, of their shape."""
+        ids = tf.reshape(labels, (-1,))
+        vectors = self.class_vectors(ids)
+        if labels.shape.rank == 2:
+            features = tf.repeat(features, tf.shape(labels)[1], axis=0)
+        own = tf.reduce_sum(features * vectors, axis=1)
+        return tf.reshape(own + self.class_biases(ids), tf.shape(labels))
 
     def top_k(self, features, k):
         """The classes of the highest scores of all.
@@ -458,3 +474,12 @@ def _score_shared(features, vectors, biases, block, number):
         transpose_b=True,
     ) + tf.reshape(biases, (-1, 1, number))
     return tf.reshape(scores, (-1, number))[:rows]
+
+
+def _count_above(ids, scores, labels, own):
+    # The same score, computed in another way, may be above itself.
+    other = tf.not_equal(ids, labels[:, None])
+    above = (scores > own[:, None]) | (
+        tf.equal(scores, own[:, None]) & (ids < labels[:, None])
+    )
+    return tf.reduce_sum(tf.cast(above & other, "int32"), axis=1)

@@ -14,6 +14,7 @@ from keras_compembed.layers.compile_check import check_compiled
 from keras_compembed.layers.flat_rows import check_dtype
 from keras_compembed.layers.flat_rows import flat_features
 from keras_compembed.layers.flat_rows import flat_labels
+from keras_compembed.noises.random_bits import random_bits
 from keras_compembed.utils.validation import check_positive_int
 
 _NAME = "_keras_compembed_classes"
@@ -43,6 +44,7 @@ class ClassHead(keras.layers.Layer):
         self.supports_masking = True
         self.autocast = False
         self._called_by = None
+        self.seed_generator = None
 
     def add_weight(self, *args, **kwargs):
         kwargs.setdefault("dtype", "float32")
@@ -73,11 +75,13 @@ class ClassHead(keras.layers.Layer):
 
         Args:
             features: float32 tensor `(rows, width)`.
-            labels: int32 tensor `(rows,)`.
+            labels: int32 tensor `(rows,)`. A `CANESoftmax` also takes
+                `(rows, labels)`.
 
         Returns:
-            Tensors `(rows,)`: cross-entropies, and the number of classes that
-            are scored above the label, or equal with a smaller id.
+            Tensors of the shape of `labels`: cross-entropies, and the number
+            of classes that are scored above the label, or equal with a
+            smaller id.
         """
         raise NotImplementedError
 
@@ -203,12 +207,17 @@ class ClassExamples:
         training: Boolean.
         context: Optional int32 tensor `(rows,)`.
         features: float32 tensor `(rows, width)`.
-        labels: int32 tensor `(rows,)`, with 0 for labels out of range.
-        received: int64 tensor `(rows,)`, labels as they came.
+        labels: int32 tensor `(rows,)`, with 0 for labels out of range. Of
+            lists one label each, drawn with equal probabilities.
+        lists: Optional int32 tensor `(rows, labels)`, -1 where there is no
+            label, or one that was there before. None if labels came one an
+            example.
+        received: int64 tensor, labels as they came: `(rows,)`, or
+            `(rows, labels)`.
         in_range: Boolean tensor `(rows,)`, false also of labels that are not
-            whole numbers.
-        not_whole: Labels `(rows,)` as they came if they are floats, 0 where
-            they are whole numbers; otherwise None.
+            whole numbers, and of lists without a label.
+        not_whole: Labels of the shape of `received` as they came if they are
+            floats, 0 where they are whole numbers; otherwise None.
         mask: Optional boolean tensor `(rows,)`, which examples count, for
             losses in which examples are not independent. The loss that asks
             sets it.
@@ -222,7 +231,7 @@ class ClassExamples:
             context = tf.cast(tf.convert_to_tensor(self.context), "int32")
             self.context = tf.reshape(context, (-1,))
         self.features = flat_features(y_pred)
-        labels = flat_labels(y_true, y_pred, name)
+        labels = flat_labels(y_true, y_pred, self.head.num_classes, name)
         check_dtype(labels.dtype, self.head.num_classes, name)
         self.received = tf.cast(labels, "int64")
         self.in_range = (self.received >= 0) & (
@@ -234,24 +243,106 @@ class ClassExamples:
             self.in_range &= whole
             self.not_whole = tf.where(whole, tf.zeros_like(labels), labels)
         self.mask = None
-        labels = tf.where(self.in_range, self.received, 0)
-        self.labels = tf.cast(labels, "int32")
+        self.lists = None
+        if labels.shape.rank == 2:
+            self._read_lists(name)
+        else:
+            labels = tf.where(self.in_range, self.received, 0)
+            self.labels = tf.cast(labels, "int32")
         # Not `functools.cached_property`, which up to Python 3.11 has a lock
         # for all objects: devices that wait for each other would stand still.
         self._exact = None
         self._draw = None
 
+    def counted(self, ignore_class):
+        """Which examples count.
+
+        Args:
+            ignore_class: Integer, a label that does not count. A list that
+                holds it and no other label does not count.
+
+        Returns:
+            Boolean tensor `(rows,)`.
+        """
+        counted = tf.not_equal(self.received, ignore_class)
+        if self.lists is None:
+            return counted
+        others = tf.reduce_any(counted & (self.received != -1), axis=1)
+        return others | tf.reduce_all(counted, axis=1)
+
     def exact(self):
         """Losses and ranks by the scores of all classes.
 
-        Computed when first asked for, and kept.
+        Returns:
+            Tensors `(rows,)`, what `ClassHead.exact` returns. Of lists, the
+            mean loss of their labels, and the best of their ranks.
+        """
+        losses, ranks = self._exact_of_all()
+        if self.lists is None:
+            return losses, ranks
+        exists = self.lists >= 0
+        number = tf.reduce_sum(tf.cast(exists, losses.dtype), axis=1)
+        total = tf.reduce_sum(tf.where(exists, losses, 0.0), axis=1)
+        best = tf.reduce_min(self.label_ranks(), axis=1)
+        return total / tf.maximum(number, 1.0), best
+
+    def label_lists(self):
+        """Labels as lists: int32 `(rows, labels)`, -1 where there is none."""
+        if self.lists is not None:
+            return self.lists
+        return tf.where(self.in_range, self.labels, -1)[:, None]
+
+    def label_ranks(self):
+        """Ranks of all labels by the scores of all classes.
 
         Returns:
-            What `ClassHead.exact` returns.
+            int32 tensor of the shape of `label_lists`: the number of classes
+            above the label, or the largest integer where there is none.
         """
+        _, ranks = self._exact_of_all()
+        if self.lists is None:
+            ranks = ranks[:, None]
+        exists = self.label_lists() >= 0
+        return tf.where(exists, ranks, tf.int32.max)
+
+    def _exact_of_all(self):
+        """What `ClassHead.exact` returns, computed once."""
         if self._exact is None:
-            self._exact = self.head.exact(self.features, self.labels)
+            labels = self.labels
+            if self.lists is not None:
+                labels = tf.maximum(self.lists, 0)
+            self._exact = self.head.exact(self.features, labels)
         return self._exact
+
+    def _read_lists(self, name):
+        if self.head.seed_generator is None:
+            raise ValueError(
+                f"`{name}` must be given one label for each example, unless "
+                "the output is that of a `keras_compembed.CANESoftmax`. "
+                f"Received: lists of labels for the "
+                f"{type(self.head).__name__} {self.head.name!r}."
+            )
+        absent = tf.equal(self.received, -1)
+        if self.not_whole is not None:
+            absent &= tf.equal(self.not_whole, 0)
+        same = tf.equal(self.received[:, :, None], self.received[:, None, :])
+        earlier = tf.linalg.band_part(tf.cast(same, "int32"), -1, 0)
+        first = tf.equal(tf.reduce_sum(earlier, axis=2), 1)
+        exists = self.in_range & first
+        self.in_range = tf.reduce_any(exists, axis=1) & tf.reduce_all(
+            self.in_range | absent, axis=1
+        )
+        self.lists = tf.cast(tf.where(exists, self.received, -1), "int32")
+        self.labels = self._draw_labels(exists)
+
+    def _draw_labels(self, exists):
+        bits = random_bits(
+            self.head.seed_generator.next(), 1, tf.shape(exists)[0]
+        )
+        places = tf.cumsum(tf.cast(exists, "int64"), axis=1)
+        chosen = 1 + tf.math.floormod(bits, tf.maximum(places[:, -1:], 1))
+        chosen = exists & tf.equal(places, chosen)
+        return tf.reduce_sum(tf.where(chosen, self.lists, 0), axis=1)
 
     def draw(self):
         """What this step considers.

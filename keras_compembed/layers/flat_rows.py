@@ -17,20 +17,25 @@ def flat_features(tensor):
     return tf.cast(tf.reshape(tensor, (-1, width)), "float32")
 
 
-def flat_labels(y_true, y_pred, name):
-    """Labels `(rows,)` of the examples of an output."""
+def flat_labels(y_true, y_pred, num_classes, name):
+    """Labels `(rows,)`, or lists of them `(rows, labels)`, of an output."""
     labels = tf.convert_to_tensor(y_true)
     rank, wanted = labels.shape.rank, y_pred.shape.rank - 1
     if rank == wanted + 1:
-        fits = labels.shape[-1] == 1
+        number = labels.shape[-1]
+        if number is None or 1 < number < num_classes:
+            return tf.reshape(labels, (-1, tf.shape(labels)[-1]))
+        fits = number == 1
     else:
         # Keras may not know the rank, after batches of different ranks.
         fits = rank in (None, wanted)
     if not fits:
         raise ValueError(
             f"`{name}` must be given one integer label for each example, of "
-            f"shape {tuple(y_pred.shape[:-1])}. Received: labels of shape "
-            f"{tuple(labels.shape)}. Use `argmax` for one-hot labels."
+            f"shape {tuple(y_pred.shape[:-1])}, or lists of fewer than "
+            f"{num_classes} (`num_classes`), with a last axis. "
+            f"Received: labels of shape {tuple(labels.shape)}. "
+            "Use `argmax` for one-hot labels."
         )
     return tf.reshape(labels, (-1,))
 

@@ -15,6 +15,12 @@ class CANELoss(ClassLoss):
     the same however many classes there are. How candidates and noises are
     chosen is up to the layer.
 
+    An example may have several labels: a list, padded by -1, in which a label
+    that comes twice counts once. Its loss is the mean of the losses of its
+    labels, the cross-entropy of labels that are equally probable. `evaluate`
+    computes it for all labels; a step of training draws one label of each
+    list, which leaves the expectation of loss and gradients as it is.
+
     A label out of range stops training with an error, or, where XLA compiles
     the step, makes the loss NaN. Labels may be floats that are whole numbers.
 
@@ -38,7 +44,8 @@ class CANELoss(ClassLoss):
 
     Call arguments:
         y_true: Integer labels, of the shape of the output without its last
-            axis; a last axis of size 1 may follow.
+            axis; a last axis may follow, of one label or, padded by -1, of
+            several, fewer than there are classes.
         y_pred: The output of a model that ends in a `CANESoftmax`.
         sample_weight: Optional weights of examples.
 

@@ -71,7 +71,7 @@ class ClassLoss(keras.losses.Loss):
             return tf.zeros(tf.shape(y_pred)[:-1])
         mask = getattr(y_pred, "_keras_mask", None)
         if self.ignore_class is not None:
-            counted = tf.not_equal(examples.received, self.ignore_class)
+            counted = examples.counted(self.ignore_class)
             counted = unflat(counted, y_pred)
             mask = counted if mask is None else mask & counted
         valid = check_labels(examples, mask)
@@ -125,14 +125,17 @@ def check_labels(examples, mask):
         tf.reduce_max(examples.received),
     ]
     if examples.not_whole is not None:
+        rows = valid if examples.lists is None else valid[:, None]
         fractions = tf.where(
-            valid, tf.zeros_like(examples.not_whole), examples.not_whole
+            rows, tf.zeros_like(examples.not_whole), examples.not_whole
         )
         received += [
             "and of those that are not whole numbers, from, to:",
             tf.reduce_min(fractions),
             tf.reduce_max(fractions),
         ]
+    if examples.lists is not None:
+        received += ["Lists must hold a label, and are padded by -1."]
     check = tf.debugging.Assert(
         tf.reduce_all(valid),
         [

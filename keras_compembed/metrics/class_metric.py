@@ -52,7 +52,7 @@ class ClassMetric(keras.metrics.Mean):
         values = unflat(values, y_pred)
         mask = getattr(y_pred, "_keras_mask", None)
         if self.ignore_class is not None:
-            counted = tf.not_equal(examples.received, self.ignore_class)
+            counted = examples.counted(self.ignore_class)
             counted = unflat(counted, y_pred)
             mask = counted if mask is None else mask & counted
         if mask is not None:

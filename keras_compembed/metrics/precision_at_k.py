@@ -1,0 +1,44 @@
+"""How many of the best classes are labels."""
+
+import keras
+import tensorflow as tf
+
+from keras_compembed.metrics.class_metric import ClassMetric
+from keras_compembed.utils.validation import check_positive_int
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class PrecisionAtK(ClassMetric):
+    """Share of the `k` classes scored highest that are labels.
+
+    From the ranks of labels among all classes, in training too, where that
+    costs as much as a full softmax.
+
+    Example:
+
+    >>> head = kc.CANESoftmax(1000)
+    >>> features = np.random.normal(size=(2, 8)).astype("float32")
+    >>> metric = kc.PrecisionAtK(k=5)
+    >>> metric.update_state([[3, 7], [2, -1]], head(features))
+
+    Args:
+        k: Integer. Defaults to `5`.
+        name: Optional string. Defaults to `None`: e.g. `"precision_at_5"`.
+        dtype: Optional dtype, same as for `keras.metrics.Metric`.
+        ignore_class: Optional integer. Label of examples that do not count.
+            Defaults to `None`.
+
+    Raises:
+        ValueError: if `k` is not a positive integer.
+    """
+
+    def __init__(self, k=5, name=None, dtype=None, ignore_class=None):
+        self.k = check_positive_int("k", k)
+        super().__init__(name or f"precision_at_{k}", dtype, ignore_class)
+
+    def values(self, examples):
+        hits = tf.cast(examples.label_ranks() < self.k, "float32")
+        return tf.reduce_sum(hits, axis=1) / self.k
+
+    def get_config(self):
+        return {**super().get_config(), "k": self.k}

@@ -1,0 +1,226 @@
+"""Examples with several labels: losses, metrics, what is refused."""
+
+import keras
+import keras_rs
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_compembed as kc
+
+CLASSES, WIDTH, ROWS = 30, 4, 24
+
+
+def make_head():
+    head = kc.CANESoftmax(
+        CLASSES,
+        num_candidates=5,
+        num_noises=4,
+        seed=1,
+    )
+    head.build((None, WIDTH))
+    rng = np.random.default_rng(0)
+    for weight in head.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape))
+    return head
+
+
+def make_examples():
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(ROWS, WIDTH)).astype("float32")
+    lists = np.full((ROWS, 6), -1)
+    for row in lists:
+        number = rng.integers(1, 6)
+        row[:number] = rng.choice(CLASSES, number, replace=False)
+        rng.shuffle(row)
+    return features, lists
+
+
+def all_scores(head, features):
+    ids = np.arange(CLASSES)
+    vectors = head.scores.class_vectors(ids).numpy().astype("float64")
+    return features @ vectors.T + head.scores.class_biases(ids).numpy()
+
+
+def multi_hot(lists):
+    y = np.zeros((len(lists), CLASSES))
+    for row, labels in zip(y, lists, strict=True):
+        row[labels[labels >= 0]] = 1
+    return y
+
+
+def reference(name, scores, lists, k):
+    """Means over examples, from sorted scores."""
+    values = []
+    for row, labels in zip(scores, lists, strict=True):
+        best = np.argsort(-row, kind="stable")[:k]
+        wanted = set(labels[labels >= 0])
+        hits = np.array([float(each in wanted) for each in best])
+        gains = 1 / np.log2(np.arange(len(best)) + 2)
+        values.append(
+            {
+                "precision": hits.sum() / k,
+                "recall": hits.sum() / len(wanted),
+                "ndcg": (hits * gains).sum() / gains[: len(wanted)].sum(),
+            }[name]
+        )
+    return np.mean(values)
+
+
+METRICS = {
+    "precision": (kc.PrecisionAtK, keras_rs.metrics.PrecisionAtK),
+    "recall": (kc.RecallAtK, keras_rs.metrics.RecallAtK),
+    "ndcg": (kc.NDCGAtK, keras_rs.metrics.NDCG),
+}
+
+
+@pytest.mark.parametrize("k", [1, 3, CLASSES])
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics_are_those_of_all_scores(name, k):
+    head = make_head()
+    features, lists = make_examples()
+    ours, theirs = (make(k=k) for make in METRICS[name])
+    ours.update_state(lists, head(features))
+    scores = all_scores(head, features)
+    np.testing.assert_allclose(
+        ours.result(), reference(name, scores, lists, k), rtol=1e-5
+    )
+    theirs.update_state(multi_hot(lists).astype("float32"), scores)
+    np.testing.assert_allclose(ours.result(), theirs.result(), rtol=1e-5)
+    assert ours.name == f"{name}_at_{k}"
+    assert type(ours).from_config(ours.get_config()).k == k
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics_take_one_label(name):
+    head = make_head()
+    features, lists = make_examples()
+    labels = lists.max(axis=1)
+    metric = METRICS[name][0](k=5)
+    metric.update_state(labels, head(features))
+    expected = reference(name, all_scores(head, features), labels[:, None], 5)
+    np.testing.assert_allclose(metric.result(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("k", [0, 1.5, True])
+@pytest.mark.parametrize("name", METRICS)
+def test_k_is_checked(name, k):
+    with pytest.raises(ValueError, match="`k` must be a positive integer"):
+        METRICS[name][0](k=k)
+
+
+def categorical(scores, lists):
+    y = multi_hot(lists)
+    return keras.losses.CategoricalCrossentropy(from_logits=True)(
+        y / y.sum(axis=1, keepdims=True), scores
+    )
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_evaluate_is_the_cross_entropy_of_equally_probable_labels(jit_compile):
+    features, lists = make_examples()
+    head = make_head()
+    model = keras.Sequential([keras.Input((WIDTH,)), head])
+    model.compile(
+        "sgd",
+        kc.CANELoss(),
+        metrics=[kc.ClassAccuracy(), kc.RecallAtK(k=3)],
+        jit_compile=jit_compile,
+    )
+    results = model.evaluate(
+        features, lists, batch_size=8, verbose=0, return_dict=True
+    )
+    scores = all_scores(head, features)
+    np.testing.assert_allclose(
+        results["loss"], categorical(scores, lists), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        results["accuracy"], reference("precision", scores, lists, 1), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        results["recall_at_3"], reference("recall", scores, lists, 3), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_training_reaches_equally_probable_labels(jit_compile):
+    head = kc.CANESoftmax(8, num_candidates=3, num_noises=2, seed=0)
+    model = keras.Sequential([keras.Input((1,)), head])
+    model.compile(
+        keras.optimizers.Adam(0.02), kc.CANELoss(), jit_compile=jit_compile
+    )
+    lists = np.tile([[5, -1, 2, 7]], (4096, 1))
+    model.fit(np.ones((4096, 1)), lists, batch_size=32, epochs=3, verbose=0)
+    scores = head.scores.score_all(tf.ones((1, 1)))
+    expected = np.zeros(8)
+    expected[[2, 5, 7]] = 1 / 3
+    # A label's share in a few hundred draws has a deviation of .02.
+    np.testing.assert_allclose(tf.nn.softmax(scores)[0], expected, atol=0.08)
+
+
+def test_sequences_masks_and_weights():
+    features, lists = make_examples()
+    head = make_head()
+    weights = np.random.default_rng(2).uniform(size=(4, 6)).astype("float32")
+    lists[::5] = -1
+    loss = kc.CANELoss(ignore_class=-1, reduction="sum")
+    metric = kc.PrecisionAtK(k=3, ignore_class=-1)
+    outputs = head(features.reshape(4, 6, WIDTH))
+    labels = lists.reshape(4, 6, 6)
+    kept = np.arange(ROWS) % 5 > 0
+    scores = all_scores(head, features)
+    each = [
+        float(categorical(scores[i : i + 1], lists[i : i + 1]))
+        if kept[i]
+        else 0
+        for i in range(ROWS)
+    ]
+    np.testing.assert_allclose(
+        loss(labels, outputs, sample_weight=weights),
+        (np.array(each) * weights.ravel()).sum(),
+        rtol=1e-5,
+    )
+    metric.update_state(labels, outputs)
+    expected = reference("precision", scores[kept], lists[kept], 3)
+    np.testing.assert_allclose(metric.result(), expected, rtol=1e-5)
+
+
+def test_doubled_labels_count_once():
+    features, _ = make_examples()
+    outputs = make_head()(features[:2])
+    once = kc.CANELoss()([[3, 7, -1], [1, -1, -1]], outputs)
+    twice = kc.CANELoss()([[3, 7, 3], [1, 1, 1]], outputs)
+    np.testing.assert_allclose(once, twice, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        [[3, 7], [-1, -1]],
+        [[3, 7], [1, CLASSES]],
+        [[3, 7], [1, -2]],
+        [[3.0, 7.0], [1.0, 2.5]],
+        [[3.0, 7.0], [1.0, -0.5]],
+    ],
+)
+def test_lists_without_a_label_or_out_of_range_are_refused(lists):
+    features, _ = make_examples()
+    outputs = make_head()(features[:2])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="Lists must hold a label"
+    ):
+        kc.CANELoss()(tf.constant(lists), outputs)
+
+
+def test_one_hot_labels_are_refused():
+    features, lists = make_examples()
+    with pytest.raises(ValueError, match="Use `argmax` for one-hot"):
+        kc.CANELoss()(multi_hot(lists), make_head()(features))
+
+
+def test_heads_without_noises_refuse_lists():
+    tree = kc.trees.ClassTree.random(CLASSES, branching=4, seed=0)
+    head = kc.baselines.HierarchicalSoftmax(tree)
+    features, lists = make_examples()
+    with pytest.raises(ValueError, match="unless the output is that of a"):
+        kc.CANELoss()(lists, head(features))
