@@ -165,7 +165,7 @@ class BeamTree(Selector):
             ValueError: if the layer has no `kernel` of its own, or the tree
                 is not of the shape of `ClassTree.from_vectors`.
         """
-        if not isinstance(scores.table, keras.Variable):
+        if not scores.table_is_own:
             raise ValueError(
                 "A tree can only be built anew over a `kernel` of the layer's "
                 "own. Received: a layer with a `class_embedding`."

@@ -49,14 +49,25 @@ class ClassScores:
             tree's inner nodes. Without it the tree counts for nothing.
         node_bias: Optional Keras variable `(num_nodes,)`, biases of the
             tree's inner nodes: there if `bias` and `nodes` are.
+        table_is_own: Boolean, whether `table` has no other use, such as
+            looking up the input. Defaults to `True`.
 
     Attributes:
         num_classes: Integer.
         width: Integer, that of features.
     """
 
-    def __init__(self, table, bias=None, tree=None, nodes=None, node_bias=None):
+    def __init__(
+        self,
+        table,
+        bias=None,
+        tree=None,
+        nodes=None,
+        node_bias=None,
+        table_is_own=True,
+    ):
         self.table = table
+        self.table_is_own = table_is_own
         self.bias = bias
         self.tree = tree
         self.nodes = nodes

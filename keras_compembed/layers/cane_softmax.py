@@ -299,7 +299,12 @@ class CANESoftmax(ClassHead):
         if self.kernel is not None:
             table = self.kernel
         self.scores = ClassScores(
-            table, self.bias, tree, self.nodes, self.node_bias
+            table,
+            self.bias,
+            tree,
+            self.nodes,
+            self.node_bias,
+            table_is_own=self.class_embedding is None,
         )
         self.built = True
 

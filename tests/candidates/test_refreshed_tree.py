@@ -136,10 +136,18 @@ def test_wrong_arguments():
     tree = TREES["even"]()
     with pytest.raises(ValueError, match="`refresh_every` must be a positive"):
         BeamTree(tree, refresh_every=0)
-    table = kc.ANTEmbedding(64, 5, num_anchors=4)
-    head = kc.CANESoftmax(
-        64, BeamTree(tree, refresh_every=5), class_embedding=table
-    )
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        lambda: kc.ANTEmbedding(64, 5, num_anchors=4),
+        lambda: keras.layers.Embedding(64, 5),
+    ],
+)
+def test_tables_that_others_use(table):
+    selector = BeamTree(TREES["even"](), refresh_every=5)
+    head = kc.CANESoftmax(64, selector, class_embedding=table())
     head.build((None, 5))
     with pytest.raises(ValueError, match="with a `class_embedding`"):
         head.selector.refresh(head.scores)
