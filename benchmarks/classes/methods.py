@@ -63,6 +63,14 @@ METHODS = {
     ),
     "NCE": Method("nce", power=1.0),
     "BlackOut": Method("blackout", power=0.4),
+    "CANE frequent and near": Method(
+        selector="frequent and near", candidates=0.3, samples=(1000,)
+    ),
+    # The labels of the batch are what it samples.
+    "in-batch softmax": Method("batch", samples=(0,)),
+    "gBCE": Method("gbce", power=0.0, samples=(1000, 200)),
+    "SCE": Method("sce", samples=(200, 1000)),
+    "RECE": Method("rece", samples=(0,)),
     "sampled softmax by counts": Method("sampled", power=1.0),
     "sampled softmax evenly": Method("sampled", power=0.0),
     "CANE 10 followers in blocks": Method(
@@ -87,6 +95,16 @@ def by_layer(loss):
     return lambda samples, examples, **kwargs: loss(**kwargs)
 
 
+def sce(samples, examples, **kwargs):
+    """As many buckets, of as many examples, as its paper has."""
+    number = round(2 * examples**0.5)
+    return baselines.SCELoss(number, number, samples, **kwargs)
+
+
+def rece(samples, examples, **kwargs):
+    return baselines.RECELoss(round(examples**0.5), **kwargs)
+
+
 # Of the classes that are sampled, and the examples of a step.
 LOSSES = {
     "cane": by_layer(kc.CANELoss),
@@ -94,9 +112,20 @@ LOSSES = {
     "sampled": by_layer(baselines.SampledSoftmaxLoss),
     "nce": by_layer(baselines.NCELoss),
     "blackout": by_layer(baselines.BlackOutLoss),
+    "batch": by_layer(baselines.InBatchSoftmaxLoss),
+    "gbce": by_layer(baselines.GBCELoss),
+    "sce": sce,
+    "rece": rece,
 }
 # Of a task, the number of candidates, and what makes a tree.
 SELECTORS = {
+    "frequent and near": lambda task, number, tree: kc.candidates.Union(
+        [
+            kc.candidates.FrequentClasses(task.counts),
+            kc.candidates.NearestCenters(32),
+        ],
+        [number - number // 6, number // 6],
+    ),
     "frequent": lambda task, number, tree: kc.candidates.FrequentClasses(
         task.counts
     ),

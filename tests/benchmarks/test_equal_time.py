@@ -139,7 +139,7 @@ def test_rows():
     # Titles are fewer than 4,000, places have no tree and no word before.
     assert max(row.samples for row in by_task["job_titles"]) == 1000
     selectors = {row.method.selector for row in by_task["gowalla"]}
-    assert selectors == {"auto", "frequent", "nearest"}
+    assert selectors == {*("auto", "frequent", "frequent and near", "nearest")}
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
