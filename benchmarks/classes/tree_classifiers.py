@@ -275,9 +275,4 @@ def judge(task, answers):
     }
 
 
-def main(arguments=None):
-    return run(TreeClassifiers, arguments)
-
-
-if __name__ == "__main__":
-    main()
+main = functools.partial(run, TreeClassifiers)
