@@ -842,6 +842,12 @@ def class_accuracy(task):
         "CANE 5+5, frontier 1,024": "CANE, 5 and 5, default `max_frontier`",
         "CANE 10+100, shared noises": "CANE, 10 and 100 shared",
     }
+    if task == "job_titles":
+        labels |= {
+            "CANE 5+5, random tree": "CANE, 5 and 5, a random tree",
+            "CANE 5+5, refreshed tree": "CANE, 5 and 5, a tree that began at "
+            "random, built anew each half epoch",
+        }
     return listed(
         ["", "accuracy", "top 5", "coverage"],
         [(label, pick(rows, name)) for name, label in labels.items()],
@@ -849,6 +855,19 @@ def class_accuracy(task):
             figure("test.accuracy", "{:.1f}", 100, " %"),
             figure("test.top_5_accuracy", "{:.1f}", 100, " %"),
             figure("test.coverage", "{:.0f}", 100, " %"),
+        ],
+    )
+
+
+def tree_classifiers():
+    return listed(
+        ["", "accuracy", "training, s", "ms an example", "seeds"],
+        [(row["name"], row) for row in read("classes/tree_classifiers.json")],
+        [
+            figure("accuracy", "{:.1f}", 100, " %"),
+            figure("train_seconds", "{:.0f}"),
+            figure("predict_ms", "{:.3f}"),
+            seeds,
         ],
     )
 
@@ -1251,6 +1270,7 @@ TABLES = {
     "litert.scoring": scored_ids,
     "classes.job_titles": lambda: class_accuracy("job_titles"),
     "classes.clinc150": lambda: class_accuracy("clinc150"),
+    "classes.tree_classifiers": tree_classifiers,
     "classes.equal_time.ptb": lambda: equal_time("ptb"),
     "classes.words": words_in_time,
     "classes.books": books,
