@@ -160,7 +160,8 @@ def train_keras(row, task, rate, seed, benchmark):
     model = keras.Sequential([keras.Input(x.shape[1:]), head])
     steps = args.epochs * -(-len(y) // args.batch_size)
     schedule = keras.optimizers.schedules.CosineDecay(rate, steps, alpha=0.02)
-    loss = LOSSES.get(row.loss, baselines.FullSoftmaxLoss)()
+    name = "full" if row.loss == "hierarchical" else row.loss
+    loss = LOSSES[name](row.noises, args.batch_size)
     model.compile(
         kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(schedule)),
         loss,
