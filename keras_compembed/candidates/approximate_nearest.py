@@ -11,6 +11,7 @@ from keras_compembed.candidates.inverted_lists import make_lists
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.selector import best_of
 from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.utils.log_sums import without_nan
@@ -178,7 +179,7 @@ class ApproximateNearest(Selector):
 
     def select(self, scores, features, context=None):
         scale = _scale_over_devices(features)
-        age = _own(self.age)
+        age = own_value(self.age)
         due = age >= self._period if self.trainable else False
         tf.cond(
             (age < 0) | due,
@@ -188,7 +189,7 @@ class ApproximateNearest(Selector):
         return self._best(scores, features, self.num_candidates)[0]
 
     def after_step(self, scores, labels, hit):
-        write(self.age, _own(self.age) + 1)
+        write(self.age, own_value(self.age) + 1)
 
     def refresh(self, scores):
         """Assigns all classes by their present vectors.
@@ -205,7 +206,7 @@ class ApproximateNearest(Selector):
     def top_k(self, scores, features, k):
         # Also where a function is traced that is to be exported.
         with tf.init_scope():
-            if tf.executing_eagerly() and int(_own(self.age)) < 0:
+            if tf.executing_eagerly() and int(own_value(self.age)) < 0:
                 self.refresh(scores)
         return self._best(scores, features, k)
 
@@ -222,7 +223,7 @@ class ApproximateNearest(Selector):
         lists = make_lists(
             lambda ids: scales * parameters_of(ids),
             self.num_classes,
-            _own(self.lists),
+            own_value(self.lists),
             first,
         )
         means, variances = list_moments(parameters_of, lists)
@@ -243,14 +244,16 @@ class ApproximateNearest(Selector):
         Returns:
             int32 tensor `(rows, number)` of rows of `lists`.
         """
-        means = _own(self.means)
+        means = own_value(self.means)
         reach = tf.matmul(features, means[:, :-1], transpose_b=True)
         squares = tf.reduce_sum(features**2, axis=1, keepdims=True)
         squares = tf.concat([squares, tf.ones_like(squares)], axis=1)
-        variances = tf.matmul(squares, _own(self.variances), transpose_b=True)
+        variances = tf.matmul(
+            squares, own_value(self.variances), transpose_b=True
+        )
         reach += means[:, -1] + _DEVIATIONS * tf.sqrt(variances)
         reach = without_nan(reach)
-        empty = _own(self.lists)[:, 0] < 0
+        empty = own_value(self.lists)[:, 0] < 0
         reach = tf.where(empty, float("-inf"), reach)
         return tf.math.top_k(reach, number)[1]
 
@@ -301,8 +304,3 @@ def _scale_over_devices(features):
     scale = tf.sqrt(tf.math.divide_no_nan(squares, number))
     usable = tf.math.is_finite(scale) & (scale > 0)
     return tf.where(usable, scale, 1.0)
-
-
-def _own(variable):
-    """The value of this device's copy of a Keras variable."""
-    return tf.convert_to_tensor(variable.value)

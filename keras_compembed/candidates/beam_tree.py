@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.selector import best_of
 from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.trees.beam_search import beam_search
 from keras_compembed.trees.beam_search import find_frontier
@@ -139,7 +140,7 @@ class BeamTree(Selector):
     def select(self, scores, features, context=None):
         if self.refresh_every is not None and self.trainable:
             tf.cond(
-                tf.convert_to_tensor(self.age.value) >= self.refresh_every,
+                own_value(self.age) >= self.refresh_every,
                 lambda: self.refresh(scores),
                 lambda: None,
             )
@@ -150,7 +151,7 @@ class BeamTree(Selector):
 
     def after_step(self, scores, labels, hit):
         if self.refresh_every is not None:
-            write(self.age, tf.convert_to_tensor(self.age.value) + 1)
+            write(self.age, own_value(self.age) + 1)
 
     def refresh(self, scores):
         """Builds the tree anew from the present vectors of classes.

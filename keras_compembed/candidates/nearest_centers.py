@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_compembed.candidates.candidate_groups import CandidateGroups
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.candidates.sorted_sets import is_in
+from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.utils.validation import check_positive_int
@@ -133,15 +134,15 @@ class NearestCenters(Selector):
         )
 
     def select(self, scores, features, context=None):
-        centers = tf.convert_to_tensor(self.centers.value)
-        ids = tf.convert_to_tensor(self.candidates.value)
+        centers = own_value(self.centers)
+        ids = own_value(self.candidates)
         return CandidateGroups(_nearest(features, centers), ids)
 
     def observe(self, scores, features, shared):
         centers, totals = self._moved(features)
         write(self.centers, centers)
         write(self.totals, totals)
-        age = tf.convert_to_tensor(self.age.value) + 1
+        age = own_value(self.age) + 1
         write(self.age, age)
         power_of_two = tf.equal(tf.bitwise.bitwise_and(age, age - 1), 0)
         tf.cond(
@@ -168,7 +169,7 @@ class NearestCenters(Selector):
         wanted = self.num_candidates
         if shared is not None:
             wanted = min(wanted + shared.shape[0], self.num_classes)
-        centers = tf.convert_to_tensor(self.centers.value)
+        centers = own_value(self.centers)
         ids, _, _ = self.top_k(scores, centers, wanted)
         if shared is not None:
             rows = tf.zeros((self.num_centers,), "int32")
@@ -186,7 +187,7 @@ class NearestCenters(Selector):
 
     def _moved(self, features):
         """Centers and totals after a step of k-means with these features."""
-        centers = tf.convert_to_tensor(self.centers.value)
+        centers = own_value(self.centers)
         usable = tf.reduce_all(tf.math.is_finite(features), axis=1)
         features = tf.where(usable[:, None], features, 0.0)
         nearest = tf.where(usable, _nearest(features, centers), -1)
@@ -194,7 +195,7 @@ class NearestCenters(Selector):
         rows = tf.concat([features, squares, tf.ones_like(squares)], axis=1)
         members = tf.one_hot(nearest, self.num_centers)
         sums = sum_over_devices(tf.matmul(members, rows, transpose_a=True))
-        totals = _KEPT * tf.convert_to_tensor(self.totals.value) + sums
+        totals = _KEPT * own_value(self.totals) + sums
         known = totals[:, -1:] > 0
         means = tf.math.divide_no_nan(totals, totals[:, -1:])
         centers = tf.where(known, means[:, :-2], centers)
@@ -214,7 +215,7 @@ class NearestCenters(Selector):
         # To both sides of the mean, as far away as examples are.
         variances = squares - tf.reduce_sum(centers**2, axis=1)
         aside = tf.sqrt(tf.maximum(tf.gather(variances, large), 0) / width)
-        seed = tf.stack([tf.convert_to_tensor(self.age.value), 0])
+        seed = tf.stack([own_value(self.age), 0])
         shifts = tf.random.stateless_normal((pairs, width), seed)
         shifts *= 0.5 * aside[:, None]
         middle = tf.gather(centers, large)

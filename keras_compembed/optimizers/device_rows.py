@@ -30,6 +30,11 @@ def share_of_device(values):
     return values / context.num_replicas_in_sync
 
 
+def own_value(variable):
+    """The value of this device's copy of a Keras variable."""
+    return tf.convert_to_tensor(variable.value)
+
+
 def write(variable, value):
     """Sets this device's copy of a Keras variable."""
     tf.raw_ops.AssignVariableOp(
