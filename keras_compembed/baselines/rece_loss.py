@@ -125,7 +125,7 @@ class RECELoss(ClassLoss):
             others -= tf.math.log(self._rounds_that_have(ids, rows, classes))
         width = self.num_rounds * windows.shape[1]
         scores = [label[:, None], tf.reshape(others, (-1, width))]
-        losses = log_sum_exp(tf.concat(scores, axis=1)) - label
+        losses = log_sum_exp(*scores) - label
         if examples.training:
             examples.keep(Draw(losses, tf.zeros_like(best), best))
         return losses

@@ -134,5 +134,5 @@ def sampled_cross_entropies(label, others, left_out):
         Tensor `(rows,)`.
     """
     others = tf.where(left_out, float("-inf"), others)
-    total = log_sum_exp(tf.concat([label[:, None], others], axis=1))
+    total = log_sum_exp(label[:, None], others)
     return total - label

@@ -105,7 +105,7 @@ class SCELoss(ClassLoss):
         classes = tf.repeat(classes, size, axis=0)
         left_out = tf.equal(labels[:, None], classes) | (classes < 0)
         others = tf.where(left_out, float("-inf"), others)
-        losses = log_sum_exp(tf.concat([label, others], axis=1)) - label[:, 0]
+        losses = log_sum_exp(label, others) - label[:, 0]
         if examples.mask is not None:
             # Segments of negative numbers are dropped.
             rows = tf.where(tf.gather(examples.mask, rows), rows, -1)

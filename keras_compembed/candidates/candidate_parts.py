@@ -74,6 +74,15 @@ class CandidateParts:
         return parts[0] if len(parts) == 1 else tf.concat(parts, axis=1)
 
     @property
+    def offsets(self):
+        """Of each part, 0 where there is a class, or else minus infinity."""
+        parts = [
+            part.ids if isinstance(part, CandidateGroups) else part
+            for part in self.parts
+        ]
+        return [tf.where(part >= 0, 0.0, float("-inf")) for part in parts]
+
+    @property
     def same_for_all(self):
         """Whether all rows have the same candidates."""
         return not self._others

@@ -32,7 +32,7 @@ class Draw:
 
 
 Noises = collections.namedtuple(
-    "Noises", ["ids", "counts", "log_q", "label_log_q"]
+    "Noises", ["ids", "offsets", "held", "label_offset"]
 )
 
 
@@ -96,24 +96,34 @@ class CandidatesVsNoises:
             self.selector.select(scores, tf.stop_gradient(features), context)
         )
         noises = self.draw_noises(candidates, labels, seed)
-        label, of_noises, *of_parts = scores.score(
+        label, all_but_one, last, *of_parts = scores.score(
             features,
             labels[:, None],
-            noises.ids,
+            noises.ids[..., :-1],
+            noises.ids[..., -1:],
             *candidates.parts,
             block=int(self.share_noises),
+            offsets=[
+                tf.zeros((tf.size(labels), 1)),
+                noises.offsets[..., :-1],
+                noises.offsets[..., -1:],
+                *candidates.offsets,
+            ],
         )
-        of_candidates = tf.concat(of_parts, axis=1)
-        ids = candidates.of_rows(tf.size(labels))
-        same = tf.equal(ids, labels[:, None])
+        if noises.held is not None:
+            held = tf.split(noises.held, [self.num_noises - 1, 1], axis=1)
+            all_but_one, last = (
+                tf.where(where, _NONE, part)
+                for where, part in zip(held, (all_but_one, last), strict=True)
+            )
+        same = tf.equal(candidates.of_rows(tf.size(labels)), labels[:, None])
         hit = tf.reduce_any(same, axis=1)
-        of_candidates = tf.where(ids >= 0, of_candidates, _NONE)
         estimate = joint_losses if self.estimate == "joint" else separate_losses
         losses = estimate(
             label[:, 0],
-            of_candidates,
-            tf.where(noises.counts, of_noises - noises.log_q, _NONE),
-            (label - noises.label_log_q)[:, 0],
+            of_parts,
+            (all_but_one, last),
+            (label + noises.label_offset)[:, 0],
             hit,
         )
         if learn:
@@ -123,7 +133,7 @@ class CandidatesVsNoises:
             self.selector.after_step(scores, labels, hit)
             self.noise.observe(labels, hit)
         # The label's own score, computed in another way, may be above itself.
-        others = tf.where(same, _NONE, of_candidates)
+        others = tf.where(same, _NONE, tf.concat(of_parts, axis=1))
         best = tf.reduce_max(others, axis=1) <= label[:, 0]
         return Draw(losses, hit, hit & best)
 
@@ -137,10 +147,10 @@ class CandidatesVsNoises:
 
         Returns:
             Named tuple of `ids` `(rows, num_noises)`, `(num_noises,)` for all
-            rows, or `(blocks, 1, num_noises)`; `counts`, which of them count
-            in each row, and `log_q`, the logarithms of their probabilities,
-            `(rows, num_noises)` or what broadcasts to it; and `label_log_q`,
-            those of labels, `(rows, 1)`.
+            rows, or `(blocks, 1, num_noises)`; `offsets`, of the same shape,
+            which scores of noises are corrected by; `held`, which of them are
+            candidates in each row, `(rows, num_noises)`, or None; and
+            `label_offset`, the correction of labels, `(rows, 1)`.
         """
         rows, size = tf.size(labels), max(1, int(self.share_noises))
         # Noises of several examples cannot keep clear of the candidates of
@@ -153,17 +163,21 @@ class CandidatesVsNoises:
         if self.share_noises is True:
             number = None
         bits = random_bits(seed, self.num_noises, number)
-        ids = of_rows = self.noise.sample(bits, excluded)
-        log_q = self.noise.log_prob(ids, excluded)
+        ids = self.noise.sample(bits, excluded)
+        # How often each is drawn: by one of them, or by all in one sum.
+        draws = self.num_noises if self.estimate == "joint" else 1
+        log_draws = tf.math.log(float(draws))
+        offsets = -self.noise.log_prob(ids, excluded) - log_draws
+        offsets = tf.where(ids >= 0, offsets, _NONE)
+        label_offset = -self.noise.log_prob(labels[:, None], excluded)
+        label_offset -= log_draws
+        of_rows, held = ids, None
         if size > 1:
-            block = tf.range(rows) // size
-            of_rows, log_q = tf.gather(ids, block), tf.gather(log_q, block)
-            ids = ids[:, None]
-        counts = of_rows >= 0
+            of_rows = tf.gather(ids, tf.range(rows) // size)
+            ids, offsets = ids[:, None], offsets[:, None]
         if not keep_clear:
-            counts &= tf.logical_not(candidates.hold(of_rows))
-        label_log_q = self.noise.log_prob(labels[:, None], excluded)
-        return Noises(ids, counts, log_q, label_log_q)
+            held = candidates.hold(of_rows)
+        return Noises(ids, offsets, held, label_offset)
 
 
 def joint_losses(label, candidates, noises, label_noise, hit):
@@ -176,11 +190,12 @@ def joint_losses(label, candidates, noises, label_noise, hit):
 
     Args:
         label: Tensor `(rows,)`, the score of the label.
-        candidates: Tensor `(rows, candidates)`, scores, minus infinity where
-            there is none.
-        noises: Tensor `(rows, noises)`, `s_j - log q(j)` of noises, minus
-            infinity of those that count as 0.
-        label_noise: Tensor `(rows,)`, `s_y - log q(y)`.
+        candidates: List of tensors `(rows, candidates)`, scores, minus
+            infinity where there is none.
+        noises: Two tensors, of all noises but the last, `(rows, noises - 1)`,
+            and of the last, `(rows, 1)`: `s_j - log(n q(j))`, minus infinity
+            of those that count as 0.
+        label_noise: Tensor `(rows,)`, `s_y - log(n q(y))`.
         hit: Boolean tensor `(rows,)`, whether the label is a candidate.
 
     Returns:
@@ -189,16 +204,9 @@ def joint_losses(label, candidates, noises, label_noise, hit):
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), equation 5
     """
-    noises = tf.concat(
-        [
-            noises[:, :-1],
-            tf.where(hit, noises[:, -1], label_noise)[:, None],
-        ],
-        axis=1,
-    )
-    noises -= tf.math.log(tf.cast(tf.shape(noises)[1], noises.dtype))
-    total = log_sum_exp(tf.concat([candidates, noises], axis=1))
-    return total - label
+    noises, last = noises
+    last = tf.where(hit[:, None], last, label_noise[:, None])
+    return log_sum_exp(*candidates, noises, last) - label
 
 
 def separate_losses(label, candidates, noises, label_noise, hit):
@@ -208,11 +216,11 @@ def separate_losses(label, candidates, noises, label_noise, hit):
     or, if the label is not a candidate, with the label as the only noise.
 
     Args:
-        label: Same as for `joint_losses`; so are the others.
-        candidates: Tensor `(rows, candidates)`.
-        noises: Tensor `(rows, noises)`.
-        label_noise: Tensor `(rows,)`.
-        hit: Boolean tensor `(rows,)`.
+        label: Same as for `joint_losses`.
+        candidates: Same as for `joint_losses`.
+        noises: Same as for `joint_losses`, but `s_j - log q(j)`.
+        label_noise: Tensor `(rows,)`, `s_y - log q(y)`.
+        hit: Same as for `joint_losses`.
 
     Returns:
         Tensor `(rows,)`.
@@ -221,7 +229,8 @@ def separate_losses(label, candidates, noises, label_noise, hit):
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), equations 2, 3,
           7 and 8
     """
-    inside = log_sum_exp(candidates)
+    inside = log_sum_exp(*candidates)
+    noises = tf.concat(noises, axis=1)
     noises = tf.where(hit[:, None], noises, label_noise[:, None])
     totals = log_add_exp(inside[:, None], noises)
     return tf.reduce_mean(totals, axis=1) - label

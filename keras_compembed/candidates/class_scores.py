@@ -340,7 +340,7 @@ class ClassScores:
                 )
         return tf.matmul(features, vectors, transpose_b=True) + biases
 
-    def score(self, features, *groups, block=None):
+    def score(self, features, *groups, block=None, offsets=None):
         """Scores of some classes, with gradients for these alone.
 
         Args:
@@ -351,11 +351,15 @@ class ClassScores:
                 of -1 stand for no class. One group at least is of rows.
             block: Integer, rows next to each other that make a block; the
                 last block may have fewer. Needed for groups of blocks.
+            offsets: Optional list of float tensors, one for each group, of
+                the shape of its ids: what is added to biases.
 
         Returns:
             List of tensors `(rows, number)`, one for each group; the score of
             no class is that of class 0.
         """
+        if offsets is None:
+            offsets = [tf.zeros(tf.shape(_ids(group))) for group in groups]
         # One look-up for all of a kind: each has a scatter in its gradient.
         of_rows = [group for group in groups if _rank(group) == 2]
         others = [group for group in groups if _rank(group) != 2]
@@ -366,21 +370,23 @@ class ClassScores:
         }
         ids = [tf.reshape(tf.concat(of_rows, axis=1), (-1,))]
         for place, group in enumerate(others):
+            group = _ids(group)
             if place in blocks:
                 # Vectors of other groups need not be read.
-                occurs = blocks[place].occurs[:, None]
-                group = tf.where(occurs, group.ids, -1)
+                group = tf.where(blocks[place].occurs[:, None], group, -1)
             ids.append(tf.reshape(group, (-1,)))
         vectors, biases, places = self._read(
             computed_once(tf.maximum(tf.concat(ids, axis=0), 0))
         )
-        places = tf.split(places, [tf.size(part) for part in ids])
+        biases = tf.gather(biases, places) + _in_order(groups, offsets)
+        sizes = [tf.size(part) for part in ids]
+        places, biases = tf.split(places, sizes), tf.split(biases, sizes)
         number = sum(group.shape[1] for group in of_rows)
         own = tf.gather(vectors, places[0])
         own = tf.linalg.matvec(
             tf.reshape(own, (-1, number, self.width)), features
         )
-        own += tf.reshape(tf.gather(biases, places[0]), (-1, number))
+        own += tf.reshape(biases[0], (-1, number))
         own = iter(tf.split(own, [group.shape[1] for group in of_rows], 1))
         common = []
         for place, group in enumerate(others):
@@ -388,8 +394,8 @@ class ClassScores:
                 scores = _score_groups(
                     features,
                     vectors,
-                    biases,
                     tf.reshape(places[place + 1], group.ids.shape),
+                    tf.reshape(biases[place + 1], group.ids.shape),
                     group.groups,
                     blocks[place],
                 )
@@ -397,7 +403,7 @@ class ClassScores:
                 scores = _score_shared(
                     features,
                     tf.gather(vectors, places[place + 1]),
-                    tf.gather(biases, places[place + 1]),
+                    biases[place + 1],
                     block if group.shape.rank == 3 else None,
                     group.shape[-1],
                 )
@@ -443,14 +449,27 @@ def _rank(group):
     return None if isinstance(group, CandidateGroups) else group.shape.rank
 
 
-def _score_groups(features, vectors, biases, places, groups, blocks):
+def _ids(group):
+    return group.ids if isinstance(group, CandidateGroups) else group
+
+
+def _in_order(groups, offsets):
+    """Offsets in a row: those of groups of rows, row by row, then others."""
+    pairs = list(zip(groups, offsets, strict=True))
+    of_rows = [offset for group, offset in pairs if _rank(group) == 2]
+    others = [offset for group, offset in pairs if _rank(group) != 2]
+    parts = [tf.concat(of_rows, axis=1), *others]
+    return tf.concat([tf.reshape(part, (-1,)) for part in parts], axis=0)
+
+
+def _score_groups(features, vectors, places, biases, groups, blocks):
     """Scores of classes that groups of rows share.
 
     Args:
         features: float32 tensor `(rows, width)`.
         vectors: Tensor `(different classes, width)`.
-        biases: Tensor `(different classes,)`.
         places: int32 tensor `(groups, number)`, where in these classes are.
+        biases: Tensor `(groups, number)`.
         groups: int32 tensor `(rows,)`.
         blocks: `GroupBlocks`.
 
@@ -458,8 +477,7 @@ def _score_groups(features, vectors, biases, places, groups, blocks):
         Tensor `(rows, number)`.
     """
     matrices = tf.gather(vectors, tf.gather(places, blocks.of_blocks))
-    of_groups = tf.gather(biases, places)
-    return blocks.products(features, matrices) + tf.gather(of_groups, groups)
+    return blocks.products(features, matrices) + tf.gather(biases, groups)
 
 
 def _score_shared(features, vectors, biases, block, number):

@@ -1,18 +1,40 @@
 """Sums and checks of scores, some of which may be infinite."""
 
+import functools
+
 import tensorflow as tf
 
 
-def log_sum_exp(scores):
-    """`log(sum(e^scores))` over the last axis, minus infinity if of nothing."""
-    largest = tf.stop_gradient(tf.reduce_max(scores, axis=-1))
+def log_sum_exp(*parts):
+    """`log(sum(e^scores))` over the last axis, minus infinity if of nothing.
+
+    Args:
+        *parts: Tensors of one shape but for the last axis, which are summed
+            over together, as if concatenated.
+    """
+    return _log_sum_exp(*parts)
+
+
+# What TensorFlow derives passes over the scores three times more.
+@tf.custom_gradient
+def _log_sum_exp(*parts):
+    largest = functools.reduce(
+        tf.maximum, [tf.reduce_max(part, axis=-1) for part in parts]
+    )
     finite = tf.where(largest > float("-inf"), largest, 0.0)
-    total = tf.reduce_sum(tf.exp(scores - finite[..., None]), axis=-1)
-    # Not `total > 0`, which NaN is not. Gradients of branches not taken must
-    # be finite as well.
+    exponentials = [tf.exp(part - finite[..., None]) for part in parts]
+    total = tf.add_n([tf.reduce_sum(part, axis=-1) for part in exponentials])
+    # Not `total > 0`, which NaN is not.
     positive = tf.logical_not(total <= 0)
-    logarithm = tf.math.log(tf.where(positive, total, 1.0)) + finite
-    return tf.where(positive, logarithm, float("-inf"))
+    total = tf.where(positive, total, 1.0)
+    logarithm = tf.where(positive, tf.math.log(total) + finite, float("-inf"))
+
+    def gradients(upstream):
+        factor = (upstream / total)[..., None]
+        found = [factor * part for part in exponentials]
+        return found if len(found) > 1 else found[0]
+
+    return logarithm, gradients
 
 
 def log_add_exp(first, second):

@@ -45,12 +45,18 @@ def estimate(form, scores, candidates, noises, labels, q):
     of_candidates = tf.gather(scores, np.maximum(candidates, 0), batch_dims=1)
     of_candidates = tf.where(candidates >= 0, of_candidates, NOTHING)
     of_noises = tf.gather(scores, np.maximum(noises, 0), batch_dims=1)
-    of_noises -= np.log(q)[noises].astype("float32")
+    log_q = np.log(q)
+    if form == "joint":
+        log_q += np.log(noises.shape[1])
+    of_noises -= log_q[noises].astype("float32")
     counts = noises >= 0
     counts &= ~(noises[:, :, None] == candidates[:, None, :]).any(axis=2)
     of_noises = tf.where(counts, of_noises, NOTHING)
-    label_noise = label - np.log(q)[labels].astype("float32")
+    label_noise = label - log_q[labels].astype("float32")
     hit = (candidates == labels[:, None]).any(axis=1)
+    # In two parts, one of which may be empty.
+    of_candidates = tf.split(of_candidates, [1, -1], axis=1)
+    of_noises = of_noises[:, :-1], of_noises[:, -1:]
     return FORMS[form](label, of_candidates, of_noises, label_noise, hit)
 
 
