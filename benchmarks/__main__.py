@@ -30,6 +30,7 @@ NAMES = (
     "classes.accuracy",
     "classes.equal_time",
     "classes.language_model",
+    "classes.memory",
     "classes.speed",
     "classes.tree_classifiers",
     "litert.anchors",

@@ -684,6 +684,33 @@ def anchor_memory():
     )
 
 
+def class_memory():
+    return listed(
+        [
+            "",
+            "optimizer",
+            "classes",
+            "variables, MB",
+            "training, MB more",
+            "evaluation, MB more",
+        ],
+        [(None, row) for row in read("classes/memory.json")],
+        [
+            field("row.method"),
+            lambda row: f"`{row['row']['optimizer']}`",
+            field("row.num_classes", "{:,}"),
+            *(
+                figure(name, "{:,.0f}", 1e-6)
+                for name in (
+                    "variable_bytes",
+                    "training_bytes",
+                    "evaluation_bytes",
+                )
+            ),
+        ],
+    )
+
+
 def anchor_files():
     rows = read("litert/anchors.json")
     return listed(
@@ -1275,6 +1302,7 @@ TABLES = {
     "classes.words": words_in_time,
     "classes.books": books,
     "classes.training": class_steps,
+    "classes.memory": class_memory,
     "classes.prediction": class_predictions,
     "text.vocabulary": vocabularies,
     "text.runtimes": text_times,

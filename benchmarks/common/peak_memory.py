@@ -87,7 +87,6 @@ def _run(files):
     # Code that runs is read from disk: not for the file's account.
     for path, shapes in files:
         litert.File(path, dict(shapes)).run_on_zeros()
-    ctypes.CDLL(None).malloc_trim(0)
     kept = []
     with counting() as count:
         for path, shapes in files:
@@ -106,6 +105,8 @@ def counting():
     """
     before = peak = 0
     if _STATUS.exists():
+        # What is free would be taken again, unseen.
+        ctypes.CDLL(None).malloc_trim(0)
         # The largest resident set is counted from here on.
         _CLEAR.write_text("5")
         before = _kilobytes("VmRSS")

@@ -363,6 +363,12 @@ class ClassScores:
         # One look-up for all of a kind: each has a scatter in its gradient.
         of_rows = [group for group in groups if _rank(group) == 2]
         others = [group for group in groups if _rank(group) != 2]
+        if not of_rows:
+            raise ValueError(
+                "One of `groups` at least must be of rows, of shape "
+                "(rows, number). Received: shapes "
+                f"{[tuple(_ids(group).shape) for group in groups]}."
+            )
         blocks = {
             place: GroupBlocks(group.groups, group.ids.shape[0])
             for place, group in enumerate(others)

@@ -11,6 +11,7 @@ from benchmark_files import write_sentences
 
 from benchmarks.classes import accuracy
 from benchmarks.classes import language_model
+from benchmarks.classes import memory
 from benchmarks.classes import speed
 from benchmarks.classes import tree_classifiers
 from benchmarks.common.arguments import parse
@@ -191,3 +192,15 @@ def test_tree_classifiers(capsys):
         assert 0.22 < row["valid"] < 1 and 0.22 < row["accuracy"] < 1
         assert row["valid"] == max(row["tried"].values())
         assert row["train_seconds"] > 0 and row["predict_ms"] > 0
+
+
+@pytest.mark.scripts
+def test_memory():
+    arguments = ["--quick", "--rows", "SGD"]
+    ours, full = map(figures, memory.main(arguments))
+    # Vectors and biases of 3,000 classes, 8 wide.
+    assert ours["variable_bytes"] >= full["variable_bytes"] - 24_000
+    assert full["variable_bytes"] >= 3000 * 9 * 4
+    for row in ours, full:
+        assert row["training_bytes"] >= 0
+        assert row["evaluation_bytes"] >= 0

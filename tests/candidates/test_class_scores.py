@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from beam_heads import TREES
 
+from keras_compembed.candidates import CandidateGroups
 from keras_compembed.candidates import ClassScores
 from keras_compembed.candidates import class_scores
 from keras_compembed.trees.tree_arrays import TreeArrays
@@ -256,3 +257,34 @@ def test_top_k_in_graphs(small_chunks, rows, jit_compile):
 
     order = np.argsort(-scores, axis=1)[:, :5]
     np.testing.assert_array_equal(run(scores), order)
+
+
+def test_offsets_are_added_to_scores():
+    made = make()
+    x = features_of(4)
+    groups = (
+        tf.constant([[1, 3], [0, 2], [6, 6], [2, 4]]),
+        tf.constant([4, 0, 5]),
+        tf.constant([[1, 2], [3, 0]])[:, None],
+        CandidateGroups(tf.constant([1, 0, 1, 1]), tf.constant([[5], [6]])),
+        tf.constant([[3], [1], [1], [0]]),
+    )
+    shapes = (4, 2), (3,), (2, 1, 2), (2, 1), (4, 1)
+    rng = np.random.default_rng(5)
+    offsets = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    plain = made.score(x, *groups, block=2)
+    found = made.score(x, *groups, block=2, offsets=offsets)
+    added = [
+        offsets[0],
+        np.tile(offsets[1], (4, 1)),
+        np.repeat(offsets[2][:, 0], 2, axis=0),
+        offsets[3][[1, 0, 1, 1]],
+        offsets[4],
+    ]
+    for part, with_offset, offset in zip(plain, found, added, strict=True):
+        np.testing.assert_allclose(with_offset - part, offset, atol=1e-6)
+
+
+def test_no_group_of_rows():
+    with pytest.raises(ValueError, match=r"`groups` at least .*\[\(3,\)\]"):
+        make().score(features_of(2), tf.constant([4, 0, 5]))
