@@ -496,9 +496,8 @@ def clusters():
     )
 
 
-def by_size(path, wanted, key="cpu_milliseconds", size="input_dim"):
+def by_size(rows, wanted, key="cpu_milliseconds", size="input_dim"):
     """A line for each of `(label, name, fields)`, a column for each size."""
-    rows = read(path)
     sizes = sorted(
         {row["row"][size] for row in rows if mean(row, key) is not None}
     )
@@ -514,7 +513,7 @@ def by_size(path, wanted, key="cpu_milliseconds", size="input_dim"):
 
 def code_steps():
     wanted = [(f"`{name}`", name, {}) for name in ("Adam", SPARSE_ADAM)]
-    sizes, lines = by_size("codes/training_step.json", wanted)
+    sizes, lines = by_size(read("codes/training_step.json"), wanted)
     return markdown(["optimizer", *(f"{n:,} rows" for n in sizes)], lines)
 
 
@@ -665,7 +664,7 @@ def anchor_steps():
             ("sparse", SPARSE_ADAM),
         )
     ]
-    sizes, lines = by_size("anchors/storage.json", wanted)
+    sizes, lines = by_size(read("anchors/storage.json"), wanted)
     head = ["`storage`, optimizer", *(f"{n:,} rows" for n in sizes)]
     return markdown(head, lines)
 
@@ -1021,7 +1020,27 @@ def class_steps():
             ("full softmax", "full softmax", False),
             ("the same, compiled by XLA", "full softmax", True),
             ("`Dense` and cross-entropy of Keras", "Dense of Keras", False),
+            ("sampled softmax, 1,000 classes", "sampled softmax 1000", False),
+            ("the same, compiled by XLA", "sampled softmax 1000", True),
             ("sampled softmax, 40 classes", "sampled softmax 40", False),
+            (
+                "CANE by default: `FrequentClasses`, 250, and 750 noises",
+                "frequent 250+750",
+                False,
+            ),
+            ("the same, compiled by XLA", "frequent 250+750", True),
+            (
+                "`NearestCenters(32)`, 50, and 500 noises",
+                "near 50+500",
+                False,
+            ),
+            ("the same, compiled by XLA", "near 50+500", True),
+            (
+                "`Union` of 250 frequent and 50 near, and 750 noises",
+                "frequent 250, near 50, +750",
+                False,
+            ),
+            ("the same, compiled by XLA", "frequent 250, near 50, +750", True),
             (
                 "CANE, tree, 10 candidates and 10 noises",
                 "tree 10+10",
@@ -1042,6 +1061,26 @@ def class_steps():
         )
     ]
     return by_classes("training", wanted, "cpu_milliseconds")
+
+
+def few_class_steps():
+    fields = {"part": "training", "jit_compile": False}
+    wanted = [
+        (label, name, fields)
+        for label, name in (
+            ("full softmax", "full softmax"),
+            ("`Dense` and cross-entropy of Keras", "Dense of Keras"),
+            ("sampled softmax, 1,000 classes", "sampled softmax 1000"),
+            ("CANE, 250 frequent classes, 750 noises", "frequent 250+750"),
+        )
+    ]
+    few = [row for row in read("classes/speed.json") if is_few(row)]
+    return by_classes("training", wanted, "cpu_milliseconds", few)
+
+
+def is_few(row):
+    """Whether a row of `classes.speed` is of few classes."""
+    return row["row"]["num_classes"] < 10_000
 
 
 def class_predictions():
@@ -1067,8 +1106,11 @@ def class_predictions():
     return by_classes("the best 5", wanted, "milliseconds")
 
 
-def by_classes(head, wanted, key):
-    sizes, lines = by_size("classes/speed.json", wanted, key, "num_classes")
+def by_classes(head, wanted, key, rows=None):
+    if rows is None:
+        rows = read("classes/speed.json")
+        rows = [row for row in rows if not is_few(row)]
+    sizes, lines = by_size(rows, wanted, key, "num_classes")
     return markdown([head, *(f"{n:,} classes" for n in sizes)], lines)
 
 
@@ -1302,6 +1344,7 @@ TABLES = {
     "classes.words": words_in_time,
     "classes.books": books,
     "classes.training": class_steps,
+    "classes.few": few_class_steps,
     "classes.memory": class_memory,
     "classes.prediction": class_predictions,
     "text.vocabulary": vocabularies,

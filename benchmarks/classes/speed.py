@@ -39,6 +39,8 @@ DenseLoss = functools.partial(
     keras.losses.SparseCategoricalCrossentropy, from_logits=True
 )
 Sampled1000 = functools.partial(kc.baselines.SampledSoftmaxLoss, 1000)
+# As the layer chooses where classes are many.
+MANY = "frequent 250+750"
 # Name, layer, loss, optimizer, XLA.
 VARIANTS = (
     ("tree 10+10", "tree", kc.CANELoss, "SGD", False),
@@ -49,6 +51,8 @@ VARIANTS = (
     ("tree 10+10, beam 3, blocks of 20", "narrow", kc.CANELoss, "SGD", True),
     ("frequent 10+30, blocks of 20", "frequent", kc.CANELoss, "SGD", False),
     ("frequent 10+30, blocks of 20", "frequent", kc.CANELoss, "SGD", True),
+    (MANY, "many", kc.CANELoss, "SGD", False),
+    (MANY, "many", kc.CANELoss, "SGD", True),
     ("near 50+500", "near", kc.CANELoss, "SGD", False),
     ("near 50+500", "near", kc.CANELoss, "SGD", True),
     ("frequent 250, near 50, +750", "union", kc.CANELoss, "SGD", False),
@@ -71,6 +75,8 @@ VARIANTS = (
 
 
 OVER_ALL = ("full softmax", "Dense of Keras")
+# Where classes are few.
+OF_FEW = (MANY, "sampled softmax 1000", *OVER_ALL)
 # Whether XLA compiles.
 COMPILED = (False, True)
 PREDICTIONS = ("beam of 10", "beam of 5", "all scores")
@@ -109,6 +115,10 @@ class Speed(Benchmark):
     }
     choices = {
         "num_classes": (10_000, 100_000, 1_000_000),
+        "few_classes": Flag(
+            (1_500, 2_500, 4_000),
+            "classes of which a step scores a thousand, or all",
+        ),
         "most_scores": Flag(
             100_000,
             "classes above which no softmax over all is trained, nor XLA looks "
@@ -122,6 +132,7 @@ class Speed(Benchmark):
     }
     quick = {
         "num_classes": (300,),
+        "few_classes": (200,),
         "width": 8,
         "batch_size": 16,
         "steps": 2,
@@ -145,12 +156,19 @@ class Speed(Benchmark):
     }
 
     def rows(self):
-        return [
+        few = [
+            row
+            for number in self.args.few_classes
+            for row in training_rows(number, self.args)
+            if row.name in OF_FEW
+        ]
+        many = [
             row
             for number in self.args.num_classes
             for rows in (training_rows, prediction_rows, litert_rows)
             for row in rows(number, self.args)
         ]
+        return few + many
 
     def together(self, row):
         return row.num_classes
@@ -221,6 +239,14 @@ def make_heads(number, args, seed):
         ),
         "frequent": kc.CANESoftmax(
             number, frequent, 10, 30, share_noises=20, class_counts=counts
+        ),
+        "many": kc.CANESoftmax(
+            number,
+            kc.candidates.FrequentClasses(counts),
+            head,
+            many,
+            share_noises=True,
+            class_counts=counts,
         ),
         "near": kc.CANESoftmax(
             number, near(), few, some, share_noises=True, class_counts=counts

@@ -147,7 +147,7 @@ def test_speed(capsys, monkeypatch):
     for row in map(figures, rows):
         assert 0 < row["fastest"] <= row["milliseconds"]
     parts = [row["row"]["part"] for row in rows]
-    assert [parts.count(part) for part in ("training", "prediction")] == [11, 4]
+    assert [parts.count(part) for part in ("training", "prediction")] == [16, 4]
     sizes = [
         figures(row)["file_bytes"]
         for row in rows
@@ -168,7 +168,8 @@ def test_rows_of_speed():
     training = [row.num_classes for row in rows if row.part == "training"]
     of_all = len(speed.VARIANTS)
     # No softmax over all classes where there are many.
-    assert training == [*[300] * of_all, *[1200] * (of_all - 4)]
+    # Of 200, what scores some or all of them, by XLA and not.
+    assert training == [*[200] * 8, *[300] * of_all, *[1200] * (of_all - 4)]
     of_many = [row for row in rows if row.num_classes == 1200]
     assert not any(row.part == "litert" for row in of_many)
     assert not any(
