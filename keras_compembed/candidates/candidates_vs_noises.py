@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_compembed.candidates.candidate_parts import CandidateParts
 from keras_compembed.noises.random_bits import random_bits
+from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.validation import check_choice
@@ -132,6 +133,7 @@ class CandidatesVsNoises:
             )
             self.selector.after_step(scores, labels, hit)
             self.noise.observe(labels, hit)
+            losses = _after_writes(losses, self.selector)
         # The label's own score, computed in another way, may be above itself.
         others = tf.where(same, _NONE, tf.concat(of_parts, axis=1))
         best = tf.reduce_max(others, axis=1) <= label[:, 0]
@@ -178,6 +180,27 @@ class CandidatesVsNoises:
         if not keep_clear:
             held = candidates.hold(of_rows)
         return Noises(ids, offsets, held, label_offset)
+
+
+def _after_writes(losses, layer):
+    """`losses`, whose gradients need what a layer wrote in this step.
+
+    XLA copies the table of classes in each step if its update need not wait
+    for a condition in which the table may be read.
+
+    Args:
+        losses: Tensor `(rows,)`.
+        layer: Keras layer; its weights that are integers count.
+    """
+    written = [
+        tf.reshape(own_value(variable), (-1,))[:1]
+        for variable in layer.non_trainable_variables
+        if variable.dtype == "int32"
+    ]
+    if not written:
+        return losses
+    nothing = 0.0 * tf.cast(tf.concat(written, axis=0), "float32")
+    return losses * (1.0 + tf.reduce_sum(nothing))
 
 
 def joint_losses(label, candidates, noises, label_noise, hit):

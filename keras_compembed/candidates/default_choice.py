@@ -8,7 +8,7 @@ from keras_compembed.candidates.all_classes import AllClasses
 from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.candidates.selector import Selector
 
-# Up to so many classes, a step that scores all of them is as fast.
+# Up to so many classes, a step that scores all of them takes little longer.
 MOST_SCORED = 2_000
 # What a step scores of more classes.
 SCORED = 1_000

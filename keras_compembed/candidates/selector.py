@@ -97,6 +97,7 @@ class Selector(keras.layers.Layer):
             shared: Optional int32 tensor `(ids,)`, the candidates that all
                 rows have.
         """
+        return
 
     def after_step(self, scores, labels, hit):
         """Called once in each step of training, after `observe`.
@@ -106,6 +107,7 @@ class Selector(keras.layers.Layer):
             labels: int32 tensor `(rows,)`.
             hit: Boolean tensor `(rows,)`, whether candidates hold the label.
         """
+        return
 
     def top_k(self, scores, features, k):
         """The classes of the highest scores.

@@ -104,8 +104,8 @@ class CANESoftmax(ClassHead):
         num_classes: Integer, at least 2.
         selector: `"auto"`, a `keras_compembed.candidates.Selector`, or a
             function from features to ids, see `FunctionSelector`. `"auto"`
-            trains the softmax over all classes up to 2,000 of them, as that
-            is as fast; of more classes, a step scores 1,000 that the batch
+            trains the softmax over all classes up to 2,000 of them, which
+            takes little longer; of more classes, a step scores 1,000 that the batch
             shares: frequent ones as candidates (`FrequentClasses`), as many
             as their counts make worth it, and noises. `summary` says what was
             chosen. Defaults to `"auto"`.

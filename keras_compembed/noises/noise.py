@@ -157,6 +157,7 @@ class Noise(keras.layers.Layer):
             candidates_hit: Boolean tensor `(rows,)`, whether the candidates
                 held the label.
         """
+        return
 
     def _total(self):
         return self.weight_below(tf.constant(self.num_classes))

@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -216,6 +218,30 @@ def test_sets_depend_on_own_features_and_earlier_steps_alone():
     np.testing.assert_array_equal(sets[0][0], sets[2][0])
     assert (sets[0] != sets[2]).any()
     assert (states[0] != states[2]).any()
+
+
+def test_no_copy_of_the_table_by_xla():
+    """Candidates are looked up in the table before its update, in place."""
+    scores, selector = make_scores(), built(num_centers=4)
+    noise = kc.noises.UnigramNoise(np.ones(CLASSES))
+    noise.attach(CLASSES)
+    noise.build()
+    estimation = CandidatesVsNoises(selector, noise, share_noises=True)
+
+    @tf.function(jit_compile=True)
+    def step(features, labels):
+        table = scores.table.value
+        with tf.GradientTape() as tape:
+            losses = estimation.draw(scores, features, labels, [1, 2]).losses
+        gradient = tape.gradient(losses, table)
+        table.scatter_sub(gradient)
+
+    features, labels = clusters(30)
+    arguments = tf.constant(features), tf.constant(labels, "int32")
+    hlo = step.experimental_get_compiler_ir(*arguments)("optimized_hlo")
+    table = rf"f32\[{CLASSES},{WIDTH}\]"
+    assert re.search(rf"{table}\S* scatter\(|{table}\S* while\(", hlo)
+    assert not re.search(rf"{table}\S* copy\(", hlo)
 
 
 def test_covers_labels_that_features_tell():
