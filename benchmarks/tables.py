@@ -1024,7 +1024,7 @@ def class_steps():
             ("the same, compiled by XLA", "sampled softmax 1000", True),
             ("sampled softmax, 40 classes", "sampled softmax 40", False),
             (
-                "CANE by default: `FrequentClasses`, 250, and 750 noises",
+                "CANE, `FrequentClasses`, 250, and 750 noises, as by default",
                 "frequent 250+750",
                 False,
             ),

@@ -39,7 +39,7 @@ DenseLoss = functools.partial(
     keras.losses.SparseCategoricalCrossentropy, from_logits=True
 )
 Sampled1000 = functools.partial(kc.baselines.SampledSoftmaxLoss, 1000)
-# As the layer chooses where classes are many.
+# As many as the layer chooses by default.
 MANY = "frequent 250+750"
 # Name, layer, loss, optimizer, XLA.
 VARIANTS = (

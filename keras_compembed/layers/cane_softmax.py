@@ -105,10 +105,10 @@ class CANESoftmax(ClassHead):
         selector: `"auto"`, a `keras_compembed.candidates.Selector`, or a
             function from features to ids, see `FunctionSelector`. `"auto"`
             trains the softmax over all classes up to 2,000 of them, which
-            takes little longer; of more classes, a step scores 1,000 that the batch
-            shares: frequent ones as candidates (`FrequentClasses`), as many
-            as their counts make worth it, and noises. `summary` says what was
-            chosen. Defaults to `"auto"`.
+            takes little longer; of more classes, a step scores 1,000 that the
+            batch shares: frequent ones as candidates (`FrequentClasses`), as
+            many as their counts make worth it, and noises. `summary` says
+            what was chosen. Defaults to `"auto"`.
         num_candidates: Optional integer. Candidates of each example. Defaults
             to `None`: 10, or what `"auto"` chooses.
         num_noises: Optional integer. Noises of each example, or of the batch
