@@ -10,6 +10,8 @@ from keras_compembed.candidates.approximate_nearest import ApproximateNearest
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
+# Chance that recall on other features is below what is stated.
+_RISK = 0.05
 # Numbers that scores of a batch of examples, or vectors of a batch of
 # classes, may hold at a time.
 _ENTRIES = 1 << 22
@@ -29,8 +31,12 @@ def fit_search(
 
     Recall is the share of the `k` best classes of all that are among the `k`
     classes that the search returns. It is counted on `features`, so give
-    those of validation data: other features may have another recall. Once a
-    list is opened, all its classes are scored exactly. Where vectors are near
+    those of validation data. As many lists are opened as make recall on other
+    features of the same kind at least `target_recall` with 95 % confidence.
+    Few features cannot show that: 0.99 takes about 300 of them. With fewer,
+    or for a recall of 1, what the search finds for all of `features` has to
+    do, and the recall that is printed is what they do show. Once a list is
+    opened, all its classes are scored exactly. Where vectors are near
     to no others, many lists have to be opened, and scoring all classes may be
     faster.
 
@@ -54,7 +60,8 @@ def fit_search(
         head: A built `CANESoftmax` with any selector. It stays as it is.
         features: Array `(..., width)` of what the layer is given, e.g.
             `model.predict(x)`.
-        target_recall: Number above 0, at most 1. Defaults to `0.99`.
+        target_recall: Number above 0, at most 1, recall to expect on other
+            features. Defaults to `0.99`.
         k: Integer, how many classes predictions are to return. Defaults to
             `1`. Predictions of more find less of the best classes, and end
             in ids of -1 where the lists hold fewer.
@@ -75,6 +82,8 @@ def fit_search(
     References:
         - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734), for
           inverted lists
+        - [Hoeffding, 1963](https://doi.org/10.1080/01621459.1963.10500830),
+          equation 2.1, for the confidence
     """
     features = _check(head, features, target_recall, k, num_lists)
     searched = _with_lists(head, features, num_lists)
@@ -83,14 +92,17 @@ def fit_search(
     number, capacity = selector.lists.shape
     # Lists that are opened must hold the candidates of training, too.
     least = math.ceil(selector.num_candidates / capacity)
-    wanted = math.ceil(target_recall * opened.size - 1e-9)
+    rows = len(opened)
+    wanted = _share_to_find(target_recall, rows) * opened.size
+    wanted = min(opened.size, math.ceil(wanted - 1e-9))
     probes = max(least, int(np.sort(opened, axis=None)[wanted - 1]))
     selector.num_probes = min(probes, number)
     if verbose:
         recall = np.mean(opened <= selector.num_probes)
         print(
             f"{selector.num_probes} of {number} lists of {capacity} classes: "
-            f"recall {recall:.4f}"
+            f"recall {recall:.4f}, on other features above "
+            f"{_stated_recall(recall, rows):.4f} with 95 % confidence"
         )
     return searched
 
@@ -151,6 +163,47 @@ def _lists_to_open(head, features, k):
         # Where vectors are NaN, there are no more classes to be found.
         opened.append(np.where(best >= 0, found, 1))
     return np.concatenate(opened)
+
+
+def _log_chance(found, recall, rows):
+    """Bound of the log of the chance to find a share of `found` or more.
+
+    It holds for the mean of independent rows whose shares are from 0 to 1,
+    so also where the `k` classes of a row depend on each other.
+    """
+    chance = 0.0
+    for part, expected in ((found, recall), (1 - found, 1 - recall)):
+        if part > 0:
+            chance -= (
+                math.inf
+                if expected <= 0
+                else (part * math.log(part / expected))
+            )
+    return rows * chance
+
+
+def _share_to_find(target, rows):
+    """Least share that shows recall of at least `target`; 1 if none does."""
+    low, high = target, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if _log_chance(middle, target, rows) > math.log(_RISK):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _stated_recall(found, rows):
+    """The highest recall that a share of `found` shows."""
+    low, high = 0.0, found
+    for _ in range(50):
+        middle = (low + high) / 2
+        if _log_chance(found, middle, rows) > math.log(_RISK):
+            high = middle
+        else:
+            low = middle
+    return low
 
 
 def _check(head, features, target_recall, k, num_lists):

@@ -7,6 +7,7 @@ from keras_compembed.candidates import ApproximateNearest
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequentClasses
 from keras_compembed.candidates import fit_search
+from keras_compembed.candidates import fitted_search
 
 CLASSES = 400
 WIDTH = 8
@@ -64,6 +65,56 @@ def plain_recall(head, features, k, probes):
     return hits / (k * len(features))
 
 
+def plain_share_to_find(target, rows):
+    """Least share on a grid whose chance at `target` is at most 5 %."""
+    shares = np.linspace(target, 1, 200_001)
+    parts = [(shares, target), (1 - shares, 1 - target)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chance = -rows * sum(
+            np.where(part > 0, part * np.log(part / expected), 0)
+            for part, expected in parts
+        )
+    return shares[np.argmax(chance <= np.log(0.05))] if target < 1 else 1.0
+
+
+@pytest.mark.parametrize("target", [0.8, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("rows", [300, 3000])
+def test_share_to_find_is_seldom_found_below_the_target(target, rows):
+    needed = fitted_search._share_to_find(target, rows)
+    assert target < needed <= 1
+    assert fitted_search._stated_recall(needed, rows) == pytest.approx(target)
+    # Exactly: rows that are found with a chance just below the target.
+    logs = np.concatenate([[0], np.cumsum(np.log(np.arange(1, rows + 1)))])
+    hits = np.arange(rows + 1)
+    log_chances = logs[-1] - logs - logs[::-1]
+    log_chances += hits * np.log(target) + (rows - hits) * np.log(1 - target)
+    passes = hits >= np.ceil(needed * rows - 1e-9)
+    assert 1e-4 < np.exp(log_chances[passes]).sum() <= 0.05
+
+
+def test_few_features_show_less_than_all_of_them_found():
+    assert fitted_search._share_to_find(0.99, 100) == 1
+    stated = fitted_search._stated_recall(1.0, 100)
+    assert stated == pytest.approx(0.05 ** (1 / 100))
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_recall_on_other_features(k):
+    model, features = make_model()
+    rng = np.random.default_rng(3)
+    # More features of the same kind.
+    other = features[rng.integers(300, size=3000)]
+    other = other + 0.2 * rng.normal(size=other.shape).astype("float32")
+    for start in range(0, 2000, 400):
+        given = other[start : start + 400]
+        searched = fit_search(
+            model.layers[-1], given, 0.9, k, num_lists=40, verbose=0
+        )
+        probes = searched.selector.num_probes
+        assert probes < 40
+        assert plain_recall(searched, other[2000:], k, probes) >= 0.9
+
+
 @pytest.mark.parametrize(("k", "target"), [(1, 0.8), (1, 1.0), (5, 0.97)])
 def test_fewest_lists_that_reach_the_recall(k, target, capsys):
     model, features = make_model()
@@ -72,16 +123,20 @@ def test_fewest_lists_that_reach_the_recall(k, target, capsys):
     searched = fit_search(head, features, target, k, num_lists=40)
     probes = searched.selector.num_probes
     recall = plain_recall(searched, features, k, probes)
-    assert recall >= target
-    assert plain_recall(searched, features, k, probes - 1) < target
+    needed = plain_share_to_find(target, len(features))
+    assert recall >= needed >= target
+    assert plain_recall(searched, features, k, probes - 1) < needed
     assert 1 < probes < 40
     found = searched.top_k(features, k)[0].numpy()
     best = np.argsort(-all_scores(head, features), axis=1)[:, :k]
     hits = (found[:, :, None] == best[:, None]).any(axis=1).mean()
     assert hits == pytest.approx(recall, abs=1e-9)
-    assert capsys.readouterr().out == (
-        f"{probes} of 40 lists of 20 classes: recall {recall:.4f}\n"
+    out = capsys.readouterr().out
+    assert out.startswith(
+        f"{probes} of 40 lists of 20 classes: recall {recall:.4f}, "
+        "on other features above 0."
     )
+    assert target == 1 or float(out.split("above ")[1][:6]) >= target
     # What it was made from is as before, and the vectors are the same.
     for old, new in zip(before, head.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
