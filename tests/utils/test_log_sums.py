@@ -50,3 +50,19 @@ def test_log_add_exp():
         np.testing.assert_allclose(gradient, right, rtol=1e-6)
     wide = log_add_exp(tf.constant([[0.0], [1.0]]), tf.zeros((2, 3)))
     assert wide.shape == (2, 3)
+
+
+def test_log_sum_exp_of_parts():
+    """As if concatenated; a part may have no columns."""
+    rng = np.random.default_rng(0)
+    parts = [tf.constant(rng.normal(size=(4, n)), "float32") for n in (3, 0, 1)]
+    whole = tf.concat(parts, axis=1)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([*parts, whole])
+        sums, right = log_sum_exp(*parts), tf.reduce_logsumexp(whole, axis=1)
+    np.testing.assert_allclose(sums, right, rtol=1e-6)
+    np.testing.assert_allclose(
+        tf.concat(tape.gradient(sums, parts), axis=1),
+        tape.gradient(right, whole),
+        rtol=1e-5,
+    )
