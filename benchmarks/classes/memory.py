@@ -19,7 +19,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.codes.training_step import OPTIMIZERS as ADAM
+from benchmarks.classes.speed import OPTIMIZERS
 from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
@@ -28,7 +28,6 @@ from benchmarks.common.peak_memory import counting
 
 DEFAULT, FULL = "CANESoftmax by default", "full softmax"
 LOSSES = {DEFAULT: kc.CANELoss, FULL: kc.baselines.FullSoftmaxLoss}
-OPTIMIZERS = {**ADAM, "SGD": lambda: keras.optimizers.SGD(0.01)}
 SPARSE_ADAM = "SparseRowOptimizer(Adam)"
 
 

@@ -41,3 +41,8 @@ class CandidateGroups:
     def of_rows(self):
         """The candidates of each example, `(rows, number)`."""
         return tf.gather(self.ids, self.groups)
+
+
+def ids_of(part):
+    """Ids of a part of candidates, which may be `CandidateGroups`."""
+    return part.ids if isinstance(part, CandidateGroups) else part

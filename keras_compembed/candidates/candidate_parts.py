@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_compembed.candidates.candidate_groups import CandidateGroups
+from keras_compembed.candidates.candidate_groups import ids_of
 from keras_compembed.candidates.sorted_sets import is_in
 
 # Up to so many comparisons of ids are faster than a search.
@@ -46,7 +47,7 @@ class CandidateParts:
     def _without_earlier(self, part):
         """A part with -1 for what is in an earlier one."""
         if self.shared is not None:
-            ids = part.ids if isinstance(part, CandidateGroups) else part
+            ids = ids_of(part)
             ids = tf.where(is_in(self.shared[None], ids, _zeros(ids)), -1, ids)
             if isinstance(part, CandidateGroups):
                 part = CandidateGroups(part.groups, ids)
@@ -76,11 +77,10 @@ class CandidateParts:
     @property
     def offsets(self):
         """Of each part, 0 where there is a class, or else minus infinity."""
-        parts = [
-            part.ids if isinstance(part, CandidateGroups) else part
+        return [
+            tf.where(ids_of(part) >= 0, 0.0, float("-inf"))
             for part in self.parts
         ]
-        return [tf.where(part >= 0, 0.0, float("-inf")) for part in parts]
 
     @property
     def same_for_all(self):

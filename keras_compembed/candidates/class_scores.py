@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_compembed.candidates.candidate_groups import CandidateGroups
+from keras_compembed.candidates.candidate_groups import ids_of
 from keras_compembed.candidates.group_blocks import GroupBlocks
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import on_several_devices
@@ -359,7 +360,7 @@ class ClassScores:
             no class is that of class 0.
         """
         if offsets is None:
-            offsets = [tf.zeros(tf.shape(_ids(group))) for group in groups]
+            offsets = [tf.zeros(tf.shape(ids_of(group))) for group in groups]
         # One look-up for all of a kind: each has a scatter in its gradient.
         of_rows = [group for group in groups if _rank(group) == 2]
         others = [group for group in groups if _rank(group) != 2]
@@ -367,7 +368,7 @@ class ClassScores:
             raise ValueError(
                 "One of `groups` at least must be of rows, of shape "
                 "(rows, number). Received: shapes "
-                f"{[tuple(_ids(group).shape) for group in groups]}."
+                f"{[tuple(ids_of(group).shape) for group in groups]}."
             )
         blocks = {
             place: GroupBlocks(group.groups, group.ids.shape[0])
@@ -376,7 +377,7 @@ class ClassScores:
         }
         ids = [tf.reshape(tf.concat(of_rows, axis=1), (-1,))]
         for place, group in enumerate(others):
-            group = _ids(group)
+            group = ids_of(group)
             if place in blocks:
                 # Vectors of other groups need not be read.
                 group = tf.where(blocks[place].occurs[:, None], group, -1)
@@ -453,10 +454,6 @@ class ClassScores:
 
 def _rank(group):
     return None if isinstance(group, CandidateGroups) else group.shape.rank
-
-
-def _ids(group):
-    return group.ids if isinstance(group, CandidateGroups) else group
 
 
 def _in_order(groups, offsets):

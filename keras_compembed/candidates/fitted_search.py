@@ -184,26 +184,31 @@ def _log_chance(found, recall, rows):
 
 def _share_to_find(target, rows):
     """Least share that shows recall of at least `target`; 1 if none does."""
-    low, high = target, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if _log_chance(middle, target, rows) > math.log(_RISK):
-            low = middle
-        else:
-            high = middle
-    return high
+    return _edge(
+        lambda share: _log_chance(share, target, rows) > math.log(_RISK),
+        target,
+        1.0,
+    )
 
 
 def _stated_recall(found, rows):
     """The highest recall that a share of `found` shows."""
-    low, high = 0.0, found
+    return _edge(
+        lambda recall: _log_chance(found, recall, rows) > math.log(_RISK),
+        found,
+        0.0,
+    )
+
+
+def _edge(holds, inside, outside):
+    """Where a condition ends, by halves: the last number outside of it."""
     for _ in range(50):
-        middle = (low + high) / 2
-        if _log_chance(found, middle, rows) > math.log(_RISK):
-            high = middle
+        middle = (inside + outside) / 2
+        if holds(middle):
+            inside = middle
         else:
-            low = middle
-    return low
+            outside = middle
+    return outside
 
 
 def _check(head, features, target_recall, k, num_lists):

@@ -97,6 +97,7 @@ class Selector(keras.layers.Layer):
             shared: Optional int32 tensor `(ids,)`, the candidates that all
                 rows have.
         """
+        # AutoGraph warns of a body that is a docstring alone.
         return
 
     def after_step(self, scores, labels, hit):
@@ -107,6 +108,7 @@ class Selector(keras.layers.Layer):
             labels: int32 tensor `(rows,)`.
             hit: Boolean tensor `(rows,)`, whether candidates hold the label.
         """
+        # AutoGraph warns of a body that is a docstring alone.
         return
 
     def top_k(self, scores, features, k):

@@ -208,6 +208,19 @@ def test_own_training_loop():
     assert losses[2] < losses[1] < losses[0]
 
 
+def test_own_training_step_in_a_graph(caplog):
+    """AutoGraph, which reads all that is called there, has nothing to say."""
+    head, (x, y) = make_head(), data()
+    loss = CANELoss(evaluation="sampled")
+
+    @tf.function
+    def step(x, y):
+        return loss(y, head(x, training=True))
+
+    assert np.isfinite(step(tf.constant(x), tf.constant(y)))
+    assert not caplog.records
+
+
 def test_config():
     loss = CANELoss(evaluation="sampled", ignore_class=-1, reduction="sum")
     config = json.loads(json.dumps(keras.saving.serialize_keras_object(loss)))
