@@ -14,6 +14,9 @@ from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.device_rows import write
+from keras_compembed.utils.chunks import MOST_NUMBERS
+from keras_compembed.utils.chunks import in_parts
+from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import without_nan
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -23,9 +26,7 @@ _LEAST_PROBES = 8
 _CLASSES_A_CANDIDATE = 4
 # Features point to some classes: their products with vectors differ more than
 # those of random directions do.
-_ALIGNED = 2.0
-# Standard deviations above the mean at which the best of a list may be.
-_DEVIATIONS = 2.0
+ALIGNED = 2.0
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -191,7 +192,7 @@ class ApproximateNearest(Selector):
     def after_step(self, scores, labels, hit):
         write(self.age, own_value(self.age) + 1)
 
-    def refresh(self, scores):
+    def refresh(self, scores, lists=None):
         """Assigns all classes by their present vectors.
 
         Training does it of itself. After that, or after vectors were set, it
@@ -200,8 +201,15 @@ class ApproximateNearest(Selector):
         Args:
             scores: `ClassScores` of the layer that this belongs to, its
                 `scores`.
+            lists: Optional int32 array of the shape of the lists, ids of
+                classes, each once, and at the end of a list -1. Defaults to
+                `None`: those of `make_lists`.
         """
-        self._assign(scores, self.feature_scale.value, self.age.value < 0)
+        scale = self.feature_scale.value
+        if lists is None:
+            self._assign(scores, scale, self.age.value < 0)
+        else:
+            self._keep(scores, scale, tf.constant(lists, "int32"))
 
     def top_k(self, scores, features, k):
         # Also where a function is traced that is to be exported.
@@ -212,25 +220,32 @@ class ApproximateNearest(Selector):
 
     def _assign(self, scores, scale, first):
         """Makes the lists anew."""
-
-        def parameters_of(ids):
-            biases = scores.class_biases(ids)[:, None]
-            return tf.concat([scores.class_vectors(ids), biases], axis=1)
-
         # What a difference counts in the scores of features of that scale.
-        scales = tf.fill((self.means.shape[1] - 1,), _ALIGNED * scale)
+        scales = tf.fill((self.means.shape[1] - 1,), ALIGNED * scale)
         scales = tf.concat([scales, [1.0]], axis=0)
         lists = make_lists(
-            lambda ids: scales * parameters_of(ids),
+            lambda ids: scales * _parameters(scores, ids),
             self.num_classes,
             own_value(self.lists),
             first,
         )
-        means, variances = list_moments(parameters_of, lists)
+        self._keep(scores, scale, lists)
+
+    def _keep(self, scores, scale, lists):
+        """Keeps lists, and what they are judged by."""
+        means, variances = list_moments(
+            lambda ids: _parameters(scores, ids), lists
+        )
         of_vectors = tf.reduce_mean(variances[:, :-1], axis=1)
+        variances = tf.stack([of_vectors, variances[:, -1]], axis=1)
+        numbers = tf.concat([means, variances], axis=1)
+        usable = tf.reduce_all(tf.math.is_finite(numbers), axis=1)
+        usable = (usable & (lists[:, 0] >= 0))[:, None]
+        # Others come last, whatever the features.
+        closed = [0.0] * (means.shape[1] - 1) + [float("-inf")]
         write(self.lists, lists)
-        write(self.means, means)
-        write(self.variances, tf.stack([of_vectors, variances[:, -1]], axis=1))
+        write(self.means, tf.where(usable, means, closed))
+        write(self.variances, tf.where(usable, variances, 0.0))
         write(self.feature_scale, scale)
         write(self.age, 0)
 
@@ -245,28 +260,36 @@ class ApproximateNearest(Selector):
             int32 tensor `(rows, number)` of rows of `lists`.
         """
         means = own_value(self.means)
-        reach = tf.matmul(features, means[:, :-1], transpose_b=True)
-        squares = tf.reduce_sum(features**2, axis=1, keepdims=True)
-        squares = tf.concat([squares, tf.ones_like(squares)], axis=1)
+        # About where the best of as many normal numbers is, squared.
+        deviations = 2 * math.log(max(2, self._shape[1]))
+        squares = deviations * tf.reduce_sum(features**2, axis=1, keepdims=True)
+        squares = tf.pad(squares, [[0, 0], [0, 1]], constant_values=deviations)
         variances = tf.matmul(
             squares, own_value(self.variances), transpose_b=True
         )
-        reach += means[:, -1] + _DEVIATIONS * tf.sqrt(variances)
-        reach = without_nan(reach)
-        empty = own_value(self.lists)[:, 0] < 0
-        reach = tf.where(empty, float("-inf"), reach)
-        return tf.math.top_k(reach, number)[1]
+        reach = tf.matmul(features, means[:, :-1], transpose_b=True)
+        reach += means[:, -1]
+        return tf.math.top_k(reach + tf.sqrt(variances), number)[1]
 
     def _best(self, scores, features, k):
-        probes = self.order_of_lists(features, self._probes(k))
-        found = [
-            self._score_list(scores, features, rows)
-            for rows in tf.unstack(probes, axis=1)
-        ]
-        ids, found = (
-            tf.concat(part, axis=1) for part in zip(*found, strict=True)
+        """What `top_k` returns, for a part of the rows at a time."""
+        lists = self.order_of_lists(features, self._probes(k))
+        _, capacity = self._shape
+        numbers = capacity * max(features.shape[1], lists.shape[1])
+        rows, known = tf.shape(features)[0], features.shape[0]
+        ids, found, total = in_parts(
+            lambda features, lists: self._best_of_part(
+                scores, features, lists, k
+            ),
+            (features, lists),
+            (tf.fill((rows, k), -1), tf.zeros((rows, k)), tf.zeros((rows,))),
+            max(1, MOST_NUMBERS // numbers),
         )
-        return best_of(ids, found, k)
+        return (
+            tf.ensure_shape(ids, (known, k)),
+            tf.ensure_shape(found, (known, k)),
+            tf.ensure_shape(total, (known,)),
+        )
 
     def _probes(self, k):
         number, _ = self._shape
@@ -275,16 +298,42 @@ class ApproximateNearest(Selector):
         wanted = _CLASSES_A_CANDIDATE * k * number / self.num_classes
         return min(number, max(_LEAST_PROBES, math.ceil(wanted)))
 
-    def _score_list(self, scores, features, rows):
-        """Ids and scores of the classes of one list for each example."""
-        ids = gather_rows(self.lists, rows)
-        flat = tf.maximum(tf.reshape(ids, (-1,)), 0)
-        vectors = scores.class_vectors(flat)
-        vectors = tf.reshape(vectors, (-1, ids.shape[1], vectors.shape[1]))
-        products = tf.linalg.matvec(vectors, features)
-        products += tf.reshape(scores.class_biases(flat), tf.shape(ids))
-        products = without_nan(products)
-        return ids, tf.where(ids >= 0, products, float("-inf"))
+    def _best_of_part(self, scores, features, lists, k):
+        """The best classes of lists, with bounded numbers in memory.
+
+        Args:
+            scores: `ClassScores`.
+            features: float32 tensor `(rows, width)`.
+            lists: int32 tensor `(rows, number)` of rows of `lists`.
+            k: Integer.
+        """
+        number = lists.shape[1] * self._shape[1]
+        size = max(1, MOST_NUMBERS // features.shape[1])
+        ids = tf.reshape(gather_rows(self.lists, lists), (-1, number))
+
+        def best_of_some(ids):
+            return best_of(ids, _scores_of(scores, features, ids), k)
+
+        if number <= size:
+            return best_of_some(ids)
+        ids = tf.pad(ids, [[0, 0], [0, -number % size]], constant_values=-1)
+        parts = tf.stack(tf.split(ids, ids.shape[1] // size, axis=1))
+
+        def better(turn, ids, found, total):
+            others = best_of_some(parts[turn])
+            ids = tf.concat([ids, others[0]], axis=1)
+            found = tf.concat([found, others[1]], axis=1)
+            ids, found, _ = best_of(ids, found, k)
+            return turn + 1, ids, found, log_add_exp(total, others[2])
+
+        _, *best = tf.while_loop(
+            lambda turn, *_: turn < parts.shape[0],
+            better,
+            (1, *best_of_some(parts[0])),
+            # Else ten parts are in memory.
+            parallel_iterations=1,
+        )
+        return best
 
     def get_config(self):
         return {
@@ -294,6 +343,26 @@ class ApproximateNearest(Selector):
             "refresh_every": self.refresh_every,
             "capacity_factor": self.capacity_factor,
         }
+
+
+def _parameters(scores, ids):
+    """Vectors of classes and, last, their biases."""
+    biases = scores.class_biases(ids)[:, None]
+    return tf.concat([scores.class_vectors(ids), biases], axis=1)
+
+
+def _scores_of(scores, features, ids):
+    """Scores of the classes of each row, minus infinity for ids of -1."""
+    flat = tf.maximum(tf.reshape(ids, (-1,)), 0)
+    vectors = scores.class_vectors(flat)
+    if features.shape[0] == 1:
+        # The same product, in the form that is fastest on phones.
+        products = tf.matmul(features, vectors, transpose_b=True)
+    else:
+        shape = (-1, ids.shape[1], features.shape[1])
+        products = tf.linalg.matvec(tf.reshape(vectors, shape), features)
+    products += tf.reshape(scores.class_biases(flat), tf.shape(ids))
+    return tf.where(ids >= 0, without_nan(products), float("-inf"))
 
 
 def _scale_over_devices(features):

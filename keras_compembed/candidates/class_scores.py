@@ -1,5 +1,7 @@
 """Scores of classes from the variables that hold their vectors and biases."""
 
+import functools
+
 import tensorflow as tf
 
 from keras_compembed.candidates.candidate_groups import CandidateGroups
@@ -7,6 +9,7 @@ from keras_compembed.candidates.candidate_groups import ids_of
 from keras_compembed.candidates.group_blocks import GroupBlocks
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.read_rows import read_unique_rows
 from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.optimizers.read_rows import without_gradients
@@ -15,11 +18,15 @@ from keras_compembed.optimizers.unique_places import unique_places
 from keras_compembed.trees.path_sums import read_above
 from keras_compembed.trees.path_sums import sum_above
 from keras_compembed.trees.path_sums import sum_down_to
+from keras_compembed.utils.chunks import MOST_NUMBERS
 from keras_compembed.utils.chunks import chunk_sizes
 from keras_compembed.utils.chunks import in_parts
 from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.log_sums import without_nan
+
+# Rows that are worth one reading of the whole table.
+_LEAST_ROWS = 32
 
 
 class ClassScores:
@@ -262,12 +269,17 @@ class ClassScores:
             `(rows,)`, the logarithm of the sum of exponentials of all scores.
         """
         known = features.shape[0]
-        size, classes = chunk_sizes(
-            known, self.num_classes, features.shape[1], k
-        )
+        size = self._rows_by_table(known)
+        if size:
+            compute = functools.partial(self._top_k_by_table, k=k)
+        else:
+            size, classes = chunk_sizes(
+                known, self.num_classes, features.shape[1], k
+            )
+            compute = functools.partial(self._top_k_part, k=k, size=classes)
         rows = tf.shape(features)[0]
         ids, scores, total = in_parts(
-            lambda features: self._top_k_part(features, k, classes),
+            compute,
             (features,),
             (tf.fill((rows, k), -1), tf.zeros((rows, k)), tf.zeros((rows,))),
             size,
@@ -277,6 +289,36 @@ class ClassScores:
             tf.ensure_shape(scores, (known, k)),
             tf.ensure_shape(total, (known,)),
         )
+
+    def _rows_by_table(self, rows):
+        """How many rows to score at a time by the table as it is.
+
+        Args:
+            rows: Integer, or None if it is not known.
+
+        Returns:
+            Integer, 0 if vectors have to be made, or the whole table would be
+            read for too few rows.
+        """
+        if (
+            self._embeds
+            or self.nodes is not None
+            or self.table.dtype != "float32"
+        ):
+            return 0
+        size = MOST_NUMBERS // self.num_classes
+        least = _LEAST_ROWS if rows is None else min(rows, _LEAST_ROWS)
+        return size if size >= least else 0
+
+    def _top_k_by_table(self, features, k):
+        """Same as `top_k`, without a copy of any vectors."""
+        scores = tf.matmul(features, own_value(self.table), transpose_b=True)
+        if self.bias is not None:
+            scores += own_value(self.bias)
+        scores = without_nan(scores)
+        best, ids = tf.math.top_k(scores, k)
+        ids = tf.where(best > float("-inf"), ids, -1)
+        return ids, best, log_sum_exp(scores)
 
     def _top_k_part(self, features, k, size):
         """Same as `top_k`, with `size` classes scored at a time."""

@@ -6,7 +6,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.candidates.approximate_nearest import ALIGNED
 from keras_compembed.candidates.approximate_nearest import ApproximateNearest
+from keras_compembed.trees.balanced_k_means import split_evenly
+from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
@@ -109,7 +112,8 @@ def fit_search(
 
 def _with_lists(head, features, num_lists):
     """A layer with the vectors and biases of another, and lists of them."""
-    selector = ApproximateNearest(num_lists=num_lists)
+    # Even lists have no room to spare, of which the file would score all.
+    selector = ApproximateNearest(num_lists=num_lists, capacity_factor=1.0)
     made = type(head).from_config(
         {
             **head.get_config(),
@@ -132,9 +136,38 @@ def _with_lists(head, features, num_lists):
         made.bias.assign(biases)
     made.noise.set_weights(head.noise.get_weights())
     scale = float(np.sqrt(np.mean(np.square(features, dtype="float64"))))
-    made.selector.feature_scale.assign(scale or 1.0)
-    made.selector.refresh(made.scores)
+    scale = scale or 1.0
+    made.selector.feature_scale.assign(scale)
+    # What a difference counts in the scores of features of that scale.
+    points = np.column_stack([ALIGNED * scale * vectors, biases])
+    lists = _even_lists(points, *made.selector.lists.shape)
+    made.selector.refresh(made.scores, lists)
     return made
+
+
+def _even_lists(points, number, capacity):
+    """Lists of the rows of points that are near each other.
+
+    Returns:
+        Integer array `(number, capacity)`: sizes differ by 1 at most, and
+        lists end in -1 where they are shorter.
+    """
+    # Vectors that are not finite may go anywhere.
+    points = np.nan_to_num(points, posinf=0.0, neginf=0.0)
+    rows = np.arange(len(points))
+    list_of = np.zeros_like(rows)
+    if number > 1:
+        with one_thread():
+            (list_of,) = split_evenly(
+                points, rows[None], number, np.random.default_rng(0)
+            )
+    order = np.argsort(list_of, kind="stable")
+    sizes = np.bincount(list_of, minlength=number)
+    starts = np.cumsum(sizes) - sizes
+    places = rows - np.repeat(starts, sizes)
+    lists = np.full((number, capacity), -1)
+    lists[list_of[order], places] = order
+    return lists
 
 
 def _lists_to_open(head, features, k):

@@ -8,6 +8,7 @@ import tensorflow as tf
 import keras_compembed as kc
 from keras_compembed.candidates import ApproximateNearest
 from keras_compembed.candidates import ClassScores
+from keras_compembed.candidates import approximate_nearest
 from keras_compembed.candidates import inverted_lists
 from keras_compembed.layers.top_classes import TopClasses
 
@@ -62,7 +63,8 @@ def best_in_lists(selector, class_scores, features, k):
     ids, scores, totals = [], [], []
     for x in features:
         reach = np.sqrt(x @ x * of_vectors + of_biases)
-        likely = means[:, :-1] @ x + means[:, -1] + 2 * reach
+        likely = means[:, :-1] @ x + means[:, -1]
+        likely += np.sqrt(2 * np.log(lists.shape[1])) * reach
         likely[lists[:, 0] < 0] = -np.inf
         classes = lists[np.argsort(-likely)[: selector._probes(k)]].ravel()
         classes = classes[classes >= 0]
@@ -184,15 +186,21 @@ def test_finds_the_best_classes(jit_compile):
     np.testing.assert_array_equal(ids, expected)
 
 
-def test_top_k_as_list_by_list():
+# Rows of 2 x 30 classes of 8 numbers: all at once, a few rows, a part of one.
+@pytest.mark.parametrize("numbers", [1 << 22, 2000, 100])
+@pytest.mark.parametrize("rows", [50, 1])
+def test_top_k_as_list_by_list(monkeypatch, numbers, rows):
+    monkeypatch.setattr(approximate_nearest, "MOST_NUMBERS", numbers)
     vectors, features, _ = clusters()
     biases = np.random.default_rng(1).normal(size=600)
     class_scores = scores_of(vectors, biases)
     selector = built(
         ApproximateNearest(num_lists=40, num_probes=2), class_scores
     )
+    features = features[:rows]
+    selector.refresh(class_scores)
     for k in (1, 7, 80):
-        ids, scores, totals = selector.top_k(
+        ids, scores, totals = tf.function(selector.top_k)(
             class_scores, tf.constant(features), k
         )
         expected = best_in_lists(selector, class_scores, features, k)

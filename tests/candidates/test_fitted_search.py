@@ -58,7 +58,8 @@ def plain_recall(head, features, k, probes):
     hits = 0
     for x, row in zip(features, scores, strict=True):
         reach = means[:, :-1] @ x + means[:, -1]
-        reach += 2 * np.sqrt(x @ x * of_vectors + of_biases)
+        deviations = np.sqrt(2 * np.log(lists.shape[1]))
+        reach += deviations * np.sqrt(x @ x * of_vectors + of_biases)
         reach[lists[:, 0] < 0] = -np.inf
         opened = lists[np.argsort(-reach)[:probes]]
         hits += np.isin(np.argsort(-row)[:k], opened).sum()
@@ -133,7 +134,7 @@ def test_fewest_lists_that_reach_the_recall(k, target, capsys):
     assert hits == pytest.approx(recall, abs=1e-9)
     out = capsys.readouterr().out
     assert out.startswith(
-        f"{probes} of 40 lists of 20 classes: recall {recall:.4f}, "
+        f"{probes} of 40 lists of 10 classes: recall {recall:.4f}, "
         "on other features above 0."
     )
     assert target == 1 or float(out.split("above ")[1][:6]) >= target
