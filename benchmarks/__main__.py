@@ -31,6 +31,7 @@ NAMES = (
     "classes.equal_time",
     "classes.language_model",
     "classes.memory",
+    "classes.search",
     "classes.speed",
     "classes.tree_classifiers",
     "litert.anchors",

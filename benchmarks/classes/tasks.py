@@ -209,6 +209,14 @@ class WordTask:
         arrays = [array[:size] for array in self.parts[part]]
         return {"perplexity": perplexity(model, *arrays)}
 
+    def queries(self, model, part, number):
+        """So many features, `(number, width)`."""
+        size = self.settings.batch_size
+        batches = -(-number // (size * self.settings.steps))
+        inputs = self.parts[part][0][: batches * size]
+        found = model.predict(inputs, batch_size=size, verbose=0)
+        return found.reshape(-1, found.shape[-1])[:number]
+
 
 class LabelTask:
     """Examples of a label each."""
@@ -265,6 +273,11 @@ class LabelTask:
             "top_5": float(np.mean(places < 5)),
         }
 
+    def queries(self, model, part, number):
+        """So many features, `(number, width)`."""
+        inputs = getattr(self.data, part)[0][:number]
+        return model.predict(inputs, batch_size=1000, verbose=0)
+
 
 class VisitTask:
     """Places of users, in any order."""
@@ -320,31 +333,45 @@ class VisitTask:
 
     def figures(self, model, part, is_curve=False):
         """Of the first 20 places that a user has not been to before."""
-        settings, data = self.settings, self.data
-        seen = data.train
-        if part == "valid":
-            users = self.valid_users
-            users = users[: settings.curve_users if is_curve else None]
-            users = users[: settings.valid_users]
-        else:
-            seen = np.concatenate([seen, data.valid])
-            users = np.unique(data.test[:, 0])
-        rows = self.sequences(seen, settings.history, np.random.default_rng(0))
-        table = np.zeros((data.num_users, settings.width), "float32")
-        for start in range(0, len(users), 500):
-            chosen = users[start : start + 500]
-            found = model.predict_on_batch(rows[chosen] + 1)
-            last = np.sum(rows[chosen] != IGNORED, axis=1) - 1
-            table[chosen] = found[np.arange(len(chosen)), np.maximum(last, 0)]
+        number = self.settings.curve_users if is_curve else None
+        users, seen = self.users(part, number)
+        table = np.zeros((self.data.num_users, self.settings.width), "float32")
+        table[users] = self.features_of(model, users, seen)
         vectors, biases = class_table(model.layers[-1])
         recall, ndcg = rank(
             np.append(table, np.ones((len(table), 1), "float32"), axis=1),
             np.append(vectors, biases[:, None], axis=1),
             users,
             seen,
-            getattr(data, part),
+            getattr(self.data, part),
         )
         return {"ndcg": ndcg, "recall": recall}
+
+    def queries(self, model, part, number):
+        """Features of so many users, `(number, width)`."""
+        users, seen = self.users(part, number)
+        return self.features_of(model, users[:number], seen)
+
+    def users(self, part, number):
+        """Users of a part, some of those of "valid", and visits before it."""
+        data = self.data
+        if part == "valid":
+            users = self.valid_users[:number]
+            return users[: self.settings.valid_users], data.train
+        seen = np.concatenate([data.train, data.valid])
+        return np.unique(data.test[:, 0]), seen
+
+    def features_of(self, model, users, seen):
+        """What the model makes of the places that users have been to."""
+        history = self.settings.history
+        rows = self.sequences(seen, history, np.random.default_rng(0))[users]
+        found = []
+        for start in range(0, len(rows), 500):
+            some = rows[start : start + 500]
+            last = np.sum(some != IGNORED, axis=1) - 1
+            features = model.predict_on_batch(some + 1)
+            found.append(features[np.arange(len(some)), np.maximum(last, 0)])
+        return np.concatenate(found)
 
 
 def class_table(head):

@@ -107,8 +107,7 @@ class ApproximateNearest(Selector):
         super().attach(num_classes, num_candidates)
         number = self.num_lists
         if number is None:
-            number = min(round(4 * math.sqrt(num_classes)), num_classes // 8)
-            number = max(1, number)
+            number = usual_lists(num_classes)
         if number > num_classes:
             raise ValueError(
                 "`num_lists` must be at most the number of classes. Received: "
@@ -343,6 +342,11 @@ class ApproximateNearest(Selector):
             "refresh_every": self.refresh_every,
             "capacity_factor": self.capacity_factor,
         }
+
+
+def usual_lists(num_classes):
+    """How many lists there are if none are asked for."""
+    return max(1, min(round(4 * math.sqrt(num_classes)), num_classes // 8))
 
 
 def _parameters(scores, ids):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.candidates.approximate_nearest import ALIGNED
 from keras_compembed.candidates.approximate_nearest import ApproximateNearest
+from keras_compembed.candidates.approximate_nearest import usual_lists
 from keras_compembed.trees.balanced_k_means import split_evenly
 from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_positive_int
@@ -29,8 +30,8 @@ def fit_search(
     shared, or a sampled softmax, leave nothing to search by: predictions
     score all classes. This makes a layer with the same class vectors and
     biases and an `ApproximateNearest` selector. Its lists are made from the
-    vectors, and it opens as few of them as find what scoring all classes
-    would find.
+    vectors and are equally long, and it opens as few of them as find what
+    scoring all classes would find.
 
     Recall is the share of the `k` best classes of all that are among the `k`
     classes that the search returns. It is counted on `features`, so give
@@ -44,7 +45,8 @@ def fit_search(
     faster.
 
     Put the layer in the place of `head`: it is saved, exported and asked for
-    predictions in the same way.
+    predictions in the same way. If it is trained on, it has no more
+    candidates than a list has classes.
 
     Example:
 
@@ -93,13 +95,10 @@ def fit_search(
     opened = _lists_to_open(searched, features, k)
     selector = searched.selector
     number, capacity = selector.lists.shape
-    # Lists that are opened must hold the candidates of training, too.
-    least = math.ceil(selector.num_candidates / capacity)
     rows = len(opened)
     wanted = _share_to_find(target_recall, rows) * opened.size
     wanted = min(opened.size, math.ceil(wanted - 1e-9))
-    probes = max(least, int(np.sort(opened, axis=None)[wanted - 1]))
-    selector.num_probes = min(probes, number)
+    selector.num_probes = int(np.sort(opened, axis=None)[wanted - 1])
     if verbose:
         recall = np.mean(opened <= selector.num_probes)
         print(
@@ -112,12 +111,17 @@ def fit_search(
 
 def _with_lists(head, features, num_lists):
     """A layer with the vectors and biases of another, and lists of them."""
-    # Even lists have no room to spare, of which the file would score all.
+    if num_lists is None:
+        num_lists = usual_lists(head.num_classes)
+    # Even lists have no room to spare, of which a file would score all.
     selector = ApproximateNearest(num_lists=num_lists, capacity_factor=1.0)
+    # So many candidates that one list holds them.
+    shortest = head.num_classes // num_lists
     made = type(head).from_config(
         {
             **head.get_config(),
             "selector": keras.saving.serialize_keras_object(selector),
+            "num_candidates": min(head.num_candidates, shortest),
             "class_embedding": None,
             "kernel_initializer": "zeros",
         }
