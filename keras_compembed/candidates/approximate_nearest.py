@@ -18,6 +18,7 @@ from keras_compembed.utils.chunks import MOST_NUMBERS
 from keras_compembed.utils.chunks import in_parts
 from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import without_nan
+from keras_compembed.utils.own_products import own_products
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
@@ -358,13 +359,9 @@ def _parameters(scores, ids):
 def _scores_of(scores, features, ids):
     """Scores of the classes of each row, minus infinity for ids of -1."""
     flat = tf.maximum(tf.reshape(ids, (-1,)), 0)
-    vectors = scores.class_vectors(flat)
-    if features.shape[0] == 1:
-        # The same product, in the form that is fastest on phones.
-        products = tf.matmul(features, vectors, transpose_b=True)
-    else:
-        shape = (-1, ids.shape[1], features.shape[1])
-        products = tf.linalg.matvec(tf.reshape(vectors, shape), features)
+    shape = (-1, ids.shape[1], features.shape[1])
+    vectors = tf.reshape(scores.class_vectors(flat), shape)
+    products = own_products(vectors, features)
     products += tf.reshape(scores.class_biases(flat), tf.shape(ids))
     return tf.where(ids >= 0, without_nan(products), float("-inf"))
 

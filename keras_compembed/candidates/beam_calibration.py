@@ -58,7 +58,7 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
             "`target_recall` must be from 0 to 1. "
             f"Received: target_recall={target_recall}."
         )
-    exact = _run(lambda rows: head.scores.top_k(rows, k)[0], features)
+    exact = in_batches(lambda rows: head.scores.top_k(rows, k)[0], features)
     recalls = {}
     width = 1
     while True:
@@ -96,13 +96,13 @@ def beam_recall(head, features, k=1):
             number of classes.
     """
     features = _check(head, features, k)
-    exact = _run(lambda rows: head.scores.top_k(rows, k)[0], features)
+    exact = in_batches(lambda rows: head.scores.top_k(rows, k)[0], features)
     return _recall(head, features, k, exact)
 
 
 def _recall(head, features, k, exact):
     search = head.selector.top_k
-    found = _run(lambda rows: search(head.scores, rows, k)[0], features)
+    found = in_batches(lambda rows: search(head.scores, rows, k)[0], features)
     hits = (found[:, :, None] == exact[:, None, :]).any(axis=1)
     return float(hits.mean())
 
@@ -125,8 +125,8 @@ def _check(head, features, k):
     return features
 
 
-def _run(function, features):
-    function = tf.function(function, reduce_retracing=True)
+def in_batches(function, features):
+    """Array of what a function of tensors finds for all features."""
     parts = [
         function(tf.constant(features[start : start + _BATCH])).numpy()
         for start in range(0, len(features), _BATCH)

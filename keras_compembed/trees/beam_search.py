@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.utils.log_sums import without_nan
+from keras_compembed.utils.own_products import own_products
 
 
 def find_frontier(tree, max_size):
@@ -92,7 +93,7 @@ def beam_search(search, features, beam_width):
         entries = tf.reshape(below, (-1, nodes.shape[1] * branching))
         vectors, biases = search.entries(entries, kind)
         scores = tf.repeat(scores, branching, axis=1)
-        scores += tf.linalg.matvec(vectors, features) + biases
+        scores += own_products(vectors, features) + biases
         scores = tf.where(entries >= 0, without_nan(scores), float("-inf"))
         if kind == "classes":
             met.append((entries, scores))

@@ -1,13 +1,14 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_compembed as kc
 from keras_compembed.candidates import ApproximateNearest
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequentClasses
 from keras_compembed.candidates import fit_search
-from keras_compembed.candidates import fitted_search
+from keras_compembed.candidates import recall_bounds
 
 CLASSES = 400
 WIDTH = 8
@@ -81,9 +82,9 @@ def plain_share_to_find(target, rows):
 @pytest.mark.parametrize("target", [0.8, 0.9, 0.95, 0.99])
 @pytest.mark.parametrize("rows", [300, 3000])
 def test_share_to_find_is_seldom_found_below_the_target(target, rows):
-    needed = fitted_search._share_to_find(target, rows)
+    needed = recall_bounds.share_to_find(target, rows)
     assert target < needed <= 1
-    assert fitted_search._stated_recall(needed, rows) == pytest.approx(target)
+    assert recall_bounds.stated_recall(needed, rows) == pytest.approx(target)
     # Exactly: rows that are found with a chance just below the target.
     logs = np.concatenate([[0], np.cumsum(np.log(np.arange(1, rows + 1)))])
     hits = np.arange(rows + 1)
@@ -94,8 +95,8 @@ def test_share_to_find_is_seldom_found_below_the_target(target, rows):
 
 
 def test_few_features_show_less_than_all_of_them_found():
-    assert fitted_search._share_to_find(0.99, 100) == 1
-    stated = fitted_search._stated_recall(1.0, 100)
+    assert recall_bounds.share_to_find(0.99, 100) == 1
+    stated = recall_bounds.stated_recall(1.0, 100)
     assert stated == pytest.approx(0.05 ** (1 / 100))
 
 
@@ -175,6 +176,42 @@ def test_scores_stay_what_they_are(kind):
     np.testing.assert_allclose(found, best, atol=1e-4)
 
 
+def test_few_classes():
+    vectors, features = clusters()
+    head = kc.CANESoftmax(6, FrequentClasses(np.ones(6)), 1, 2)
+    head.build((None, WIDTH))
+    head.kernel.assign(vectors[:6])
+    searched = fit_search(head, features, 1.0, verbose=0)
+    np.testing.assert_array_equal(
+        searched.top_k(features, 2)[0], head.top_k(features, 2)[0]
+    )
+
+
+def test_of_a_layer_that_scored_all_classes():
+    model, features = make_model(kc.candidates.AllClasses())
+    head = model.layers[-1]
+    searched = fit_search(head, features, 0.9, num_lists=40, verbose=0)
+    assert searched.num_candidates == 10 and searched.selector.num_probes < 40
+
+
+def test_mixed_precision_and_devices():
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+            model, features = make_model()
+            model.compile("sgd", loss=kc.CANELoss())
+        model.fit(features, np.arange(300), batch_size=100, verbose=0)
+        head = model.layers[-1]
+        given = model.predict(features, verbose=0)
+        searched = fit_search(head, given, 0.9, num_lists=40, verbose=0)
+        best = np.argmax(all_scores(head, given.astype("float32")), axis=1)
+        ids = searched.top_k(given, 1)[0].numpy()[:, 0]
+        assert np.mean(ids == best) >= 0.9
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
 def test_saved_exported_and_trained_on(tmp_path):
     model, features = make_model()
     head = model.layers[-1]
@@ -184,7 +221,10 @@ def test_saved_exported_and_trained_on(tmp_path):
     ids = predictor.predict(features, verbose=0)["ids"]
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.layers[-1].selector.num_probes == searched.selector.num_probes
+    assert (
+        loaded.layers[-1].selector.get_config()
+        == searched.selector.get_config()
+    )
     again = kc.top_k_model(loaded, 3).predict(features, verbose=0)
     np.testing.assert_array_equal(again["ids"], ids)
     # Raises where the file does not give what Keras gives.
