@@ -37,6 +37,11 @@ _PART = re.compile(
 )
 ADDITIVE = "AdditiveQuantizer, effort 1"
 SPARSE_ADAM = "SparseRowOptimizer(Adam)"
+SEARCHED = {
+    "gowalla": "places",
+    "gutenberg": "words",
+    "synthetic_100k": "made up",
+}
 
 
 def main(arguments=None):
@@ -710,6 +715,35 @@ def class_memory():
     )
 
 
+def class_searches():
+    """Of each task, LiteRT files and what they are compared with."""
+    return listed(
+        [
+            "task",
+            "classes",
+            "width",
+            "best",
+            "fitted for recall",
+            "recall",
+            "scored",
+            "ms",
+            "times as fast",
+        ],
+        [(None, row) for row in read("classes/search.json")],
+        [
+            lambda row: SEARCHED[row["row"]["task"]["name"]],
+            figure("num_classes", "{:,.0f}"),
+            figure("width", "{:.0f}"),
+            field("row.k"),
+            field("row.recall"),
+            figure("recall", "{:.1f}", scale=100, unit=" %"),
+            figure("share", "{:.1f}", scale=100, unit=" %"),
+            figure("milliseconds", "{:.3f}"),
+            figure("times_faster", "{:.1f}"),
+        ],
+    )
+
+
 def anchor_files():
     rows = read("litert/anchors.json")
     return listed(
@@ -1349,6 +1383,7 @@ TABLES = {
     "classes.training": class_steps,
     "classes.few": few_class_steps,
     "classes.memory": class_memory,
+    "classes.search": class_searches,
     "classes.prediction": class_predictions,
     "text.vocabulary": vocabularies,
     "text.runtimes": text_times,

@@ -12,6 +12,7 @@ from benchmark_files import write_sentences
 from benchmarks.classes import accuracy
 from benchmarks.classes import language_model
 from benchmarks.classes import memory
+from benchmarks.classes import search as search_benchmark
 from benchmarks.classes import speed
 from benchmarks.classes import tree_classifiers
 from benchmarks.common.arguments import parse
@@ -196,6 +197,18 @@ def test_tree_classifiers(capsys):
 
 
 @pytest.mark.scripts
+def test_search():
+    product, all_classes, search = map(
+        figures, search_benchmark.main(["--quick", "--tasks", "synthetic_100"])
+    )
+    assert product["num_classes"] == 100 and product["times_faster"] == 1
+    assert "recall" not in all_classes
+    assert 0.7 < search["recall"] <= 1
+    # 12 lists of 9 classes.
+    assert search["share"] == search["lists"] * 9 / 100 < 1.08
+    assert search["share_needed"] == 0.09
+
+
 def test_memory():
     arguments = ["--quick", "--rows", "SGD"]
     ours, full = map(figures, memory.main(arguments))
