@@ -56,6 +56,9 @@ from keras_compembed.metrics.coverage import Coverage
 from keras_compembed.metrics.ndcg_at_k import NDCGAtK
 from keras_compembed.metrics.perplexity import Perplexity
 from keras_compembed.metrics.precision_at_k import PrecisionAtK
+from keras_compembed.metrics.propensity_scored_precision_at_k import (
+    PropensityScoredPrecisionAtK,
+)
 from keras_compembed.metrics.recall_at_k import RecallAtK
 from keras_compembed.presets.from_preset import from_preset
 from keras_compembed.presets.save_preset import save_preset
@@ -77,6 +80,7 @@ __all__ = [
     "NDCGAtK",
     "Perplexity",
     "PrecisionAtK",
+    "PropensityScoredPrecisionAtK",
     "QuantizedEmbedReduce",
     "QuantizedEmbedding",
     "RecallAtK",

@@ -34,6 +34,17 @@ class ClassMetric(keras.metrics.Mean):
         """
         raise NotImplementedError
 
+    def importance(self, examples):
+        """What examples count in the mean, or None if all count alike.
+
+        Args:
+            examples: `ClassExamples`.
+
+        Returns:
+            Tensor `(rows,)`, or None.
+        """
+        return None
+
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Takes a batch into account.
 
@@ -50,6 +61,10 @@ class ClassMetric(keras.metrics.Mean):
             return
         values = tf.cast(self.values(examples), "float32")
         values = unflat(values, y_pred)
+        importance = self.importance(examples)
+        if importance is not None:
+            importance = unflat(importance, y_pred)
+            sample_weight = _times(importance, sample_weight)
         mask = getattr(y_pred, "_keras_mask", None)
         if self.ignore_class is not None:
             counted = examples.counted(self.ignore_class)
@@ -64,3 +79,15 @@ class ClassMetric(keras.metrics.Mean):
 
     def get_config(self):
         return {**super().get_config(), "ignore_class": self.ignore_class}
+
+
+def _times(weights, others):
+    """Weights times others, if there are any, of one axis more or less."""
+    if others is None:
+        return weights
+    others = tf.cast(tf.convert_to_tensor(others), weights.dtype)
+    if others.shape.rank > weights.shape.rank:
+        others = tf.squeeze(others, -1)
+    while others.shape.rank < weights.shape.rank:
+        others = others[..., None]
+    return weights * others

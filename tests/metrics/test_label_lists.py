@@ -102,6 +102,99 @@ def test_metrics_take_one_label(name):
     np.testing.assert_allclose(metric.result(), expected, rtol=1e-5)
 
 
+def plain_propensity_scored_precision(scores, lists, counts, k, weights=None):
+    """As in the extreme classification repository: a ratio of two sums."""
+    c = (np.log(500) - 1) * 3.6**0.6
+    inverse = 1 + c / (counts + 2.6) ** 0.6
+    found = best = 0.0
+    for place, (row, labels) in enumerate(zip(scores, lists, strict=True)):
+        weight = 1.0 if weights is None else weights[place]
+        labels = labels[labels >= 0]
+        hits = np.intersect1d(np.argsort(-row, kind="stable")[:k], labels)
+        found += weight * inverse[hits].sum()
+        best += weight * np.sort(inverse[labels])[::-1][:k].sum()
+    return found / best
+
+
+@pytest.mark.parametrize("k", [1, 3, CLASSES])
+def test_propensity_scored_precision(k):
+    head = make_head()
+    features, lists = make_examples()
+    scores = all_scores(head, features)
+    rng = np.random.default_rng(3)
+    counts = rng.integers(0, 100, size=CLASSES)
+    metric = kc.PropensityScoredPrecisionAtK(
+        counts, 500, k, a=0.6, b=2.6, ignore_class=-1
+    )
+    again = type(metric).from_config(metric.get_config())
+    # Two batches are one.
+    for part in (slice(0, 10), slice(10, None)):
+        metric.update_state(lists[part], head(features[part]))
+    expected = plain_propensity_scored_precision(scores, lists, counts, k)
+    np.testing.assert_allclose(metric.result(), expected, rtol=1e-5)
+    weights = rng.uniform(size=ROWS)
+    for shape in [(4, 6), (4, 6, 1)]:
+        again.reset_state()
+        again.update_state(
+            lists.reshape(4, 6, 6),
+            head(features.reshape(4, 6, WIDTH)),
+            sample_weight=weights.reshape(shape),
+        )
+        expected = plain_propensity_scored_precision(
+            scores, lists, counts, k, weights
+        )
+        np.testing.assert_allclose(again.result(), expected, rtol=1e-5)
+    lists[::3] = -1
+    metric.reset_state()
+    metric.update_state(lists, head(features))
+    expected = plain_propensity_scored_precision(scores, lists, counts, k)
+    np.testing.assert_allclose(metric.result(), expected, rtol=1e-5)
+    metric.reset_state()
+    metric.update_state(lists.max(axis=1), head(features))
+    expected = plain_propensity_scored_precision(
+        scores, lists.max(axis=1)[:, None], counts, k
+    )
+    np.testing.assert_allclose(metric.result(), expected, rtol=1e-5)
+
+
+def test_propensity_scored_precision_of_a_model():
+    features, lists = make_examples()
+    head = make_head()
+    inputs = keras.Input((WIDTH,))
+    model = keras.Model(inputs, head(inputs))
+    counts = np.arange(CLASSES)
+    metric = kc.PropensityScoredPrecisionAtK(counts, 500, 3, a=0.6, b=2.6)
+    model.compile(loss=kc.CANELoss(), metrics=[metric])
+    found = model.evaluate(
+        features, lists, batch_size=10, verbose=0, return_dict=True
+    )
+    expected = plain_propensity_scored_precision(
+        all_scores(head, features), lists, counts, 3
+    )
+    np.testing.assert_allclose(
+        found["propensity_scored_precision_at_3"], expected, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"k": 0}, "`k` must be a positive integer"),
+        ({"num_examples": 2}, "`num_examples` must be"),
+        ({"a": 0}, "`a` must be"),
+        ({"b": -1}, "`b` must be"),
+        ({"class_counts": [1, -1]}, "`class_counts` must"),
+    ],
+)
+def test_propensities_are_checked(given, message):
+    known = {"class_counts": np.ones(CLASSES), "num_examples": 500}
+    with pytest.raises(ValueError, match=message):
+        kc.PropensityScoredPrecisionAtK(**{**known, **given})
+    metric = kc.PropensityScoredPrecisionAtK(np.ones(3), 500)
+    with pytest.raises(ValueError, match="num_classes=30. Received: 3"):
+        metric.update_state([1, 2], make_head()(np.ones((2, WIDTH))))
+
+
 @pytest.mark.parametrize("k", [0, 1.5, True])
 @pytest.mark.parametrize("name", METRICS)
 def test_k_is_checked(name, k):
