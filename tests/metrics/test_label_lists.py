@@ -1,5 +1,7 @@
 """Examples with several labels: losses, metrics, what is refused."""
 
+import contextlib
+
 import keras
 import keras_rs
 import numpy as np
@@ -37,7 +39,7 @@ def make_examples():
 
 
 def all_scores(head, features):
-    ids = np.arange(CLASSES)
+    ids = np.arange(head.num_classes)
     vectors = head.scores.class_vectors(ids).numpy().astype("float64")
     return features @ vectors.T + head.scores.class_biases(ids).numpy()
 
@@ -249,6 +251,48 @@ def test_training_reaches_equally_probable_labels(jit_compile):
     expected[[2, 5, 7]] = 1 / 3
     # A label's share in a few hundred draws has a deviation of .02.
     np.testing.assert_allclose(tf.nn.softmax(scores)[0], expected, atol=0.08)
+
+
+LOSSES = {
+    "cane": kc.CANELoss,
+    "full": kc.baselines.FullSoftmaxLoss,
+    "sampled": kc.baselines.SampledSoftmaxLoss,
+    "nce": kc.baselines.NCELoss,
+    "blackout": kc.baselines.BlackOutLoss,
+    "batch": kc.baselines.InBatchSoftmaxLoss,
+    "gbce": kc.baselines.GBCELoss,
+    "sce": lambda: kc.baselines.SCELoss(4, 8, 6),
+    "rece": lambda: kc.baselines.RECELoss(4),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    [*((name, 1) for name in LOSSES), ("cane", 2)],
+)
+def test_every_loss_learns_all_labels_of_lists(name, devices):
+    scope = contextlib.nullcontext()
+    if devices > 1:
+        scope = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope()
+    with scope:
+        head = kc.CANESoftmax(
+            12,
+            num_candidates=2,
+            num_noises=5,
+            noise="uniform",
+            share_noises=True,
+            class_counts=np.ones(12),
+            seed=1,
+        )
+        model = keras.Sequential([keras.Input((2,)), head])
+        model.compile(
+            keras.optimizers.Adam(0.05), LOSSES[name](), jit_compile=False
+        )
+    features = np.tile(np.eye(2, dtype="float32"), (256, 1))
+    lists = np.tile([[5, -1, 2, 7], [3, 9, -1, -1]], (256, 1))
+    model.fit(features, lists, batch_size=32, epochs=8, verbose=0)
+    best = np.argsort(-all_scores(head, np.eye(2)), axis=1)
+    assert set(best[0, :3]) == {2, 5, 7} and set(best[1, :2]) == {3, 9}
 
 
 def test_sequences_masks_and_weights():
