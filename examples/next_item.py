@@ -200,13 +200,15 @@ def build_models(counts, loss, args):
         args: What `parse_arguments` returns.
     """
     items = keras.layers.Embedding(len(counts), args.width, name="items")
-    ids = keras.Input((None,), dtype="int32", name="ids")
-    exists = keras.ops.cast(ids != NO_ITEM, "float32")[..., None]
-    number = keras.ops.maximum(keras.ops.cumsum(exists, axis=1), 1.0)
-    # The mean of the items so far, after each of them.
-    means = keras.ops.cumsum(items(ids) * exists, axis=1) / number
-    means = keras.layers.LayerNormalization()(means)
-    encoder = keras.Model(ids, keras.layers.Dense(args.width)(means))
+    norm = keras.layers.LayerNormalization()
+    dense = keras.layers.Dense(args.width)
+
+    def encode(ids):
+        """After each item, a vector of the mean of the items so far."""
+        exists = keras.ops.cast(ids != NO_ITEM, "float32")[..., None]
+        number = keras.ops.maximum(keras.ops.cumsum(exists, axis=1), 1.0)
+        means = keras.ops.cumsum(items(ids) * exists, axis=1) / number
+        return dense(norm(means))
 
     head = kc.CANESoftmax(
         len(counts),
@@ -218,9 +220,10 @@ def build_models(counts, loss, args):
         seed=args.seed,
         name="next_item",
     )
-    trained = keras.Model(ids, head(encoder(ids)))
+    ids = keras.Input((None,), dtype="int32", name="ids")
     history = keras.Input((args.history,), dtype="int32", name="history")
-    recommender = keras.Model(history, head(encoder(history)[:, -1]))
+    trained = keras.Model(ids, head(encode(ids)))
+    recommender = keras.Model(history, head(encode(history)[:, -1]))
     return trained, recommender
 
 
@@ -281,7 +284,9 @@ def evaluate(recommender, users, seen, right, data, args):
         seen, data.num_users, args.history, np.random.default_rng(args.seed)
     )
     features = recommender.predict(rows[users], batch_size=500, verbose=0)
-    seen, right = (items_by_user(part, data.num_users) for part in (seen, right))
+    seen, right = (
+        items_by_user(part, data.num_users) for part in (seen, right)
+    )
     figures = []
     for start in range(0, len(users), 500):
         part = users[start : start + 500]
@@ -388,7 +393,8 @@ def main(argv=None):
     been = items_by_user(known, data.num_users)[args.user]
     # The file answers what a user knows, too: the app leaves that out.
     new = ~np.isin(answer["ids"][0], [NO_ITEM, *been])
-    recommended = answer["ids"][0][new][:SHOWN].tolist()
+    # As the data count them, from 0.
+    recommended = (answer["ids"][0][new][:SHOWN] - 1).tolist()
     results = {
         "losses": losses,
         "best": best,
@@ -399,7 +405,7 @@ def main(argv=None):
     }
     (output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
 
-    print(f"\nUser {args.user} has been to {len(been)} places: {been[:10]} ...")
+    print(f"\nUser {args.user} has been to {len(been)} places. Next ones:")
     for place, share in zip(
         recommended, answer["probabilities"][0][new], strict=False
     ):
