@@ -352,6 +352,30 @@ def table(results):
     return "\n".join(lines)
 
 
+def ship(recommender, rows, output):
+    """Saves and exports a recommender: a history goes in, items come out.
+
+    Args:
+        recommender: The second of `build_models`.
+        rows: Array of histories to recommend for.
+        output: `pathlib.Path` of a folder.
+
+    Returns:
+        Bytes of the file, its answer for `rows`, and which share of the items
+        Keras answers in the same places.
+    """
+    recommender.save(output / "next_item.keras")
+    path = output / "next_item.tflite"
+    export = kc.export.export_litert(
+        recommender, path, top_k=TOP, overwrite=True
+    )
+    answer = kc.export.LiteRTModel(path).predict(rows)
+    expected = kc.top_k_model(recommender, TOP).predict(rows, verbose=0)
+    # Items of nearly the same score may change places.
+    same = float(np.mean(answer["ids"] == expected["ids"]))
+    return export.file_bytes, answer, same
+
+
 def main(argv=None):
     args = parse_arguments(argv)
     output = pathlib.Path(args.output)
@@ -375,21 +399,11 @@ def main(argv=None):
         )
     best = max(losses, key=lambda name: losses[name]["valid"]["ndcg_at_10"])
 
-    # What is shipped: a history goes in, items come out.
-    recommender = recommenders[best]
-    recommender.save(output / "next_item.keras")
-    path = output / "next_item.tflite"
-    export = kc.export.export_litert(
-        recommender, path, top_k=TOP, overwrite=True
-    )
-    phone = kc.export.LiteRTModel(path)
     known = np.concatenate([data.train, data.valid])
     rows = histories(
         known, data.num_users, args.history, np.random.default_rng(args.seed)
     )[[args.user]]
-    answer = phone.predict(rows)
-    keras_answer = kc.top_k_model(recommender, TOP).predict(rows, verbose=0)
-
+    file_bytes, answer, same = ship(recommenders[best], rows, output)
     been = items_by_user(known, data.num_users)[args.user]
     # The file answers what a user knows, too: the app leaves that out.
     new = ~np.isin(answer["ids"][0], [NO_ITEM, *been])
@@ -398,21 +412,19 @@ def main(argv=None):
     results = {
         "losses": losses,
         "best": best,
-        "file_bytes": export.file_bytes,
-        # Ids of nearly the same score may change places.
-        "same_as_keras": float(np.mean(answer["ids"] == keras_answer["ids"])),
+        "file_bytes": file_bytes,
+        "same_as_keras": same,
         "recommended": recommended,
     }
     (output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
 
     print(f"\nUser {args.user} has been to {len(been)} places. Next ones:")
-    for place, share in zip(
-        recommended, answer["probabilities"][0][new], strict=False
-    ):
+    shares = answer["probabilities"][0][new]
+    for place, share in zip(recommended, shares, strict=False):
         print(f"  {share:6.2%}  place {place}")
     print(
         f"\n{table(losses)}\n\nThe file is trained by {best} and has "
-        f"{export.file_bytes:,} bytes. Model and results: {output}"
+        f"{file_bytes:,} bytes. Model and results: {output}"
     )
     return results
 
