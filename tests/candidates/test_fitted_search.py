@@ -1,7 +1,6 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import keras_compembed as kc
 from keras_compembed.candidates import ApproximateNearest
@@ -194,11 +193,11 @@ def test_of_a_layer_that_scored_all_classes():
     assert searched.num_candidates == 10 and searched.selector.num_probes < 40
 
 
-def test_mixed_precision_and_devices():
+def test_mixed_precision_and_devices(strategy):
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+        with strategy.scope():
             model, features = make_model()
             model.compile("sgd", loss=kc.CANELoss())
         model.fit(features, np.arange(300), batch_size=100, verbose=0)

@@ -270,11 +270,8 @@ LOSSES = {
     ("name", "devices"),
     [*((name, 1) for name in LOSSES), ("cane", 2)],
 )
-def test_every_loss_learns_all_labels_of_lists(name, devices):
-    scope = contextlib.nullcontext()
-    if devices > 1:
-        scope = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope()
-    with scope:
+def test_every_loss_learns_all_labels_of_lists(name, devices, strategy):
+    with strategy.scope() if devices > 1 else contextlib.nullcontext():
         head = kc.CANESoftmax(
             12,
             num_candidates=2,
