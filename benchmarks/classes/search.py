@@ -41,6 +41,7 @@ from benchmarks.common import timing
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
+from keras_compembed.candidates.fitted_lists import list_of_classes
 
 TASKS = (
     Visits("gowalla"),
@@ -224,7 +225,6 @@ def best_classes(features, vectors, biases, k):
 
 def search_figures(head, features, best):
     """What a search finds, and what it scores for that."""
-    lists = head.selector.lists.numpy()
     k = best.shape[1]
     ids = np.concatenate(
         [
@@ -232,12 +232,9 @@ def search_figures(head, features, best):
             for start in range(0, len(features), 256)
         ]
     )
-    number, capacity = lists.shape
+    number, capacity = head.selector.lists.shape
     scored = head.selector.num_probes * capacity
-    list_of = np.empty(head.num_classes, "int64")
-    rows, places = np.nonzero(lists >= 0)
-    list_of[lists[rows, places]] = rows
-    needed = [len(np.unique(own)) for own in list_of[best]]
+    needed = [len(np.unique(own)) for own in list_of_classes(head)[best]]
     return {
         "recall": float(np.mean((ids[:, :, None] == best[:, None]).any(2))),
         "num_lists": number,

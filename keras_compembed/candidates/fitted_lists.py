@@ -95,6 +95,15 @@ def even_lists(points, number, capacity):
     return lists
 
 
+def list_of_classes(head):
+    """The list of each class, integer array `(num_classes,)`."""
+    lists = head.selector.lists.numpy()
+    list_of = np.empty(head.num_classes, "int64")
+    rows, places = np.nonzero(lists >= 0)
+    list_of[lists[rows, places]] = rows
+    return list_of
+
+
 def lists_to_open(head, features, k):
     """Lists to open, likeliest first, until each best class is found.
 
@@ -106,11 +115,8 @@ def lists_to_open(head, features, k):
     Returns:
         Integer array `(rows, k)`, 1 where the first list has the class.
     """
-    lists = head.selector.lists.numpy()
-    number = len(lists)
-    list_of = np.empty(head.num_classes, "int64")
-    rows, places = np.nonzero(lists >= 0)
-    list_of[lists[rows, places]] = rows
+    list_of = list_of_classes(head)
+    number = head.selector.lists.shape[0]
     opened = []
     size = max(1, min(256, _ENTRIES // number))
     for start in range(0, len(features), size):

@@ -209,6 +209,7 @@ def test_search():
     assert search["share_needed"] == 0.09
 
 
+@pytest.mark.scripts
 def test_memory():
     arguments = ["--quick", "--rows", "SGD"]
     ours, full = map(figures, memory.main(arguments))
