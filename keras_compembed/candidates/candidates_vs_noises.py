@@ -6,7 +6,11 @@ import dataclasses
 import tensorflow as tf
 
 from keras_compembed.candidates.candidate_parts import CandidateParts
+from keras_compembed.candidates.sorted_sets import is_in
 from keras_compembed.noises.random_bits import random_bits
+from keras_compembed.noises.random_bits import random_order
+from keras_compembed.noises.unigram_noise import UnigramNoise
+from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import log_sum_exp
@@ -33,8 +37,10 @@ class Draw:
 
 
 Noises = collections.namedtuple(
-    "Noises", ["ids", "offsets", "held", "label_offset"]
+    "Noises", ["ids", "offsets", "left_out", "label_offset"]
 )
+# `share_noises`: noises are the labels of other examples.
+LABELS = "labels"
 
 
 class CandidatesVsNoises:
@@ -53,11 +59,13 @@ class CandidatesVsNoises:
         noise: `Noise`, attached and built before `draw` is called.
         num_noises: Integer, noises of each example, or of those that share
             them.
-        share_noises: Boolean, or integer: see `CANESoftmax`.
+        share_noises: Boolean, integer or `"labels"`: see `CANESoftmax`.
         estimate: `"joint"` or `"separate"`: see `CANESoftmax`.
 
     Raises:
-        ValueError: if a number is out of range, or `estimate` is unknown.
+        ValueError: if a number is out of range, `estimate` is unknown, or
+            labels are to be noises that are not drawn, or not estimated, as
+            labels are.
     """
 
     def __init__(
@@ -71,14 +79,47 @@ class CandidatesVsNoises:
         self.selector = selector
         self.noise = noise
         self.num_noises = check_positive_int("num_noises", num_noises)
-        if not isinstance(share_noises, bool):
-            check_positive_int("share_noises", share_noises)
-        self.share_noises = share_noises
         self.estimate = check_choice(
             "estimate", estimate, ("joint", "separate")
         )
+        self.has_labels = share_noises == LABELS
+        if self.has_labels:
+            check_positive_int("num_noises", num_noises, 2)
+            self._check_drawn_as_labels()
+        elif not isinstance(share_noises, bool):
+            check_positive_int("share_noises", share_noises)
+        self.share_noises = share_noises
+        # Whether noises are those of the batch, not of blocks of examples.
+        self.of_batch = self.has_labels or share_noises is True
+        self.block = 1 if self.of_batch else max(1, int(share_noises))
 
-    def draw(self, scores, features, labels, seed, context=None, learn=True):
+    def _check_drawn_as_labels(self):
+        noise = self.noise
+        if not isinstance(noise, UnigramNoise) or noise.power != 1:
+            received = noise.get_config()
+            raise ValueError(
+                "`noise` must be drawn as labels are, "
+                "`UnigramNoise(counts, power=1.0)`, if labels are noises, "
+                f'`share_noises="{LABELS}"`. Received: a '
+                f"{type(noise).__name__} with power={received.get('power')}."
+            )
+        if self.estimate != "joint":
+            raise ValueError(
+                '`estimate` must be "joint" if labels are noises, '
+                f'`share_noises="{LABELS}"`. '
+                f"Received: estimate={self.estimate!r}."
+            )
+
+    def draw(
+        self,
+        scores,
+        features,
+        labels,
+        seed,
+        context=None,
+        learn=True,
+        counted=None,
+    ):
         """Draws candidates and noises, and computes losses from their scores.
 
         Args:
@@ -89,6 +130,8 @@ class CandidatesVsNoises:
             context: Optional integer tensor `(rows,)`, for the selector.
             learn: Boolean, whether the selector and the noise learn from
                 this step. Defaults to `True`.
+            counted: Optional boolean tensor `(rows,)`, examples whose labels
+                may be noises of others.
 
         Returns:
             A `Draw`.
@@ -96,14 +139,14 @@ class CandidatesVsNoises:
         candidates = CandidateParts(
             self.selector.select(scores, tf.stop_gradient(features), context)
         )
-        noises = self.draw_noises(candidates, labels, seed)
+        noises = self.draw_noises(candidates, labels, seed, counted)
         label, all_but_one, last, *of_parts = scores.score(
             features,
             labels[:, None],
             noises.ids[..., :-1],
             noises.ids[..., -1:],
             *candidates.parts,
-            block=int(self.share_noises),
+            block=self.block,
             offsets=[
                 tf.zeros((tf.size(labels), 1)),
                 noises.offsets[..., :-1],
@@ -111,11 +154,14 @@ class CandidatesVsNoises:
                 *candidates.offsets,
             ],
         )
-        if noises.held is not None:
-            held = tf.split(noises.held, [self.num_noises - 1, 1], axis=1)
+        if noises.left_out is not None:
+            sizes = [self.num_noises - 1, 1]
+            left_out = tf.split(noises.left_out, sizes, axis=1)
             all_but_one, last = (
                 tf.where(where, _NONE, part)
-                for where, part in zip(held, (all_but_one, last), strict=True)
+                for where, part in zip(
+                    left_out, (all_but_one, last), strict=True
+                )
             )
         same = tf.equal(candidates.of_rows(tf.size(labels)), labels[:, None])
         hit = tf.reduce_any(same, axis=1)
@@ -139,22 +185,23 @@ class CandidatesVsNoises:
         best = tf.reduce_max(others, axis=1) <= label[:, 0]
         return Draw(losses, hit, hit & best)
 
-    def draw_noises(self, candidates, labels, seed):
+    def draw_noises(self, candidates, labels, seed, counted=None):
         """Draws noises.
 
         Args:
             candidates: `CandidateParts`.
             labels: int32 tensor `(rows,)`.
             seed: Integer tensor `(2,)`.
+            counted: Optional boolean tensor `(rows,)`, see `draw`.
 
         Returns:
             Named tuple of `ids` `(rows, num_noises)`, `(num_noises,)` for all
             rows, or `(blocks, 1, num_noises)`; `offsets`, of the same shape,
-            which scores of noises are corrected by; `held`, which of them are
-            candidates in each row, `(rows, num_noises)`, or None; and
+            which scores of noises are corrected by; `left_out`, which of them
+            count as 0 in each row, `(rows, num_noises)`, or None; and
             `label_offset`, the correction of labels, `(rows, 1)`.
         """
-        rows, size = tf.size(labels), max(1, int(self.share_noises))
+        rows, size = tf.size(labels), self.block
         # Noises of several examples cannot keep clear of the candidates of
         # all of them; those that are candidates of an example count as 0 in
         # it, which leaves the expectation of the sum as it was.
@@ -162,24 +209,75 @@ class CandidatesVsNoises:
         if candidates.of_each is not None and not self.share_noises:
             excluded, keep_clear = candidates.of_each, True
         number = (rows + size - 1) // size
-        if self.share_noises is True:
+        if self.of_batch:
             number = None
         bits = random_bits(seed, self.num_noises, number)
         ids = self.noise.sample(bits, excluded)
+        left_out, draws = None, self.num_noises
+        if self.has_labels:
+            ids, left_out = self._labels_first(
+                ids, labels, seed, excluded, counted
+            )
+            draws -= 1
         # How often each is drawn: by one of them, or by all in one sum.
-        draws = self.num_noises if self.estimate == "joint" else 1
+        draws = draws if self.estimate == "joint" else 1
         log_draws = tf.math.log(float(draws))
         offsets = -self.noise.log_prob(ids, excluded) - log_draws
         offsets = tf.where(ids >= 0, offsets, _NONE)
         label_offset = -self.noise.log_prob(labels[:, None], excluded)
         label_offset -= log_draws
-        of_rows, held = ids, None
+        of_rows = ids
         if size > 1:
             of_rows = tf.gather(ids, tf.range(rows) // size)
             ids, offsets = ids[:, None], offsets[:, None]
         if not keep_clear:
             held = candidates.hold(of_rows)
-        return Noises(ids, offsets, held, label_offset)
+            left_out = held if left_out is None else held | left_out
+        return Noises(ids, offsets, left_out, label_offset)
+
+    def _labels_first(self, drawn, labels, seed, excluded, counted):
+        """Noises that are labels of the batch, as far as there are.
+
+        Labels of other examples are drawn independently of the own one, by
+        the probabilities of the noise, where they are not among `excluded`.
+        Of all places but the last, each example leaves out one: that of its
+        own label, or else the last of them. So its noises are those that it
+        would have if its label were another.
+
+        Where there are more labels than places, examples are drawn: the
+        first ones may always come from the same part of a text.
+
+        Args:
+            drawn: int32 tensor `(num_noises,)`. The last one stays.
+            labels: int32 tensor `(rows,)`.
+            seed: Integer tensor `(2,)`.
+            excluded: int32 tensor `(excluded,)`, or None.
+            counted: Boolean tensor `(rows,)`, or None.
+
+        Returns:
+            int32 tensor `(num_noises,)`, and boolean tensor
+            `(rows, num_noises)`, which are left out.
+        """
+        others = labels
+        if counted is not None:
+            others = tf.where(counted, labels, -1)
+        others, start = of_all_devices(others)
+        noises = self.noise.draws(others)
+        if excluded is not None:
+            noises &= tf.logical_not(is_in(excluded[None], others[None])[0])
+        end = self.num_noises - 1
+        chosen = random_order(seed, noises)[:end]
+        whose = tf.where(tf.gather(noises, chosen), chosen, -1)
+        missing = self.num_noises - tf.size(whose)
+        whose = tf.pad(whose, [[0, missing]], constant_values=-1)
+        whose = tf.ensure_shape(whose, (self.num_noises,))
+        ids = tf.gather(others, tf.maximum(whose, 0))
+        ids = tf.where(whose >= 0, ids, drawn)
+        rows = start + tf.range(tf.size(labels))
+        own = tf.equal(rows[:, None], whose)
+        has_none = tf.logical_not(tf.reduce_any(own, axis=1, keepdims=True))
+        spare = tf.equal(tf.range(self.num_noises), end - 1)
+        return ids, own | (has_none & spare)
 
 
 def _after_writes(losses, layer):

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.candidates.all_classes import AllClasses
+from keras_compembed.candidates.candidates_vs_noises import LABELS
 from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
 from keras_compembed.candidates.class_scores import ClassScores
 from keras_compembed.candidates.default_choice import choose
@@ -107,8 +108,9 @@ class CANESoftmax(ClassHead):
             trains the softmax over all classes up to 2,000 of them, which
             takes little longer; of more classes, a step scores 1,000 that the
             batch shares: frequent ones as candidates (`FrequentClasses`), as
-            many as their counts make worth it, and noises. `summary` says
-            what was chosen. Defaults to `"auto"`.
+            many as their counts make worth it, and noises, of which labels of
+            the batch are the first. `summary` says what was chosen. Defaults
+            to `"auto"`.
         num_candidates: Optional integer. Candidates of each example. Defaults
             to `None`: 10, or what `"auto"` chooses.
         num_noises: Optional integer. Noises of each example, or of the batch
@@ -120,19 +122,27 @@ class CANESoftmax(ClassHead):
             `keras_compembed.noises` object such as `UnigramNoise(counts)`. The
             nearer noises are to what candidates miss, the better: those far
             too rare as noises have estimates too large, and gradients near 0,
-            as labels. Defaults to `None`:
-            `UnigramNoise(class_counts, 0.75)`, or `"uniform"` without
+            as labels. Defaults to `None`: `UnigramNoise(class_counts, 0.75)`,
+            or of the power 1 if labels are noises, or `"uniform"` without
             `class_counts`.
-        share_noises: Optional boolean, or integer. Whether all examples of a
-            batch have the same noises, so that their scores are a matrix
-            product: many more are as fast. But what few noises get wrong,
-            they then get wrong for all examples alike, which does not average
-            out. With an integer, so many examples next to each other in the
-            batch (in a sequence, in time first) share noises: with some 20 to
-            60, that is as fast, and nearly as good as noises of their own. On
-            several devices blocks are those of each device. A number above
-            that of the examples of a batch is that number. Defaults to `None`:
-            `True` where `"auto"` chooses at least 100 noises, else `False`.
+        share_noises: Optional boolean, integer, or `"labels"`. Whether all
+            examples of a batch have the same noises, so that their scores are
+            a matrix product: many more are as fast. But what few noises get
+            wrong, they then get wrong for all examples alike, which does not
+            average out. With an integer, so many examples next to each other
+            in the batch (in a sequence, in time first) share noises: with
+            some 20 to 60, that is as fast, and nearly as good as noises of
+            their own. On several devices blocks are those of each device. A
+            number above that of the examples of a batch is that number. With
+            `"labels"`, the batch shares noises, and the labels of its other
+            examples are the first of them, whose vectors are read anyway;
+            what is left of `num_noises` is drawn. Labels come as often as
+            `class_counts` say if batches are shuffled and counts are those of
+            the training data: the estimate rests on it. Labels of examples
+            without weight, and those that come in lists, are no noises.
+            Defaults to `None`: `"labels"` where `"auto"` chooses at least 100
+            noises by `class_counts`, `True` where it chooses them without,
+            else `False`.
         estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
             example are in one sum, as weighted samples of all classes that
             are not candidates; `"separate"` is Algorithm 1 of the paper, the
@@ -177,9 +187,10 @@ class CANESoftmax(ClassHead):
         That of the input.
 
     Raises:
-        ValueError: if a number is out of range, a name is unknown, or parts
-            are for another number of classes; when it is built, if its
-            selector or noise is that of another layer.
+        ValueError: if a number is out of range, a name is unknown, parts are
+            for another number of classes, or labels are to be noises that are
+            not drawn as labels are; when it is built, if its selector or
+            noise is that of another layer.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1
@@ -223,13 +234,15 @@ class CANESoftmax(ClassHead):
             num_noises = choice.num_noises
             if share_noises is None:
                 share_noises = choice.share_noises
+                if share_noises and noise is None and class_counts is not None:
+                    share_noises = LABELS
         self.selector = _get_selector(selector)
         of_all = isinstance(self.selector, AllClasses)
         if of_all:
             num_candidates = num_classes
         self.num_candidates = num_candidates or _FEW
         num_noises = num_noises or _FEW
-        self.noise = self._get_noise(noise)
+        self.noise = self._get_noise(noise, share_noises == LABELS)
         self.estimation = CandidatesVsNoises(
             self.selector,
             self.noise,
@@ -311,12 +324,18 @@ class CANESoftmax(ClassHead):
     def call(self, inputs, context=None, training=False):
         return super().call(self._with_start(inputs), context, training)
 
-    def _get_noise(self, noise):
+    def _get_noise(self, noise, as_labels):
         if noise is not None:
             return get_noise(noise)
         if self.class_counts is None:
+            if as_labels:
+                raise ValueError(
+                    "`class_counts` must be given if labels are noises: by "
+                    "them it is known how often each is. Received: "
+                    f'class_counts=None, share_noises="{LABELS}".'
+                )
             return get_noise("uniform")
-        return UnigramNoise(self.class_counts)
+        return UnigramNoise(self.class_counts, 1.0 if as_labels else 0.75)
 
     def _start_of_vectors(self, tree, width):
         if self.kernel_initializer is not None:
@@ -369,6 +388,10 @@ class CANESoftmax(ClassHead):
     def draw(self, examples):
         if not self.samples:
             return self.draw_all(examples)
+        counted = examples.mask
+        if examples.lists is not None:
+            # Of lists, labels do not come as often as they are counted.
+            counted = tf.zeros_like(examples.labels, "bool")
         return self.estimation.draw(
             self.scores,
             examples.features,
@@ -376,6 +399,7 @@ class CANESoftmax(ClassHead):
             self.seed_generator.next(),
             examples.context,
             learn=examples.training and self.trainable,
+            counted=counted,
         )
 
     def choices(self, features, labels):
@@ -444,6 +468,8 @@ class CANESoftmax(ClassHead):
             if shared is False
             else "shared by a batch"
             if shared is True
+            else "labels of the batch first"
+            if shared == LABELS
             else f"shared by {shared} examples at a time"
         )
         yield (

@@ -58,14 +58,14 @@ class ClassLoss(keras.losses.Loss):
         return examples.draw().losses
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        losses = self._losses(y_true, y_pred)
+        losses = self._losses(y_true, y_pred, sample_weight)
         return super().__call__(losses, losses, sample_weight)
 
     def call(self, y_true, y_pred):
         # What `__call__` hands over.
         return y_pred
 
-    def _losses(self, y_true, y_pred):
+    def _losses(self, y_true, y_pred, sample_weight):
         examples = read_examples(y_true, y_pred, type(self).__name__)
         if examples is None:
             return tf.zeros(tf.shape(y_pred)[:-1])
@@ -76,9 +76,13 @@ class ClassLoss(keras.losses.Loss):
             mask = counted if mask is None else mask & counted
         valid = check_labels(examples, mask)
         if examples.training or self.evaluation == "sampled":
-            examples.mask = None if mask is None else tf.reshape(mask, (-1,))
+            counted = _both(mask, _has_weight(sample_weight, y_pred))
+            if counted is not None:
+                examples.mask = tf.reshape(counted, (-1,))
             losses = self.training_losses(examples)
-            mask = _both(mask, getattr(losses, "_keras_mask", None), y_pred)
+            of_rows = getattr(losses, "_keras_mask", None)
+            if of_rows is not None:
+                mask = _both(mask, unflat(of_rows, y_pred))
         else:
             losses, _ = examples.exact()
         losses = tf.where(valid, losses, float("nan"))
@@ -95,12 +99,33 @@ class ClassLoss(keras.losses.Loss):
         }
 
 
-def _both(mask, of_rows, y_pred):
-    """A mask of the output's shape and one of rows; either may be None."""
-    if of_rows is None:
-        return mask
-    of_rows = unflat(of_rows, y_pred)
-    return of_rows if mask is None else mask & of_rows
+def _both(mask, other):
+    """What is in both of two masks, each of which may be None."""
+    if mask is None or other is None:
+        return other if mask is None else mask
+    return mask & other
+
+
+def _has_weight(sample_weight, y_pred):
+    """Which examples have a weight other than 0, or None if all may have.
+
+    Args:
+        sample_weight: Optional tensor of the leading axes of `y_pred`; a last
+            axis of 1 may follow.
+        y_pred: Tensor.
+
+    Returns:
+        Boolean tensor of the shape of `y_pred` without its last axis.
+    """
+    if sample_weight is None:
+        return None
+    weights = tf.convert_to_tensor(sample_weight)
+    rank = y_pred.shape.rank - 1
+    if weights.shape.rank < rank:
+        return None
+    if weights.shape.rank > rank:
+        weights = weights[..., 0]
+    return tf.not_equal(weights, 0)
 
 
 def check_labels(examples, mask):

@@ -149,6 +149,17 @@ class Noise(keras.layers.Layer):
         logarithms = _log(self._weights(tf.maximum(ids, 0))) - _log(left)
         return tf.where(known, tf.cast(logarithms, "float32"), 0.0)
 
+    def draws(self, ids):
+        """Which classes `sample` may draw.
+
+        Args:
+            ids: int32 tensor of any shape. Negative ones are no classes.
+
+        Returns:
+            Boolean tensor of the shape of `ids`.
+        """
+        return (ids >= 0) & (self._weights(tf.maximum(ids, 0)) > 0)
+
     def observe(self, labels, candidates_hit):
         """Called once in each step of training.
 

@@ -35,6 +35,21 @@ def random_bits(seed, columns, rows=None):
     return everywhere[start : start + rows]
 
 
+def random_order(seed, first):
+    """Places in a random order, the same on all devices.
+
+    Args:
+        seed: Integer tensor `(2,)`, the same on all devices.
+        first: Boolean tensor `(number,)`, which places come first.
+
+    Returns:
+        int32 tensor `(number,)`: each integer below `number` once.
+    """
+    seed = tf.random.experimental.stateless_fold_in(tf.cast(seed, "int32"), 1)
+    keys = tf.random.stateless_uniform(tf.shape(first), seed)
+    return tf.argsort(tf.where(first, keys, 1.0 + keys))
+
+
 def _draw(shape, seed):
     return tf.random.stateless_uniform(
         shape, seed, minval=None, maxval=None, dtype="int64"

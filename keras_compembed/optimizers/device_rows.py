@@ -22,6 +22,25 @@ def sum_over_devices(values):
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
+def of_all_devices(values):
+    """What all devices have, in their order, and where the own part begins.
+
+    Args:
+        values: Tensor `(rows, ...)`, or with a number of rows of its own on
+            each device.
+
+    Returns:
+        Tensor, and an integer tensor, or 0.
+    """
+    if not on_several_devices():
+        return values, 0
+    context = tf.distribute.get_replica_context()
+    counts = context.all_gather(tf.shape(values)[:1], axis=0)
+    starts = tf.cumsum(counts, exclusive=True)
+    start = starts[context.replica_id_in_sync_group]
+    return context.all_gather(values, axis=0), start
+
+
 def share_of_device(values):
     """An equal part of what all devices have alike, for Keras to add up."""
     if not on_several_devices():

@@ -1,3 +1,5 @@
+import itertools
+
 import cane_reference as reference
 import keras
 import numpy as np
@@ -11,7 +13,9 @@ from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
 from keras_compembed.candidates.candidates_vs_noises import joint_losses
 from keras_compembed.candidates.candidates_vs_noises import separate_losses
 from keras_compembed.noises import LearnedNoise
+from keras_compembed.noises import UniformNoise
 from keras_compembed.noises import UnigramNoise
+from keras_compembed.noises.random_bits import random_order
 
 FORMS = {"joint": joint_losses, "separate": separate_losses}
 ROWS, CLASSES = 8, 9
@@ -467,6 +471,120 @@ def test_blocks_larger_than_the_batch():
     np.testing.assert_array_equal(*losses)
 
 
+@pytest.mark.parametrize(
+    ("names", "rows", "num_noises", "jit_compile"),
+    [
+        # More labels than noises, as many, and fewer.
+        ("shared", 30, 12, False),
+        ("shared", 12, 13, True),
+        ("shared", 5, 12, False),
+        ("own", 30, 31, False),
+        ("shared, groups, own", 12, 20, True),
+    ],
+)
+def test_labels_as_noises(names, rows, num_noises, jit_compile, monkeypatch):
+    known = in_parts(rows)
+    parts = [known[name] for name in names.split(", ")]
+    table = parts[0] if len(parts) == 1 else parts
+    estimation, scores = make_parts(
+        table, num_noises=num_noises, share_noises="labels"
+    )
+    x, y = batch(rows)
+    counted = np.arange(rows) % 5 != 3
+    drawn = {}
+    sample = estimation.noise.sample
+
+    def recording(*arguments):
+        drawn["noises"] = sample(*arguments)
+        return drawn["noises"]
+
+    monkeypatch.setattr(estimation.noise, "sample", recording)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            draw = estimation.draw(
+                scores, x, y, tf.constant([3, 4]), counted=counted
+            )
+            loss = tf.reduce_mean(draw.losses)
+        sources = [x, scores.table.value, scores.bias.value]
+        gradients = tape.gradient(loss, sources)
+        gradients = [tf.convert_to_tensor(part) for part in gradients]
+        return draw.losses, gradients, drawn["noises"]
+
+    if jit_compile:
+        step = tf.function(step, jit_compile=True)
+    losses, gradients, noises = step(x)
+    noises = noises.numpy()
+    of_rows, shared = union(parts, rows)
+    labels = np.where(counted, y.numpy(), -1)
+    are_noises = (labels >= 0) & ~np.isin(labels, shared)
+    order = random_order(tf.constant([3, 4]), are_noises).numpy()
+    np.testing.assert_array_equal(np.sort(order), range(rows))
+    expected = [
+        reference.head(
+            x.numpy()[[row]],
+            scores.table.numpy(),
+            scores.bias.numpy(),
+            y.numpy()[[row]],
+            [of_rows[row]],
+            [reference.labels_as_noises(row, order, labels, noises, shared)],
+            reference.outside(COUNTS / COUNTS.sum(), shared),
+            form="joint",
+        )
+        for row in range(rows)
+    ]
+    right = np.concatenate([each["losses"] for each in expected])
+    # Weights of noises are integers of 38 bits in all.
+    np.testing.assert_allclose(losses, right, rtol=1e-4)
+    features = np.concatenate([each["features"] for each in expected]) / rows
+    np.testing.assert_allclose(gradients[0], features, rtol=1e-4, atol=1e-6)
+    for name, gradient in zip(("kernel", "bias"), gradients[1:], strict=True):
+        right = np.mean([each[name] for each in expected], axis=0)
+        np.testing.assert_allclose(gradient, right, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("row", [0, 2])
+@pytest.mark.parametrize(
+    "candidates, num_noises", [([], 3), ([0, 3], 2), ([0, 3], 3)]
+)
+def test_labels_as_noises_tend_to_the_truth(row, candidates, num_noises):
+    """No gradient in expectation where scores are log probabilities."""
+    p = np.array([0.3, 0.1, 0.15, 0.25, 0.2])
+    q = reference.outside(p, candidates)
+    total, size = np.zeros(5), np.zeros(5)
+    for labels in itertools.product(range(5), repeat=3):
+        for drawn in itertools.product(np.flatnonzero(q), repeat=num_noises):
+            noises = reference.labels_as_noises(
+                row, range(3), labels, drawn, candidates
+            )
+            _, gradient = reference.loss_and_gradient(
+                np.log(p), labels[row], candidates, noises, q, "joint"
+            )
+            chance = np.prod(p[list(labels)]) * np.prod(q[list(drawn)])
+            total += chance * gradient
+            size += chance * np.abs(gradient)
+    np.testing.assert_allclose(total, 0, atol=1e-12)
+    assert (size > 0.05).all()
+
+
+def test_classes_that_were_never_counted_are_no_noises():
+    """Weighted as what is drawn next to never, one would be all there is."""
+    counts = np.where(np.arange(MANY) < 5, 0, COUNTS)
+    x, y = batch(12)
+    losses = []
+    for labels in (y, tf.where(tf.range(12) < 3, 2, y)):
+        estimation, scores = make_parts(
+            np.arange(8, 28),
+            UnigramNoise(counts, power=1),
+            num_noises=13,
+            share_noises="labels",
+        )
+        draw = estimation.draw(scores, x, labels, tf.constant([3, 4]))
+        losses.append(draw.losses.numpy()[3:])
+    assert np.abs(losses[1] - losses[0]).max() < 3
+
+
 @pytest.mark.parametrize("learn", [False, True])
 def test_a_step_teaches_the_selector_and_the_noise(learn):
     x, y = batch(8)
@@ -490,9 +608,31 @@ def test_a_step_teaches_the_selector_and_the_noise(learn):
         ({"num_noises": 0}, "`num_noises` must be a positive integer"),
         ({"share_noises": 0}, "`share_noises` must be a positive integer"),
         ({"share_noises": 2.5}, "`share_noises` must be a positive integer"),
+        ({"share_noises": "label"}, "`share_noises` must be a positive int"),
         ({"estimate": "both"}, "`estimate` must be one of 'joint', 'separate'"),
+        ({"share_noises": "labels"}, "UnigramNoise with power=0.75"),
+        (
+            {"share_noises": "labels", "num_noises": 1},
+            "`num_noises` must be an integer of at least 2",
+        ),
+        (
+            {
+                "share_noises": "labels",
+                "noise": UniformNoise(),
+            },
+            "Received: a UniformNoise with power=None",
+        ),
+        (
+            {
+                "share_noises": "labels",
+                "noise": UnigramNoise(COUNTS, 1.0),
+                "estimate": "separate",
+            },
+            "Received: estimate='separate'",
+        ),
     ],
 )
 def test_bad_arguments(kwargs, message):
+    kwargs = {"noise": UnigramNoise(COUNTS), **kwargs}
     with pytest.raises(ValueError, match=message):
-        CandidatesVsNoises(Given(), UnigramNoise(COUNTS), **kwargs)
+        CandidatesVsNoises(Given(), **kwargs)

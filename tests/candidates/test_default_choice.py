@@ -106,7 +106,8 @@ def test_many_classes_of_known_counts():
     assert lines_of(head) == [
         "head: 10,000 classes",
         f"candidates: {number}, by FrequentClasses",
-        f"noises: {SCORED - number}, shared by a batch, by UnigramNoise",
+        f"noises: {SCORED - number}, labels of the batch first, "
+        "by UnigramNoise",
     ]
     again = kc.CANESoftmax.from_config(head.get_config())
     assert lines_of(again) == lines_of(head)
@@ -125,9 +126,11 @@ def test_many_classes_of_which_nothing_is_known():
 @pytest.mark.parametrize(
     "numbers, chosen",
     [
-        ({"num_candidates": 300}, (300, 700, True)),
-        ({"num_noises": 400}, (600, 400, True)),
-        ({"num_noises": 2000}, (1, 2000, True)),
+        ({"num_candidates": 300}, (300, 700, "labels")),
+        ({"num_noises": 400}, (600, 400, "labels")),
+        ({"num_noises": 2000}, (1, 2000, "labels")),
+        ({"noise": UnigramNoise(ZIPF)}, (394, 606, True)),
+        ({"share_noises": True}, (394, 606, True)),
         ({"num_candidates": 20, "num_noises": 10}, (20, 10, False)),
         ({"num_candidates": 20, "share_noises": 16}, (20, 980, 16)),
     ],

@@ -85,12 +85,11 @@ def fit(
             CLASSES,
             selector(),
             num_candidates=6,
-            num_noises=4,
             class_embedding=embedding and embedding(),
             class_counts=COUNTS,
             kernel_initializer=keras.initializers.RandomNormal(seed=0),
             seed=0,
-            **kwargs,
+            **{"num_noises": 4, **kwargs},
         )
         model = keras.Sequential(
             [
@@ -149,7 +148,7 @@ def fit(
         (
             adam,
             lambda: Union([FrequentClasses(COUNTS), NearestCenters(4)], [2, 4]),
-            {"share_noises": True},
+            {"share_noises": "labels", "num_noises": 12},
         ),
     ],
     ids=["tree", "frequent", "table", "tower", "subsets", "union"],

@@ -64,6 +64,67 @@ def test_evaluation_sampled_is_what_training_reports():
     np.testing.assert_allclose(history["val_loss"], [expected], rtol=1e-5)
 
 
+def losses_of_twelve(labels, sample_weight=None, sequences=False, **kwargs):
+    """Losses of a step in which labels of others are noises."""
+    head = CANESoftmax(
+        CLASSES,
+        FrequentClasses(np.arange(CLASSES)),
+        num_candidates=5,
+        num_noises=25,
+        class_counts=1 + np.arange(CLASSES),
+        share_noises="labels",
+        kernel_initializer=keras.initializers.RandomNormal(seed=0),
+        seed=0,
+    )
+    x, _ = data()
+    if sequences:
+        x, labels = x.reshape(8, 3, WIDTH), labels.reshape(8, 3)
+    loss = CANELoss(reduction=None, **kwargs)
+    losses = loss(labels, head(x, training=True), sample_weight=sample_weight)
+    return losses.numpy().reshape(-1)[:12]
+
+
+FIRST = 1.0 * (np.arange(24) < 12)
+
+
+@pytest.mark.parametrize(
+    "weight, sequences",
+    [
+        (FIRST, False),
+        (FIRST[:, None], False),
+        (FIRST.reshape(8, 3), True),
+    ],
+)
+def test_examples_without_weight_are_no_noises(weight, sequences):
+    _, y = data()
+    # As in padded batches.
+    padded = [np.where(FIRST, y, label) for label in (0, 1)]
+    zero, one = (losses_of_twelve(x, weight, sequences) for x in padded)
+    np.testing.assert_array_equal(zero, one)
+    some = 1e-3 + weight
+    zero, one = (losses_of_twelve(x, some, sequences) for x in padded)
+    assert (np.abs(zero - one) > 1e-2).any()
+
+
+def test_examples_to_be_ignored_are_no_noises():
+    _, y = data()
+    for label in (0, 1):
+        y = np.where(FIRST, np.maximum(y, 2), label)
+        ignored = losses_of_twelve(y, ignore_class=label)
+        weighted = losses_of_twelve(y, FIRST)
+        np.testing.assert_array_equal(ignored, weighted)
+
+
+def test_labels_in_lists_are_no_noises():
+    """They come in other shares than labels are counted in."""
+    _, y = data()
+    losses = []
+    for label in (0, 1):
+        lists = np.stack([np.where(FIRST, y, label), np.full(24, -1)], axis=1)
+        losses.append(losses_of_twelve(lists))
+    np.testing.assert_array_equal(*losses)
+
+
 def test_ignored_labels():
     x, y = data()
     ignored = np.where(np.arange(len(y)) < 10, y, -100)

@@ -132,6 +132,30 @@ def head(
     }
 
 
+def labels_as_noises(row, order, labels, drawn, excluded=()):
+    """Noises of an example where labels of others come first.
+
+    Labels that are not excluded take the places but the last, then what is
+    drawn. An example leaves out its own, or else the last of these places.
+
+    Args:
+        row: Integer, the example.
+        order: Integers, all examples, in the order in which labels are taken.
+        labels: Class ids of all examples, -1 for those that do not count.
+        drawn: Class ids, one for each place.
+        excluded: Class ids, candidates of all examples.
+
+    Returns:
+        List of class ids, one fewer than places.
+    """
+    kept = [i for i in order if labels[i] >= 0 and labels[i] not in excluded]
+    places = len(drawn) - 1
+    kept = kept[:places]
+    noises = [labels[i] for i in kept] + list(drawn[len(kept) : places])
+    del noises[kept.index(row) if row in kept else -1]
+    return [*noises, drawn[-1]]
+
+
 def outside(q, candidates):
     """`q` outside the candidates, of sum 1."""
     q = np.array(q, "float64")
