@@ -19,6 +19,7 @@ from keras_compembed import baselines
 from keras_compembed import candidates
 from keras_compembed import compositions
 from keras_compembed import compression
+from keras_compembed import distribution
 from keras_compembed import export
 from keras_compembed import learners
 from keras_compembed import methods
@@ -94,6 +95,7 @@ __all__ = [
     "candidates",
     "compositions",
     "compression",
+    "distribution",
     "export",
     "from_preset",
     "learners",

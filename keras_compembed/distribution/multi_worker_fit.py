@@ -1,0 +1,128 @@
+"""Keras's `fit` on several machines."""
+
+import contextlib
+
+import tensorflow as tf
+from keras import tree
+
+from keras_compembed.distribution.keras_probe import reduces_first_batches
+from keras_compembed.distribution.keras_probe import takes_numbers_for_batches
+
+
+@contextlib.contextmanager
+def multi_worker_fit(strategy):
+    """Lets `fit`, `evaluate` and `predict` run on several workers.
+
+    Under `tf.distribute.MultiWorkerMirroredStrategy`, Keras 3 fails before the
+    first step: it adds up the first batches of all workers, where it only
+    wants their shapes, and takes losses, which are single numbers, for
+    batches. Within this context two functions of Keras's TensorFlow trainer
+    are exchanged for such that do neither. Nothing is exchanged on import,
+    for one worker, or where Keras does it right by itself, and all is as it
+    was after the context.
+
+    Run the same program on each worker, with a `TF_CONFIG` of its own, and
+    give all of them the same data; each reads its part, as
+    `tf.data.Options().experimental_distribute.auto_shard_policy` says.
+    `predict` answers for all data, on each worker.
+
+    Example:
+
+    >>> # On workers: `tf.distribute.MultiWorkerMirroredStrategy()`.
+    >>> strategy = tf.distribute.get_strategy()
+    >>> with strategy.scope():
+    ...     model = keras.Sequential([keras.layers.Dense(1)])
+    ...     model.compile("sgd", "mse")
+    >>> x, y = np.ones((8, 2)), np.ones((8, 1))
+    >>> data = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+    >>> with kc.distribution.multi_worker_fit(strategy):
+    ...     history = model.fit(data, shuffle=False, verbose=0)
+
+    Args:
+        strategy: `tf.distribute.Strategy` that the model was made under. One
+            of a single machine, such as `tf.distribute.MirroredStrategy`,
+            needs nothing.
+
+    Raises:
+        ValueError: if `strategy` is none, or a `ParameterServerStrategy`.
+        RuntimeError: if this version of Keras has a trainer that is neither
+            mended nor known.
+
+    References:
+        - https://github.com/keras-team/keras/issues/20585
+    """
+    _check_strategy(strategy)
+    if not _has_workers(strategy):
+        yield
+        return
+    # Not public, and needed by no one else.
+    from keras.src.backend.tensorflow import trainer
+
+    cls = trainer.TensorFlowTrainer
+    build, reduce = cls._maybe_symbolic_build, trainer.reduce_per_replica
+    build_fails = reduces_first_batches(build)
+    reduce_fails = takes_numbers_for_batches(reduce)
+    try:
+        if build_fails:
+            cls._maybe_symbolic_build = _from_local_batches(build)
+        if reduce_fails:
+            trainer.reduce_per_replica = _of_numbers(reduce)
+        yield
+    finally:
+        cls._maybe_symbolic_build = build
+        trainer.reduce_per_replica = reduce
+
+
+def _check_strategy(strategy):
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ValueError(
+            "`strategy` must be one in which all workers take a step "
+            "together, such as `tf.distribute.MultiWorkerMirroredStrategy`: "
+            "Keras 3 does not train on parameter servers. Received: a "
+            f"{type(strategy).__name__}."
+        )
+    if not isinstance(strategy, tf.distribute.Strategy):
+        raise ValueError(
+            "`strategy` must be a `tf.distribute.Strategy`. "
+            f"Received: strategy={strategy!r}."
+        )
+
+
+def _has_workers(strategy):
+    return (
+        isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        and strategy.extended._in_multi_worker_mode()
+    )
+
+
+def _from_local_batches(build):
+    """A `_maybe_symbolic_build` that looks at the worker's own first batch."""
+
+    def build_from_local_batch(self, iterator=None, data_batch=None):
+        def first_local(value):
+            return self.distribute_strategy.experimental_local_results(value)[0]
+
+        if iterator is not None and self._distribute_strategy is not None:
+            for _, _, batches in iterator:
+                data_batch = tree.map_structure(first_local, next(batches))
+                break
+        return build(self, data_batch=data_batch)
+
+    return build_from_local_batch
+
+
+def _of_numbers(reduce):
+    """A `reduce_per_replica` that sums, or averages, numbers over workers."""
+
+    def reduce_numbers(values, strategy, reduction):
+        operation = {"auto": "MEAN", "mean": "MEAN", "sum": "SUM"}
+        if reduction not in operation or not _has_workers(strategy):
+            return reduce(values, strategy, reduction)
+        return tree.map_structure(
+            lambda value: strategy.reduce(
+                operation[reduction], value, axis=None
+            ),
+            values,
+        )
+
+    return reduce_numbers
