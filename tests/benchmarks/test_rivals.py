@@ -161,7 +161,13 @@ def test_level_and_worse():
 def test_methods_of_a_picture_are_in_order():
     means = {
         "once": {16: 90.0},
-        "worse": {16: 80.0, 64: 70.0},
-        "better": {16: 79.0, 64: 75.0},
+        "worse": {16: 80.0, 64: 70.0, 128: 60.0},
+        "too large for 128": {16: 89.0, 64: 73.0},
+        "better": {16: 79.0, 64: 75.0, 128: 62.0},
     }
-    assert pictures.best_first(means) == ["better", "worse", "once"]
+    assert pictures.best_first(means) == [
+        "too large for 128",
+        "better",
+        "worse",
+        "once",
+    ]
