@@ -10,6 +10,7 @@ from keras_compembed.candidates import CandidateGroups
 from keras_compembed.candidates import ClassScores
 from keras_compembed.candidates import Selector
 from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
+from keras_compembed.candidates.candidates_vs_noises import Draw
 from keras_compembed.candidates.candidates_vs_noises import joint_losses
 from keras_compembed.candidates.candidates_vs_noises import separate_losses
 from keras_compembed.noises import LearnedNoise
@@ -254,6 +255,34 @@ def batch(rows):
     return tf.constant(x), tf.constant(rng.integers(MANY, size=rows), "int32")
 
 
+def take_step(estimation, scores, x, y, monkeypatch, jit_compile, **kwargs):
+    """A `Draw`, gradients of the mean loss, and what the noise drew."""
+    drawn = {}
+    sample = estimation.noise.sample
+
+    def recording(*arguments):
+        drawn["noises"] = sample(*arguments)
+        return drawn["noises"]
+
+    monkeypatch.setattr(estimation.noise, "sample", recording)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            draw = estimation.draw(scores, x, y, tf.constant([3, 4]), **kwargs)
+            loss = tf.reduce_mean(draw.losses)
+        sources = [x, scores.table.value, scores.bias.value]
+        gradients = tape.gradient(loss, sources)
+        gradients = [tf.convert_to_tensor(part) for part in gradients]
+        parts = draw.losses, draw.hit, draw.best
+        return parts, gradients, drawn["noises"]
+
+    if jit_compile:
+        step = tf.function(step, jit_compile=True)
+    parts, gradients, noises = step(x)
+    return Draw(*parts), gradients, noises.numpy()
+
+
 @pytest.mark.parametrize(
     ("estimate", "share_noises", "shared_candidates", "jit_compile"),
     [
@@ -284,34 +313,14 @@ def test_algorithm_1(
         estimate=estimate,
     )
     x, y = batch(rows)
-    drawn = {}
-    sample = estimation.noise.sample
-
-    def recording(*arguments):
-        drawn["noises"] = sample(*arguments)
-        return drawn["noises"]
-
-    monkeypatch.setattr(estimation.noise, "sample", recording)
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            draw = estimation.draw(scores, x, y, tf.constant([3, 4]))
-            loss = tf.reduce_mean(draw.losses)
-        sources = [x, scores.table.value, scores.bias.value]
-        gradients = tape.gradient(loss, sources)
-        gradients = [tf.convert_to_tensor(part) for part in gradients]
-        return draw.losses, draw.hit, gradients, drawn["noises"]
-
-    if jit_compile:
-        step = tf.function(step, jit_compile=True)
-    losses, hit, gradients, drawn = step(x)
-    drawn = drawn.numpy()
+    draw, gradients, drawn = take_step(
+        estimation, scores, x, y, monkeypatch, jit_compile
+    )
     if share_noises == 4:
         # 30 rows are 7 blocks of 4, and one of 2.
         assert drawn.shape == (8, noises)
         drawn = np.repeat(drawn, 4, axis=0)[:rows]
-    assert 0 < np.mean(hit) < 1
+    assert 0 < np.mean(draw.hit) < 1
     q = COUNTS / COUNTS.sum()
     if share_noises and not shared_candidates:
         q_of_rows = q
@@ -329,7 +338,7 @@ def test_algorithm_1(
         form=estimate,
     )
     # Weights of noises are integers of 38 bits in all.
-    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-4)
+    np.testing.assert_allclose(draw.losses, expected["losses"], rtol=1e-4)
     for name, gradient in zip(
         ("features", "kernel", "bias"), gradients, strict=True
     ):
@@ -402,29 +411,9 @@ def test_candidates_in_parts(
         table, num_noises=6, share_noises=share_noises
     )
     x, y = batch(rows)
-    drawn = {}
-    sample = estimation.noise.sample
-
-    def recording(*arguments):
-        drawn["noises"] = sample(*arguments)
-        return drawn["noises"]
-
-    monkeypatch.setattr(estimation.noise, "sample", recording)
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            draw = estimation.draw(scores, x, y, tf.constant([3, 4]))
-            loss = tf.reduce_mean(draw.losses)
-        sources = [x, scores.table.value, scores.bias.value]
-        gradients = tape.gradient(loss, sources)
-        gradients = [tf.convert_to_tensor(part) for part in gradients]
-        return draw.losses, draw.hit, draw.best, gradients, drawn["noises"]
-
-    if jit_compile:
-        step = tf.function(step, jit_compile=True)
-    losses, hit, best, gradients, noises = step(x)
-    noises = noises.numpy()
+    draw, gradients, noises = take_step(
+        estimation, scores, x, y, monkeypatch, jit_compile
+    )
     if share_noises == 4:
         noises = np.repeat(noises, 4, axis=0)[:rows]
     of_rows, shared = union(parts, rows)
@@ -442,7 +431,7 @@ def test_candidates_in_parts(
         form="joint",
     )
     # Weights of noises are integers of 38 bits in all.
-    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-4)
+    np.testing.assert_allclose(draw.losses, expected["losses"], rtol=1e-4)
     for name, gradient in zip(
         ("features", "kernel", "bias"), gradients, strict=True
     ):
@@ -450,13 +439,13 @@ def test_candidates_in_parts(
             gradient, expected[name], rtol=1e-4, atol=1e-6
         )
     hits = [label in own for label, own in zip(y.numpy(), of_rows, strict=True)]
-    np.testing.assert_array_equal(hit, hits)
+    np.testing.assert_array_equal(draw.hit, hits)
     every = x.numpy() @ scores.table.numpy().T + scores.bias.numpy()
     highest = [
         max(row[own]) <= row[label] + 1e-6
         for row, label, own in zip(every, y.numpy(), of_rows, strict=True)
     ]
-    np.testing.assert_array_equal(best, np.logical_and(hits, highest))
+    np.testing.assert_array_equal(draw.best, np.logical_and(hits, highest))
 
 
 def test_blocks_larger_than_the_batch():
@@ -491,31 +480,9 @@ def test_labels_as_noises(names, rows, num_noises, jit_compile, monkeypatch):
     )
     x, y = batch(rows)
     counted = np.arange(rows) % 5 != 3
-    drawn = {}
-    sample = estimation.noise.sample
-
-    def recording(*arguments):
-        drawn["noises"] = sample(*arguments)
-        return drawn["noises"]
-
-    monkeypatch.setattr(estimation.noise, "sample", recording)
-
-    def step(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            draw = estimation.draw(
-                scores, x, y, tf.constant([3, 4]), counted=counted
-            )
-            loss = tf.reduce_mean(draw.losses)
-        sources = [x, scores.table.value, scores.bias.value]
-        gradients = tape.gradient(loss, sources)
-        gradients = [tf.convert_to_tensor(part) for part in gradients]
-        return draw.losses, gradients, drawn["noises"]
-
-    if jit_compile:
-        step = tf.function(step, jit_compile=True)
-    losses, gradients, noises = step(x)
-    noises = noises.numpy()
+    draw, gradients, noises = take_step(
+        estimation, scores, x, y, monkeypatch, jit_compile, counted=counted
+    )
     of_rows, shared = union(parts, rows)
     labels = np.where(counted, y.numpy(), -1)
     are_noises = (labels >= 0) & ~np.isin(labels, shared)
@@ -536,7 +503,7 @@ def test_labels_as_noises(names, rows, num_noises, jit_compile, monkeypatch):
     ]
     right = np.concatenate([each["losses"] for each in expected])
     # Weights of noises are integers of 38 bits in all.
-    np.testing.assert_allclose(losses, right, rtol=1e-4)
+    np.testing.assert_allclose(draw.losses, right, rtol=1e-4)
     features = np.concatenate([each["features"] for each in expected]) / rows
     np.testing.assert_allclose(gradients[0], features, rtol=1e-4, atol=1e-6)
     for name, gradient in zip(("kernel", "bias"), gradients[1:], strict=True):

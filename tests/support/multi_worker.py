@@ -56,19 +56,6 @@ def plain():
     return classifier(layer, keras.optimizers.SGD(0.5))
 
 
-def codes():
-    rng = np.random.default_rng(2)
-    layer = kc.CodeEmbedding(
-        IDS,
-        WIDTH,
-        num_codebooks=4,
-        codebook_size=8,
-        codes=rng.integers(8, size=(IDS, 4)),
-        codebooks=rng.normal(size=(4, 8, WIDTH)),
-    )
-    return classifier(layer, keras.optimizers.Adam(0.02))
-
-
 def anchors():
     layer = kc.ANTEmbedding(IDS, WIDTH, num_anchors=6, l1=1e-4, seed=0)
     optimizer = kc.optimizers.SparseRowOptimizer(keras.optimizers.SGD(0.5))
