@@ -7,6 +7,7 @@ from keras import tree
 
 from keras_compembed.distribution.keras_probe import reduces_first_batches
 from keras_compembed.distribution.keras_probe import takes_numbers_for_batches
+from keras_compembed.utils.workers import has_workers
 
 
 @contextlib.contextmanager
@@ -52,7 +53,7 @@ def multi_worker_fit(strategy):
         - https://github.com/keras-team/keras/issues/20585
     """
     _check_strategy(strategy)
-    if not _has_workers(strategy):
+    if not has_workers(strategy):
         yield
         return
     # Not public, and needed by no one else.
@@ -88,13 +89,6 @@ def _check_strategy(strategy):
         )
 
 
-def _has_workers(strategy):
-    return (
-        isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        and strategy.extended._in_multi_worker_mode()
-    )
-
-
 def _from_local_batches(build):
     """A `_maybe_symbolic_build` that looks at the worker's own first batch."""
 
@@ -116,7 +110,7 @@ def _of_numbers(reduce):
 
     def reduce_numbers(values, strategy, reduction):
         operation = {"auto": "MEAN", "mean": "MEAN", "sum": "SUM"}
-        if reduction not in operation or not _has_workers(strategy):
+        if reduction not in operation or not has_workers(strategy):
             return reduce(values, strategy, reduction)
         return tree.map_structure(
             lambda value: strategy.reduce(

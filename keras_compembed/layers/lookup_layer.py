@@ -12,6 +12,7 @@ from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.weighted_sums import weighted_sums
+from keras_compembed.utils.workers import check_sent
 
 
 class LookupLayer(keras.layers.Layer):
@@ -21,6 +22,10 @@ class LookupLayer(keras.layers.Layer):
     and `embed`, from a rank-1 tensor of ids to vectors `(ids, output_dim)`. It
     may do the rest faster than from rows.
     """
+
+    def add_weight(self, *args, **kwargs):
+        check_sent(self, kwargs.get("dtype"))
+        return super().add_weight(*args, **kwargs)
 
     def call(self, inputs, reverse=False, training=False):
         if reverse:

@@ -1,5 +1,6 @@
 """Keras's `fit` on several workers, which are processes of this machine."""
 
+import json
 import pathlib
 import socket
 import subprocess
@@ -68,6 +69,16 @@ def test_two_workers_equal_one_process(results, name):
                     atol=1e-4,
                     err_msg=f"{key} of worker {index}",
                 )
+
+
+def test_tables_of_bytes_are_refused(results):
+    for index in range(WORKERS):
+        messages = json.loads((results / f"refused-{index}.json").read_text())
+        for name, message in zip(
+            ("CodeEmbedding", "QuantizedEmbedding"), messages, strict=True
+        ):
+            assert message.startswith(f"{name} must be made on one machine")
+            assert "sends no uint8" in message
 
 
 def trainer_methods():

@@ -123,6 +123,21 @@ def train(name, strategy):
     }
 
 
+def refused(strategy):
+    """Messages of layers whose tables are bytes."""
+    messages = []
+    for make in (
+        lambda: kc.CodeEmbedding(IDS, WIDTH, num_codebooks=4, codebook_size=8),
+        lambda: kc.QuantizedEmbedding(IDS, WIDTH, bits=4),
+    ):
+        with strategy.scope():
+            try:
+                make().build((None,))
+            except ValueError as error:
+                messages.append(str(error))
+    return messages
+
+
 def main(folder, ports, index):
     workers = [f"localhost:{port}" for port in ports.split(",")]
     os.environ["TF_CONFIG"] = json.dumps(
@@ -132,6 +147,8 @@ def main(folder, ports, index):
         }
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    path = pathlib.Path(folder, f"refused-{index}.json")
+    path.write_text(json.dumps(refused(strategy)))
     for name in MODELS:
         path = pathlib.Path(folder, f"{name}-{index}.npz")
         np.savez(path, **train(name, strategy))
