@@ -9,7 +9,7 @@ from keras_compembed.baselines.sampled_loss import log_presence
 from keras_compembed.baselines.sampled_loss import sampled_cross_entropies
 from keras_compembed.candidates.candidates_vs_noises import Draw
 from keras_compembed.losses.class_loss import ClassLoss
-from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.unique_places import first_places
 
 
@@ -71,9 +71,7 @@ class InBatchSoftmaxLoss(ClassLoss):
         others = labels
         if examples.mask is not None:
             others = tf.where(examples.mask, labels, -1)
-        if on_several_devices():
-            context = tf.distribute.get_replica_context()
-            others = context.all_gather(others, axis=0)
+        others = of_all_devices(others)
         steps = tf.range(tf.size(others))
         again = tf.not_equal(first_places(others, head.num_classes), steps)
         none = (others < 0) | again

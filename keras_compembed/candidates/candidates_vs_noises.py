@@ -12,6 +12,7 @@ from keras_compembed.noises.random_bits import random_order
 from keras_compembed.noises.unigram_noise import UnigramNoise
 from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import own_value
+from keras_compembed.optimizers.device_rows import rows_of_all_devices
 from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.validation import check_choice
@@ -96,12 +97,12 @@ class CandidatesVsNoises:
     def _check_drawn_as_labels(self):
         noise = self.noise
         if not isinstance(noise, UnigramNoise) or noise.power != 1:
-            received = noise.get_config()
             raise ValueError(
                 "`noise` must be drawn as labels are, "
                 "`UnigramNoise(counts, power=1.0)`, if labels are noises, "
                 f'`share_noises="{LABELS}"`. Received: a '
-                f"{type(noise).__name__} with power={received.get('power')}."
+                f"{type(noise).__name__} with "
+                f"power={getattr(noise, 'power', None)}."
             )
         if self.estimate != "joint":
             raise ValueError(
@@ -261,7 +262,9 @@ class CandidatesVsNoises:
         others = labels
         if counted is not None:
             others = tf.where(counted, labels, -1)
-        others, start = of_all_devices(others)
+        others = of_all_devices(others)
+        rows = tf.size(labels)
+        start, _ = rows_of_all_devices(rows)
         noises = self.noise.draws(others)
         if excluded is not None:
             noises &= tf.logical_not(is_in(excluded[None], others[None])[0])
@@ -273,8 +276,7 @@ class CandidatesVsNoises:
         whose = tf.ensure_shape(whose, (self.num_noises,))
         ids = tf.gather(others, tf.maximum(whose, 0))
         ids = tf.where(whose >= 0, ids, drawn)
-        rows = start + tf.range(tf.size(labels))
-        own = tf.equal(rows[:, None], whose)
+        own = tf.equal((start + tf.range(rows))[:, None], whose)
         has_none = tf.logical_not(tf.reduce_any(own, axis=1, keepdims=True))
         spare = tf.equal(tf.range(self.num_noises), end - 1)
         return ids, own | (has_none & spare)

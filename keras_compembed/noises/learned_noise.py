@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_compembed.noises.table_noise import TOTAL_WEIGHT
 from keras_compembed.noises.table_noise import TableNoise
 from keras_compembed.noises.table_noise import check_fraction
-from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.utils.validation import check_positive_int
 
@@ -104,11 +104,8 @@ class LearnedNoise(TableNoise):
         missed = tf.logical_not(candidates_hit)
         missed &= (labels >= 0) & (labels < self.num_classes)
         labels = tf.where(missed, labels, 0)
-        if on_several_devices():
-            context = tf.distribute.get_replica_context()
-            labels = context.all_gather(labels, axis=0)
-            # Collectives take no booleans.
-            missed = context.all_gather(tf.cast(missed, "int32"), axis=0)
+        labels = of_all_devices(labels)
+        missed = of_all_devices(tf.cast(missed, "int32"))
         age = _own(self.age) + 1
         # What a miss is worth once counts decay with the table: only then
         # does a step touch all counts.

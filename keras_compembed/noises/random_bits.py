@@ -6,6 +6,7 @@ They are the same however many devices share the batch.
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.device_rows import rows_of_all_devices
 
 
 def random_bits(seed, columns, rows=None):
@@ -28,11 +29,8 @@ def random_bits(seed, columns, rows=None):
         return _draw((columns,), seed)
     if not on_several_devices():
         return _draw((rows, columns), seed)
-    context = tf.distribute.get_replica_context()
-    counts = context.all_gather(tf.reshape(rows, (1,)), axis=0)
-    start = tf.cumsum(counts, exclusive=True)[context.replica_id_in_sync_group]
-    everywhere = _draw((tf.reduce_sum(counts), columns), seed)
-    return everywhere[start : start + rows]
+    start, total = rows_of_all_devices(rows)
+    return _draw((total, columns), seed)[start : start + rows]
 
 
 def random_order(seed, first):

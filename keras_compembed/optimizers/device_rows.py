@@ -23,22 +23,37 @@ def sum_over_devices(values):
 
 
 def of_all_devices(values):
-    """What all devices have, in their order, and where the own part begins.
+    """What all devices have, in their order.
 
     Args:
-        values: Tensor `(rows, ...)`, or with a number of rows of its own on
-            each device.
+        values: Tensor `(rows, ...)`, of as many rows as the device has. Not
+            of booleans, which collectives do not take.
 
     Returns:
-        Tensor, and an integer tensor, or 0.
+        Tensor `(rows of all, ...)`.
     """
     if not on_several_devices():
-        return values, 0
+        return values
     context = tf.distribute.get_replica_context()
-    counts = context.all_gather(tf.shape(values)[:1], axis=0)
+    return context.all_gather(values, axis=0)
+
+
+def rows_of_all_devices(rows):
+    """How many rows devices have before this one, and all of them.
+
+    Args:
+        rows: Integer tensor, rows of this device.
+
+    Returns:
+        Two integer tensors, of which the first is 0 on one device.
+    """
+    if not on_several_devices():
+        return tf.zeros_like(rows), rows
+    context = tf.distribute.get_replica_context()
+    counts = context.all_gather(tf.reshape(rows, (1,)), axis=0)
     starts = tf.cumsum(counts, exclusive=True)
     start = starts[context.replica_id_in_sync_group]
-    return context.all_gather(values, axis=0), start
+    return start, tf.reduce_sum(counts)
 
 
 def share_of_device(values):

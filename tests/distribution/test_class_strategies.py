@@ -148,10 +148,15 @@ def fit(
         (
             adam,
             lambda: Union([FrequentClasses(COUNTS), NearestCenters(4)], [2, 4]),
+            {"share_noises": True},
+        ),
+        (
+            adam,
+            lambda: Union([FrequentClasses(COUNTS), NearestCenters(4)], [2, 4]),
             {"share_noises": "labels", "num_noises": 12},
         ),
     ],
-    ids=["tree", "frequent", "table", "tower", "subsets", "union"],
+    ids=["tree", "frequent", "table", "tower", "subsets", "union", "labels"],
 )
 def test_two_devices_equal_one(strategy, optimizer, selector, kwargs, tmp_path):
     one, one_history = fit(
