@@ -7,6 +7,9 @@ from keras import tree
 
 from keras_compembed.distribution.keras_probe import reduces_first_batches
 from keras_compembed.distribution.keras_probe import takes_numbers_for_batches
+from keras_compembed.distribution.worker_checks import check_batches
+from keras_compembed.distribution.worker_checks import check_model
+from keras_compembed.distribution.worker_checks import check_variables
 from keras_compembed.utils.workers import has_workers
 
 
@@ -18,8 +21,9 @@ def multi_worker_fit(strategy):
     first step: it adds up the first batches of all workers, where it only
     wants their shapes, and takes losses, which are single numbers, for
     batches. Within this context two functions of Keras's TensorFlow trainer
-    are exchanged for such that do neither. Nothing is exchanged on import,
-    for one worker, or where Keras does it right by itself, and all is as it
+    are exchanged for such that do neither, where Keras does not do it right
+    by itself. Besides, `fit` and `evaluate` then check that workers do the
+    same. Nothing is exchanged on import or for one worker, and all is as it
     was after the context.
 
     Run the same program on each worker, with a `TF_CONFIG` of its own, and
@@ -45,7 +49,10 @@ def multi_worker_fit(strategy):
             needs nothing.
 
     Raises:
-        ValueError: if `strategy` is none, or a `ParameterServerStrategy`.
+        ValueError: if `strategy` is none, or a `ParameterServerStrategy`. In
+            `fit` and `evaluate`, if the model or one of its weights was made
+            outside of `strategy.scope()`, or workers do not have equally many
+            batches.
         RuntimeError: if this version of Keras has a trainer that is neither
             mended nor known.
 
@@ -61,13 +68,14 @@ def multi_worker_fit(strategy):
 
     cls = trainer.TensorFlowTrainer
     build, reduce = cls._maybe_symbolic_build, trainer.reduce_per_replica
-    build_fails = reduces_first_batches(build)
-    reduce_fails = takes_numbers_for_batches(reduce)
+    right_build, right_reduce = build, reduce
+    if reduces_first_batches(build):
+        right_build = _from_local_batches(build)
+    if takes_numbers_for_batches(reduce):
+        right_reduce = _of_numbers(reduce)
     try:
-        if build_fails:
-            cls._maybe_symbolic_build = _from_local_batches(build)
-        if reduce_fails:
-            trainer.reduce_per_replica = _of_numbers(reduce)
+        cls._maybe_symbolic_build = _checked(right_build, strategy)
+        trainer.reduce_per_replica = right_reduce
         yield
     finally:
         cls._maybe_symbolic_build = build
@@ -87,6 +95,19 @@ def _check_strategy(strategy):
             "`strategy` must be a `tf.distribute.Strategy`. "
             f"Received: strategy={strategy!r}."
         )
+
+
+def _checked(build, strategy):
+    """A `_maybe_symbolic_build` after which workers do the same."""
+
+    def check_and_build(self, iterator=None, data_batch=None):
+        check_model(self, strategy)
+        if iterator is not None:
+            check_batches(strategy, iterator.num_batches)
+        build(self, iterator=iterator, data_batch=data_batch)
+        check_variables(self)
+
+    return check_and_build
 
 
 def _from_local_batches(build):

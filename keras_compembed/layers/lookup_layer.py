@@ -12,7 +12,7 @@ from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.weighted_sums import weighted_sums
-from keras_compembed.utils.workers import check_sent
+from keras_compembed.utils.workers import variables_of_workers
 
 
 class LookupLayer(keras.layers.Layer):
@@ -24,8 +24,8 @@ class LookupLayer(keras.layers.Layer):
     """
 
     def add_weight(self, *args, **kwargs):
-        check_sent(self, kwargs.get("dtype"))
-        return super().add_weight(*args, **kwargs)
+        with variables_of_workers():
+            return super().add_weight(*args, **kwargs)
 
     def call(self, inputs, reverse=False, training=False):
         if reverse:

@@ -35,7 +35,8 @@ def of_all_devices(values):
     if not on_several_devices():
         return values
     context = tf.distribute.get_replica_context()
-    return context.all_gather(values, axis=0)
+    # What comes straight from a dataset is on no device, and is refused.
+    return context.all_gather(tf.identity(values), axis=0)
 
 
 def rows_of_all_devices(rows):
@@ -50,7 +51,7 @@ def rows_of_all_devices(rows):
     if not on_several_devices():
         return tf.zeros_like(rows), rows
     context = tf.distribute.get_replica_context()
-    counts = context.all_gather(tf.reshape(rows, (1,)), axis=0)
+    counts = of_all_devices(tf.reshape(rows, (1,)))
     starts = tf.cumsum(counts, exclusive=True)
     start = starts[context.replica_id_in_sync_group]
     return start, tf.reduce_sum(counts)

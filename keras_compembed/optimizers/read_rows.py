@@ -6,6 +6,7 @@ import threading
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import sum_over_devices
 
@@ -64,8 +65,7 @@ def unique_ids(ids):
         different, places = tf.unique(ids)
         return different, places, None
     # All devices read the rows of all, in the same order.
-    context = tf.distribute.get_replica_context()
-    everywhere = context.all_gather(ids, axis=0)
+    everywhere = of_all_devices(ids)
     different = tf.sort(tf.unique(everywhere).y)
     return different, tf.searchsorted(different, ids), tf.size(everywhere)
 

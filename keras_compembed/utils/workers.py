@@ -1,6 +1,11 @@
-"""What several workers, under one strategy, can share."""
+"""Variables that several workers, under one strategy, have alike."""
+
+import contextlib
 
 import tensorflow as tf
+
+# Not public, and the only way to a variable that no strategy makes.
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 # What TensorFlow sends from worker to worker when variables are made.
 _SENT = ("bool", "float16", "float32", "float64", "int32", "int64")
@@ -14,23 +19,39 @@ def has_workers(strategy):
     )
 
 
-def check_sent(layer, dtype):
-    """Raises if workers cannot be sent a variable of this dtype.
+@contextlib.contextmanager
+def variables_of_workers():
+    """Makes variables of any dtype start alike on all workers, in a block.
 
-    Args:
-        layer: The layer that makes it.
-        dtype: String, or None for that of the layer.
-
-    Raises:
-        ValueError: if the layer is made under a strategy of several workers.
+    TensorFlow sends workers no bytes, which codes and rounded numbers are.
+    Under a strategy of several workers they are sent as int32, and then each
+    worker has a variable of its own, which training must write to alike.
     """
-    if dtype in (None, *_SENT) or not has_workers(tf.distribute.get_strategy()):
+    if not has_workers(tf.distribute.get_strategy()):
+        yield
         return
-    raise ValueError(
-        f"{type(layer).__name__} must be made on one machine: TensorFlow sends "
-        f"no {dtype} from worker to worker, as tables of codes and of rounded "
-        "numbers are. Received: the layer "
-        f"{layer.name!r} under a MultiWorkerMirroredStrategy of several "
-        "workers. Train with an `ANTEmbedding` or a table there, and make "
-        "codes after."
+    with tf.variable_creator_scope(_make_variable):
+        yield
+
+
+def is_of_workers(variable):
+    """Whether a strategy, or `variables_of_workers`, made a Keras variable."""
+    return isinstance(variable.value, tf.distribute.DistributedValues) or (
+        tf.as_dtype(variable.dtype).name not in _SENT
+    )
+
+
+def _make_variable(next_creator, **kwargs):
+    value, dtype = kwargs.pop("initial_value"), kwargs.pop("dtype", None)
+    if dtype is None or tf.as_dtype(dtype).name in _SENT:
+        return next_creator(initial_value=value, dtype=dtype, **kwargs)
+    value = value() if callable(value) else value
+    sent = next_creator(
+        initial_value=tf.cast(value, tf.int32), dtype=tf.int32, trainable=False
+    )
+    return ResourceVariable(
+        tf.cast(sent, dtype),
+        dtype=dtype,
+        trainable=kwargs.get("trainable"),
+        name=kwargs.get("name"),
     )

@@ -1,8 +1,9 @@
 """A worker of several: trains models, and keeps what came of them.
 
-python multi_worker.py FOLDER PORT,PORT INDEX
+python multi_worker.py FOLDER PORT,PORT INDEX NAME,NAME
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -14,8 +15,15 @@ import tensorflow as tf
 
 import keras_compembed as kc
 
-ROWS, LENGTH, IDS, WIDTH, BATCH_SIZE = 96, 5, 60, 8, 16
+ROWS, LENGTH, IDS, WIDTH, BATCH_SIZE, EPOCHS = 112, 5, 60, 8, 16, 3
 COUNTS = 1 + 600 // np.arange(1, IDS + 1)
+
+
+class NoiselessLearner(kc.learners.GumbelCodeLearner):
+    """Steps of a seed are then the same on any number of workers."""
+
+    def gumbel_noise(self, shape):
+        return tf.zeros(shape)
 
 
 def texts():
@@ -31,114 +39,278 @@ def classes():
     return x, labels.astype("int32")
 
 
-def classifier(embedding, optimizer):
-    model = keras.Sequential(
-        [
-            keras.Input((LENGTH,), dtype="int32"),
-            embedding,
-            keras.layers.GlobalAveragePooling1D(),
-            keras.layers.Dense(
-                2,
-                activation="softmax",
-                kernel_initializer=keras.initializers.GlorotUniform(0),
-            ),
-        ]
-    )
+def adam():
+    return kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(0.02))
+
+
+def sgd():
+    return kc.optimizers.SparseRowOptimizer(keras.optimizers.SGD(0.5))
+
+
+def classifier(embeddings, optimizer):
+    inputs = keras.Input((LENGTH,), dtype="int32")
+    pool = keras.layers.GlobalAveragePooling1D()
+    pooled = [pool(embedding(inputs)) for embedding in embeddings]
+    outputs = keras.layers.Dense(2, activation="softmax")(sum(pooled))
+    model = keras.Model(inputs, outputs)
     model.compile(
-        optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
-    return model
-
-
-def plain():
-    start = keras.initializers.RandomNormal(seed=0)
-    layer = keras.layers.Embedding(IDS, WIDTH, embeddings_initializer=start)
-    return classifier(layer, keras.optimizers.SGD(0.5))
-
-
-def anchors():
-    layer = kc.ANTEmbedding(IDS, WIDTH, num_anchors=6, l1=1e-4, seed=0)
-    optimizer = kc.optimizers.SparseRowOptimizer(keras.optimizers.SGD(0.5))
-    return classifier(layer, optimizer)
-
-
-def softmax():
-    head = kc.CANESoftmax(
-        IDS,
-        kc.candidates.FrequentClasses(COUNTS),
-        num_candidates=6,
-        num_noises=12,
-        share_noises="labels",
-        class_counts=COUNTS,
-        kernel_initializer=keras.initializers.RandomNormal(seed=0),
-        seed=0,
-    )
-    start = keras.initializers.GlorotUniform(0)
-    model = keras.Sequential(
-        [
-            keras.Input((WIDTH,)),
-            keras.layers.Dense(WIDTH, kernel_initializer=start),
-            head,
-        ]
-    )
-    model.compile(
-        kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(0.02)),
-        kc.CANELoss(),
-        metrics=[kc.ClassAccuracy()],
+        optimizer,
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
         jit_compile=False,
     )
     return model
 
 
+def plain():
+    layer = keras.layers.Embedding(IDS, WIDTH)
+    return classifier([layer], keras.optimizers.SGD(0.5))
+
+
+def codes():
+    make = functools.partial(
+        kc.CodeEmbedding, IDS, WIDTH, num_codebooks=4, codebook_size=8
+    )
+    follow = kc.learners.FollowingCodes(recode_every=3)
+    # Codes without a seed, and rounded rows, are other ones on each worker
+    # until one sends its own to the others.
+    layers = [
+        make(),
+        make(learn_codes="nearest"),
+        make(learn_codes="softmax"),
+        make(learn_codes=follow),
+        kc.QuantizedEmbedding(IDS, WIDTH, bits=4, rank=4),
+        kc.QuantizedEmbedding(IDS, WIDTH, bits=8, learn_rows=True),
+    ]
+    return classifier(layers, sgd())
+
+
+def anchors():
+    layers = [
+        kc.ANTEmbedding(
+            IDS, WIDTH, num_anchors=6, l1=1e-3, seed=0, storage=storage
+        )
+        for storage in ("dense", "lazy", "sparse")
+    ]
+    return classifier(layers, adam())
+
+
+def softmax(selector, noise=None, embedding=None, **kwargs):
+    head = kc.CANESoftmax(
+        IDS,
+        selector(),
+        num_candidates=6,
+        class_counts=COUNTS,
+        noise=noise and noise(),
+        class_embedding=embedding and embedding(),
+        seed=0,
+        **{"num_noises": 4, **kwargs},
+    )
+    model = keras.Sequential(
+        [keras.Input((WIDTH,)), keras.layers.Dense(WIDTH), head]
+    )
+    model.compile(
+        adam(), kc.CANELoss(), metrics=[kc.ClassAccuracy()], jit_compile=False
+    )
+    return model
+
+
+def frequent():
+    return kc.candidates.FrequentClasses(COUNTS)
+
+
+def union():
+    near = kc.candidates.NearestCenters(4)
+    return kc.candidates.Union([frequent(), near], [2, 4])
+
+
+def subsets():
+    return kc.candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0)
+
+
+def tree():
+    random = kc.trees.ClassTree.random(IDS, 4, seed=0)
+    return kc.candidates.BeamTree(random, max_frontier=4)
+
+
+def nearest():
+    return kc.candidates.ApproximateNearest(6, num_probes=2, refresh_every=5)
+
+
+def class_codes():
+    return kc.CodeEmbedding(
+        IDS, WIDTH, num_codebooks=4, codebook_size=8, seed=0
+    )
+
+
+def class_anchors():
+    return kc.ANTEmbedding(IDS, WIDTH, num_anchors=9, storage="lazy", seed=0)
+
+
 MODELS = {
     "plain": (plain, texts),
+    "codes": (codes, texts),
     "anchors": (anchors, texts),
-    "softmax": (softmax, classes),
+    **{
+        name: (functools.partial(softmax, *args, **kwargs), classes)
+        for name, args, kwargs in (
+            (
+                "labels",
+                [frequent],
+                {"share_noises": "labels", "num_noises": 12},
+            ),
+            (
+                "shared",
+                [frequent],
+                {"embedding": class_codes, "share_noises": True},
+            ),
+            (
+                "tree",
+                [tree, lambda: kc.noises.LearnedNoise(refresh_every=3)],
+                {"embedding": class_anchors},
+            ),
+            (
+                "subsets",
+                [subsets, lambda: kc.noises.UnigramNoise(COUNTS)],
+                {"estimate": "separate"},
+            ),
+            ("union", [union], {"share_noises": True}),
+            ("nearest", [nearest], {}),
+        )
+    },
+}
+LEARNERS = {
+    "Gumbel": NoiselessLearner,
+    "KD": functools.partial(
+        kc.learners.KDCodeLearner,
+        composition="concat",
+        logits="free",
+        refine=False,
+    ),
 }
 
 
 def train(name, strategy):
-    """History, evaluation, predictions and weights of a model."""
-    make, data = MODELS[name]
-    options = tf.data.Options()
-    policy = tf.data.experimental.AutoShardPolicy.DATA
-    options.experimental_distribute.auto_shard_policy = policy
-    x, y = data()
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH_SIZE)
-    dataset = dataset.with_options(options)
-    with strategy.scope():
-        model = make()
+    """What a model or a learner does and has after training, by name."""
+    keras.utils.set_random_seed(0)
+    do = learn if name in LEARNERS else fit
     with kc.distribution.multi_worker_fit(strategy):
-        history = model.fit(dataset, epochs=2, shuffle=False, verbose=0).history
-        evaluated = model.evaluate(dataset, verbose=0)
-        predicted = model.predict(dataset, verbose=0)
+        model, results = do(name, strategy)
+    return {**results, **weights_of(model)}
+
+
+def weights_of(model):
     return {
-        **{f"history {key}": value for key, value in history.items()},
-        "evaluated": evaluated,
-        "predicted": predicted,
-        **{
-            f"weight {number}": weight
-            for number, weight in enumerate(model.get_weights())
-        },
+        f"weight {number}, {variable.name}": variable.numpy()
+        for number, variable in enumerate(model.variables)
     }
 
 
-def refused(strategy):
-    """Messages of layers whose tables are bytes."""
-    messages = []
-    for make in (
-        lambda: kc.CodeEmbedding(IDS, WIDTH, num_codebooks=4, codebook_size=8),
-        lambda: kc.QuantizedEmbedding(IDS, WIDTH, bits=4),
+def fit(name, strategy):
+    make, data = MODELS[name]
+    dataset = batches(data)
+    with strategy.scope():
+        model = make()
+    recode = [kc.compression.RecodeEmbeddings()]
+    history = model.fit(
+        dataset,
+        epochs=EPOCHS,
+        shuffle=False,
+        verbose=0,
+        callbacks=recode if make is codes else [],
+    ).history
+    return model, {
+        **{f"history {key}": values for key, values in history.items()},
+        "evaluated": model.evaluate(dataset, verbose=0),
+        "predicted": model.predict(dataset, verbose=0),
+    }
+
+
+def batches(data):
+    options = tf.data.Options()
+    policy = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = policy
+    dataset = tf.data.Dataset.from_tensor_slices(data()).batch(BATCH_SIZE)
+    return dataset.with_options(options)
+
+
+def learn(name, strategy):
+    table = np.random.default_rng(2).normal(size=(100, 6))
+    with strategy.scope():
+        learner = LEARNERS[name](
+            num_codebooks=3,
+            codebook_size=4,
+            training=kc.learners.Training(8, BATCH_SIZE, 1e-2, 4, 100),
+            seed=0,
+            verbose=0,
+        )
+    learner.train(table)
+    history = learner.history.items()
+    return learner, {
+        **{f"history {key}": values for key, values in history},
+        "codes": learner.codes,
+    }
+
+
+def loop(name, strategy):
+    """Losses and weights of a loop that does what `fit` does."""
+    keras.utils.set_random_seed(0)
+    make, data = MODELS[name]
+    with strategy.scope():
+        model = make()
+        model.optimizer.build(model.trainable_variables)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            # This worker's part of the mean of all.
+            loss = model.compute_loss(x, y, model(x, training=True))
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        model.optimizer.apply(gradients, variables)
+        return loss
+
+    @tf.function
+    def step_of_all(batch):
+        losses = strategy.run(step, args=batch)
+        return strategy.reduce("SUM", losses, axis=None)
+
+    distributed = strategy.experimental_distribute_dataset(batches(data))
+    losses = [
+        np.mean([step_of_all(batch) for batch in distributed])
+        for _ in range(EPOCHS)
+    ]
+    return {"losses": losses, **weights_of(model)}
+
+
+def mistakes(strategy):
+    """Messages of what cannot be right on several workers."""
+    x, y = texts()
+    # As many rows again on the second worker.
+    more = 1 + strategy.cluster_resolver.task_id
+    uneven = tf.data.Dataset.from_tensor_slices((x, y)).repeat(more).batch(8)
+    options = tf.data.Options()
+    policy = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_distribute.auto_shard_policy = policy
+    layer = class_anchors()
+    layer.build((None,))
+    with strategy.scope():
+        part_outside = classifier([layer], sgd())
+        inside = plain()
+    messages = {}
+    for name, model, data in (
+        ("model outside", plain(), batches(texts)),
+        ("layer outside", part_outside, batches(texts)),
+        ("uneven", inside, uneven.with_options(options)),
     ):
-        with strategy.scope():
-            try:
-                make().build((None,))
-            except ValueError as error:
-                messages.append(str(error))
+        try:
+            with kc.distribution.multi_worker_fit(strategy):
+                model.fit(data, shuffle=False, verbose=0)
+        except ValueError as error:
+            messages[name] = str(error)
     return messages
 
 
-def main(folder, ports, index):
+def main(folder, ports, index, names):
     workers = [f"localhost:{port}" for port in ports.split(",")]
     os.environ["TF_CONFIG"] = json.dumps(
         {
@@ -147,11 +319,18 @@ def main(folder, ports, index):
         }
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    path = pathlib.Path(folder, f"refused-{index}.json")
-    path.write_text(json.dumps(refused(strategy)))
-    for name in MODELS:
-        path = pathlib.Path(folder, f"{name}-{index}.npz")
-        np.savez(path, **train(name, strategy))
+
+    def path(name, kind):
+        return pathlib.Path(folder, f"{name}-{index}.{kind}")
+
+    for name in names.split(","):
+        if name == "mistakes":
+            messages = json.dumps(mistakes(strategy))
+            path(name, "json").write_text(messages)
+        elif name.startswith("loop "):
+            np.savez(path(name, "npz"), **loop(name[len("loop ") :], strategy))
+        else:
+            np.savez(path(name, "npz"), **train(name, strategy))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,65 @@
+"""What would fail late, or in silence, on several workers."""
+
+import tensorflow as tf
+
+from keras_compembed.utils.workers import is_of_workers
+
+
+def check_model(model, strategy):
+    """Raises if workers would train a model each for itself.
+
+    Args:
+        model: `keras.Model`.
+        strategy: `tf.distribute.Strategy` of several workers.
+
+    Raises:
+        ValueError: if the model was made under another strategy, or none.
+    """
+    if model.distribute_strategy is not strategy:
+        raise ValueError(
+            "Models must be made and compiled under `strategy.scope()` of the "
+            "strategy of `multi_worker_fit`. Received: the model "
+            f"{model.name!r}, made under "
+            f"{type(model.distribute_strategy).__name__}."
+        )
+
+
+def check_variables(model):
+    """Raises if workers would not keep a variable alike.
+
+    Raises:
+        ValueError: if one was made under no strategy.
+    """
+    for variable in model.variables:
+        if not is_of_workers(variable):
+            raise ValueError(
+                "Layers must be made under `strategy.scope()`, their weights "
+                "too. Received: the model "
+                f"{model.name!r}, whose variable {variable.path!r} was made "
+                "outside."
+            )
+
+
+def check_batches(strategy, batches):
+    """Raises if workers would wait for batches that others do not have.
+
+    Args:
+        strategy: `tf.distribute.Strategy` of several workers.
+        batches: Integer, batches of an epoch on this worker, or None where
+            nothing says so.
+
+    Raises:
+        ValueError: if other workers have more, or fewer.
+    """
+    known = tf.constant([-1 if batches is None else int(batches)])
+    everywhere = strategy.gather(strategy.run(tf.identity, (known,)), axis=0)
+    numbers = everywhere.numpy().tolist()
+    if len(set(numbers)) > 1:
+        listed = ", ".join(
+            "unknown" if number < 0 else str(number) for number in numbers
+        )
+        raise ValueError(
+            "All workers must have as many batches an epoch. Received: "
+            f"{listed}, by device. Give `steps_per_epoch`, or all workers the "
+            "same data."
+        )
