@@ -20,6 +20,7 @@ NAMES = (
     "codes.sentiment",
     "codes.training_step",
     "codes.pooled_step",
+    "codes.large_tables",
     "codes.models",
     "anchors.classification",
     "anchors.from_table",

@@ -522,6 +522,41 @@ def code_steps():
     return markdown(["optimizer", *(f"{n:,} rows" for n in sizes)], lines)
 
 
+def large_tables():
+    lines = []
+    for row in read("codes/large_tables.json"):
+        of_one = pick(
+            read("codes/large_tables.json"),
+            num_rows=row["row"]["num_rows"],
+            jobs=1,
+        )
+        lines.append(
+            [
+                f"{row['row']['num_rows']:,}",
+                row["row"]["jobs"],
+                short(mean(row, "seconds")),
+                f"{mean(of_one, 'seconds') / mean(row, 'seconds'):.2f}",
+                f"{mean(row, 'rows_per_second'):,.0f}",
+                f"{mean(row, 'encoded_per_second'):,.0f}",
+                f"{mean(row, 'bytes') / 1e6:,.0f}",
+                f"{mean(row, 'table_bytes') / 1e6:,.0f}",
+            ]
+        )
+    return markdown(
+        [
+            "rows",
+            "processes",
+            "s to learn",
+            "times faster",
+            "learned a s",
+            "encoded a s",
+            "MB of memory",
+            "MB of the table",
+        ],
+        lines,
+    )
+
+
 def pooled_steps():
     rows = read("codes/pooled_step.json")
     lines = []
@@ -1354,6 +1389,7 @@ TABLES = {
     "codes.clusters": clusters,
     "codes.training_step": code_steps,
     "codes.pooled_step": pooled_steps,
+    "codes.large_tables": large_tables,
     "codes.models": kinds_of_models,
     "anchors.classification": anchor_classifiers,
     "anchors.recommendation": recommender,

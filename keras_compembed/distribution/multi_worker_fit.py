@@ -49,6 +49,7 @@ def multi_worker_fit(strategy):
             needs nothing.
 
     Raises:
+        tf.errors.UnavailableError: in `fit`, if another worker ended.
         ValueError: if `strategy` is none, or a `ParameterServerStrategy`. In
             `fit` and `evaluate`, if the model or one of its weights was made
             outside of `strategy.scope()`, or workers do not have equally many
@@ -77,6 +78,14 @@ def multi_worker_fit(strategy):
         cls._maybe_symbolic_build = _checked(right_build, strategy)
         trainer.reduce_per_replica = right_reduce
         yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+        raise type(error)(
+            error.node_def,
+            error.op,
+            "A worker ended, or is not reached any more. Start all workers "
+            "again: with a `WorkerBackup` they go on from the last epoch.\n"
+            f"{error.message}",
+        ) from error
     finally:
         cls._maybe_symbolic_build = build
         trainer.reduce_per_replica = reduce

@@ -1,8 +1,7 @@
 """What would fail late, or in silence, on several workers."""
 
-import tensorflow as tf
-
 from keras_compembed.utils.workers import is_of_workers
+from keras_compembed.utils.workers import on_all_workers
 
 
 def check_model(model, strategy):
@@ -51,9 +50,8 @@ def check_batches(strategy, batches):
     Raises:
         ValueError: if other workers have more, or fewer.
     """
-    known = tf.constant([-1 if batches is None else int(batches)])
-    everywhere = strategy.gather(strategy.run(tf.identity, (known,)), axis=0)
-    numbers = everywhere.numpy().tolist()
+    known = -1 if batches is None else int(batches)
+    numbers = on_all_workers(strategy, known)
     if len(set(numbers)) > 1:
         listed = ", ".join(
             "unknown" if number < 0 else str(number) for number in numbers

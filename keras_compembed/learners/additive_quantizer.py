@@ -1,5 +1,6 @@
 """Codes by annealed coordinate search."""
 
+import functools
 import time
 
 import keras
@@ -9,6 +10,8 @@ from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.beam_encoding import encode_rows
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.code_learner import check_rows
+from keras_compembed.learners.row_blocks import in_order
+from keras_compembed.learners.row_blocks import row_blocks
 from keras_compembed.learners.straight_through import StraightThroughEncoder
 from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_choice
@@ -38,8 +41,10 @@ class AdditiveQuantizer(CodeLearner):
     Tables of 10,000 rows or more start from the codes of a linear encoder
     trained for a moment, which saves most of the sweeps.
 
-    It runs on one thread, and needs memory for a few copies of the codebooks
-    beyond the codes and a bounded part of the table.
+    It needs memory for a few copies of codes and codebooks, and of a bounded
+    part of the table. It runs on one core, or within
+    `joblib.parallel_config` on several, or on several machines: for tables
+    of 100,000 rows or more, with the same result.
 
     Example:
 
@@ -177,7 +182,7 @@ class _Run:
         level = search.water_level(
             covariance, num_codebooks * np.log2(codebook_size)
         )
-        self.noise = search.GumbelBank(codebook_size, self.rng)
+        self.noise_seed = self._draw_seed()
         try:
             try:
                 self._search(2 * level, np.sqrt(np.diag(covariance).mean()))
@@ -186,7 +191,7 @@ class _Run:
                 if not self.has_codebooks:
                     self._first_codes()
                 self._step(0.0)
-            self._measure()
+            self._visit()
         except KeyboardInterrupt:
             if not self.has_loss:
                 raise
@@ -274,22 +279,39 @@ class _Run:
                 codes[part] = self.encoder.codes(rows)
         return codes
 
-    def _residuals(self):
-        """Yields `(slice, codes, residual)` of each chunk; sums up the loss.
+    def _draw_seed(self):
+        return int(self.rng.integers(1 << 62))
 
-        The codes and codebooks of the lowest loss are kept.
+    def _visit(self, temperature=None, sums=None):
+        """Finds the loss, and keeps the codes and codebooks of the lowest.
+
+        Then sweeps, unless `temperature` is None, and adds what is left of
+        rows to `sums`, by subcode.
         """
-        before, total = self.codes.copy(), 0.0
-        for part, residual in search.centred_chunks(
-            self.table, self.offset, self.shape[1]
-        ):
-            codes = self.codes[part]
-            search.subtract_codewords(residual, codes, self.codebooks)
-            distance = np.einsum("nd,nd->n", residual, residual)
-            if self.weight is not None:
-                distance *= self.weight[part]
-            total += float(distance.sum(dtype="float64"))
-            yield part, codes, residual
+        before, total, seed = self.codes.copy(), 0.0, self._draw_seed()
+        blocks = row_blocks(len(self.codes), *self.shape[:2])
+
+        def arguments():
+            for number, part in enumerate(blocks):
+                weight = None if self.weight is None else self.weight[part]
+                sweep = None
+                if temperature is not None and self._progress(0, 0, 1) < 1:
+                    sweep = temperature, self.noise_seed, seed, number
+                rows = self.table[part], self.codes[part], weight
+                yield (
+                    *rows,
+                    self.codebooks,
+                    self.offset,
+                    sweep,
+                    sums is not None,
+                )
+
+        results = in_order(_visit_block, arguments())
+        for part, (loss, codes, added) in zip(blocks, results, strict=True):
+            total += loss
+            self.codes[part] = codes
+            if sums is not None:
+                sums += added
         self.loss = total / len(self.table)
         if self.best is None or self.loss < self.best[0]:
             self.best = self.loss, before, self.codebooks.copy()
@@ -297,14 +319,8 @@ class _Run:
 
     def _step(self, temperature):
         """Sweeps unless `temperature` is None, then fits the codebooks."""
-        sweep = search.Sweep(self.codebooks, self.rng)
         sums = np.zeros(self.shape, "float32")
-        for part, codes, residual in self._residuals():
-            if temperature is not None and self._progress(0, 0, 1) < 1:
-                sweep.run(residual, codes, temperature, self.noise, self.rng)
-            if self.weight is not None:
-                residual *= self.weight[part, None]
-            search.sums_by_subcode(residual, codes, self.shape[1], sums)
+        self._visit(temperature, sums)
         self.codebooks += search.least_squares_step(
             self.codes, self.codebooks, sums, self.weight
         )
@@ -317,11 +333,6 @@ class _Run:
         self.history["loss"].append(float(loss))
         self.history["seconds"].append(time.monotonic() - self.start)
 
-    def _measure(self):
-        """Finds the loss of codes and codebooks as they are."""
-        for _ in self._residuals():
-            pass
-
     def _hand_over(self):
         """Gives the best, with the mean row in the first codebook."""
         loss, codes, codebooks = self.best
@@ -330,3 +341,34 @@ class _Run:
         self.learner._keep(
             codes=codes, codebooks=codebooks, history=self.history
         )
+
+
+def _visit_block(rows, codes, weight, codebooks, offset, sweep, adds):
+    """The sum of losses of rows, new codes, and sums by subcode or None."""
+    codebook_size = codebooks.shape[1]
+    codes, total = codes.copy(), 0.0
+    sums = np.zeros_like(codebooks) if adds else None
+    if sweep is not None:
+        temperature, noise_seed, seed, number = sweep
+        noise = _noise(codebook_size, noise_seed) if temperature else None
+        rng = np.random.default_rng([seed, number])
+        # Of one order for all blocks.
+        sweep = search.Sweep(codebooks, np.random.default_rng(seed))
+    for part, residual in search.centred_chunks(rows, offset, codebook_size):
+        search.subtract_codewords(residual, codes[part], codebooks)
+        distance = np.einsum("nd,nd->n", residual, residual)
+        if weight is not None:
+            distance *= weight[part]
+        total += float(distance.sum(dtype="float64"))
+        if sweep is not None:
+            sweep.run(residual, codes[part], temperature, noise, rng)
+        if adds:
+            if weight is not None:
+                residual *= weight[part, None]
+            search.sums_by_subcode(residual, codes[part], codebook_size, sums)
+    return total, codes, sums
+
+
+@functools.lru_cache(maxsize=1)
+def _noise(codebook_size, seed):
+    return search.GumbelBank(codebook_size, np.random.default_rng(seed))

@@ -4,6 +4,8 @@ import numpy as np
 
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.learners import coordinate_search as search
+from keras_compembed.learners.row_blocks import in_order
+from keras_compembed.learners.row_blocks import row_blocks
 
 _BEAM = 16
 _SWEEPS = 4
@@ -21,13 +23,26 @@ def encode_rows(table, codebooks, rng):
     Returns:
         Unsigned integer array `(rows, num_codebooks)`.
     """
+    num_codebooks, codebook_size, _ = codebooks.shape
+    codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
+    blocks = row_blocks(len(table), num_codebooks, codebook_size)
+    seed = int(rng.integers(1 << 62))
+    found = in_order(
+        _encode_block, ((table[part], codebooks, seed) for part in blocks)
+    )
+    for part, of_block in zip(blocks, found, strict=True):
+        codes[part] = of_block
+    return codes
+
+
+def _encode_block(table, codebooks, seed):
     num_codebooks, codebook_size, width = codebooks.shape
-    beam = _Beam(codebooks)
+    beam, rng = _Beam(codebooks), np.random.default_rng(seed)
     sweeps = [search.Sweep(codebooks, rng) for _ in range(_SWEEPS)]
     codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
+    few = max(1, _CHUNK_SCORES // (_BEAM * max(codebook_size, width)))
     offset = np.float32(0)
     for part, rows in search.centred_chunks(table, offset, codebook_size):
-        few = max(1, _CHUNK_SCORES // (_BEAM * max(codebook_size, width)))
         found = [
             beam.search(rows[start : start + few])
             for start in range(0, len(rows), few)

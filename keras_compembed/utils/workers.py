@@ -19,6 +19,24 @@ def has_workers(strategy):
     )
 
 
+def is_chief(strategy):
+    """Whether this is the worker that writes files, or the only one."""
+    if not has_workers(strategy):
+        return True
+    resolver = strategy.cluster_resolver
+    if "chief" in resolver.cluster_spec().jobs:
+        return resolver.task_type == "chief"
+    return resolver.task_id == 0
+
+
+def on_all_workers(strategy, number):
+    """What devices of all workers have in place of an integer, a list."""
+    numbers = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant([number])
+    )
+    return strategy.gather(numbers, axis=0).numpy().tolist()
+
+
 @contextlib.contextmanager
 def variables_of_workers():
     """Makes variables of any dtype start alike on all workers, in a block.

@@ -11,6 +11,7 @@ from benchmark_files import write_sentences
 
 from benchmarks.codes import clusters
 from benchmarks.codes import language_model
+from benchmarks.codes import large_tables
 from benchmarks.codes import models
 from benchmarks.codes import pooled_step
 from benchmarks.codes import rounding_and_pruning
@@ -287,6 +288,16 @@ def test_pooled_step(capsys):
         assert found["ratio"] > 0 and found["cpu_milliseconds"] > 0
     assert figures(rows[0])["ratio"] == 1
     assert "| zipf | codes, pooled | " in capsys.readouterr().out
+
+
+@pytest.mark.scripts
+def test_large_tables(capsys):
+    (row,) = large_tables.main(["--quick"])
+    found = figures(row)
+    assert found["table_bytes"] == 600 * 8 * 4
+    assert found["rows_per_second"] > 0 and found["encoded_per_second"] > 0
+    assert found["bytes"] is None or found["bytes"] >= 0
+    assert "| 600 | 1 | " in capsys.readouterr().out
 
 
 @pytest.mark.scripts

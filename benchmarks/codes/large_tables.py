@@ -1,0 +1,177 @@
+"""How long do codes of a table take that stays in its file, and what memory?
+
+Codes of memory-mapped tables of more and more rows are learned by
+`AdditiveQuantizer`, and some of their rows are encoded, by one process and by
+two (`joblib`). Rows are drawn about 200 centres. Each line of the table has a
+process of its own; memory is the most of its own, without pages of the file,
+beyond what it had before.
+
+    python -m benchmarks codes.large_tables
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import multiprocessing
+import pathlib
+import re
+import tempfile
+import threading
+import time
+
+import joblib
+import numpy as np
+from joblib.externals import loky
+
+from benchmarks.common import tables
+from benchmarks.common.arguments import Flag
+from benchmarks.common.arguments import code_shape
+from benchmarks.common.benchmark import Benchmark
+from benchmarks.common.benchmark import run
+from keras_compembed.learners import AdditiveQuantizer
+from keras_compembed.learners.row_blocks import in_order
+
+_STATUS = pathlib.Path("/proc/self/status")
+_DRAWN, _CENTRES, _SECONDS = 50_000, 200, 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: String.
+        num_rows: Integer, of the table.
+        jobs: Integer, processes.
+    """
+
+    name: str
+    num_rows: int
+    jobs: int
+
+
+class LargeTables(Benchmark):
+    settings = {
+        "width": 128,
+        "code_shape": Flag("16x16", "codebooks x codewords"),
+        "encoded": Flag(100_000, "rows encoded, at most"),
+    }
+    choices = {
+        "num_rows": (100_000, 1_000_000, 5_000_000),
+        "jobs": Flag((1, 2), "processes"),
+    }
+    quick = {
+        "num_rows": (600,),
+        "jobs": (1,),
+        "width": 8,
+        "code_shape": "2x4",
+        "encoded": 100,
+    }
+    columns = {
+        "rows": tables.field("row.num_rows", "{:,}"),
+        "processes": tables.field("row.jobs"),
+        "s to learn": tables.figure("seconds"),
+        "rows a s": tables.figure("rows_per_second", "{:,.0f}"),
+        "encoded a s": tables.figure("encoded_per_second", "{:,.0f}"),
+        "MB of memory": tables.figure("bytes", "{:,.0f}", 1e-6),
+        "MB of the table": tables.figure("table_bytes", "{:,.0f}", 1e-6),
+        "loss": tables.figure("loss", "{:.3f}"),
+    }
+
+    def rows(self):
+        return [
+            Row(f"{number} rows, {jobs}", number, jobs)
+            for number in self.args.num_rows
+            for jobs in self.args.jobs
+        ]
+
+    def measure(self, row, seed):
+        # Workers of a `Pool` may have no processes of their own.
+        with concurrent.futures.ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn")
+        ) as executor:
+            return executor.submit(figures_of, row, self.args, seed).result()
+
+
+def figures_of(row, args, seed):
+    """Learns codes in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = drawn(folder, row.num_rows, args.width, seed)
+        learner = AdditiveQuantizer(
+            *code_shape(args.code_shape), seed=seed, verbose=0
+        )
+        with joblib.parallel_config("loky", n_jobs=row.jobs):
+            # Processes start once, whatever they do then.
+            list(in_order(imported, [()] * 8))
+            with counting_own() as count:
+                start = time.perf_counter()
+                learner.train(table)
+                seconds = time.perf_counter() - start
+                start = time.perf_counter()
+                encoded = len(learner.encode(table[: args.encoded]))
+                encoding = time.perf_counter() - start
+        # They would be waited for where this process ends.
+        loky.get_reusable_executor().shutdown()
+        return {
+            "seconds": round(seconds, 2),
+            "rows_per_second": row.num_rows / seconds,
+            "encoded_per_second": encoded / encoding,
+            "bytes": count(),
+            "table_bytes": table.nbytes,
+            "loss": learner.history["loss"][-1],
+        }
+
+
+def imported():
+    """Waits until a process has the package, and a moment for the others."""
+    time.sleep(0.5)
+    return AdditiveQuantizer.__name__
+
+
+def drawn(folder, num_rows, width, seed):
+    """A memory-mapped table `(num_rows, width)` of float32 numbers."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((_CENTRES, width), "float32")
+    path = pathlib.Path(folder, "table.npy")
+    table = np.lib.format.open_memmap(path, "w+", "float32", (num_rows, width))
+    for start in range(0, num_rows, _DRAWN):
+        part = table[start : start + _DRAWN]
+        part[:] = 0.5 * rng.standard_normal(part.shape, "float32")
+        part += centres[rng.integers(_CENTRES, size=len(part))]
+    table.flush()
+    return np.load(path, mmap_mode="r")
+
+
+@contextlib.contextmanager
+def counting_own():
+    """Gives a function of the most bytes that this process took of its own.
+
+    It returns None where the system does not count them.
+    """
+    if not _STATUS.exists():
+        yield lambda: None
+        return
+    before = peak = own_bytes()
+    ended = threading.Event()
+
+    def watch():
+        nonlocal peak
+        while not ended.wait(_SECONDS):
+            peak = max(peak, own_bytes())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield lambda: peak - before
+    finally:
+        ended.set()
+        thread.join()
+
+
+def own_bytes():
+    (number,) = re.findall(r"RssAnon:\s+(\d+) kB", _STATUS.read_text())
+    return 1024 * int(number)
+
+
+main = functools.partial(run, LargeTables)

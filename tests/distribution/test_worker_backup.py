@@ -1,0 +1,187 @@
+"""Training goes on where a worker died."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from examples.multi_worker import launch
+from examples.multi_worker import train
+from keras_compembed.distribution import WorkerBackup
+from keras_compembed.distribution import worker_backup
+
+ROOT = pathlib.Path(__file__).parents[2]
+ROWS = 24
+
+
+class Stop(keras.callbacks.Callback):
+    """Interrupts training at the end of an epoch, or in the middle of it."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == self.epoch:
+            raise KeyboardInterrupt
+
+
+def fit(folder, *callbacks, epochs=4, **kwargs):
+    keras.utils.set_random_seed(0)
+    model = train.build()
+    ids = np.random.default_rng(0).integers(
+        train.WORDS, size=(ROWS, train.LENGTH)
+    )
+    history = model.fit(
+        ids,
+        ids.sum(axis=1) % 2,
+        batch_size=8,
+        epochs=epochs,
+        shuffle=False,
+        callbacks=[WorkerBackup(folder, **kwargs), *callbacks],
+        verbose=0,
+    )
+    return model, history.history["loss"]
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """The folder of what was stopped after two epochs."""
+    folder = tmp_path / "backup"
+    with pytest.raises(KeyboardInterrupt):
+        fit(folder, Stop(2))
+    assert sorted(os.listdir(folder)) == [
+        "epoch-1.weights.h5",
+        "epoch-2.weights.h5",
+    ]
+    return folder
+
+
+@pytest.mark.parametrize("damage", [None, "damaged", "half-written"])
+def test_goes_on(stopped, damage, tmp_path):
+    newest = stopped / "epoch-2.weights.h5"
+    left = 2
+    if damage == "damaged":
+        newest.write_bytes(newest.read_bytes()[:1000])
+        left = 3
+    elif damage == "half-written":
+        newest.rename(stopped / "unfinished-epoch-2.weights.h5")
+        left = 3
+    model, losses = fit(stopped)
+    expected, all_losses = fit(tmp_path / "other")
+    np.testing.assert_array_equal(losses, all_losses[-left:])
+    for found, wanted in zip(
+        model.get_weights(), expected.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
+    assert not stopped.exists()
+
+
+def test_files_stay_if_asked(tmp_path):
+    fit(tmp_path / "kept", delete_checkpoint=False)
+    assert sorted(os.listdir(tmp_path / "kept")) == [
+        "epoch-3.weights.h5",
+        "epoch-4.weights.h5",
+    ]
+    _, losses = fit(tmp_path / "kept", epochs=5, delete_checkpoint=False)
+    assert len(losses) == 1
+
+
+def test_a_disk_that_is_full_leaves_the_last(stopped, monkeypatch):
+    def save_weights(self, path, **kwargs):
+        pathlib.Path(path).write_bytes(b"part of it")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(keras.Model, "save_weights", save_weights)
+    with pytest.raises(OSError, match="No space left"):
+        fit(stopped)
+    monkeypatch.undo()
+    _, losses = fit(stopped)
+    assert len(losses) == 2
+
+
+def test_unbuilt_models_are_refused(tmp_path):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.ones((8, 2))
+    with pytest.raises(ValueError, match="must be built before `fit`"):
+        model.fit(x, x[:, :1], callbacks=[WorkerBackup(tmp_path)], verbose=0)
+
+
+def test_a_folder_that_is_not_shared_is_refused(tmp_path, monkeypatch):
+    # Another worker, the first, goes on after epoch 5.
+    monkeypatch.setattr(worker_backup, "is_chief", lambda strategy: False)
+    monkeypatch.setattr(
+        worker_backup,
+        "on_all_workers",
+        lambda strategy, number: [number, 5 if number == -1 else 1],
+    )
+    with pytest.raises(OSError, match="must be a folder that all workers read"):
+        fit(tmp_path)
+
+
+def fake_command(folder, name, text):
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_hosts_of_slurm_become_the_configuration(tmp_path):
+    fake_command(tmp_path, "scontrol", "printf 'one\\ntwo\\n'")
+    fake_command(tmp_path, "srun", 'shift; SLURM_PROCID=1 exec "$@"')
+    fake_command(tmp_path, "python", 'echo "$TF_CONFIG"; echo "$@" >&2')
+    ended = subprocess.run(
+        ["bash", pathlib.Path(launch.__file__).with_name("slurm.sh")],
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "SLURM_SUBMIT_DIR": "/shared folder",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(ended.stdout) == {
+        "cluster": {"worker": ["one:12345", "two:12345"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    assert ended.stderr.endswith("train.py --backup /shared folder/backup\n")
+
+
+def test_a_killed_worker_loses_an_epoch_at_most(tmp_path):
+    arguments = "--epochs 4 --texts 6000 --batch-size 100 --backup".split()
+    program = [
+        *[sys.executable, launch.__file__, "--workers", "2"],
+        *[train.__file__, *arguments, tmp_path / "workers"],
+    ]
+    with subprocess.Popen(
+        program,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
+        lines, pids = [], []
+        for line in process.stdout:
+            lines.append(line)
+            pids += re.findall(r"^worker \d: process (\d+)", line)
+            if "Epoch 3/4" in line and len(pids) == 2:
+                os.kill(int(pids[1]), signal.SIGKILL)
+                pids.append(None)
+    output = "".join(lines)
+    assert process.returncode == 0, output[-5000:]
+    assert "a worker ended with -9; restarts left: 3" in output
+    assert "A worker ended, or is not reached any more." in output
+    again = output[output.index("restarts left: 3") :]
+    assert "Epoch 3/4" in again and "Epoch 2/4" not in again
+    expected = train.main([*arguments, str(tmp_path / "one")]).history
+    for name in ("loss", "accuracy"):
+        last = re.findall(rf"{name}: ([\d.]+)", again)[-1]
+        assert float(last) == pytest.approx(expected[name][-1], abs=2e-4)
