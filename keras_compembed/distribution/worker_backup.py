@@ -78,6 +78,10 @@ class WorkerBackup(keras.callbacks.Callback):
         # Same as `BackupAndRestore`: `fit` goes on from there.
         self.model._initial_epoch = epoch
 
+    def on_epoch_begin(self, epoch, logs=None):
+        # Of this `fit` alone: another one would leave out epochs.
+        self.model._initial_epoch = None
+
     def on_epoch_end(self, epoch, logs=None):
         if not is_chief(self.model.distribute_strategy):
             return
@@ -90,6 +94,7 @@ class WorkerBackup(keras.callbacks.Callback):
             self._path(old).unlink()
 
     def on_train_end(self, logs=None):
+        self.model._initial_epoch = None
         if self.delete_checkpoint and is_chief(self.model.distribute_strategy):
             shutil.rmtree(self.backup_dir, ignore_errors=True)
 

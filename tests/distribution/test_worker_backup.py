@@ -94,6 +94,18 @@ def test_files_stay_if_asked(tmp_path):
     assert len(losses) == 1
 
 
+def test_another_fit_has_all_of_its_epochs(stopped):
+    model, losses = fit(stopped, delete_checkpoint=False)
+    assert len(losses) == 2
+    ids = np.zeros((ROWS, train.LENGTH), "int32")
+    # The second goes on after the last epoch, and so has none.
+    for callbacks, left in (([], 3), ([WorkerBackup(stopped)], 0), ([], 3)):
+        history = model.fit(
+            ids, ids[:, 0], epochs=3, callbacks=callbacks, verbose=0
+        )
+        assert len(history.epoch) == left
+
+
 def test_a_disk_that_is_full_leaves_the_last(stopped, monkeypatch):
     def save_weights(self, path, **kwargs):
         pathlib.Path(path).write_bytes(b"part of it")
