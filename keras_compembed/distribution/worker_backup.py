@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import shutil
 
 import keras
 
@@ -11,6 +10,7 @@ from keras_compembed.utils.workers import is_chief
 from keras_compembed.utils.workers import on_all_workers
 
 _NAME = re.compile(r"epoch-(\d+)\.weights\.h5")
+_UNFINISHED = "unfinished-"
 # A second one, should the last turn out to be damaged.
 _KEPT = 2
 
@@ -40,16 +40,22 @@ class WorkerBackup(keras.callbacks.Callback):
     Args:
         backup_dir: String or path-like, a folder of its own that all workers
             read, and that the first writes.
-        delete_checkpoint: Boolean. Whether to delete the folder when training
-            is over. Defaults to `True`.
+        delete_checkpoint: Boolean. Whether to delete backups when training is
+            over, and the folder if nothing else is in it. Defaults to `True`.
 
     Raises:
-        ValueError: in `fit`, if the model is not built.
+        ValueError: if `backup_dir` is empty; in `fit`, if the model is not
+            built.
         OSError: in `fit`, if a worker does not find what another wrote.
     """
 
     def __init__(self, backup_dir, delete_checkpoint=True):
         super().__init__()
+        if not os.fspath(backup_dir):
+            raise ValueError(
+                "`backup_dir` must name a folder. "
+                f"Received: backup_dir={backup_dir!r}."
+            )
         self.backup_dir = pathlib.Path(backup_dir)
         self.delete_checkpoint = delete_checkpoint
 
@@ -87,7 +93,7 @@ class WorkerBackup(keras.callbacks.Callback):
             return
         self.backup_dir.mkdir(parents=True, exist_ok=True)
         path = self._path(epoch + 1)
-        beside = path.with_name(f"unfinished-{path.name}")
+        beside = path.with_name(_UNFINISHED + path.name)
         self.model.save_weights(beside, overwrite=True)
         os.replace(beside, path)
         for old in self._epochs()[:-_KEPT]:
@@ -96,16 +102,25 @@ class WorkerBackup(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         self.model._initial_epoch = None
         if self.delete_checkpoint and is_chief(self.model.distribute_strategy):
-            shutil.rmtree(self.backup_dir, ignore_errors=True)
+            self._delete()
+
+    def _delete(self):
+        for name in self._names():
+            if _NAME.fullmatch(name.removeprefix(_UNFINISHED)):
+                (self.backup_dir / name).unlink()
+        # What else is there is not the callback's.
+        if self.backup_dir.exists() and not self._names():
+            self.backup_dir.rmdir()
 
     def _path(self, epoch):
         return self.backup_dir / f"epoch-{epoch}.weights.h5"
 
+    def _names(self):
+        return os.listdir(self.backup_dir) if self.backup_dir.exists() else []
+
     def _epochs(self):
         """Epochs that there are files of, in order."""
-        if not self.backup_dir.exists():
-            return []
-        names = map(_NAME.fullmatch, os.listdir(self.backup_dir))
+        names = map(_NAME.fullmatch, self._names())
         return sorted(int(name[1]) for name in names if name)
 
     def _restore_newest(self):

@@ -22,7 +22,7 @@ ROWS = 24
 
 
 class Stop(keras.callbacks.Callback):
-    """Interrupts training at the end of an epoch, or in the middle of it."""
+    """Interrupts training before an epoch."""
 
     def __init__(self, epoch):
         super().__init__()
@@ -82,6 +82,18 @@ def test_goes_on(stopped, damage, tmp_path):
     ):
         np.testing.assert_array_equal(found, wanted)
     assert not stopped.exists()
+
+
+def test_files_of_others_stay(stopped):
+    (stopped / "notes.txt").write_text("of someone else")
+    (stopped / "unfinished-epoch-3.weights.h5").write_bytes(b"part of it")
+    fit(stopped)
+    assert os.listdir(stopped) == ["notes.txt"]
+
+
+def test_an_empty_name_is_refused():
+    with pytest.raises(ValueError, match="`backup_dir` must name a folder"):
+        WorkerBackup("")
 
 
 def test_files_stay_if_asked(tmp_path):
