@@ -523,13 +523,10 @@ def code_steps():
 
 
 def large_tables():
+    rows = read("codes/large_tables.json")
     lines = []
-    for row in read("codes/large_tables.json"):
-        of_one = pick(
-            read("codes/large_tables.json"),
-            num_rows=row["row"]["num_rows"],
-            jobs=1,
-        )
+    for row in rows:
+        of_one = pick(rows, num_rows=row["row"]["num_rows"], jobs=1)
         lines.append(
             [
                 f"{row['row']['num_rows']:,}",

@@ -10,14 +10,11 @@ beyond what it had before.
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import multiprocessing
 import pathlib
-import re
 import tempfile
-import threading
 import time
 
 import joblib
@@ -29,11 +26,11 @@ from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import code_shape
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
+from benchmarks.common.peak_memory import counting_own
 from keras_compembed.learners import AdditiveQuantizer
 from keras_compembed.learners.row_blocks import in_order
 
-_STATUS = pathlib.Path("/proc/self/status")
-_DRAWN, _CENTRES, _SECONDS = 50_000, 200, 0.05
+_DRAWN, _CENTRES = 50_000, 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,37 +138,6 @@ def drawn(folder, num_rows, width, seed):
         part += centres[rng.integers(_CENTRES, size=len(part))]
     table.flush()
     return np.load(path, mmap_mode="r")
-
-
-@contextlib.contextmanager
-def counting_own():
-    """Gives a function of the most bytes that this process took of its own.
-
-    It returns None where the system does not count them.
-    """
-    if not _STATUS.exists():
-        yield lambda: None
-        return
-    before = peak = own_bytes()
-    ended = threading.Event()
-
-    def watch():
-        nonlocal peak
-        while not ended.wait(_SECONDS):
-            peak = max(peak, own_bytes())
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield lambda: peak - before
-    finally:
-        ended.set()
-        thread.join()
-
-
-def own_bytes():
-    (number,) = re.findall(r"RssAnon:\s+(\d+) kB", _STATUS.read_text())
-    return 1024 * int(number)
 
 
 main = functools.partial(run, LargeTables)

@@ -18,9 +18,11 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 
 _STATUS = pathlib.Path("/proc/self/status")
 _CLEAR = pathlib.Path("/proc/self/clear_refs")
+_SECONDS = 0.05
 
 
 @contextlib.contextmanager
@@ -117,6 +119,29 @@ def counting():
     yield count
     if _STATUS.exists():
         peak = _kilobytes("VmHWM")
+
+
+@contextlib.contextmanager
+def counting_own():
+    """`counting`, of memory without pages of files, looked at now and then."""
+    before = peak = _kilobytes("RssAnon") if _STATUS.exists() else 0
+    ended = threading.Event()
+
+    def watch():
+        nonlocal peak
+        while _STATUS.exists() and not ended.wait(_SECONDS):
+            peak = max(peak, _kilobytes("RssAnon"))
+
+    def count():
+        return 1024 * (peak - before) if _STATUS.exists() else None
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield count
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _kilobytes(name):

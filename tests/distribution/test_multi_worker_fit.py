@@ -3,7 +3,6 @@
 import functools
 import json
 import pathlib
-import socket
 import subprocess
 import sys
 
@@ -14,6 +13,7 @@ import pytest
 import tensorflow as tf
 from keras.src.backend.tensorflow import trainer
 
+from examples.multi_worker import launch
 from keras_compembed.distribution import multi_worker_fit
 from keras_compembed.distribution.keras_probe import OfWorkers
 
@@ -22,18 +22,8 @@ LOOPS = ["anchors", "labels"]
 OF_FOUR = ["codes", "labels"]
 
 
-def free_ports(number):
-    sockets = [socket.socket() for _ in range(number)]
-    for each in sockets:
-        each.bind(("localhost", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def run_workers(number, names, folder):
-    ports = ",".join(map(str, free_ports(number)))
+    ports = ",".join(map(str, launch.free_ports(number)))
     program = [sys.executable, multi_worker.__file__, folder, ports]
     processes = [
         subprocess.Popen(

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from multi_worker import NoiselessLearner
 
 from keras_compembed import ANTEmbedding
 from keras_compembed import CodeEmbedding
@@ -24,13 +25,6 @@ from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
 
 BATCH_SIZE = 16
-
-
-class NoiselessLearner(GumbelCodeLearner):
-    """Steps of a seed are then the same on any number of devices."""
-
-    def gumbel_noise(self, shape):
-        return tf.zeros(shape)
 
 
 def classifier(mask_zero=False):

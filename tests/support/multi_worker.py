@@ -20,7 +20,7 @@ COUNTS = 1 + 600 // np.arange(1, IDS + 1)
 
 
 class NoiselessLearner(kc.learners.GumbelCodeLearner):
-    """Steps of a seed are then the same on any number of workers."""
+    """Steps of a seed are then the same on any number of devices."""
 
     def gumbel_noise(self, shape):
         return tf.zeros(shape)
