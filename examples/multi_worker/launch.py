@@ -26,6 +26,10 @@ def main(arguments=None):
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     args = parser.parse_args(arguments)
+    if args.workers < 1:
+        parser.error(f"--workers must be positive. Received: {args.workers}")
+    if not os.path.isfile(args.program):
+        parser.error(f"PROGRAM must be a file. Received: {args.program!r}")
     for attempt in range(args.restarts + 1):
         code = run(args.workers, [args.program, *args.arguments])
         if code == 0:

@@ -179,6 +179,19 @@ def test_hosts_of_slurm_become_the_configuration(tmp_path):
     assert ended.stderr.endswith("train.py --backup /shared folder/backup\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "0", train.__file__], "must be positive. Received: 0"),
+        (["no_such.py"], "must be a file. Received: 'no_such.py'"),
+    ],
+)
+def test_mistakes_at_the_start_are_named(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        launch.main(arguments)
+    assert message in capsys.readouterr().err
+
+
 def test_a_killed_worker_loses_an_epoch_at_most(tmp_path):
     arguments = "--epochs 4 --texts 6000 --batch-size 100 --backup".split()
     program = [
