@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 
-SECONDS_TO_END = 10
+# TensorFlow may need ten to see that a worker is silent, and to say so.
+SECONDS_TO_END = 60
 
 
 def main(arguments=None):
