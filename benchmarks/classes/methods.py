@@ -24,7 +24,8 @@ class Method:
             classes that are sampled; the rest are noises. Rivals sample all.
         power: Number, of class counts, for noises and samples.
         shared: `"no"`, `"sequence"` or `"batch"`: which examples share
-            noises. Rivals share samples in the batch.
+            noises, or `"labels"`: noises are labels of the batch. Rivals
+            share samples in the batch.
         samples: Tuple, numbers of classes it is made for; the task's if it is
             empty.
     """
@@ -60,6 +61,13 @@ METHODS = {
     "CANE 3/4 frequent": Method(candidates=0.75),
     "CANE 10 followers": Method(
         selector="followers", candidates=10, samples=(1000, 4000, 200)
+    ),
+    "CANE 10 followers, labels as noises": Method(
+        selector="followers",
+        candidates=10,
+        power=1.0,
+        shared="labels",
+        samples=(1000,),
     ),
     "NCE": Method("nce", power=1.0),
     "BlackOut": Method("blackout", power=0.4),
@@ -161,9 +169,12 @@ def make_head(method, samples, task, make_tree, seed):
         num_noises=noises,
         # Those that do not occur in training may be labels all the same.
         noise=kc.noises.UnigramNoise(np.maximum(counts, 1), method.power),
-        share_noises={"no": False, "sequence": steps, "batch": True}[
-            method.shared
-        ],
+        share_noises={
+            "no": False,
+            "sequence": steps,
+            "batch": True,
+            "labels": "labels",
+        }[method.shared],
         class_counts=counts,
         seed=seed,
     )

@@ -121,8 +121,11 @@ class CandidateParts:
 def _is_in_rows(sets, ids):
     if sets.shape[1] > _COMPARED:
         return is_in(sets, ids)
-    same = tf.equal(ids[..., None], sets[:, None, :])
-    return tf.reduce_any(same, axis=2)
+    # A column at a time: TensorFlow reduces a short last axis slowly.
+    found = False
+    for column in tf.unstack(sets, axis=1):
+        found |= tf.equal(column[:, None], ids)
+    return found
 
 
 def _is_shared(part):
