@@ -62,7 +62,7 @@ METHODS = {
     "CANE 10 followers": Method(
         selector="followers", candidates=10, samples=(1000, 4000, 200)
     ),
-    "CANE 10 followers, labels as noises": Method(
+    "CANE 10 followers and labels": Method(
         selector="followers",
         candidates=10,
         power=1.0,
