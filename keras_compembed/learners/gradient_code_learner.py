@@ -1,6 +1,7 @@
 """Base of the learners that train codes by gradients."""
 
 import functools
+import itertools
 import random
 
 import keras
@@ -16,6 +17,8 @@ from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_composed
+from keras_compembed.learners.saved_epochs import SavedEpochs
+from keras_compembed.learners.saved_epochs import checkpoint_of
 from keras_compembed.learners.training import AsMatrix
 from keras_compembed.learners.training import KeepBest
 from keras_compembed.learners.training import SquaredDistance
@@ -276,6 +279,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         callbacks = check_callbacks(callbacks)
         training = self.training
         steps = min(training.validation_interval, training.iterations)
+        is_new = not self.built or self._begins
         with self.distribute_strategy.scope():
             if self.built:
                 self.resume(table)
@@ -291,8 +295,12 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 self.optimizer.build(self.trainable_variables)
                 self._compiles = False
         batch = self.inputs_of(np.zeros(1, "int64"), table[:1])
+        best = KeepBest()
+        saved = SavedEpochs(checkpoint_of(self, is_new, table, weight), best)
+        saved.restore(self)
+        start = saved.epochs * steps
         batches = tf.data.Dataset.from_generator(
-            lambda: self._batches(table, weight, training.batch_size, 5),
+            lambda: self._batches(table, weight, training.batch_size, 5, start),
             output_signature=tuple(
                 tf.TensorSpec((training.batch_size, *part.shape[1:]), kind)
                 for part, kind in (
@@ -301,21 +309,22 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 )
             ),
         )
-        best = KeepBest()
         self.history = None
         try:
             self.fit(
                 batches.prefetch(tf.data.AUTOTUNE),
+                initial_epoch=saved.epochs,
                 epochs=-(-training.iterations // steps),
                 steps_per_epoch=steps,
                 validation_data=next(
                     self._batches(table, weight, training.validation_rows, 4)
                 ),
                 validation_batch_size=training.batch_size,
-                callbacks=[best, *callbacks],
+                callbacks=[best, saved, *callbacks],
                 shuffle=False,
                 verbose=self.verbose,
             )
+            saved.finish(self.history)
         except KeyboardInterrupt:
             print("\nInterrupted: the best weights so far are kept.")
         finish(best.restore)
@@ -385,11 +394,10 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         self._check_trained()
         return check_rows(table, self.composition.output_dim, smallest=0)
 
-    def _batches(self, table, weight, batch_size, seed):
-        """Yields `(inputs, rows)` of rows drawn at random."""
-        for places in drawn_places(
-            len(table), weight, batch_size, self._seeds[seed]
-        ):
+    def _batches(self, table, weight, batch_size, seed, start=0):
+        """Yields `(inputs, rows)` of rows drawn at random, from a batch on."""
+        drawn = drawn_places(len(table), weight, batch_size, self._seeds[seed])
+        for places in itertools.islice(drawn, start, None):
             rows = np.asarray(table[places], dtype="float32")
             # TensorFlow takes each array as its own to write over.
             yield self.inputs_of(places, rows), rows.copy()

@@ -128,7 +128,7 @@ def check_output_folder(path, names=None, overwrite=False, room=0):
                 f"The output exists already: {path!r}. "
                 "Pass `overwrite=True` to replace it."
             )
-    _check_room(parent, room, f"of the output {path!r}")
+    check_room(parent, room, f"of the output {path!r}")
 
 
 def check_output(path, overwrite=False, room=0):
@@ -169,7 +169,7 @@ def check_output(path, overwrite=False, room=0):
             f"The output exists already: {path!r}. "
             "Pass `overwrite=True` to replace it."
         )
-    _check_room(folder, room, f"of the output {path!r}", name)
+    check_room(folder, room, f"of the output {path!r}", name)
 
 
 def check_temporary_folder(room=0):
@@ -198,11 +198,21 @@ def check_temporary_folder(room=0):
         if folder in _folders:
             # The command has one of its own.
             folder = os.path.dirname(folder)
-    _check_room(folder, room, hint)
+    check_room(folder, room, hint)
 
 
-def _check_room(folder, room, whose, name="file"):
-    """Raises unless a file can be made in a folder, and grow so large."""
+def check_room(folder, room, whose, name="file"):
+    """Raises unless a file can be made in a folder, and grow so large.
+
+    Args:
+        folder: String, its path.
+        room: Integer, the bytes that the file may have.
+        whose: String, what the folder is, for the message.
+        name: String, what the file is called. Defaults to `"file"`.
+
+    Raises:
+        OSError: if nothing can be written there, or the disk is full.
+    """
     try:
         with (
             temporary_folder(folder) as beside,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_compembed.codes.packing import code_dtype
-from keras_compembed.learners import additive_quantizer
+from keras_compembed.learners import quantizer_run
 from keras_compembed.learners import beam_encoding
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
@@ -223,7 +223,7 @@ class TestAdditiveQuantizer:
     def test_learns(self, warm, monkeypatch):
         table = make_table()
         if warm:
-            monkeypatch.setattr(additive_quantizer, "_WARM_ROWS", 1)
+            monkeypatch.setattr(quantizer_run, "_WARM_ROWS", 1)
         learner = quantizer(effort=0.3)
         assert learner.train(table) is learner
         assert learner.codes.shape == (300, 4)
@@ -256,7 +256,7 @@ class TestAdditiveQuantizer:
     @pytest.mark.parametrize("warm", [False, True])
     def test_seed_repeats(self, warm, monkeypatch):
         if warm:
-            monkeypatch.setattr(additive_quantizer, "_WARM_ROWS", 1)
+            monkeypatch.setattr(quantizer_run, "_WARM_ROWS", 1)
         table = make_table()
         one, two = (quantizer(seed=7).train(table) for _ in range(2))
         np.testing.assert_array_equal(one.codes, two.codes)
@@ -268,7 +268,7 @@ class TestAdditiveQuantizer:
     @pytest.mark.parametrize("warm", [False, True])
     def test_sample_weight_favours_rows(self, warm, monkeypatch):
         if warm:
-            monkeypatch.setattr(additive_quantizer, "_WARM_ROWS", 1)
+            monkeypatch.setattr(quantizer_run, "_WARM_ROWS", 1)
         rng = np.random.default_rng(0)
         table = rng.normal(size=(200, 8)).astype("float32")
         weight = np.where(np.arange(200) < 20, 50.0, 1.0)
@@ -388,10 +388,10 @@ class TestAdditiveQuantizer:
     @pytest.mark.parametrize("warm", [False, True])
     def test_max_time(self, warm, monkeypatch):
         if warm:
-            monkeypatch.setattr(additive_quantizer, "_WARM_ROWS", 1)
+            monkeypatch.setattr(quantizer_run, "_WARM_ROWS", 1)
         clock = iter(np.arange(0, 1e6, 0.01))
         monkeypatch.setattr(
-            additive_quantizer.time, "monotonic", lambda: float(next(clock))
+            quantizer_run.time, "monotonic", lambda: float(next(clock))
         )
         table = make_table()
         learner = quantizer(effort=1e6, max_time=3.0).train(table)
@@ -418,7 +418,7 @@ class TestAdditiveQuantizer:
             else (search.Sweep, "run")
         )
         monkeypatch.setattr(
-            additive_quantizer, "_WARM_ROWS", 1 if warm else 10**9
+            quantizer_run, "_WARM_ROWS", 1 if warm else 10**9
         )
         original, calls = getattr(*target), []
 

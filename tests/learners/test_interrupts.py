@@ -9,7 +9,7 @@ from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed.compositions.linear_composition import LinearComposition
-from keras_compembed.learners import additive_quantizer
+from keras_compembed.learners import quantizer_run
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners import gradient_code_learner
 from keras_compembed.learners import refinement
@@ -100,11 +100,11 @@ def shown(monkeypatch):
 
 @pytest.mark.parametrize(("warm", "times"), [(False, 1), (True, 1), (True, 2)])
 def test_additive_quantizer(warm, times, interruptions, shown, monkeypatch):
-    monkeypatch.setattr(additive_quantizer, "_WARM_ROWS", 1 if warm else 1e9)
-    monkeypatch.setattr(additive_quantizer, "_WARM_STEPS", 8)
-    monkeypatch.setattr(additive_quantizer, "_WARM_ITERATIONS", 2)
-    monkeypatch.setattr(additive_quantizer, "_ITERATIONS", 2)
-    monkeypatch.setattr(additive_quantizer, "_ROUND", 4)
+    monkeypatch.setattr(quantizer_run, "_WARM_ROWS", 1 if warm else 1e9)
+    monkeypatch.setattr(quantizer_run, "_WARM_STEPS", 8)
+    monkeypatch.setattr(quantizer_run, "_WARM_ITERATIONS", 2)
+    monkeypatch.setattr(quantizer_run, "_ITERATIONS", 2)
+    monkeypatch.setattr(quantizer_run, "_ROUND", 4)
     monkeypatch.setattr(search, "_CHUNK_ROWS", 50)
     interruptions.watch(
         search,

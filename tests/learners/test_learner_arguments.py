@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.learners import additive_quantizer
+from keras_compembed.learners import quantizer_run
 from keras_compembed.learners import code_learner
 
 TABLE = np.random.default_rng(0).normal(size=(120, 6)) + 2
@@ -117,7 +117,7 @@ def test_bad_verbose():
 @pytest.mark.parametrize("cls", LEARNERS[:3])
 @pytest.mark.parametrize("warm", [False, True])
 def test_tables_at_the_bounds(cls, warm, monkeypatch):
-    monkeypatch.setattr(additive_quantizer, "_WARM_ROWS", 1 if warm else 1e9)
+    monkeypatch.setattr(quantizer_run, "_WARM_ROWS", 1 if warm else 1e9)
     if warm and cls is not kc.learners.AdditiveQuantizer:
         return
     largest = np.abs(TABLE).max()

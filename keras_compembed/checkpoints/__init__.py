@@ -1,0 +1,1 @@
+"""What long work saves on its way, to go on from."""

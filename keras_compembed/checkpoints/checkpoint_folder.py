@@ -1,0 +1,95 @@
+"""The folder in which long work saves how far it got."""
+
+import contextlib
+import contextvars
+import dataclasses
+import os
+
+from keras_compembed.utils.files import check_room
+from keras_compembed.utils.validation import check_positive_number
+
+_current = contextvars.ContextVar("checkpoint_folder", default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where to save, and how often.
+
+    Args:
+        folder: String, the path of the folder.
+        interval: Number of seconds.
+    """
+
+    folder: str
+    interval: float
+
+
+@contextlib.contextmanager
+def checkpoint_folder(path, interval=30):
+    """Lets long work go on where it was cut short.
+
+    What is called within the block saves how far it got. If the process is
+    killed, or the machine goes down, start the same program again: it goes on
+    from what was saved, to the result of an undisturbed run.
+
+    - `AdditiveQuantizer` and `FactorQuantizer` save sweeps, and
+      `GumbelCodeLearner` and `KDCodeLearner` validation intervals, wherever
+      they are used: by themselves, in `CodeEmbedding.from_table`,
+      `CompressedVectors.learn` or `compress_model`.
+    - `compress_model` saves each table that it finished, and a search for a
+      number of bytes also each copy that it trained and evaluated.
+
+    What is saved belongs to the call that it was saved by: the same settings,
+    seed, arrays and version of this package. Any other begins anew and leaves
+    it alone. With a seed, a learner then has the same bits on one device.
+    Once all is done, delete the folder; until then the same call gives what it
+    gave before, at once.
+
+    A file is written beside and then renamed: what is half-written is never
+    read. One that is damaged, and a disk that is full, is a warning, and work
+    goes on. Ctrl-C keeps what was found so far, as without a folder; the same
+    call afterwards goes on from what was saved before it.
+
+    Example:
+
+    >>> table = np.random.default_rng(0).normal(size=(1000, 64))
+    >>> learner = kc.learners.AdditiveQuantizer(8, 16, seed=0, verbose=0)
+    >>> with kc.checkpoint_folder("checkpoint"):
+    ...     codes = learner.train(table).codes
+
+    Args:
+        path: String or path-like, a folder for this alone. It is made if it is
+            not there.
+        interval: Number of seconds from one save to the next, 0 for each
+            chance. Saving takes no more than a tenth of the time, however
+            short this is. Defaults to `30`.
+
+    Yields:
+        The path of the folder.
+
+    Raises:
+        ValueError: if `path` is empty or `interval` is negative.
+        NotADirectoryError: if `path` is a file.
+        OSError: if nothing can be written there.
+    """
+    path = os.fspath(path)
+    if not path:
+        raise ValueError(f"`path` must name a folder. Received: path={path!r}.")
+    check_positive_number("interval", interval, zero=True)
+    path = os.path.abspath(path)
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise NotADirectoryError(
+            f"`path` must be a folder. Received: the file {path!r}."
+        )
+    os.makedirs(path, exist_ok=True)
+    check_room(path, 0, "of checkpoints")
+    token = _current.set(Place(path, interval))
+    try:
+        yield path
+    finally:
+        _current.reset(token)
+
+
+def current_place():
+    """The `Place` of the block that this is called in, or None."""
+    return _current.get()

@@ -1,0 +1,116 @@
+"""Epochs of a learner that is trained by gradients, kept to go on from."""
+
+import keras
+import numpy as np
+
+from keras_compembed.checkpoints.checkpoint import Checkpoint
+
+
+class SavedEpochs(keras.callbacks.Callback):
+    """Saves a learner after epochs, and goes on from what was saved.
+
+    Does nothing outside of `checkpoint_folder`.
+
+    Args:
+        checkpoint: `Checkpoint`.
+        best: `KeepBest`, which comes before it among the callbacks.
+
+    Attributes:
+        epochs: Integer, epochs that were trained before.
+    """
+
+    def __init__(self, checkpoint, best):
+        super().__init__()
+        self._checkpoint = checkpoint
+        self._best = best
+        self._losses = {}
+        self.epochs = 0
+
+    def restore(self, learner):
+        """Gives a built and compiled learner what was saved, if anything."""
+        saved = self._checkpoint.load()
+        if saved is None:
+            return
+        arrays, state = saved
+        for place, variable in enumerate(_variables(learner)):
+            variable.assign(arrays[f"variable_{place}"])
+        weights = None
+        if "best_0" in arrays:
+            number = len(learner.trainable_variables)
+            weights = [arrays[f"best_{place}"] for place in range(number)]
+        self._best.best = state["best_loss"], weights
+        self._best.validations = self.epochs = state["epochs"]
+        self._losses = state["losses"]
+
+    def on_epoch_end(self, epoch, logs=None):
+        for name, value in logs.items():
+            self._losses.setdefault(name, []).append(float(value))
+        self.epochs = epoch + 1
+        self._checkpoint.save(self._state)
+
+    def finish(self, history):
+        """Saves the end, and adds what came before to Keras's history."""
+        self._checkpoint.save(self._state, last=True)
+        history.update(self._losses)
+
+    def _state(self):
+        loss, weights = self._best.best
+        arrays = {
+            f"variable_{place}": keras.ops.convert_to_numpy(variable)
+            for place, variable in enumerate(_variables(self.model))
+        }
+        arrays |= {
+            f"best_{place}": np.asarray(weight)
+            for place, weight in enumerate(weights or ())
+        }
+        return arrays, {
+            "best_loss": loss,
+            "epochs": self.epochs,
+            "losses": self._losses,
+        }
+
+
+def checkpoint_of(learner, is_new, table, sample_weight):
+    """The `Checkpoint` of a call of `train`.
+
+    Args:
+        learner: `GradientCodeLearner`, built and compiled.
+        is_new: Boolean, whether nothing has trained it before: its weights
+            then follow from its seed.
+        table: Array `(rows, columns)`.
+        sample_weight: Array `(rows,)`, or None.
+    """
+
+    def describe():
+        config = learner.get_config()
+        del config["verbose"]
+        settings = {
+            "learner": type(learner).__name__,
+            "config": without_names(config),
+            "optimizer": without_names(learner.optimizer.get_config()),
+            "replicas": learner.distribute_strategy.num_replicas_in_sync,
+        }
+        arrays = [table, sample_weight]
+        if not is_new:
+            arrays += map(keras.ops.convert_to_numpy, _variables(learner))
+        return settings, arrays
+
+    return Checkpoint("learner", describe)
+
+
+def without_names(config):
+    """A config without names of objects, which Keras numbers in a process."""
+    if isinstance(config, dict):
+        # Alone, it is what the object is, such as a dtype policy.
+        return {
+            key: without_names(value)
+            for key, value in config.items()
+            if key != "name" or len(config) == 1
+        }
+    if isinstance(config, list | tuple):
+        return [without_names(value) for value in config]
+    return config
+
+
+def _variables(learner):
+    return [*learner.variables, *learner.optimizer.variables]
