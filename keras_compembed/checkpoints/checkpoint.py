@@ -65,7 +65,8 @@ class Checkpoint:
         if self._path is None or not os.path.exists(self._path):
             return None
         try:
-            with np.load(self._path) as file:
+            # NumPy leaves a damaged file open.
+            with open(self._path, "rb") as opened, np.load(opened) as file:
                 arrays = {name: file[name] for name in file.files}
             state = json.loads(str(arrays.pop(_STATE)))
         except (OSError, ValueError, KeyError, EOFError) as error:
@@ -103,7 +104,8 @@ class Checkpoint:
                 stacklevel=2,
             )
         end = time.monotonic()
-        self._next = end + max(self._interval, _SHARE * (end - start))
+        if self._interval:
+            self._next = end + max(self._interval, _SHARE * (end - start))
 
     def _write(self, arrays, state):
         # No other name: a process that is killed leaves it for the next.
@@ -129,11 +131,19 @@ def _digest(kind, settings, arrays):
             digest.update(b"none")
             continue
         digest.update(f"{array.shape} {array.dtype.str}".encode())
-        array = np.atleast_1d(array)
-        # Rows of a part at a time, of a table that does not fit.
-        row = max(1, array[:1].nbytes)
-        rows = max(1, _CHUNK_BYTES // row)
-        for start in range(0, len(array), rows):
-            part = np.ascontiguousarray(array[start : start + rows])
-            digest.update(part.view("uint8").reshape(-1).data)
+        for part in _parts(np.atleast_1d(array)):
+            digest.update(part)
     return digest.hexdigest()
+
+
+def _parts(array):
+    """Bytes of rows of a part at a time, of a table that does not fit."""
+    if array.dtype == object:
+        for item in array.flat:
+            text = item if isinstance(item, bytes) else str(item).encode()
+            yield len(text).to_bytes(8, "little") + text
+        return
+    rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
+    for start in range(0, len(array), rows):
+        part = np.ascontiguousarray(array[start : start + rows])
+        yield part.view("uint8").reshape(-1).data

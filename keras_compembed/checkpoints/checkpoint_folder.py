@@ -60,9 +60,9 @@ def checkpoint_folder(path, interval=30):
     Args:
         path: String or path-like, a folder for this alone. It is made if it is
             not there.
-        interval: Number of seconds from one save to the next, 0 for each
-            chance. Saving takes no more than a tenth of the time, however
-            short this is. Defaults to `30`.
+        interval: Number of seconds from one save to the next, or more where
+            saving would take a tenth of the time; 0 for each chance. Defaults
+            to `30`.
 
     Yields:
         The path of the folder.

@@ -116,6 +116,7 @@ def add_arguments(command):
         help="on Ctrl-C once codes are being learned, write the best found so "
         "far (default: Ctrl-C ends without a file)",
     )
+    common.add_checkpoint(command)
     common.add_overwrite(command)
 
 
@@ -176,11 +177,12 @@ def run(arguments, stops):
             seed=arguments.seed,
         )
 
-    if arguments.keep_partial:
-        with stops.raising_once():
+    with common.saving(arguments):
+        if arguments.keep_partial:
+            with stops.raising_once():
+                small = learn()
+        else:
             small = learn()
-    else:
-        small = learn()
     small.save(arguments.output, arguments.overwrite)
     with answering():
         print(f"\n{_report(arguments, vectors, small)}\n")

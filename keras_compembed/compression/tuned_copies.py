@@ -3,6 +3,9 @@
 import keras
 import tensorflow as tf
 
+from keras_compembed.checkpoints.checkpoint import Checkpoint
+from keras_compembed.checkpoints.descriptions import arrays_of
+from keras_compembed.checkpoints.descriptions import without_names
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.model_copy import copy_model
 
@@ -88,6 +91,10 @@ class TunedCopies:
         best = self.score(copy), copy.get_weights()
         if self._search.train_data is None:
             return best[0], False
+        checkpoint = Checkpoint("tuned", lambda: self._describe(copy))
+        saved = checkpoint.load()
+        if saved is not None:
+            return _restore(copy, *saved), False
         if self._seed is not None:
             keras.utils.set_random_seed(self._seed)
         interrupted = False
@@ -102,7 +109,27 @@ class TunedCopies:
         except KeyboardInterrupt:
             interrupted = True
         copy.set_weights(best[1])
+        if not interrupted:
+            checkpoint.save(lambda: _state(copy, best[0]), last=True)
         return best[0], interrupted
+
+    def _describe(self, copy):
+        """What the training of a copy depends on."""
+        search = self._search
+        settings = {
+            "model": copy.get_config(),
+            "compile": copy.get_compile_config(),
+            "epochs": search.epochs,
+            "fit_options": search.fit_options,
+            "metric": self.metric,
+            "is_higher_better": self.is_higher_better,
+            "seed": self._seed,
+        }
+        return without_names(settings), [
+            *copy.get_weights(),
+            *arrays_of(search.train_data),
+            *arrays_of(search.validation_data),
+        ]
 
     def _arguments(self, data):
         """Data as arguments of `fit` and `evaluate`."""
@@ -112,3 +139,20 @@ class TunedCopies:
         arguments = dict(zip(names, data, strict=False))
         size = self._search.fit_options.get("batch_size")
         return arguments if size is None else {**arguments, "batch_size": size}
+
+
+def _state(copy, score):
+    """What `_restore` gives a copy, which was trained."""
+    variables = [*copy.weights, *copy.optimizer.variables]
+    return {
+        f"variable_{place}": keras.ops.convert_to_numpy(variable)
+        for place, variable in enumerate(variables)
+    }, {"score": score}
+
+
+def _restore(copy, arrays, state):
+    copy.optimizer.build(copy.trainable_variables)
+    variables = [*copy.weights, *copy.optimizer.variables]
+    for place, variable in enumerate(variables):
+        variable.assign(arrays[f"variable_{place}"])
+    return state["score"]

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from keras_compembed.checkpoints.checkpoint import Checkpoint
+from keras_compembed.checkpoints.descriptions import without_names
 
 
 class SavedEpochs(keras.callbacks.Callback):
@@ -96,20 +97,6 @@ def checkpoint_of(learner, is_new, table, sample_weight):
         return settings, arrays
 
     return Checkpoint("learner", describe)
-
-
-def without_names(config):
-    """A config without names of objects, which Keras numbers in a process."""
-    if isinstance(config, dict):
-        # Alone, it is what the object is, such as a dtype policy.
-        return {
-            key: without_names(value)
-            for key, value in config.items()
-            if key != "name" or len(config) == 1
-        }
-    if isinstance(config, list | tuple):
-        return [without_names(value) for value in config]
-    return config
 
 
 def _variables(learner):

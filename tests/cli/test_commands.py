@@ -24,6 +24,7 @@ from keras_compembed.compression.method_choices import choices_of
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners import additive_quantizer
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
+from keras_compembed.learners.quantizer_run import QuantizerRun
 from keras_compembed.version import __version__
 
 
@@ -106,6 +107,19 @@ def test_compress(folder, model, capsys):
     ):
         np.testing.assert_array_equal(before, after)
     assert sorted(os.listdir()) == ["model.keras", "out.keras"]
+
+
+def test_compress_goes_on_from_a_checkpoint(folder, model, monkeypatch):
+    command = f"{COMPRESS} --min-bytes 1000 --checkpoint folder"
+    assert cli.main(command.split()) == 0
+    monkeypatch.delattr(QuantizerRun, "_search")
+    assert cli.main(f"{command} --overwrite".split()) == 0
+
+
+def test_checkpoints_need_a_folder(folder, model, capsys):
+    line = fails(capsys, f"{COMPRESS} --checkpoint model.keras")
+    assert "must be a folder. Received: the file" in line
+    assert not (folder / "out.keras").exists()
 
 
 def test_compress_for_latency(folder, capsys):

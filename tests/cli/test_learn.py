@@ -8,6 +8,7 @@ from vector_files import fasttext_model
 
 from keras_compembed import cli
 from keras_compembed.cli import learn
+from keras_compembed.learners.quantizer_run import QuantizerRun
 from keras_compembed.vectors import CompressedVectors
 from keras_compembed.vectors.formats import FORMATS
 
@@ -53,6 +54,16 @@ def test_within_a_number_of_bytes(glove, capsys):
     assert cli.main(f"learn glove.txt -o small.npz {more}".split()) == 0
     small = CompressedVectors.load("small.npz")
     assert len(small) == 50 and small.method == "codes 3x8"
+
+
+def test_goes_on_from_a_checkpoint(glove, monkeypatch):
+    command = "learn glove.txt -m 3 -k 8 --checkpoint folder -o"
+    assert cli.main([*command.split(), "a.npz"]) == 0
+    # Without a seed too, what is finished is not begun anew.
+    monkeypatch.delattr(QuantizerRun, "_search")
+    assert cli.main([*command.split(), "b.npz"]) == 0
+    found, expected = map(CompressedVectors.load, ("b.npz", "a.npz"))
+    np.testing.assert_array_equal(found.table(), expected.table())
 
 
 def test_words_by_their_letters(tmp_path, monkeypatch, capsys):

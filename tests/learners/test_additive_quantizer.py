@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from keras_compembed.codes.packing import code_dtype
-from keras_compembed.learners import quantizer_run
 from keras_compembed.learners import beam_encoding
 from keras_compembed.learners import coordinate_search as search
+from keras_compembed.learners import quantizer_run
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.beam_encoding import encode_rows
 from keras_compembed.learners.straight_through import StraightThroughEncoder
@@ -417,9 +417,7 @@ class TestAdditiveQuantizer:
             if warm
             else (search.Sweep, "run")
         )
-        monkeypatch.setattr(
-            quantizer_run, "_WARM_ROWS", 1 if warm else 10**9
-        )
+        monkeypatch.setattr(quantizer_run, "_WARM_ROWS", 1 if warm else 10**9)
         original, calls = getattr(*target), []
 
         def interrupted(*args):

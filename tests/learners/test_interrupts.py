@@ -9,9 +9,9 @@ from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed.compositions.linear_composition import LinearComposition
-from keras_compembed.learners import quantizer_run
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners import gradient_code_learner
+from keras_compembed.learners import quantizer_run
 from keras_compembed.learners import refinement
 from keras_compembed.learners.straight_through import StraightThroughEncoder
 from keras_compembed.learners.training import KeepBest

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.learners import quantizer_run
 from keras_compembed.learners import code_learner
+from keras_compembed.learners import quantizer_run
 
 TABLE = np.random.default_rng(0).normal(size=(120, 6)) + 2
 LEARNERS = [

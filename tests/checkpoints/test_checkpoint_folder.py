@@ -1,0 +1,354 @@
+"""Long work goes on where it was cut short."""
+
+import errno
+import multiprocessing
+import os
+import shutil
+
+import keras
+import killed_learner
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+from keras_compembed.checkpoints import checkpoint as checkpoint_module
+from keras_compembed.checkpoints.checkpoint import Checkpoint
+from keras_compembed.checkpoints.descriptions import arrays_of
+from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.compression.tuned_copies import TunedCopies
+from keras_compembed.learners.training import Training
+
+KILLS = 20
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def table():
+    return np.random.default_rng(0).normal(size=(300, 12)).astype("float32")
+
+
+def quantizer(**kwargs):
+    return kc.learners.AdditiveQuantizer(4, 8, seed=0, verbose=0, **kwargs)
+
+
+def learner(cls, **kwargs):
+    training = Training(60, 32, validation_interval=10, validation_rows=64)
+    return cls(4, 8, training=training, seed=0, verbose=0, **kwargs)
+
+
+LEARNERS = {
+    "additive": quantizer,
+    "factor": lambda: kc.learners.FactorQuantizer(
+        4, 8, rank=6, seed=0, verbose=0
+    ),
+    "gumbel": lambda: learner(kc.learners.GumbelCodeLearner),
+    "kd": lambda: learner(kc.learners.KDCodeLearner, composition="lstm"),
+    "free": lambda: learner(kc.learners.KDCodeLearner, logits="free"),
+}
+
+
+def kill_after_saves(monkeypatch, number):
+    """Raises after so many saves; returns a list of a number a save."""
+    saves, save = [], Checkpoint._write
+
+    def write(self, *args):
+        save(self, *args)
+        saves.append(len(saves))
+        if len(saves) % number == 0:
+            raise Killed
+
+    monkeypatch.setattr(Checkpoint, "_write", write)
+    return saves
+
+
+def check_equal(found, expected):
+    np.testing.assert_array_equal(found.codes, expected.codes)
+    np.testing.assert_array_equal(found.codebooks, expected.codebooks)
+    for name in set(expected.history) - {"seconds"}:
+        assert found.history[name] == expected.history[name]
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_goes_on_with_the_same_bits(name, table, tmp_path, monkeypatch):
+    make = LEARNERS[name]
+    weight = np.random.default_rng(1).random(len(table))
+    expected = make().train(table, weight)
+    saves = kill_after_saves(monkeypatch, 4)
+    kills = 0
+    with kc.checkpoint_folder(tmp_path, interval=0):
+        while True:
+            try:
+                found = make().train(table, weight)
+                break
+            except Killed:
+                kills += 1
+    check_equal(found, expected)
+    assert kills == len(saves) // 4 > 0
+    # Each step was taken once.
+    monkeypatch.undo()
+    with kc.checkpoint_folder(tmp_path, interval=0):
+        check_equal(make().train(table, weight), expected)
+
+
+def test_kills_at_any_moment_lose_nothing(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["keras_compembed"])
+    expected = killed_learner.make().train(killed_learner.table())
+    path, rng, kills = tmp_path / "found.npz", np.random.default_rng(0), 0
+    while kills < KILLS or not path.exists():
+        if path.exists():
+            # It ended before it was killed so often: once more.
+            check_file(path, expected)
+            path.unlink()
+            shutil.rmtree(tmp_path / "folder")
+        started = context.Event()
+        process = context.Process(
+            target=killed_learner.train,
+            args=(tmp_path / "folder", path, started),
+        )
+        process.start()
+        assert started.wait(120)
+        process.join(rng.uniform(0, 0.3) if kills < KILLS else None)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            kills += 1
+            # It may have been about to write its result.
+            path.unlink(missing_ok=True)
+        else:
+            assert process.exitcode == 0
+    check_file(path, expected)
+
+
+def check_file(path, expected):
+    with np.load(path) as found:
+        np.testing.assert_array_equal(found["codes"], expected.codes)
+        np.testing.assert_array_equal(found["codebooks"], expected.codebooks)
+
+
+def test_interruption_goes_on_later(table, tmp_path, monkeypatch):
+    expected = quantizer().train(table)
+    monkeypatch.setattr(
+        checkpoint_module.Checkpoint,
+        "save",
+        interrupting(Checkpoint.save, 10),
+    )
+    with kc.checkpoint_folder(tmp_path, interval=0):
+        partial = quantizer().train(table)
+        assert (partial.codes != expected.codes).any()
+        check_equal(quantizer().train(table), expected)
+
+
+def interrupting(save, number):
+    saves = []
+
+    def saved(self, make, last=False):
+        save(self, make, last)
+        saves.append(last)
+        if len(saves) == number:
+            raise KeyboardInterrupt
+
+    return saved
+
+
+def test_other_calls_begin_anew(table, tmp_path):
+    other, weight = table.copy(), np.ones(len(table))
+    other[7, 3] += 1
+    with kc.checkpoint_folder(tmp_path):
+        quantizer().train(table)
+        assert len(os.listdir(tmp_path)) == 1
+        quantizer(effort=0.5).train(table)
+        quantizer().train(other)
+        quantizer().train(table, sample_weight=weight)
+        assert len(os.listdir(tmp_path)) == 4
+        quantizer().train(table)
+        assert len(os.listdir(tmp_path)) == 4
+    quantizer(effort=0.7).train(table)
+    assert len(os.listdir(tmp_path)) == 4
+
+
+def test_further_training_is_another_call(table, tmp_path):
+    make = LEARNERS["gumbel"]
+    expected = make().train(table).train(table)
+    with kc.checkpoint_folder(tmp_path):
+        check_equal(make().train(table).train(table), expected)
+        check_equal(make().train(table).train(table), expected)
+    assert len(os.listdir(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "other"])
+def test_damaged_files_are_passed_over(damage, table, tmp_path):
+    expected = quantizer().train(table)
+    with kc.checkpoint_folder(tmp_path):
+        quantizer().train(table)
+        (path,) = tmp_path.iterdir()
+        content = bytearray(path.read_bytes())
+        if damage == "cut":
+            content = content[: len(content) // 2]
+        elif damage == "flipped":
+            content[200] ^= 255
+        elif damage == "empty":
+            content = b""
+        path.write_bytes(content)
+        if damage == "other":
+            np.savez(path, codes=np.zeros(3))
+        with pytest.warns(UserWarning, match="damaged and passed over"):
+            found = quantizer().train(table)
+    check_equal(found, expected)
+
+
+def test_half_written_files_are_not_read(table, tmp_path):
+    expected = quantizer().train(table)
+    with kc.checkpoint_folder(tmp_path):
+        quantizer().train(table)
+        (path,) = tmp_path.iterdir()
+        path.rename(f"{path}.unfinished")
+        check_equal(quantizer().train(table), expected)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_the_last(table, tmp_path, monkeypatch):
+    expected = quantizer().train(table)
+    saves = kill_after_saves(monkeypatch, 3)
+    with kc.checkpoint_folder(tmp_path, interval=0):
+        with pytest.raises(Killed):
+            quantizer().train(table)
+        monkeypatch.undo()
+        (path,) = tmp_path.iterdir()
+        content = path.read_bytes()
+
+        def savez(file, **arrays):
+            file.write(b"part of it")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(np, "savez", savez)
+        with pytest.warns(UserWarning, match="cannot be saved.*No space left"):
+            check_equal(quantizer().train(table), expected)
+    assert len(saves) == 3
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == content
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+def test_what_cannot_be_described_is_not_saved(table, tmp_path):
+    class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 1e-3
+
+    training = Training(20, 32, Schedule(), validation_interval=10)
+    make = kc.learners.GumbelCodeLearner
+    with (
+        kc.checkpoint_folder(tmp_path),
+        pytest.warns(UserWarning, match="a part that cannot be described"),
+    ):
+        make(4, 8, training=training, seed=0, verbose=0).train(table)
+    assert not os.listdir(tmp_path)
+
+
+def tuned():
+    """A copy of a model after tuning, and its score."""
+    rng = np.random.default_rng(0)
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential(
+        [
+            keras.Input((6,), dtype="int32"),
+            keras.layers.Embedding(500, 16),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dropout(0.2),
+            keras.layers.Dense(2, activation="softmax"),
+        ]
+    )
+    model.compile(
+        "adam", "sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
+    x = rng.integers(500, size=(64, 6)).astype("int32")
+    data = x, x.sum(axis=1) % 2
+    search = kc.compression.BudgetSearch(
+        train_data=data, validation_data=data, epochs=2
+    )
+    copies = TunedCopies(model, search, seed=0)
+    copy, _ = copy_model(model, {})
+    copies.compile(copy)
+    score, _ = copies.tune(copy)
+    return copy, score
+
+
+def test_searches_train_no_copy_twice(tmp_path, monkeypatch):
+    expected, score = tuned()
+    fits, fit = [], keras.Model.fit
+
+    def counted(self, *args, **kwargs):
+        fits.append(self)
+        if len(fits) == 2:
+            raise Killed
+        return fit(self, *args, **kwargs)
+
+    monkeypatch.setattr(keras.Model, "fit", counted)
+    with kc.checkpoint_folder(tmp_path):
+        with pytest.raises(Killed):
+            tuned()
+        for _ in range(2):
+            copy, again = tuned()
+            assert again == score and len(fits) == 4
+            for found, wanted in zip(
+                [*copy.weights, *copy.optimizer.variables],
+                [*expected.weights, *expected.optimizer.variables],
+                strict=True,
+            ):
+                np.testing.assert_array_equal(found, wanted)
+
+
+def test_datasets_are_known_in_any_order():
+    import tensorflow as tf
+
+    x = np.arange(12).reshape(6, 2)
+    words = np.array(["a", "b", "c", "d", "e", "f"])
+    data = tf.data.Dataset.from_tensor_slices(((x, words), x[:, 0]))
+    (expected,) = arrays_of(data.batch(4))
+    (shuffled,) = arrays_of(data.shuffle(6, seed=0).batch(5))
+    np.testing.assert_array_equal(shuffled, expected)
+    (other,) = arrays_of(data.skip(1).batch(4))
+    assert (other != expected).any()
+    with pytest.raises(TypeError, match="without an end"):
+        arrays_of(data.repeat())
+
+
+def test_saves_are_not_too_often(tmp_path, monkeypatch):
+    now, saved = [0.0], []
+    monkeypatch.setattr(checkpoint_module.time, "monotonic", lambda: now[0])
+
+    def make():
+        saved.append(now[0])
+        now[0] += 2
+        return {}, {}
+
+    with kc.checkpoint_folder(tmp_path, interval=5):
+        checkpoint = Checkpoint("work", lambda: ({}, []))
+        for _ in range(50):
+            now[0] += 1
+            checkpoint.save(make)
+    # Twenty seconds of work after two of saving.
+    assert saved == [5, 27, 49]
+
+
+@pytest.mark.parametrize(
+    ("path", "interval", "error", "message"),
+    [
+        ("", 30, ValueError, "`path` must name a folder"),
+        ("new", -1, ValueError, "`interval` must be a number of at least 0"),
+        ("file", 30, NotADirectoryError, "`path` must be a folder"),
+    ],
+)
+def test_mistakes(path, interval, error, message, tmp_path):
+    (tmp_path / "file").write_text("")
+    if path:
+        path = tmp_path / path
+    with (
+        pytest.raises(error, match=message),
+        kc.checkpoint_folder(path, interval),
+    ):
+        pass
+    assert os.listdir(tmp_path) == ["file"]
