@@ -36,8 +36,11 @@ def checkpoint_folder(path, interval=30):
       `GumbelCodeLearner` and `KDCodeLearner` validation intervals, wherever
       they are used: by themselves, in `CodeEmbedding.from_table`,
       `CompressedVectors.learn` or `compress_model`.
-    - `compress_model` saves each table that it finished, and a search for a
-      number of bytes also each copy that it trained and evaluated.
+    - A search of `compress_model` for a number of bytes, or a loss, saves each
+      copy that it trained.
+
+    All of this is work of one process. Several that work at once, on different
+    things, may share a folder.
 
     What is saved belongs to the call that it was saved by: the same settings,
     seed, arrays and version of this package. Any other begins anew and leaves

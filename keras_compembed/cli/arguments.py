@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 
+from keras_compembed.checkpoints.checkpoint_folder import checkpoint_folder
 from keras_compembed.utils import byte_counts
 
 
@@ -36,9 +37,13 @@ def saving(arguments):
     """A block in which work is saved as the arguments say."""
     if arguments.checkpoint is None:
         return contextlib.nullcontext()
-    from keras_compembed.checkpoints.checkpoint_folder import checkpoint_folder
-
     return checkpoint_folder(arguments.checkpoint)
+
+
+def check_checkpoint(arguments):
+    """Raises if nothing can be saved as the arguments say."""
+    with saving(arguments):
+        pass
 
 
 def add_imports(command):

@@ -118,6 +118,7 @@ def check(arguments):
     check_different(arguments.model, arguments.output)
     check_output(arguments.output, arguments.overwrite)
     limits.check(arguments)
+    common.check_checkpoint(arguments)
 
 
 def run(arguments, stops):

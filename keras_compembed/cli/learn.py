@@ -136,6 +136,7 @@ def check(arguments):
     check_suffix(arguments.output, ".npz")
     check_different(*inputs, arguments.output)
     check_output(arguments.output, arguments.overwrite)
+    common.check_checkpoint(arguments)
 
 
 def _code_shape(arguments):

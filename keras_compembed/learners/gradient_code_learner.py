@@ -324,9 +324,9 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 shuffle=False,
                 verbose=self.verbose,
             )
-            saved.finish(self.history)
         except KeyboardInterrupt:
             print("\nInterrupted: the best weights so far are kept.")
+        saved.complete(self.history)
         finish(best.restore)
         codes = finish(lambda: self._argmax_codes(table))
         if self._refines:

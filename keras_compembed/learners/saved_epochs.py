@@ -5,6 +5,7 @@ import numpy as np
 
 from keras_compembed.checkpoints.checkpoint import Checkpoint
 from keras_compembed.checkpoints.descriptions import without_names
+from keras_compembed.utils.workers import has_workers
 
 
 class SavedEpochs(keras.callbacks.Callback):
@@ -49,9 +50,11 @@ class SavedEpochs(keras.callbacks.Callback):
         self.epochs = epoch + 1
         self._checkpoint.save(self._state)
 
-    def finish(self, history):
-        """Saves the end, and adds what came before to Keras's history."""
+    def on_train_end(self, logs=None):
         self._checkpoint.save(self._state, last=True)
+
+    def complete(self, history):
+        """Adds what came before to Keras's history."""
         history.update(self._losses)
 
     def _state(self):
@@ -83,6 +86,11 @@ def checkpoint_of(learner, is_new, table, sample_weight):
     """
 
     def describe():
+        if has_workers(learner.distribute_strategy):
+            raise ValueError(
+                "`checkpoint_folder` is for work of one process. Received: a "
+                f"{type(learner).__name__} that several workers train."
+            )
         config = learner.get_config()
         del config["verbose"]
         settings = {

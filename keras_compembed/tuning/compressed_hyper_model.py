@@ -2,12 +2,11 @@
 
 import keras
 import keras_tuner
-import numpy as np
 
+from keras_compembed.checkpoints.descriptions import digest
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.tuning.file_bytes import FileBytes
 from keras_compembed.tuning.kept_fits import KeptFits
-from keras_compembed.tuning.kept_fits import array_digest
 from keras_compembed.tuning.method_families import method_families
 from keras_compembed.tuning.objective_check import TrialCallback
 from keras_compembed.tuning.objective_check import check_validation
@@ -149,8 +148,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     @property
     def fingerprint(self):
         """String that tells the weights that trials start from."""
-        weights = [array_digest(x) for x in self.model.get_weights()]
-        return array_digest(np.frombuffer(b"".join(weights), "uint8")).hex()
+        return digest("model", None, self.model.get_weights())
 
     def declare_hyperparameters(self, hp):
         self.space.declare(hp)

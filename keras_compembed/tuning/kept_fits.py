@@ -1,20 +1,18 @@
 """Fits of tables, kept between trials."""
 
 import contextlib
-import hashlib
 import inspect
-import json
 import os
 import signal
 import threading
-import zipfile
 
 import numpy as np
 
+from keras_compembed.checkpoints.array_files import read_arrays
+from keras_compembed.checkpoints.descriptions import digest
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.utils.files import replacing
-from keras_compembed.version import __version__
 
 
 class KeptFits:
@@ -36,12 +34,10 @@ class KeptFits:
     def get(self, key):
         """List of arrays, or None."""
         if key not in self._weights and self.folder is not None:
-            with contextlib.suppress(OSError, ValueError, zipfile.BadZipFile):
-                # Opened here: NumPy leaves files open that are not whole.
-                with open(self._path(key), "rb") as file:
-                    arrays = np.load(file, allow_pickle=False)
-                    names = [f"arr_{place}" for place in range(len(arrays))]
-                    self._weights[key] = [arrays[name] for name in names]
+            with contextlib.suppress(OSError):
+                arrays = read_arrays(self._path(key))
+                names = [f"arr_{place}" for place in range(len(arrays))]
+                self._weights[key] = [arrays[name] for name in names]
         return self._weights.get(key)
 
     def put(self, key, weights):
@@ -49,6 +45,7 @@ class KeptFits:
         self._weights[key] = weights
         if self.folder is not None:
             os.makedirs(self.folder, exist_ok=True)
+            # Several processes may search at once.
             with replacing(self._path(key), overwrite=True) as temporary:
                 np.savez(temporary, *weights)
 
@@ -98,26 +95,13 @@ class _KeptMethod(Method):
 
     def _key(self, seed, table, sample_weight, kwargs):
         settings = [
-            __version__,
             type(self._method).__qualname__,
             self.name,
             {x: _describe(y) for x, y in sorted(vars(self._method).items())},
             seed,
             repr(sorted(kwargs.items())),
         ]
-        digest = hashlib.sha256(json.dumps(settings).encode())
-        for array in (table, sample_weight):
-            digest.update(array_digest(array))
-        return digest.hexdigest()[:32]
-
-
-def array_digest(array):
-    """Bytes that tell an array from others."""
-    if array is None:
-        return b"none"
-    array = np.ascontiguousarray(array)
-    head = f"{array.dtype.name}{array.shape}".encode()
-    return hashlib.sha256(head + array.tobytes()).digest()
+        return digest("fit", settings, [table, sample_weight])
 
 
 def _describe(setting):

@@ -16,6 +16,7 @@ from keras_compembed.checkpoints.checkpoint import Checkpoint
 from keras_compembed.checkpoints.descriptions import arrays_of
 from keras_compembed.compression.model_copy import copy_model
 from keras_compembed.compression.tuned_copies import TunedCopies
+from keras_compembed.learners import saved_epochs
 from keras_compembed.learners.training import Training
 
 KILLS = 20
@@ -52,15 +53,15 @@ LEARNERS = {
 
 def kill_after_saves(monkeypatch, number):
     """Raises after so many saves; returns a list of a number a save."""
-    saves, save = [], Checkpoint._write
+    saves, write_arrays = [], checkpoint_module.write_arrays
 
-    def write(self, *args):
-        save(self, *args)
+    def write(path, arrays):
+        write_arrays(path, arrays)
         saves.append(len(saves))
         if len(saves) % number == 0:
             raise Killed
 
-    monkeypatch.setattr(Checkpoint, "_write", write)
+    monkeypatch.setattr(checkpoint_module, "write_arrays", write)
     return saves
 
 
@@ -142,6 +143,28 @@ def test_interruption_goes_on_later(table, tmp_path, monkeypatch):
         check_equal(quantizer().train(table), expected)
 
 
+def test_interrupted_epochs_go_on_later(table, tmp_path):
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 3:
+                raise KeyboardInterrupt
+
+    expected = LEARNERS["gumbel"]().train(table)
+    with kc.checkpoint_folder(tmp_path, interval=0):
+        partial = LEARNERS["gumbel"]().train(table, callbacks=[Interrupt()])
+        assert partial.history["loss"] == expected.history["loss"][:4]
+        check_equal(LEARNERS["gumbel"]().train(table), expected)
+
+
+def test_learners_of_several_workers_are_refused(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(saved_epochs, "has_workers", lambda strategy: True)
+    with (
+        kc.checkpoint_folder(tmp_path),
+        pytest.raises(ValueError, match="is for work of one process"),
+    ):
+        LEARNERS["gumbel"]().train(table)
+
+
 def interrupting(save, number):
     saves = []
 
@@ -195,7 +218,9 @@ def test_damaged_files_are_passed_over(damage, table, tmp_path):
         path.write_bytes(content)
         if damage == "other":
             np.savez(path, codes=np.zeros(3))
-        with pytest.warns(UserWarning, match="damaged and passed over"):
+        with pytest.warns(
+            UserWarning, match="cannot be read and is passed over"
+        ):
             found = quantizer().train(table)
     check_equal(found, expected)
 
