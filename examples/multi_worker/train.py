@@ -26,11 +26,16 @@ def main(arguments=None):
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--batch-size", type=int, default=250, help="of all")
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="seconds to wait for others"
+    )
     args = parser.parse_args(arguments)
 
     # First of all: TensorFlow then knows of the other workers.
     strategy = tf.distribute.get_strategy()
     if "TF_CONFIG" in os.environ:
+        # TensorFlow would wait without an end.
+        kc.distribution.wait_for_workers(args.timeout)
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras.utils.set_random_seed(0)
     with strategy.scope():
