@@ -35,6 +35,7 @@ NAMES = (
     "classes.search",
     "classes.speed",
     "classes.tree_classifiers",
+    "distribution.replicas",
     "litert.anchors",
     "litert.lookups",
     "litert.row_graphs",
