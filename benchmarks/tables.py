@@ -522,6 +522,33 @@ def code_steps():
     return markdown(["optimizer", *(f"{n:,} rows" for n in sizes)], lines)
 
 
+def replicas():
+    lines = []
+    for row in read("distribution/replicas.json"):
+        one, two, programs = (
+            mean(row, layout) for layout in ("one", "replicas", "programs")
+        )
+        lines.append(
+            [
+                row["row"]["model"],
+                f"`{row['row']['loop']}`"
+                if row["row"]["loop"] == "fit"
+                else "own steps",
+                f"{one:,.0f}",
+                f"{two / one:.2f}",
+                f"{programs / one:.2f}",
+                f"{max(0, 1 - two / programs):.0%}",
+            ]
+        )
+    return markdown(
+        [
+            *("layer", "trained by", "examples a s, one core"),
+            *("two replicas", "two programs", "lost between replicas"),
+        ],
+        lines,
+    )
+
+
 def large_tables():
     rows = read("codes/large_tables.json")
     lines = []
@@ -1387,6 +1414,7 @@ TABLES = {
     "codes.training_step": code_steps,
     "codes.pooled_step": pooled_steps,
     "codes.large_tables": large_tables,
+    "distribution.replicas": replicas,
     "codes.models": kinds_of_models,
     "anchors.classification": anchor_classifiers,
     "anchors.recommendation": recommender,

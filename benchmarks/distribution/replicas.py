@@ -69,7 +69,9 @@ class Replicas(Benchmark):
         "steps": Flag(40, "that are timed"),
         "turns": 3,
     }
+    choices = {"layouts": tuple(LAYOUTS)}
     quick = {
+        "layouts": ("replicas",),
         "vocabulary": 200,
         "classes": 30,
         "width": 8,
@@ -94,8 +96,9 @@ class Replicas(Benchmark):
         return None
 
     def measure_together(self, rows, seed):
-        rates = {(row, layout): [] for row in rows for layout in LAYOUTS}
-        for _, layout in itertools.product(range(self.args.turns), LAYOUTS):
+        layouts = self.args.layouts
+        rates = {(row, layout): [] for row in rows for layout in layouts}
+        for _, layout in itertools.product(range(self.args.turns), layouts):
             for row, rate in zip(
                 rows, examples_a_second(layout, rows, self.args), strict=True
             ):
@@ -103,7 +106,7 @@ class Replicas(Benchmark):
         for row in rows:
             yield {
                 layout: statistics.median(rates[row, layout])
-                for layout in LAYOUTS
+                for layout in layouts
             }
 
 
