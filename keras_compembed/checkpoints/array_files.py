@@ -25,8 +25,8 @@ def read_arrays(path):
             with np.load(opened, allow_pickle=False) as file:
                 return {name: file[name] for name in file.files}
         except (
-            *(AttributeError, EOFError, KeyError, ValueError),
-            *(NotImplementedError, zipfile.BadZipFile, zlib.error),
+            *(AttributeError, EOFError, KeyError, RuntimeError, ValueError),
+            *(zipfile.BadZipFile, zlib.error),
         ) as error:
             raise OSError(f"it is damaged: {error}") from error
 

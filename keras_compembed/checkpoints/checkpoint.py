@@ -22,32 +22,37 @@ class Checkpoint:
 
     Example:
 
-    >>> checkpoint = Checkpoint("sum", lambda: ({"power": 2}, [table]))
+    >>> checkpoint = Checkpoint("sum", lambda: ({"power": 2}, [table]), seed=0)
     >>> saved = checkpoint.load()
 
     Args:
         kind: String, the work, which file names begin with.
         describe: Function that returns what the work depends on: something
             that JSON can hold, and a list of arrays, which may be
-            memory-mapped, and of None. Work that cannot be described is not
-            saved, with a warning.
+            memory-mapped, and of None. Work that cannot be described, a
+            `TypeError` or `NotImplementedError`, is not saved, with a warning.
+        seed: Optional integer. Without one, equal work in one block is that of
+            different draws, told apart by its order.
     """
 
-    def __init__(self, kind, describe):
+    def __init__(self, kind, describe, seed):
         place = current_place()
         self._path = None
         if place is None:
             return
         try:
-            name = f"{kind}-{digest(kind, *describe())}.npz"
+            name = f"{kind}-{digest([kind, seed], *describe())}"
         except (TypeError, NotImplementedError) as error:
             warnings.warn(
-                f"No checkpoint of {kind} is saved, since it has a part that "
-                f"cannot be described: {error}",
+                f"No checkpoint of {kind} is saved: what it depends on cannot "
+                f"be told for sure, since there is {error}.",
                 stacklevel=2,
             )
             return
-        self._path = os.path.join(place.folder, name)
+        if seed is None:
+            place.counts[name] += 1
+            name = f"{name}-{place.counts[name]}"
+        self._path = os.path.join(place.folder, f"{name}.npz")
         self._interval = place.interval
         self._next = time.monotonic() + self._interval
 

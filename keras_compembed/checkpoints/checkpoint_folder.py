@@ -1,5 +1,6 @@
 """The folder in which long work saves how far it got."""
 
+import collections
 import contextlib
 import contextvars
 import dataclasses
@@ -18,10 +19,16 @@ class Place:
     Args:
         folder: String, the path of the folder.
         interval: Number of seconds.
+
+    Attributes:
+        counts: `collections.Counter` of work that cannot be told apart.
     """
 
     folder: str
     interval: float
+    counts: collections.Counter = dataclasses.field(
+        default_factory=collections.Counter
+    )
 
 
 @contextlib.contextmanager
@@ -37,21 +44,25 @@ def checkpoint_folder(path, interval=30):
       they are used: by themselves, in `CodeEmbedding.from_table`,
       `CompressedVectors.learn` or `compress_model`.
     - A search of `compress_model` for a number of bytes, or a loss, saves each
-      copy that it trained.
-
-    All of this is work of one process. Several that work at once, on different
-    things, may share a folder.
+      copy that it trained, where its data are arrays.
 
     What is saved belongs to the call that it was saved by: the same settings,
     seed, arrays and version of this package. Any other begins anew and leaves
-    it alone. With a seed, a learner then has the same bits on one device.
-    Once all is done, delete the folder; until then the same call gives what it
-    gave before, at once.
+    it alone. What cannot be told from other work for sure is not saved, and a
+    warning says why: callbacks, datasets, losses and optimizers of one's own.
+    Code of layers that you wrote is not looked at: delete the folder when you
+    change it. With a seed, a learner then has the same bits on one device.
+    Once all is done, delete the folder; until then the same program gives what
+    it gave before, at once.
 
     A file is written beside and then renamed: what is half-written is never
     read. One that is damaged, and a disk that is full, is a warning, and work
     goes on. Ctrl-C keeps what was found so far, as without a folder; the same
     call afterwards goes on from what was saved before it.
+
+    All of this is work of one process and thread. Several that work at once,
+    each in such a block of its own and on different things, may share a
+    folder.
 
     Example:
 
@@ -71,15 +82,14 @@ def checkpoint_folder(path, interval=30):
         The path of the folder.
 
     Raises:
-        ValueError: if `path` is empty or `interval` is negative.
+        ValueError: if `path` is no name of a folder or `interval` is negative.
         NotADirectoryError: if `path` is a file.
         OSError: if nothing can be written there.
     """
-    path = os.fspath(path)
-    if not path:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise ValueError(f"`path` must name a folder. Received: path={path!r}.")
     check_positive_number("interval", interval, zero=True)
-    path = os.path.abspath(path)
+    path = os.path.abspath(os.path.expanduser(path))
     if os.path.lexists(path) and not os.path.isdir(path):
         raise NotADirectoryError(
             f"`path` must be a folder. Received: the file {path!r}."

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_compembed.version import __version__
 
 _CHUNK_BYTES = 1 << 24
+_OWN = ("keras", "keras_compembed", "builtins")
 
 
 def digest(kind, settings, arrays):
@@ -48,43 +49,69 @@ def _parts(array):
         yield part.view("uint8").reshape(-1).data
 
 
-def without_names(config):
-    """A config without names of objects, which Keras numbers in a process."""
+def without_names(config, names=()):
+    """A config without names of objects, which Keras numbers in a process.
+
+    Args:
+        config: What `get_config` gave, or a part of it.
+        names: Optional list of names that stand for objects elsewhere in it,
+            such as those of a model's layers. Each becomes its place.
+    """
     if isinstance(config, dict):
         # Alone, it is what the object is, such as a dtype policy.
         return {
-            key: without_names(value)
+            key: without_names(value, names)
             for key, value in config.items()
             if key != "name" or len(config) == 1
         }
     if isinstance(config, list | tuple):
-        return [without_names(value) for value in config]
+        return [without_names(value, names) for value in config]
+    if isinstance(config, str) and config in names:
+        return f"object {names.index(config)}"
     return config
 
 
-def arrays_of(data):
-    """Arrays that stand for data as `fit` takes them.
+def class_of(instance):
+    """The class of an object, as `check_own` knows it."""
+    cls = type(instance)
+    return {"module": cls.__module__, "class_name": cls.__qualname__}
 
-    Args:
-        data: Tuple of structures of arrays, a batched `tf.data.Dataset`, which
-            is read once, or None.
 
-    Returns:
-        List of arrays. Of a dataset, one that is the same in any order of its
-        examples.
+def check_own(config):
+    """Raises unless all that a config stands for is Keras's, or ours.
+
+    Functions and classes of others may compute something else under the same
+    name and config.
 
     Raises:
-        TypeError: if a dataset has no end.
+        TypeError: if there is something else.
     """
-    if not isinstance(data, tf.data.Dataset):
-        parts = keras.tree.flatten(data)
-        return [part if part is None else np.asarray(part) for part in parts]
-    if data.cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise TypeError("a dataset without an end")
-    total = np.zeros(2, "uint64")
-    for batch in data:
-        parts = map(np.asarray, keras.tree.flatten(batch))
-        for example in zip(*parts, strict=True):
-            text = digest("example", None, example)
-            total += np.frombuffer(bytes.fromhex(text), "uint64")
-    return [total]
+    if isinstance(config, dict):
+        module, name = config.get("module"), config.get("class_name")
+        if name is not None and name.startswith(("function", "__lambda__")):
+            raise TypeError(f"the function {config.get('config')!r}")
+        if module is not None and module.split(".")[0] not in _OWN:
+            raise TypeError(f"the class {name!r} of {module!r}")
+        config = list(config.values())
+    if isinstance(config, list | tuple):
+        for value in config:
+            check_own(value)
+
+
+def arrays_of(data):
+    """Arrays of data as `fit` takes them.
+
+    Args:
+        data: Tuple of structures of arrays.
+
+    Returns:
+        List of arrays and of None.
+
+    Raises:
+        TypeError: if it is a `tf.data.Dataset`: what it gives, and in which
+            order, is known only by reading it, which may change that.
+    """
+    if isinstance(data, tf.data.Dataset):
+        raise TypeError("a `tf.data.Dataset`; arrays can be")
+    parts = keras.tree.flatten(data)
+    return [part if part is None else np.asarray(part) for part in parts]

@@ -5,6 +5,8 @@ import tensorflow as tf
 
 from keras_compembed.checkpoints.checkpoint import Checkpoint
 from keras_compembed.checkpoints.descriptions import arrays_of
+from keras_compembed.checkpoints.descriptions import check_own
+from keras_compembed.checkpoints.descriptions import class_of
 from keras_compembed.checkpoints.descriptions import without_names
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.model_copy import copy_model
@@ -91,7 +93,9 @@ class TunedCopies:
         best = self.score(copy), copy.get_weights()
         if self._search.train_data is None:
             return best[0], False
-        checkpoint = Checkpoint("tuned", lambda: self._describe(copy))
+        checkpoint = Checkpoint(
+            "tuned", lambda: self._describe(copy), self._seed
+        )
         saved = checkpoint.load()
         if saved is not None:
             return _restore(copy, *saved), False
@@ -116,16 +120,21 @@ class TunedCopies:
     def _describe(self, copy):
         """What the training of a copy depends on."""
         search = self._search
-        settings = {
-            "model": copy.get_config(),
+        training = {
             "compile": copy.get_compile_config(),
             "epochs": search.epochs,
             "fit_options": search.fit_options,
             "metric": self.metric,
             "is_higher_better": self.is_higher_better,
-            "seed": self._seed,
         }
-        return without_names(settings), [
+        check_own(training)
+        settings = {
+            "class": class_of(copy),
+            "model": copy.get_config(),
+            **training,
+        }
+        names = [layer.name for layer in copy._flatten_layers()]
+        return without_names(settings, names), [
             *copy.get_weights(),
             *arrays_of(search.train_data),
             *arrays_of(search.validation_data),

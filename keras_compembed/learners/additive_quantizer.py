@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_compembed.checkpoints.checkpoint import Checkpoint
+from keras_compembed.checkpoints.descriptions import class_of
 from keras_compembed.learners.beam_encoding import encode_rows
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.code_learner import check_rows
@@ -117,7 +118,7 @@ class AdditiveQuantizer(CodeLearner):
         table = check_rows(table)
         weight = check_sample_weight(sample_weight, len(table))
         checkpoint = Checkpoint(
-            "codes", lambda: (self._settings, [table, weight])
+            "codes", lambda: (self._settings, [table, weight]), self.seed
         )
         with one_thread():
             QuantizerRun(self, table, weight, checkpoint).run()
@@ -126,11 +127,11 @@ class AdditiveQuantizer(CodeLearner):
     @property
     def _settings(self):
         return {
+            "learner": class_of(self),
             "num_codebooks": self.num_codebooks,
             "codebook_size": self.codebook_size,
             "effort": self.effort,
             "max_time": self.max_time,
-            "seed": self.seed,
         }
 
     def encode(self, table):

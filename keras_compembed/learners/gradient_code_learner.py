@@ -292,11 +292,13 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             if self._compiles or not self.compiled:
                 self._compiles = True
                 self.compile(self.make_optimizer())
-                self.optimizer.build(self.trainable_variables)
                 self._compiles = False
+            if not self.optimizer.built:
+                self.optimizer.build(self.trainable_variables)
         batch = self.inputs_of(np.zeros(1, "int64"), table[:1])
         best = KeepBest()
-        saved = SavedEpochs(checkpoint_of(self, is_new, table, weight), best)
+        checkpoint = checkpoint_of(self, is_new, table, weight, callbacks)
+        saved = SavedEpochs(checkpoint, best)
         saved.restore(self)
         start = saved.epochs * steps
         batches = tf.data.Dataset.from_generator(

@@ -125,7 +125,7 @@ class GumbelCodeLearner(GradientCodeLearner):
             **kwargs,
         )
         if hidden_units is None:
-            hidden_units = num_codebooks * codebook_size // 2
+            hidden_units = self.num_codebooks * self.codebook_size // 2
         self.hidden_units = check_positive_int("hidden_units", hidden_units)
         self.temperature = check_positive_number("temperature", temperature)
         self._noise_seed = keras.random.SeedGenerator(int(self._seeds[0]))
@@ -139,7 +139,7 @@ class GumbelCodeLearner(GradientCodeLearner):
                     name="hidden",
                 ),
                 keras.layers.Dense(
-                    num_codebooks * codebook_size,
+                    self.num_codebooks * self.codebook_size,
                     kernel_initializer=self._kernel_initializer(2),
                     dtype=self.dtype_policy,
                     name="logits",

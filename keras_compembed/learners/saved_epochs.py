@@ -4,6 +4,8 @@ import keras
 import numpy as np
 
 from keras_compembed.checkpoints.checkpoint import Checkpoint
+from keras_compembed.checkpoints.descriptions import check_own
+from keras_compembed.checkpoints.descriptions import class_of
 from keras_compembed.checkpoints.descriptions import without_names
 from keras_compembed.utils.workers import has_workers
 
@@ -34,6 +36,7 @@ class SavedEpochs(keras.callbacks.Callback):
         if saved is None:
             return
         arrays, state = saved
+        # Slots of a user's own optimizer too.
         for place, variable in enumerate(_variables(learner)):
             variable.assign(arrays[f"variable_{place}"])
         weights = None
@@ -74,7 +77,7 @@ class SavedEpochs(keras.callbacks.Callback):
         }
 
 
-def checkpoint_of(learner, is_new, table, sample_weight):
+def checkpoint_of(learner, is_new, table, sample_weight, callbacks):
     """The `Checkpoint` of a call of `train`.
 
     Args:
@@ -83,6 +86,7 @@ def checkpoint_of(learner, is_new, table, sample_weight):
             then follow from its seed.
         table: Array `(rows, columns)`.
         sample_weight: Array `(rows,)`, or None.
+        callbacks: List of the user's callbacks.
     """
 
     def describe():
@@ -91,20 +95,23 @@ def checkpoint_of(learner, is_new, table, sample_weight):
                 "`checkpoint_folder` is for work of one process. Received: a "
                 f"{type(learner).__name__} that several workers train."
             )
+        if callbacks:
+            raise TypeError(f"the callback {type(callbacks[0]).__name__}")
         config = learner.get_config()
         del config["verbose"]
         settings = {
-            "learner": type(learner).__name__,
-            "config": without_names(config),
-            "optimizer": without_names(learner.optimizer.get_config()),
+            "learner": class_of(learner),
+            "config": config,
+            "compile": learner.get_compile_config(),
             "replicas": learner.distribute_strategy.num_replicas_in_sync,
         }
+        check_own(settings)
         arrays = [table, sample_weight]
         if not is_new:
             arrays += map(keras.ops.convert_to_numpy, _variables(learner))
-        return settings, arrays
+        return without_names(settings), arrays
 
-    return Checkpoint("learner", describe)
+    return Checkpoint("learner", describe, learner.seed)
 
 
 def _variables(learner):

@@ -9,11 +9,11 @@ import keras
 import killed_learner
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_compembed as kc
 from keras_compembed.checkpoints import checkpoint as checkpoint_module
 from keras_compembed.checkpoints.checkpoint import Checkpoint
-from keras_compembed.checkpoints.descriptions import arrays_of
 from keras_compembed.compression.model_copy import copy_model
 from keras_compembed.compression.tuned_copies import TunedCopies
 from keras_compembed.learners import saved_epochs
@@ -40,6 +40,12 @@ def learner(cls, **kwargs):
     return cls(4, 8, training=training, seed=0, verbose=0, **kwargs)
 
 
+def compiled(optimizer, **kwargs):
+    made = learner(kc.learners.GumbelCodeLearner)
+    made.compile(optimizer, **kwargs)
+    return made
+
+
 LEARNERS = {
     "additive": quantizer,
     "factor": lambda: kc.learners.FactorQuantizer(
@@ -48,6 +54,13 @@ LEARNERS = {
     "gumbel": lambda: learner(kc.learners.GumbelCodeLearner),
     "kd": lambda: learner(kc.learners.KDCodeLearner, composition="lstm"),
     "free": lambda: learner(kc.learners.KDCodeLearner, logits="free"),
+    "own optimizer": lambda: compiled(
+        keras.optimizers.Adam(
+            keras.optimizers.schedules.ExponentialDecay(1e-2, 20, 0.5),
+            use_ema=True,
+            gradient_accumulation_steps=2,
+        )
+    ),
 }
 
 
@@ -143,15 +156,11 @@ def test_interruption_goes_on_later(table, tmp_path, monkeypatch):
         check_equal(quantizer().train(table), expected)
 
 
-def test_interrupted_epochs_go_on_later(table, tmp_path):
-    class Interrupt(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            if epoch == 3:
-                raise KeyboardInterrupt
-
+def test_interrupted_epochs_go_on_later(table, tmp_path, monkeypatch):
     expected = LEARNERS["gumbel"]().train(table)
+    monkeypatch.setattr(Checkpoint, "save", interrupting(Checkpoint.save, 4))
     with kc.checkpoint_folder(tmp_path, interval=0):
-        partial = LEARNERS["gumbel"]().train(table, callbacks=[Interrupt()])
+        partial = LEARNERS["gumbel"]().train(table)
         assert partial.history["loss"] == expected.history["loss"][:4]
         check_equal(LEARNERS["gumbel"]().train(table), expected)
 
@@ -202,7 +211,9 @@ def test_further_training_is_another_call(table, tmp_path):
     assert len(os.listdir(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "other"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "flipped", "encrypted", "empty", "other"]
+)
 def test_damaged_files_are_passed_over(damage, table, tmp_path):
     expected = quantizer().train(table)
     with kc.checkpoint_folder(tmp_path):
@@ -213,6 +224,9 @@ def test_damaged_files_are_passed_over(damage, table, tmp_path):
             content = content[: len(content) // 2]
         elif damage == "flipped":
             content[200] ^= 255
+        elif damage == "encrypted":
+            # The flag of the first entry of the ZIP file's directory.
+            content[content.rindex(b"PK\x01\x02") + 8] |= 1
         elif damage == "empty":
             content = b""
         path.write_bytes(content)
@@ -257,42 +271,85 @@ def test_a_full_disk_leaves_the_last(table, tmp_path, monkeypatch):
     assert path.read_bytes() == content
 
 
-@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
-def test_what_cannot_be_described_is_not_saved(table, tmp_path):
-    class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-        def __call__(self, step):
-            return 1e-3
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 1e-3
 
-    training = Training(20, 32, Schedule(), validation_interval=10)
-    make = kc.learners.GumbelCodeLearner
+
+class Other(kc.learners.GumbelCodeLearner):
+    pass
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "callbacks", "reason"),
+    [
+        (lambda: learner(Other), [], "the class 'Other' of"),
+        (lambda: compiled(keras.optimizers.Adam(Schedule())), [], "get_config"),
+        (
+            LEARNERS["gumbel"],
+            [keras.callbacks.EarlyStopping("loss", patience=0, min_delta=9e9)],
+            "the callback EarlyStopping",
+        ),
+    ],
+)
+def test_what_cannot_be_told_apart_is_not_saved(
+    make, callbacks, reason, table, tmp_path
+):
     with (
         kc.checkpoint_folder(tmp_path),
-        pytest.warns(UserWarning, match="a part that cannot be described"),
+        pytest.warns(UserWarning, match=f"No checkpoint.*{reason}"),
     ):
-        make(4, 8, training=training, seed=0, verbose=0).train(table)
+        make().train(table, callbacks=callbacks)
     assert not os.listdir(tmp_path)
 
 
-def tuned():
+def test_optimizers_of_other_classes_are_other_work(table, tmp_path):
+    def make():
+        return compiled(keras.optimizers.Nadam(1e-2)).train(table)
+
+    expected = make()
+    with kc.checkpoint_folder(tmp_path):
+        compiled(keras.optimizers.Adamax(1e-2)).train(table)
+        check_equal(make(), expected)
+
+
+def test_without_a_seed_runs_differ_and_go_on(table, tmp_path):
+    def run():
+        with kc.checkpoint_folder(tmp_path):
+            return [
+                kc.learners.AdditiveQuantizer(4, 8, verbose=0).train(table)
+                for _ in range(2)
+            ]
+
+    first, second = run()
+    assert (first.codes != second.codes).any()
+    for found, expected in zip(run(), (first, second), strict=True):
+        check_equal(found, expected)
+
+
+def tuned(loss="sparse_categorical_crossentropy", as_dataset=False):
     """A copy of a model after tuning, and its score."""
     rng = np.random.default_rng(0)
     keras.utils.set_random_seed(0)
-    model = keras.Sequential(
-        [
-            keras.Input((6,), dtype="int32"),
-            keras.layers.Embedding(500, 16),
-            keras.layers.GlobalAveragePooling1D(),
-            keras.layers.Dropout(0.2),
-            keras.layers.Dense(2, activation="softmax"),
-        ]
-    )
-    model.compile(
-        "adam", "sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
+    # Names are numbered from one call to the next.
+    ids = keras.Input((6,), dtype="int32")
+    rows = keras.layers.Embedding(500, 16)(ids)
+    features = keras.layers.GlobalAveragePooling1D()(rows)
+    features = keras.layers.Dropout(0.2)(features)
+    outputs = keras.layers.Dense(2, activation="softmax")(features)
+    model = keras.Model(ids, outputs)
+    model.compile("adam", loss, metrics=["accuracy"])
     x = rng.integers(500, size=(64, 6)).astype("int32")
     data = x, x.sum(axis=1) % 2
+    train_data = data
+    if as_dataset:
+        train_data = tf.data.Dataset.from_tensor_slices(data).batch(16)
     search = kc.compression.BudgetSearch(
-        train_data=data, validation_data=data, epochs=2
+        train_data=train_data,
+        validation_data=data,
+        epochs=2,
+        fit_options={"shuffle": not as_dataset},
     )
     copies = TunedCopies(model, search, seed=0)
     copy, _ = copy_model(model, {})
@@ -326,19 +383,25 @@ def test_searches_train_no_copy_twice(tmp_path, monkeypatch):
                 np.testing.assert_array_equal(found, wanted)
 
 
-def test_datasets_are_known_in_any_order():
-    import tensorflow as tf
+def own_loss(y_true, y_pred):
+    return keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
 
-    x = np.arange(12).reshape(6, 2)
-    words = np.array(["a", "b", "c", "d", "e", "f"])
-    data = tf.data.Dataset.from_tensor_slices(((x, words), x[:, 0]))
-    (expected,) = arrays_of(data.batch(4))
-    (shuffled,) = arrays_of(data.shuffle(6, seed=0).batch(5))
-    np.testing.assert_array_equal(shuffled, expected)
-    (other,) = arrays_of(data.skip(1).batch(4))
-    assert (other != expected).any()
-    with pytest.raises(TypeError, match="without an end"):
-        arrays_of(data.repeat())
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"loss": own_loss}, "the function 'own_loss'"),
+        ({"as_dataset": True}, "a `tf.data.Dataset`; arrays can be"),
+    ],
+)
+def test_copies_that_cannot_be_told_apart(arguments, reason, tmp_path):
+    with (
+        kc.checkpoint_folder(tmp_path),
+        pytest.warns(UserWarning, match=f"No checkpoint.*{reason}"),
+    ):
+        tuned(**arguments)
+    assert not os.listdir(tmp_path)
 
 
 def test_saves_are_not_too_often(tmp_path, monkeypatch):
@@ -351,7 +414,7 @@ def test_saves_are_not_too_often(tmp_path, monkeypatch):
         return {}, {}
 
     with kc.checkpoint_folder(tmp_path, interval=5):
-        checkpoint = Checkpoint("work", lambda: ({}, []))
+        checkpoint = Checkpoint("work", lambda: ({}, []), seed=0)
         for _ in range(50):
             now[0] += 1
             checkpoint.save(make)
@@ -363,6 +426,7 @@ def test_saves_are_not_too_often(tmp_path, monkeypatch):
     ("path", "interval", "error", "message"),
     [
         ("", 30, ValueError, "`path` must name a folder"),
+        (None, 30, ValueError, "`path` must name a folder. .* path=None"),
         ("new", -1, ValueError, "`interval` must be a number of at least 0"),
         ("file", 30, NotADirectoryError, "`path` must be a folder"),
     ],
