@@ -528,12 +528,12 @@ def replicas():
         one, two, programs = (
             mean(row, layout) for layout in ("one", "replicas", "programs")
         )
+        loop = {"fit": "`fit`", "steps": "own steps"}[row["row"]["loop"]]
         lines.append(
             [
                 row["row"]["model"],
-                f"`{row['row']['loop']}`"
-                if row["row"]["loop"] == "fit"
-                else "own steps",
+                f"{row['settings']['batch_size']:,}",
+                loop,
                 f"{one:,.0f}",
                 f"{two / one:.2f}",
                 f"{programs / one:.2f}",
@@ -542,8 +542,9 @@ def replicas():
         )
     return markdown(
         [
-            *("layer", "trained by", "examples a s, one core"),
-            *("two replicas", "two programs", "lost between replicas"),
+            *("layer", "batch of a replica", "trained by"),
+            *("examples a s, one core", "two replicas", "two programs"),
+            "lost between replicas",
         ],
         lines,
     )
