@@ -28,6 +28,7 @@ class Method:
             share samples in the batch.
         samples: Tuple, numbers of classes it is made for; the task's if it is
             empty.
+        noise: `"unigram"`, of class counts to `power`, or `"learned"`.
     """
 
     loss: str = "cane"
@@ -36,6 +37,7 @@ class Method:
     power: float = 0.75
     shared: str = "batch"
     samples: tuple = ()
+    noise: str = "unigram"
 
     @property
     def is_rival(self):
@@ -69,6 +71,10 @@ METHODS = {
         shared="labels",
         samples=(1000,),
     ),
+    "CANE 1/4 frequent and learned noises": Method(
+        noise="learned", samples=(1000,)
+    ),
+    "CANE 1/4 frequent and even noises": Method(power=0.0, samples=(1000,)),
     "NCE": Method("nce", power=1.0),
     "BlackOut": Method("blackout", power=0.4),
     "CANE frequent and near": Method(
@@ -162,13 +168,17 @@ def make_head(method, samples, task, make_tree, seed):
         )
     candidates, noises = sizes(method, samples)
     steps = getattr(task.settings, "steps", 20)
+    if method.noise == "learned":
+        noise = kc.noises.LearnedNoise()
+    else:
+        # Those that do not occur in training may be labels all the same.
+        noise = kc.noises.UnigramNoise(np.maximum(counts, 1), method.power)
     return kc.CANESoftmax(
         len(counts),
         SELECTORS[method.selector](task, candidates, make_tree),
         num_candidates=candidates,
         num_noises=noises,
-        # Those that do not occur in training may be labels all the same.
-        noise=kc.noises.UnigramNoise(np.maximum(counts, 1), method.power),
+        noise=noise,
         share_noises={
             "no": False,
             "sequence": steps,
