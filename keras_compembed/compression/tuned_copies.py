@@ -8,6 +8,8 @@ from keras_compembed.checkpoints.descriptions import arrays_of
 from keras_compembed.checkpoints.descriptions import check_own
 from keras_compembed.checkpoints.descriptions import class_of
 from keras_compembed.checkpoints.descriptions import without_names
+from keras_compembed.checkpoints.variables import arrays_of_variables
+from keras_compembed.checkpoints.variables import assign_arrays
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.model_copy import copy_model
 
@@ -152,16 +154,14 @@ class TunedCopies:
 
 def _state(copy, score):
     """What `_restore` gives a copy, which was trained."""
-    variables = [*copy.weights, *copy.optimizer.variables]
-    return {
-        f"variable_{place}": keras.ops.convert_to_numpy(variable)
-        for place, variable in enumerate(variables)
-    }, {"score": score}
+    return arrays_of_variables(_variables(copy)), {"score": score}
 
 
 def _restore(copy, arrays, state):
     copy.optimizer.build(copy.trainable_variables)
-    variables = [*copy.weights, *copy.optimizer.variables]
-    for place, variable in enumerate(variables):
-        variable.assign(arrays[f"variable_{place}"])
+    assign_arrays(_variables(copy), arrays)
     return state["score"]
+
+
+def _variables(copy):
+    return [*copy.weights, *copy.optimizer.variables]

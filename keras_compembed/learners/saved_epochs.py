@@ -7,6 +7,8 @@ from keras_compembed.checkpoints.checkpoint import Checkpoint
 from keras_compembed.checkpoints.descriptions import check_own
 from keras_compembed.checkpoints.descriptions import class_of
 from keras_compembed.checkpoints.descriptions import without_names
+from keras_compembed.checkpoints.variables import arrays_of_variables
+from keras_compembed.checkpoints.variables import assign_arrays
 from keras_compembed.utils.workers import has_workers
 
 
@@ -36,9 +38,7 @@ class SavedEpochs(keras.callbacks.Callback):
         if saved is None:
             return
         arrays, state = saved
-        # Slots of a user's own optimizer too.
-        for place, variable in enumerate(_variables(learner)):
-            variable.assign(arrays[f"variable_{place}"])
+        assign_arrays(_variables(learner), arrays)
         weights = None
         if "best_0" in arrays:
             number = len(learner.trainable_variables)
@@ -62,10 +62,7 @@ class SavedEpochs(keras.callbacks.Callback):
 
     def _state(self):
         loss, weights = self._best.best
-        arrays = {
-            f"variable_{place}": keras.ops.convert_to_numpy(variable)
-            for place, variable in enumerate(_variables(self.model))
-        }
+        arrays = arrays_of_variables(_variables(self.model))
         arrays |= {
             f"best_{place}": np.asarray(weight)
             for place, weight in enumerate(weights or ())
