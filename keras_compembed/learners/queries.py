@@ -4,11 +4,14 @@ import tensorflow as tf
 
 from keras_compembed.compositions.concat_composition import split_columns
 from keras_compembed.learners.task_codes import exact_dtype
+from keras_compembed.optimizers.device_rows import of_all_devices
+from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.read_rows import read_rows
 
-# Statistics of the last 100 batches or so.
-_KEPT = 0.99
+# Statistics of the last ten batches or so. Queries move: older ones would tell
+# what scores were like before.
+_KEPT = 0.9
 # Scores of small queries are small: 1e-6 and less.
 _EPSILON = 1e-9
 # Normalized products with one number tell no more than its sign.
@@ -18,8 +21,12 @@ _PART_WIDTH = 4
 class Queries:
     """A query of each id; the key that answers each part of it best is taken.
 
-    Scores of a key are normalized over ids: in training by those of the
-    batch, outside it by statistics of the last hundred batches or so.
+    Scores of a key are normalized over the different ids of the last ten
+    batches or so, in training as outside it: else other codes would be taken
+    there than those that the model was trained with. An id counts once a batch,
+    however often it comes: scores of one that makes up most of a text, such as
+    padding, would be the mean themselves, and its code would be a matter of
+    chance.
 
     Args:
         add_weight: Function that makes a weight, as `Layer.add_weight`.
@@ -73,8 +80,9 @@ class Queries:
         """
         queries = read_rows(self.queries, ids, once=True)
         scores = self._scores(queries)
-        sums = score_sums(scores, counts)
-        keep_sums(self.score_sums, sums)
+        sums = score_sums(scores, weights_of_different(ids, counts))
+        sums = kept_sums(self.score_sums.value, sums)
+        self.score_sums.assign(sums)
         return queries, normalize_scores(scores, sums)
 
     def restart(self, queries):
@@ -145,21 +153,39 @@ def key_scores(queries, keys, num_codebooks, nearest):
     return tf.transpose(scores, (1, 0, 2))
 
 
-def score_sums(scores, counts):
+def weights_of_different(ids, counts):
+    """1 for an id that comes at all, shared by the devices that have it.
+
+    Args:
+        ids: Integer tensor `(ids,)`, each id once.
+        counts: Float tensor `(ids,)`, how often each comes on this device.
+    """
+    comes = counts > 0
+    weights = tf.cast(comes, counts.dtype)
+    if not on_several_devices():
+        return weights
+    everywhere = tf.sort(of_all_devices(tf.where(comes, ids, -1)))
+    devices = tf.searchsorted(everywhere, ids, "right")
+    devices -= tf.searchsorted(everywhere, ids, "left")
+    return weights / tf.cast(tf.maximum(devices, 1), weights.dtype)
+
+
+def score_sums(scores, weights):
     """Sums that give mean and variance: `(3, num_codebooks, codebook_size)`.
 
     Taken over the ids of all devices.
 
     Args:
         scores: Tensor `(ids, num_codebooks, codebook_size)`.
-        counts: Float tensor `(ids,)`, how often each id counts.
+        weights: Float tensor `(ids,)`, how much each id counts.
     """
-    weights = counts[:, None, None]
+    total = tf.reduce_sum(weights)
+    weights = weights[:, None, None]
     sums = tf.stack(
         [
             tf.reduce_sum(weights * scores, axis=0),
             tf.reduce_sum(weights * tf.square(scores), axis=0),
-            tf.fill(scores.shape[1:], tf.reduce_sum(counts)),
+            tf.fill(scores.shape[1:], total),
         ]
     )
     return sum_over_devices(sums)
@@ -178,6 +204,6 @@ def normalize_scores(scores, sums):
     return (scores - mean) * tf.math.rsqrt(variance + _EPSILON)
 
 
-def keep_sums(kept, sums):
-    """Brings the statistics kept, a variable, up to date."""
-    kept.assign(_KEPT * kept + tf.stop_gradient(sums))
+def kept_sums(before, sums):
+    """Statistics with those of a batch, constants to gradients."""
+    return tf.stop_gradient(_KEPT * tf.convert_to_tensor(before) + sums)

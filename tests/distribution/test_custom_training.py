@@ -114,7 +114,8 @@ def run_loop(layer, step):
             layer.recode()
 
 
-def check(model, expected, atol=1e-6):
+# Adam makes much of small gradients, and so of how they are rounded.
+def check(model, expected, atol=1e-5):
     for a, b in zip(model.weights, expected.weights, strict=True):
         name = a.path
         np.testing.assert_allclose(
@@ -213,4 +214,4 @@ def test_strategy_run(strategy, name):
         if follows(layer) and number % EVERY == 0:
             layer.recode()
     # Sums in another order.
-    check(model, fitted(name, "sgd"), atol=1e-5)
+    check(model, fitted(name, "sgd"))
