@@ -13,14 +13,33 @@ def find_running_optimizer():
     whom, so the call stack is asked. In a `tf.function` this happens while
     the function is traced.
     """
-    frame = sys._getframe(1)
+    return next(_running_optimizers(sys._getframe(1)), None)
+
+
+def _running_optimizers(frame):
+    """Those whose `apply` is running, from the innermost on."""
     while frame is not None:
         if frame.f_code.co_name == "apply":
             owner = frame.f_locals.get("self")
             if isinstance(owner, keras.optimizers.Optimizer):
-                return owner
+                yield owner
         frame = frame.f_back
-    return None
+
+
+def running_loss_scale():
+    """What losses are multiplied by before gradients are taken, float32.
+
+    That of a `LossScaleOptimizer`. A fixed `loss_scale_factor` does without:
+    Keras refuses it for sparse gradients.
+    """
+    running = [id(owner) for owner in _running_optimizers(sys._getframe(1))]
+    # Devices that step together wait in threads of their own, while others
+    # apply the gradients.
+    for frame in sys._current_frames().values():
+        for owner in _running_optimizers(frame):
+            if id(getattr(owner, "inner_optimizer", None)) in running:
+                return tf.cast(owner.dynamic_scale, "float32")
+    return tf.constant(1.0)
 
 
 class StepSize:
@@ -46,6 +65,7 @@ class StepSize:
         slots: Dict of the Keras variables of `variable`'s shape that the
             optimizer keeps for it, by the attributes that list them.
         accumulates: Boolean. Whether some steps only accumulate gradients.
+        loss_scale: float32 scalar tensor, see `running_loss_scale`.
     """
 
     def __init__(self, optimizer, variable, by_coordinate=True):
@@ -73,6 +93,7 @@ class StepSize:
             calls = tf.cast(optimizer.variables[0].value, "int64") + 1
             scale = tf.where(tf.equal(calls % accumulation, 0), scale, 0.0)
         self.scale = scale
+        self.loss_scale = running_loss_scale()
 
     def start_of(self, name):
         """What the numbers of one of `slots` start from."""

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import share_of_device
+from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.device_rows import write_rows
 from keras_compembed.optimizers.read_rows import read_unique_rows
 from keras_compembed.optimizers.read_rows import sum_rows_over_devices
@@ -73,6 +74,11 @@ class SparseRows(LazyRows):
         self.variable = self.add_transform(shape, self.start.values)
         # Places that have a column, and no step yet that moved them.
         self._grown = self.add_variable("grown", shape, "bool")
+        # Of the last step: gradients come times it. No weight of the layer,
+        # since it is the optimizer's, which keeps it.
+        self._loss_scale = keras.Variable(
+            "ones", (), dtype="float32", trainable=False, autocast=False
+        )
         self._make_clock()
 
     @property
@@ -114,7 +120,7 @@ class SparseRows(LazyRows):
         best, best_columns = tf.math.top_k(others, number)
         rank = tf.cumsum(tf.cast(free, tf.int32), axis=1) - 1
         within = tf.clip_by_value(rank, 0, number - 1)
-        needed = tf.cast(self.l1_value, own.dtype)
+        needed = tf.cast(self.l1_value * self._loss_scale, own.dtype)
         changes = (
             free
             & (rank < number)
@@ -133,6 +139,10 @@ class SparseRows(LazyRows):
         write_rows(self._grown, ids, grows | grown)
         gradient = tf.gather(upstream, columns, batch_dims=1)
         return tf.where(moves, gradient, tf.zeros_like(gradient))
+
+    def after_step(self, step, amount):
+        super().after_step(step, amount)
+        write(self._loss_scale, step.loss_scale)
 
     def _step(self, ids, step, amount, clock):
         super()._step(ids, step, amount, clock)

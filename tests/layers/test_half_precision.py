@@ -1,10 +1,14 @@
 """Layers learn in float16, with scaled losses, what they learn in float32."""
 
+import contextlib
+
 import keras
 import multi_worker
 import numpy as np
 import pytest
 import tensorflow as tf
+
+import keras_compembed as kc
 
 POLICY = "mixed_float16"
 
@@ -35,3 +39,33 @@ def test_losses_are_scaled(name):
     make, _ = multi_worker.MODELS[name]
     optimizer = make().optimizer
     assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def test_columns_of_sparse_rows_are_taken_as_in_float32(strategy):
+    """By their gradients, which are those of scaled losses."""
+
+    def count(scope, wrap=lambda optimizer: optimizer):
+        keras.utils.set_random_seed(0)
+        rng = np.random.default_rng(0)
+        ids = rng.integers(600, size=(256, 5))
+        with scope:
+            layer = kc.ANTEmbedding(
+                600, 8, num_anchors=20, l1=0.1, seed=0, storage="sparse"
+            )
+            model = keras.Sequential(
+                [layer, keras.layers.Flatten(), keras.layers.Dense(1)]
+            )
+            optimizer = wrap(keras.optimizers.Adam(0.02))
+            model.compile(optimizer, "mse", jit_compile=False)
+        data = tf.data.Dataset.from_tensor_slices((ids, ids.sum(1) % 2))
+        model.fit(data.batch(32), epochs=4, verbose=0, shuffle=False)
+        return layer.nnz
+
+    expected = count(contextlib.nullcontext())
+    keras.config.set_dtype_policy(POLICY)
+    for scope in (contextlib.nullcontext(), strategy.scope()):
+        assert abs(count(scope) / expected - 1) < 0.05
+    found = count(contextlib.nullcontext(), kc.optimizers.SparseRowOptimizer)
+    keras.config.set_dtype_policy("float32")
+    expected = count(contextlib.nullcontext(), kc.optimizers.SparseRowOptimizer)
+    assert abs(found / expected - 1) < 0.05
