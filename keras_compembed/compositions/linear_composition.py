@@ -58,4 +58,6 @@ class LinearComposition(Composition):
         return self.compose_picks(codebooks, counts)
 
     def fold(self, codebooks):
-        return tf.matmul(codebooks, self.kernel)
+        # Codebooks of a learner are float32, whatever dtype it trains in.
+        kernel = tf.cast(self.kernel, codebooks.dtype)
+        return tf.matmul(codebooks, kernel)

@@ -208,7 +208,7 @@ class KDCodeLearner(GradientCodeLearner):
 
     def _first_kernel(self, moments):
         """The table's principal axes: a random matrix takes long to unlearn."""
-        kernel = self.composition.kernel.numpy()
+        kernel = self.composition.kernel.numpy().astype("float32")
         axes = np.linalg.eigh(moments)[1].T[::-1][: len(kernel)]
         kernel[: len(axes)] = axes
         return kernel
@@ -249,12 +249,17 @@ class KDCodeLearner(GradientCodeLearner):
         else:
             rows = tf.cast(inputs, self.variable_dtype) - self.offset.value
             rows = tf.cast(rows / self.scale.value, self.compute_dtype)
-            logits = tf.matmul(rows, self.kernel.value) + self.bias.value
+            # Outside of a call, variables are of their own dtype.
+            kernel, bias = (
+                tf.cast(weight, self.compute_dtype)
+                for weight in (self.kernel.value, self.bias.value)
+            )
+            logits = tf.matmul(rows, kernel) + bias
         shape = -1, self.num_codebooks, self.codebook_size
         return tf.cast(tf.reshape(logits, shape), self.variable_dtype)
 
     def picks(self, logits):
-        temperature = self.current_temperature()
+        temperature = tf.cast(self.current_temperature(), logits.dtype)
         if self.estimator == "soft":
             return tf.nn.softmax(logits / temperature)
         return pick_best(logits, temperature)

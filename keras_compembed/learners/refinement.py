@@ -123,7 +123,9 @@ def codeword_of_row(row, composition):
     if isinstance(composition, ConcatComposition):
         return row
     if isinstance(composition, LinearComposition):
-        row = np.linalg.lstsq(composition.kernel.numpy().T, row, rcond=None)[0]
+        row = np.linalg.lstsq(
+            composition.kernel.numpy().astype("float32").T, row, rcond=None
+        )[0]
     return row / composition.num_codebooks
 
 

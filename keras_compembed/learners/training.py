@@ -123,7 +123,9 @@ def scale_gradient(value, factor):
 
     @tf.custom_gradient
     def same(value):
-        return tf.identity(value), lambda upstream: upstream * factor
+        return tf.identity(
+            value
+        ), lambda upstream: upstream * tf.cast(factor, upstream.dtype)
 
     return same(value)
 

@@ -427,11 +427,16 @@ def test_training_goes_on_after_loading(tmp_path):
 
 
 @pytest.mark.parametrize("logits", ["encoder", "free"])
-def test_mixed_precision(logits):
-    learner = small_learner(dtype="mixed_bfloat16", logits=logits)
-    losses = learner.train(clustered_table()).history["val_loss"]
+@pytest.mark.parametrize(
+    "dtype", ["mixed_bfloat16", "mixed_float16", "float64"]
+)
+def test_other_precisions(logits, dtype):
+    learner = small_learner(dtype=dtype, logits=logits, refine=True)
+    table = clustered_table()
+    losses = learner.train(table).history["val_loss"]
     assert losses[-1] < losses[0]
     assert learner.codebooks.dtype == np.float32
+    assert learner.encode(table).shape == learner.codes.shape
 
 
 def test_config_round_trip():
