@@ -270,31 +270,45 @@ class Relations:
         places = np.searchsorted(self.keys, keys)
         return self.keys[np.minimum(places, len(self.keys) - 1)] == keys
 
-    def within(self, steps):
+    def within(self, steps, ids=None):
         """Relations of all objects that so many steps lead between, or fewer.
 
         With two steps of WordNet's, words with a hypernym in common are
-        related. Section 3.3 of the paper takes one.
+        related. Section 3.3 of the paper takes one. A layer has no use for
+        relations without an anchor; those of its anchors, `ids`, are far fewer.
 
         Example:
 
         >>> relations = Relations([(0, 1), (1, 2), (2, 3)], input_dim=4)
         >>> relations.within(2).pairs.tolist()
         [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]
+        >>> relations.within(2, ids=[0]).pairs.tolist()
+        [[0, 1], [0, 2]]
 
         Args:
             steps: Positive integer.
+            ids: Optional integer array, the objects of which relations are
+                kept, such as `layer.anchor_ids`; -1 stands for none. Defaults
+                to all.
 
         Returns:
             `Relations`.
 
         Raises:
-            ValueError: if `steps` is not a positive integer, or there would be
-                more than 20 million pairs to look through.
+            ValueError: if `steps` is not a positive integer, an id is below -1
+                or not below `input_dim`, or there would be more than 20
+                million pairs to look through.
         """
-        reached = self
+        wanted = np.ones(self.input_dim, bool)
+        if ids is not None:
+            ids = np.asarray(ids)
+            ids = check_ids("ids", ids[ids != -1], self.input_dim)
+            wanted[:] = False
+            wanted[ids] = True
+        reached = self._of(wanted)
         for _ in range(check_positive_int("steps", steps) - 1):
             first, middle = np.divmod(reached.keys, self.input_dim)
+            first, middle = first[wanted[first]], middle[wanted[first]]
             starts = np.searchsorted(self.keys, middle * self.input_dim)
             ends = np.searchsorted(self.keys, (middle + 1) * self.input_dim)
             lengths = ends - starts
@@ -302,14 +316,24 @@ class Relations:
                 raise ValueError(
                     "`steps` must not lead to more than "
                     f"{_MOST_CLUSTER_PAIRS:,} pairs. Received: {steps=}, with "
-                    f"{lengths.sum():,} pairs. Take fewer steps, or leave out "
-                    "objects that are related to very many."
+                    f"{lengths.sum():,} pairs. Take fewer steps, name the "
+                    "anchors by `ids`, or leave out objects that are related "
+                    "to very many."
                 )
             places = np.repeat(starts, lengths) + _count_within(lengths)
             last = self.keys[places] % self.input_dim
             pairs = np.stack([np.repeat(first, lengths), last], axis=1)
             reached = reached | Relations(pairs, self.input_dim)
         return reached
+
+    def _of(self, wanted):
+        """Relations of the objects that a boolean array names."""
+        if wanted.all():
+            return self
+        first, second = np.divmod(self.keys, self.input_dim)
+        kept = wanted[first]
+        pairs = np.stack([first[kept], second[kept]], axis=1)
+        return Relations(pairs, self.input_dim)
 
     def free_entries(self, anchor_ids):
         """The entries of a transform that relations keep from shrinking.

@@ -98,7 +98,13 @@ def test_steps_equal_powers_of_the_matrix(monkeypatch):
         expected = np.argwhere(np.triu(reached, 1))
         found = relations.within(steps).pairs
         np.testing.assert_array_equal(found, expected)
+        some = relations.within(steps, ids=[4, -1, 29, 4])
+        mine = np.isin(expected, [4, 29]).any(axis=1)
+        np.testing.assert_array_equal(some.pairs, expected[mine])
         reached = reached + reached @ matrix
+    assert len(relations.within(2, ids=[])) == 0
+    with pytest.raises(ValueError, match="`ids` must hold.*Received: id 30"):
+        relations.within(2, ids=[30])
     assert len(Relations([], 5).within(2)) == 0
     with pytest.raises(ValueError, match="`steps` must be a positive"):
         relations.within(0)
