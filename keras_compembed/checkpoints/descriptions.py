@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.utils.table_shards import TableShards
 from keras_compembed.version import __version__
 
 _CHUNK_BYTES = 1 << 24
@@ -29,9 +30,10 @@ def digest(kind, settings, arrays):
         if array is None:
             found.update(b"none")
             continue
-        array = np.asanyarray(array)
+        if not isinstance(array, TableShards):
+            array = np.asanyarray(array)
         found.update(f"{array.shape} {array.dtype.str}".encode())
-        for part in _parts(np.atleast_1d(array)):
+        for part in _parts(array if array.ndim else array[None]):
             found.update(part)
     return found.hexdigest()
 

@@ -305,7 +305,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix
               B
         """
-        table = check_table(table)
+        table = check_table(table, shards=True)
         l1 = get_l1(l1, non_negative=False)
         if kwargs.get("storage") == "sparse":
             kwargs["storage"] = SparseRows(max_nonzeros)

@@ -294,7 +294,7 @@ class CodeEmbedding(GrowingTable, LookupLayer):
             ValueError: if the table is not a finite matrix or the learner has
                 another code shape or composition.
         """
-        table = check_table(table)
+        table = check_table(table, shards=True)
         num_codebooks, codebook_size = check_code_shape(
             num_codebooks, codebook_size
         )

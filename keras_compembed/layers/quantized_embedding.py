@@ -557,4 +557,6 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
 
 def _check_rows(table, rank):
     # Scales hold numbers whose squares are 0 in float32; products do not.
-    return check_rows(table, smallest=0) if rank is None else check_rows(table)
+    if rank is None:
+        return check_rows(table, smallest=0, shards=True)
+    return check_rows(table, shards=True)

@@ -115,7 +115,7 @@ class AdditiveQuantizer(CodeLearner):
                 number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
                 not a non-negative number per row.
         """
-        table = check_rows(table)
+        table = check_rows(table, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
         checkpoint = Checkpoint(
             "codes", lambda: (self._settings, [table, weight]), self.seed

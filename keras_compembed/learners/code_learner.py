@@ -58,7 +58,8 @@ class CodeLearner(abc.ABC):
     def _check_new_rows(self, table):
         """Returns a table to encode, or raises if it cannot be."""
         self._check_trained()
-        return check_rows(table, width=self.codebooks.shape[-1], smallest=0)
+        width = self.codebooks.shape[-1]
+        return check_rows(table, width, smallest=0, shards=True)
 
     def _check_trained(self):
         if self.codebooks is None:
@@ -67,15 +68,16 @@ class CodeLearner(abc.ABC):
             )
 
 
-def check_rows(table, width=None, smallest=_SMALLEST):
+def check_rows(table, width=None, smallest=_SMALLEST, shards=False):
     """Returns a table, or raises if no code can be learned for it.
 
     Args:
         table: Array `(rows, columns)`, see `check_table`.
         width: Optional integer, the number of columns asked for.
         smallest: Number that the largest must reach, unless all are zero.
+        shards: Boolean, see `check_table`.
     """
-    table = check_table(table, width=width)
+    table = check_table(table, width=width, shards=shards)
     rows = max(1, _CHUNK_ELEMENTS // table.shape[1])
     largest = 0.0
     for start in range(0, len(table), rows):

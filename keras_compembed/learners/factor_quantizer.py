@@ -104,7 +104,7 @@ class FactorQuantizer(CodeLearner):
                 than `rank`, its largest number is not from 1e-12 to 1e12 (or
                 0), or `sample_weight` is not a non-negative number per row.
         """
-        table = check_rows(table)
+        table = check_rows(table, shards=True)
         width = table.shape[1]
         if self.rank > width:
             raise ValueError(
@@ -158,7 +158,8 @@ class FactorQuantizer(CodeLearner):
                 finite matrix of their width.
         """
         self._check_trained()
-        table = check_rows(table, self.composition.output_dim, smallest=0)
+        width = self.composition.output_dim
+        table = check_rows(table, width, smallest=0, shards=True)
         return nearest_composed(table, self.composition, self.codebooks)
 
     def decode(self, codes):

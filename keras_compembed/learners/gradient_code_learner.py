@@ -274,7 +274,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 number per row, or if the loss became NaN.
         """
         width = self.composition.output_dim if self.built else None
-        table = check_rows(table, width)
+        table = check_rows(table, width, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
         callbacks = check_callbacks(callbacks)
         training = self.training
@@ -394,7 +394,8 @@ class GradientCodeLearner(keras.Model, CodeLearner):
 
     def _check_new_rows(self, table):
         self._check_trained()
-        return check_rows(table, self.composition.output_dim, smallest=0)
+        width = self.composition.output_dim
+        return check_rows(table, width, smallest=0, shards=True)
 
     def _batches(self, table, weight, batch_size, seed, start=0):
         """Yields `(inputs, rows)` of rows drawn at random, from a batch on."""

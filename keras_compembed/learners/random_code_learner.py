@@ -61,7 +61,7 @@ class RandomCodeLearner(CodeLearner):
                 number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
                 not a non-negative number per row.
         """
-        table = check_rows(table)
+        table = check_rows(table, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
         codes = self._draw(len(table))
         shape = self.num_codebooks, self.codebook_size, table.shape[1]

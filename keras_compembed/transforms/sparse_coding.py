@@ -70,7 +70,7 @@ def sparse_code(
           K-SVD Algorithm Using Batch Orthogonal Matching Pursuit, 2008
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
     """
-    table = check_table(table)
+    table = check_table(table, shards=True)
     anchors = check_table(anchors, "anchors", table.shape[1])
     max_nonzeros = check_positive_int(
         "max_nonzeros", max_nonzeros, maximum=len(anchors)
@@ -137,7 +137,7 @@ def learn_dictionary(
           1999
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
     """
-    table = check_table(table)
+    table = check_table(table, shards=True)
     num_anchors = check_positive_int("num_anchors", num_anchors)
     check_num_anchors(num_anchors, len(table))
     max_nonzeros = check_positive_int(

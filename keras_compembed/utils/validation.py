@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 
+from keras_compembed.utils.table_shards import TableShards
+
 MAX_CODEBOOK_SIZE = 65536
 _CHUNK_ELEMENTS = 1 << 22
 
@@ -140,7 +142,7 @@ def check_choice(name, value, choices):
     )
 
 
-def check_table(table, name="table", width=None):
+def check_table(table, name="table", width=None, shards=False):
     """Checks a matrix of vectors without copying it.
 
     Args:
@@ -148,6 +150,8 @@ def check_table(table, name="table", width=None):
             dtype, contiguous or not, in memory or memory-mapped.
         name: String, the argument's name in messages.
         width: Optional integer, the number of columns asked for.
+        shards: Boolean, whether `TableShards` stay what they are. Else they
+            are read whole.
 
     Returns:
         The table as an array with two axes, of its own dtype.
@@ -156,7 +160,8 @@ def check_table(table, name="table", width=None):
         ValueError: if the table is not a matrix of finite real numbers, has no
             rows or no columns, or is not `width` wide.
     """
-    if not isinstance(table, np.ndarray):
+    kinds = (np.ndarray, TableShards) if shards else np.ndarray
+    if not isinstance(table, kinds):
         table = _as_array(name, table)
     if table.ndim != 2 or 0 in table.shape:
         raise ValueError(

@@ -1,8 +1,17 @@
 """Files of word vectors, in and out, and their vectors compressed."""
 
+from keras_compembed.utils.table_shards import TableShards
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
+from keras_compembed.vectors.open_table import open_table
 from keras_compembed.vectors.read_vectors import read_vectors
 from keras_compembed.vectors.subwords import Subwords
 from keras_compembed.vectors.word_vectors import WordVectors
 
-__all__ = ["CompressedVectors", "Subwords", "WordVectors", "read_vectors"]
+__all__ = [
+    "CompressedVectors",
+    "Subwords",
+    "TableShards",
+    "WordVectors",
+    "open_table",
+    "read_vectors",
+]

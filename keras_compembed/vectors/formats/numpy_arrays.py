@@ -20,7 +20,18 @@ _HEADER_BYTES = 1 << 16
 
 
 def _looks_like(source):
-    return _is_npz(source) or source.head.startswith(_MAGIC)
+    return _is_npz(source) or is_npy(source)
+
+
+def is_npy(source):
+    """Whether a `Source` begins as an array that `numpy.save` wrote."""
+    return source.head.startswith(_MAGIC)
+
+
+def map_array(source):
+    """The table of a `.npy` file, memory-mapped."""
+    with source.open() as stream:
+        return _Array(source, "an array", stream).map()
 
 
 def _is_npz(source):
@@ -159,20 +170,33 @@ class _Array:
             data = self.read_bytes(some * columns)
             yield np.frombuffer(data, self.dtype).reshape(some, columns)
 
+    def map(self):
+        """The table where it lies in a file that is not compressed."""
+        count, columns = self.count, self.shape[1]
+        start, end = self._stream.position, self.source.size
+        if end - start < count * columns * self.dtype.itemsize:
+            raise self._cut(end)
+        order = "F" if self.is_fortran else "C"
+        return np.memmap(
+            self.source.path, self.dtype, "r", start, self.shape, order
+        )
+
     def read_bytes(self, numbers):
         """The bytes of so many numbers."""
         before = self._stream.position
         size = numbers * self.dtype.itemsize
         data = self._stream.read(size)
         if len(data) < size:
-            raise ValueError(
-                f"{self.source} must be whole. Received: {self.name} that ends "
-                f"at byte {before + len(data)}, where its header, with the "
-                f"shape {self.shape}, has "
-                f"{math.prod(self.shape) * self.dtype.itemsize} bytes of "
-                "numbers. Fetch or make the file again."
-            )
+            raise self._cut(before + len(data))
         return data
+
+    def _cut(self, end):
+        return ValueError(
+            f"{self.source} must be whole. Received: {self.name} that ends "
+            f"at byte {end}, where its header, with the shape {self.shape}, "
+            f"has {math.prod(self.shape) * self.dtype.itemsize} bytes of "
+            "numbers. Fetch or make the file again."
+        )
 
 
 NUMPY = Format("numpy", _looks_like, _read, ("words", "tensor"))

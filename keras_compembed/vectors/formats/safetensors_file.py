@@ -1,6 +1,7 @@
 """safetensors: one table out of a file, with words beside it."""
 
 import contextlib
+import json
 import os
 
 import numpy as np
@@ -14,8 +15,8 @@ from keras_compembed.vectors.formats.word_lists import find_words
 _WORD_FILES = ("tokenizer.json", "vocab.txt")
 # Of safetensors: the dtypes that NumPy, with ml_dtypes, has.
 _NUMBERS = {
-    "F64": 8, "F32": 4, "F16": 2, "BF16": 2,
-    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "bfloat16",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
 }  # fmt: skip
 
 
@@ -37,17 +38,22 @@ class TensorFile:
     def blocks(self, name, rows=None):
         """Yields the first rows of a tensor, a part at a time."""
         part = self._slices[name]
-        dtype = part.get_dtype()
+        count, *others = self.shapes[name]
+        itemsize = self.dtype(name).itemsize
+        step = tables.block_rows(int(np.prod(others)), itemsize)
+        rows = count if rows is None else min(rows, count)
+        for start in range(0, rows, step):
+            yield part[start : min(start + step, rows)]
+
+    def dtype(self, name):
+        """The NumPy dtype of a tensor, or raises."""
+        dtype = self._slices[name].get_dtype()
         if dtype not in _NUMBERS:
             raise ValueError(
                 f"{self._source} must hold numbers of {', '.join(_NUMBERS)}. "
                 f"Received: the tensor {name!r} of {dtype}."
             )
-        count, *others = self.shapes[name]
-        step = tables.block_rows(int(np.prod(others)), _NUMBERS[dtype])
-        rows = count if rows is None else min(rows, count)
-        for start in range(0, rows, step):
-            yield part[start : min(start + step, rows)]
+        return np.dtype(_NUMBERS[dtype])
 
     def read(self, name):
         """A whole tensor."""
@@ -93,7 +99,8 @@ def choose_tensor(source, shapes, name):
     return name
 
 
-def _looks_like(source):
+def looks_like(source):
+    """Whether a `Source` begins as a safetensors file."""
     length = int.from_bytes(source.head[:8], "little")
     return (
         not source.is_folder
@@ -101,6 +108,25 @@ def _looks_like(source):
         and source.head[8:9] == b"{"
         and length <= source.size - 8
     )
+
+
+def map_tensor(source, name):
+    """A table of a safetensors file, memory-mapped.
+
+    Args:
+        source: `Source`.
+        name: String, or None for the only tensor of two axes.
+    """
+    with open_tensors(source) as tensors:
+        name = choose_tensor(source, tensors.shapes, name)
+        shape, dtype = tensors.shapes[name], tensors.dtype(name)
+    tables.check_shape(source, f"the tensor {name!r}", shape)
+    # The library, which has checked the header, does not tell places.
+    with open(source.path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+    start = 8 + length + header[name]["data_offsets"][0]
+    return np.memmap(source.path, dtype, "r", start, shape)
 
 
 def _read(source, request):
@@ -136,4 +162,4 @@ def read_table(source, request, tensors, name, words):
     return tables.join(source, words, blocks)
 
 
-SAFETENSORS = Format("safetensors", _looks_like, _read, ("words", "tensor"))
+SAFETENSORS = Format("safetensors", looks_like, _read, ("words", "tensor"))
