@@ -43,6 +43,7 @@ NAMES = (
     "litert.whole_models",
     "text.runtimes",
     "text.vocabulary",
+    "training.precision",
     "vectors.files",
     "vectors.quality",
 )

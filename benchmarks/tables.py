@@ -550,6 +550,44 @@ def replicas():
     )
 
 
+def precisions():
+    """A line for each layer: loss and accuracy in each precision."""
+    rows = read("training/precision.json")
+    policies = ("float32", "mixed_float16", "mixed_bfloat16")
+    lines = []
+    for layer in dict.fromkeys(row["row"]["layer"] for row in rows):
+        found = [pick(rows, layer=layer, policy=name) for name in policies]
+        if None in found:
+            continue
+        losses = [
+            {run["seed"]: run["figures"]["loss"] for run in row["runs"]}
+            for row in found
+        ]
+        exact, *others = losses
+        farthest = max(
+            abs(other[seed] / exact[seed] - 1)
+            for other in others
+            for seed in exact.keys() & other.keys()
+        )
+        loss = figure("loss", "{:.3f}")
+        accuracy = figure("accuracy", "{:.1f}", 100, " %")
+        lines.append(
+            [
+                layer,
+                *map(loss, found),
+                f"{farthest:.2%}",
+                *map(accuracy, found),
+            ]
+        )
+    return markdown(
+        [
+            *("layer", "loss, float32", "float16", "bfloat16", "farthest"),
+            *("accuracy, float32", "float16", "bfloat16"),
+        ],
+        lines,
+    )
+
+
 def large_tables():
     rows = read("codes/large_tables.json")
     lines = []
@@ -1416,6 +1454,7 @@ TABLES = {
     "codes.pooled_step": pooled_steps,
     "codes.large_tables": large_tables,
     "distribution.replicas": replicas,
+    "training.precision": precisions,
     "codes.models": kinds_of_models,
     "anchors.classification": anchor_classifiers,
     "anchors.recommendation": recommender,

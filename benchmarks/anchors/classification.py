@@ -438,11 +438,13 @@ class Training:
             arguments["transform_regularizer"] = keras.regularizers.L1(
                 row.subgradient
             )
+        anchors = self.anchors(row.layer)
         if row.relations:
+            ids = anchors.choose(len(texts.words), row.layer["num_anchors"])
             arguments["relations"] = find_relations(
-                row.relations, texts, self.benchmark
+                row.relations, texts, ids, self.benchmark
             )
-        arguments["anchors_initializer"] = self.anchors(row.layer)
+        arguments["anchors_initializer"] = anchors
         return kc.ANTEmbedding(
             len(texts.words),
             self.task.width,
@@ -535,13 +537,14 @@ def tf_idf(texts):
     return scores
 
 
-def find_relations(names, texts, benchmark):
+def find_relations(names, texts, ids, benchmark):
+    """Relations by the names of a row, those of `ids` at least."""
     relations = None
     for name in names.split(" + "):
         if name.startswith("wordnet"):
             found = read_wordnet(texts.words, benchmark.folder)
             if name == "wordnet, two steps":
-                found = found.within(2)
+                found = found.within(2, ids)
         else:
             found = kc.anchors.Relations.from_tokens(
                 texts.train[0],

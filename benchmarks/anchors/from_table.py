@@ -33,6 +33,7 @@ import tensorflow as tf
 
 import keras_compembed as kc
 from benchmarks.anchors import classification
+from benchmarks.anchors.k_svd import learn_by_k_svd
 from benchmarks.anchors.language_model import TiedLanguageModel
 from benchmarks.anchors.numbers import count_numbers
 from benchmarks.common import tables
@@ -42,6 +43,7 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import text_ids
 from benchmarks.data.words import Text
+from keras_compembed.transforms.sparse_coding import sparse_code
 
 # Of the rate at the end of training.
 _LAST_RATE = 0.02
@@ -64,6 +66,7 @@ class Row:
         most: Integer, non-zeros in a row of T at most; None: as many in each.
         power: Number. Rows count by this power of how often they occur.
         non_negative: Boolean, of T.
+        fit: `"own"` or `"k-svd"`.
         iterations: Integer, of the fit.
         length: Number, of the vectors that anchors start as.
         pruned_from: Integer, numbers that are held at first, of which the
@@ -84,6 +87,7 @@ class Row:
     most: int | None = None
     power: float = 0.5
     non_negative: bool = False
+    fit: str = "own"
     iterations: int = 4
     length: float = 1.0
     pruned_from: int | None = None
@@ -181,6 +185,7 @@ def newsgroups_rows():
         anchors("128 anchors, by the root of counts", power=0.5),
         anchors("128 anchors, after group lasso", words="group lasso"),
         anchors("128 anchors, as many in each row", most=None),
+        anchors("128 anchors, by K-SVD", most=None, fit="k-svd"),
         anchors("128 anchors, untrained", tuned=None),
         anchors("128 anchors, at least 0", non_negative=True),
         anchors("128 anchors, 0.13 million", 130_000),
@@ -207,6 +212,7 @@ def quick_rows():
         Row("anchors", "ptb", 1e-2, **sizes(130, most=5)),
         Row("narrow", "ptb", 1e-2, 31 * 3 + 3 * 8, rank=3),
         Row("anchors", words, 1e-2, **sizes(400, most=5, pruned_from=600)),
+        Row("K-SVD", words, 1e-2, **sizes(400, fit="k-svd")),
         Row("group lasso", words, 1e-2, 400, words="group lasso"),
         Row("dropout", words, 1e-2, 400, words="variational dropout"),
     ]
@@ -251,10 +257,11 @@ def fit_anchors(row, table, counts, seed, **kwargs):
         row.num_anchors * table.shape[1]
     )
     shared = row.most is not None
+    most = row.most if shared else numbers // len(table)
     layer = kc.ANTEmbedding.from_table(
         table,
         num_anchors=row.num_anchors,
-        max_nonzeros=row.most if shared else numbers // len(table),
+        max_nonzeros=most,
         total_nonzeros=numbers if shared else None,
         l1=kc.transforms.L1(0.0, non_negative=row.non_negative),
         storage="sparse",
@@ -264,12 +271,23 @@ def fit_anchors(row, table, counts, seed, **kwargs):
         verbose=0,
         **kwargs,
     )
-    layer.anchors.assign(layer.anchors * row.length)
-    transform = layer.get_transform()
+    transform, anchors = layer.get_transform(), layer.anchors
+    if row.fit == "k-svd":
+        transform, anchors = by_k_svd(row, table, counts, seed, most)
+    layer.anchors.assign(anchors * row.length)
     values = transform.values / np.float32(row.length)
     layer.assign_transform(dataclasses.replace(transform, values=values))
     layer.sparsify(trainable=row.tuned != "rest")
     return layer
+
+
+def by_k_svd(row, table, counts, seed, most):
+    """A row counts by its weight when it is scaled by the root of that."""
+    weighted = table * np.sqrt(counts**row.power)[:, None].astype("float32")
+    _, anchors = learn_by_k_svd(
+        weighted[counts > 0], row.num_anchors, most, row.iterations, seed
+    )
+    return sparse_code(table, anchors, most, row.non_negative), anchors
 
 
 class Prune(keras.callbacks.Callback):

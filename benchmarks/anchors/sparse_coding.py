@@ -12,9 +12,6 @@ defaults.
 
     python -m benchmarks anchors.sparse_coding
 
-K-SVD takes one power iteration for each singular vector, as in Rubinstein,
-Zibulevsky & Elad, 2008; its pursuit is ours.
-
 Needs scikit-learn, and the folder `vectors_googlenews_8k_300d` of the data
 folder.
 """
@@ -26,6 +23,7 @@ import warnings
 
 import numpy as np
 
+from benchmarks.anchors.k_svd import learn_by_k_svd
 from benchmarks.common import tables
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
@@ -186,39 +184,6 @@ class SparseCoding(Benchmark):
             "relative_error": float(error / np.square(self.table).sum()),
             "cpu_seconds": seconds,
         }
-
-
-def learn_by_k_svd(table, num_anchors, max_nonzeros, iterations, seed):
-    """Same as `learn_dictionary`: a sparse transform, and anchors.
-
-    Anchors and the numbers that weigh them are fitted one anchor after
-    another, to what the others leave of the rows that have it.
-    """
-    rng = np.random.default_rng(seed)
-    rows = rng.choice(len(table), num_anchors, replace=False)
-    anchors = _of_length_1(table[rows])
-    for _ in range(iterations):
-        transform = sparse_code(table, anchors, max_nonzeros, False)
-        weights = transform.dense_rows()
-        left = table - weights @ anchors
-        for place in range(num_anchors):
-            rows = np.flatnonzero(weights[:, place])
-            if not len(rows):
-                worst = np.argmax(np.einsum("ij,ij->i", left, left))
-                anchors[place] = _of_length_1(table[worst])
-                continue
-            old = weights[rows, place]
-            without = left[rows] + old[:, None] * anchors[place]
-            anchors[place] = _of_length_1(old @ without)
-            weights[rows, place] = without @ anchors[place]
-            left[rows] = without - np.outer(
-                weights[rows, place], anchors[place]
-            )
-    return sparse_code(table, anchors, max_nonzeros, False), anchors
-
-
-def _of_length_1(rows):
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
 def _product(parts):

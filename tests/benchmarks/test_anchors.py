@@ -105,15 +105,15 @@ def test_from_table(tmp_path, capsys):
     arguments = ["--quick", "--data", str(tmp_path)]
     arguments += ["--cache", str(tmp_path / "cache")]
     rows = [figures(row) for row in from_table.main(arguments)]
-    table, anchors, narrow, pruned, lasso, dropout = rows
+    table, anchors, narrow, pruned, k_svd, lasso, dropout = rows
     # 31 words, of width 8; then words of width 8 too.
     assert table["numbers"] == 31 * 8 and anchors["numbers"] <= 130
     assert narrow["numbers"] == 3 * (31 + 8)
     # The same first half.
     assert table["valid_before"] < anchors["valid_before"] < 40
-    assert pruned["numbers"] <= 400
+    assert pruned["numbers"] <= 400 and k_svd["numbers"] <= 400
     assert lasso["numbers"] == dropout["numbers"] == 400
-    for row in (pruned, lasso, dropout):
+    for row in (pruned, k_svd, lasso, dropout):
         assert row["test"] > 60
     # One first half of each kind, and no unfinished row.
     kept = [path.name for path in (tmp_path / "cache").iterdir()]
