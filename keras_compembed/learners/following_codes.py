@@ -31,7 +31,7 @@ class FollowingCodes(TaskCodes):
         recode_every: Optional integer. Training steps from one `recode` by
             the callback `RecodeEmbeddings` to the next. Training without the
             callback warns: nothing else recodes. Defaults to `None`: as the
-            callback says.
+            callback says, and `freeze_codes` warns if nothing recoded.
         teacher: Optional array, see `TaskCodes`.
         teacher_weight: Positive number, see `TaskCodes`. Defaults to `1.0`.
 
@@ -49,6 +49,7 @@ class FollowingCodes(TaskCodes):
         self.recode_every = recode_every
         # Whether something calls `recode`, such as `RecodeEmbeddings`.
         self.is_recoded = False
+        self._is_trained = False
 
     def set_shape(self, input_dim, composition):
         super().set_shape(input_dim, composition)
@@ -77,7 +78,7 @@ class FollowingCodes(TaskCodes):
         return self.rows.all_subcodes()
 
     def learn(self, ids, counts):
-        self._warn_if_kept()
+        self._begin_training()
         vectors = self.rows.compose(self.subcodes(ids))
         latents = read_rows(self.latents, ids, once=True)
         return vectors + (latents - tf.stop_gradient(latents)), []
@@ -87,14 +88,15 @@ class FollowingCodes(TaskCodes):
         if self._teacher is not None or not counted:
             return super().step_sums(ids, weights, mask)
         self.check_learns()
-        self._warn_if_kept()
+        self._begin_training()
         flat = tf.reshape(ids, (-1,))
         sums = self.rows.sum_rows(self.subcodes(flat), weights)
         different, places = tf.unique(flat)
         latents = read_rows(self.latents, different, once=True)
         return sums + _gradients_of_sums(latents, places, weights), []
 
-    def _warn_if_kept(self):
+    def _begin_training(self):
+        self._is_trained = True
         if self.recode_every is not None and not self.is_recoded:
             warnings.warn(
                 f"`recode_every`={self.recode_every} is for the callback "
@@ -120,6 +122,17 @@ class FollowingCodes(TaskCodes):
 
     def restart(self, vectors):
         self.latents.assign(vectors)
+
+    def fix(self):
+        if self._is_trained and not self.is_recoded:
+            warnings.warn(
+                "Codes followed nothing: the layer was trained with "
+                "learn_codes='follow', and neither the callback "
+                "`RecodeEmbeddings` nor `recode` was called before "
+                "`freeze_codes`. Ids keep the codes that they had before.",
+                stacklevel=3,
+            )
+        super().fix()
 
     def recode(self):
         """Gives each id the code nearest its latent vector.

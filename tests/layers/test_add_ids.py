@@ -182,6 +182,7 @@ def test_two_devices(name, strategy):
 
 def test_exports_and_checkpoints(tmp_path):
     model, layer = build(LAYERS["codes-follow"])
+    layer.recode()
     layer.add_ids(VECTORS)
     outputs = model.predict(MORE, verbose=0)
     model.export(tmp_path / "saved_model", verbose=False)

@@ -545,6 +545,7 @@ def test_codes_that_were_frozen_after_tracing():
     layer = codes(learn_codes="follow")
     step = tf.function(lambda ids: layer(ids, training=True))
     step(tf.constant(draw()[0]))
+    layer.recode()
     layer.freeze_codes()
     with pytest.raises(tf.errors.InvalidArgumentError, match="freeze_codes"):
         step(tf.constant(draw()[0]))

@@ -276,6 +276,8 @@ def test_freeze_codes(mode, exported, tmp_path):
     model = compile_model(make_model(**mode))
     layer = model.layers[0]
     model.fit(ids, labels, verbose=0)
+    if mode["learn_codes"] == "follow":
+        layer.recode()
     traced = tf.function(lambda ids: layer(ids, training=True))
     traced(ids)
     codes, embeddings = layer.codes, layer.embeddings
@@ -525,6 +527,8 @@ def test_two_devices_learn_what_one_learns(strategy, mode):
         )
     layer = two.layers[0]
     np.testing.assert_array_equal(one.layers[0].codes, layer.codes)
+    if mode["learn_codes"] == "follow":
+        layer.recode()
     vectors = layer(np.arange(ROWS)).numpy()
     layer.freeze_codes()
     np.testing.assert_array_equal(layer(np.arange(ROWS)), vectors)
@@ -660,3 +664,18 @@ def test_recode_every_without_its_callback():
     layer = make_layer(**mode)
     layer.recode()
     layer(IDS, training=True)
+
+
+@pytest.mark.parametrize("layer", [kc.CodeEmbedding, kc.CodeEmbedReduce])
+@pytest.mark.parametrize("recodes", [False, True])
+def test_codes_that_followed_nothing(layer, recodes):
+    layer = layer(ROWS, WIDTH, M, K, learn_codes="follow")
+    layer(IDS, training=True)
+    if recodes:
+        layer.recode()
+    # Not `pytest.warns`, as above.
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        layer.freeze_codes()
+    said = [str(one.message) for one in caught]
+    assert any("Codes followed nothing" in one for one in said) != recodes

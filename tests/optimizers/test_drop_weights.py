@@ -124,6 +124,7 @@ def test_codes_frozen_in_the_midst_of_training():
     class Freeze(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 0:
+                layer.recode()
                 layer.freeze_codes()
 
     model.fit(IDS, TARGETS, epochs=2, callbacks=[Freeze()], verbose=0)
@@ -139,6 +140,7 @@ def test_one_layer_after_another():
     model.compile("adam", "mse")
     targets = np.zeros(model(IDS).shape)
     model.fit(IDS, targets, verbose=0)
+    second.recode()
     for layer in (first, second):
         layer.freeze_codes()
         number = len(model.optimizer.variables)
