@@ -1,11 +1,15 @@
 """Codes by an auto-encoder with a Gumbel-softmax in the middle."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_compembed.learners.gradient_code_learner import GradientCodeLearner
 from keras_compembed.learners.training import get_training
+from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.device_rows import rows_of_all_devices
 from keras_compembed.utils.saved_seed import load_seed
 from keras_compembed.utils.saved_seed import save_seed
 from keras_compembed.utils.validation import check_positive_int
@@ -164,16 +168,25 @@ class GumbelCodeLearner(GradientCodeLearner):
         return tf.nn.softmax(scores / self.temperature)
 
     def gumbel_noise(self, shape):
-        """Draws G of equation 5, anew in each step and on each device."""
+        """Draws G of equation 5, anew in each step.
+
+        Devices that share a batch draw what one would for the same rows.
+
+        Args:
+            shape: Integer tensor, of which the first is rows of this device.
+        """
         seed = tf.cast(self._noise_seed.next(), tf.int32)
-        context = tf.distribute.get_replica_context()
-        if context is not None and context.num_replicas_in_sync > 1:
-            # Every replica's copy of the seed is the same.
-            replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
-            seed = tf.random.fold_in(seed, replica)
-        uniform = tf.random.stateless_uniform(
-            shape, seed, minval=np.finfo("float32").tiny
+        draw = functools.partial(
+            tf.random.stateless_uniform,
+            seed=seed,
+            minval=np.finfo("float32").tiny,
         )
+        if on_several_devices():
+            start, total = rows_of_all_devices(shape[0])
+            uniform = draw(tf.concat([[total], shape[1:]], axis=0))
+            uniform = uniform[start : start + shape[0]]
+        else:
+            uniform = draw(shape)
         noise = -tf.math.log(-tf.math.log(uniform))
         return tf.cast(noise, self.compute_dtype)
 

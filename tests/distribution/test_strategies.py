@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from multi_worker import NoiselessLearner
 
 from keras_compembed import ANTEmbedding
 from keras_compembed import CodeEmbedding
@@ -137,10 +136,8 @@ def learn(scope, learner_class=GumbelCodeLearner, **kwargs):
 
 
 def test_learner_on_two_devices(strategy):
-    # A row has the same gradient on either device only without noise, which
-    # each device draws for itself.
-    one, _ = learn(contextlib.nullcontext(), NoiselessLearner)
-    two, table = learn(strategy.scope(), NoiselessLearner)
+    one, _ = learn(contextlib.nullcontext())
+    two, table = learn(strategy.scope())
     for key in ("loss", "val_loss"):
         np.testing.assert_allclose(
             one.history[key], two.history[key], rtol=1e-4
@@ -177,20 +174,20 @@ def test_kd_learner_on_two_devices(strategy, kwargs):
         assert learner.current_temperature() == temperature < 1
 
 
-def test_learner_with_noise_on_two_devices(strategy, tmp_path):
+def test_noise_of_two_devices_is_that_of_one(strategy, tmp_path):
+    def draw(shape):
+        return strategy.experimental_local_results(
+            strategy.run(tf.function(lambda: learner.gumbel_noise(shape)))
+        )
+
     learner, table = learn(strategy.scope())
     assert not learner.jit_compile
-    assert np.isfinite(learner.history["loss"]).all()
-    again, _ = learn(strategy.scope())
-    np.testing.assert_array_equal(learner.codebooks, again.codebooks)
-
-    noises = strategy.run(tf.function(lambda: learner.gumbel_noise((5, 3, 4))))
-    first, second = strategy.experimental_local_results(noises)
-    assert not np.isin(first, second).any()
-    repeated = strategy.experimental_local_results(
-        strategy.run(tf.function(lambda: learner.gumbel_noise((5, 3, 4))))
-    )
-    assert not np.isin(repeated, [first, second]).any()
+    alone, _ = learn(contextlib.nullcontext())
+    for _ in range(2):
+        both = np.concatenate(draw((5, 3, 4)))
+        expected = alone.gumbel_noise((10, 3, 4))
+        # Logarithms, of which graphs make others in the last digit.
+        np.testing.assert_allclose(both, expected, rtol=1e-5, atol=1e-6)
 
     learner.save(tmp_path / "learner.keras")
     loaded = keras.saving.load_model(tmp_path / "learner.keras")

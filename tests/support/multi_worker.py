@@ -19,13 +19,6 @@ ROWS, LENGTH, IDS, WIDTH, BATCH_SIZE, EPOCHS = 112, 5, 60, 8, 16, 3
 COUNTS = 1 + 600 // np.arange(1, IDS + 1)
 
 
-class NoiselessLearner(kc.learners.GumbelCodeLearner):
-    """Steps of a seed are then the same on any number of devices."""
-
-    def gumbel_noise(self, shape):
-        return tf.zeros(shape)
-
-
 def texts():
     rng = np.random.default_rng(0)
     ids = rng.integers(IDS, size=(ROWS, LENGTH), dtype="int32")
@@ -50,7 +43,9 @@ def sgd():
 def classifier(embeddings, optimizer):
     inputs = keras.Input((LENGTH,), dtype="int32")
     pool = keras.layers.GlobalAveragePooling1D()
-    pooled = [pool(embedding(inputs)) for embedding in embeddings]
+    vectors = [embedding(inputs) for embedding in embeddings]
+    # Some layers pool themselves.
+    pooled = [pool(each) if each.ndim == 3 else each for each in vectors]
     outputs = keras.layers.Dense(2, activation="softmax")(sum(pooled))
     model = keras.Model(inputs, outputs)
     model.compile(
@@ -93,6 +88,69 @@ def anchors():
         for storage in ("dense", "lazy", "sparse")
     ]
     return classifier(layers, adam())
+
+
+def sums():
+    layers = [
+        kc.CodeEmbedReduce(IDS, WIDTH, 4, 8, combiner="sum"),
+        kc.CodeEmbedReduce(IDS, WIDTH, 4, 8, learn_codes="softmax"),
+        kc.ANTEmbedReduce(
+            IDS, WIDTH, 6, l1=1e-3, seed=0, storage="lazy", combiner="sqrtn"
+        ),
+        kc.ANTEmbedReduce(IDS, WIDTH, 6, l1=1e-3, seed=0, storage="sparse"),
+        kc.QuantizedEmbedReduce(IDS, WIDTH, bits=8, learn_rows=True),
+    ]
+    return classifier(layers, adam())
+
+
+def first_classes(features):
+    return tf.range(6)
+
+
+def heads():
+    """Several layers of classes over the mean of a text's vectors."""
+    ids = keras.Input((LENGTH,), dtype="int32")
+    features = keras.layers.Embedding(IDS, WIDTH)(ids)
+    features = keras.layers.GlobalAveragePooling1D()(features)
+    items = kc.FeatureEmbedding(
+        np.random.default_rng(3).normal(size=(IDS, 5)),
+        # A bias would move the logits of all classes alike: no gradient, of
+        # which Adam makes steps.
+        keras.layers.Dense(WIDTH, use_bias=False),
+    )
+    followers = kc.candidates.NGram.from_text(texts()[0], IDS, num_best=6)
+
+    def head(name, selector, class_embedding=None):
+        return kc.CANESoftmax(
+            IDS,
+            selector,
+            num_candidates=6,
+            num_noises=4,
+            class_counts=COUNTS,
+            class_embedding=class_embedding,
+            seed=0,
+            name=name,
+        )
+
+    outputs = [
+        head("followers", followers)(features, context=ids[:, -1]),
+        head("function", first_classes)(features),
+        head("all", kc.candidates.AllClasses())(features),
+        head("items", frequent(), items)(features),
+    ]
+    model = keras.Model(ids, outputs)
+    model.compile(
+        adam(),
+        [kc.CANELoss() for _ in outputs],
+        metrics=[[kc.ClassAccuracy()] for _ in outputs],
+        jit_compile=False,
+    )
+    return model
+
+
+def first_words():
+    ids, _ = texts()
+    return ids, (ids[:, 0],) * 4
 
 
 def softmax(selector, noise=None, embedding=None, **kwargs):
@@ -151,6 +209,8 @@ MODELS = {
     "plain": (plain, texts),
     "codes": (codes, texts),
     "anchors": (anchors, texts),
+    "sums": (sums, texts),
+    "heads": (heads, first_words),
     **{
         name: (functools.partial(softmax, *args, **kwargs), classes)
         for name, args, kwargs in (
@@ -180,7 +240,7 @@ MODELS = {
     },
 }
 LEARNERS = {
-    "Gumbel": NoiselessLearner,
+    "Gumbel": kc.learners.GumbelCodeLearner,
     "KD": functools.partial(
         kc.learners.KDCodeLearner,
         composition="concat",
