@@ -1084,6 +1084,7 @@ EQUAL_TIME_TASKS = {
     "gowalla": ("ndcg", "{:.2f}", 100, "", 1),
     "job_titles": ("accuracy", "{:.1f}", 100, " %", 1),
     "gutenberg": ("perplexity", "{:.1f}", 1, "", -1),
+    "wordnet": ("mrr", "{:.3f}", 1, "", 1),
     "synthetic_10k": ("accuracy", "{:.1f}", 100, " %", 1),
 }
 
@@ -1479,6 +1480,7 @@ TABLES = {
     "classes.equal_time.gutenberg": lambda: equal_time("gutenberg"),
     "classes.equal_time.gowalla": lambda: equal_time("gowalla"),
     "classes.equal_time.job_titles": lambda: equal_time("job_titles"),
+    "classes.equal_time.wordnet": lambda: equal_time("wordnet"),
     "classes.words": words_in_time,
     "classes.books": books,
     "classes.training": class_steps,

@@ -1,9 +1,9 @@
 """Which way to train very many classes is best in the same processor time?
 
-Models of words, job titles and places to visit are trained by `CANESoftmax` in
-several settings and by its rivals. Each method has its best of several numbers
-of sampled classes, and each of these its best of three learning rates, by the
-validation part.
+Models of words, job titles, places to visit and answers of a graph are trained
+by `CANESoftmax` in several settings and by its rivals. Each method has its best
+of several numbers of sampled classes, and each of these its best of three
+learning rates, by the validation part.
 
     python -m benchmarks classes.equal_time --seeds 0,1,2 --minutes 60
 
@@ -22,8 +22,8 @@ best of CANE. Test data are for the rate that was chosen.
 A run goes on from the record; with `--minutes` it begins no row after so many,
 and says what is left. `--minutes 0` only says so.
 
-Needs the folders `ptb`, `gowalla`, `onet_titles` and `gutenberg_books` of the
-data folder.
+Needs the folders `ptb`, `gowalla`, `onet_titles`, `gutenberg_books` and
+`wordnet30` of the data folder.
 """
 # ruff: noqa: E402
 
@@ -105,6 +105,7 @@ class EqualTime(Benchmark):
         "accuracy": tables.figure("test.accuracy", scale=100, unit=" %"),
         "NDCG@20": tables.figure("test.ndcg", "{:.4f}"),
         "recall@20": tables.figure("test.recall", "{:.4f}"),
+        "MRR": tables.figure("test.mrr", "{:.4f}"),
         "rate": tables.figure("rate", "{:g}"),
         "steps": tables.figure("steps", "{:,.0f}"),
         "seeds": tables.seeds,

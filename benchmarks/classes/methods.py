@@ -162,9 +162,14 @@ def make_head(method, samples, task, make_tree, seed):
         seed: Integer.
     """
     counts = task.counts
+    # Of tasks that read with the vectors of classes.
+    class_embedding = getattr(task, "class_embedding", None)
     if method.selector == "auto":
         return kc.CANESoftmax(
-            len(counts), class_counts=np.maximum(counts, 1), seed=seed
+            len(counts),
+            class_counts=np.maximum(counts, 1),
+            class_embedding=class_embedding,
+            seed=seed,
         )
     candidates, noises = sizes(method, samples)
     steps = getattr(task.settings, "steps", 20)
@@ -186,6 +191,7 @@ def make_head(method, samples, task, make_tree, seed):
             "labels": "labels",
         }[method.shared],
         class_counts=counts,
+        class_embedding=class_embedding,
         seed=seed,
     )
 

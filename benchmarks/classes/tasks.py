@@ -1,4 +1,4 @@
-"""What classes are trained for: words, titles of jobs, places to visit.
+"""What classes are trained for: words, job titles, places, answers of a graph.
 
 A task has its data, a model up to the layer of classes, and what the model is
 judged by. All batches of a task are of one shape.
@@ -17,6 +17,7 @@ from benchmarks.classes.language_model import state_reset
 from benchmarks.classes.language_model import word_features
 from benchmarks.classes.language_model import word_tree
 from benchmarks.data import class_tasks
+from benchmarks.data import links
 from benchmarks.data import visits
 from benchmarks.data import words
 
@@ -124,11 +125,41 @@ class Visits:
         return VisitTask(self, folder)
 
 
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """What an entity of a graph is linked with, by DistMult.
+
+    Entities have one table, for questions and for answers.
+
+    Args:
+        name: String, of a graph.
+        seconds, samples, batch_size, width, dropout: See `Words`.
+        curve_examples: Integer, questions that the model is evaluated on
+            while it is trained.
+    """
+
+    name: str
+    seconds: float = 60.0
+    samples: tuple = (1000, 4000, 200, 40)
+    batch_size: int = 512
+    width: int = 128
+    dropout: float = 0.3
+    curve_examples: int = 2000
+
+    metric = "mrr"
+    sign = 1
+    has = ()
+
+    def load(self, folder):
+        return LinkTask(self, folder)
+
+
 TASKS = (
     Words("ptb"),
     Visits("gowalla"),
     Labels("job_titles", seconds=30.0, samples=(1000, 200, 40)),
     Words("gutenberg", seconds=120.0, curve_batches=4, batches=16),
+    Links("wordnet"),
     Labels("synthetic_10k"),
 )
 QUICK = (
@@ -159,6 +190,14 @@ QUICK = (
         steps=10,
         history=60,
         valid_users=100,
+    ),
+    Links(
+        "made-up links",
+        seconds=0.2,
+        samples=(20,),
+        batch_size=50,
+        width=8,
+        dropout=0.0,
     ),
 )
 
@@ -372,6 +411,87 @@ class VisitTask:
             features = model.predict_on_batch(some + 1)
             found.append(features[np.arange(len(some)), np.maximum(last, 0)])
         return np.concatenate(found)
+
+
+class LinkTask:
+    """Questions of a graph."""
+
+    def __init__(self, settings, folder):
+        self.settings = settings
+        if settings.name == "wordnet":
+            self.data = links.wordnet(folder / "wordnet30")
+        else:
+            self.data = links.generated()
+        self.counts = np.bincount(
+            self.data.train[:, 2], minlength=self.data.num_entities
+        )
+        questions = np.concatenate(
+            [self.data.train, self.data.valid, self.data.test]
+        ).astype("int64")
+        # All that is right, sorted by question.
+        self.answers = np.unique(
+            self.questions(questions) * self.data.num_entities + questions[:, 2]
+        )
+
+    def questions(self, rows):
+        return rows[:, 0].astype("int64") * self.data.num_relations + rows[:, 1]
+
+    def epoch(self, rng):
+        rows = rng.permutation(self.data.train)
+        return rows[:, :2], rows[:, 2]
+
+    def features(self):
+        asked = keras.Input((2,), dtype="int32")
+        width = self.settings.width
+        self.class_embedding = keras.layers.Embedding(
+            self.data.num_entities,
+            width,
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=width**-0.5
+            ),
+        )
+        factors = keras.layers.Embedding(
+            self.data.num_relations,
+            width,
+            embeddings_initializer=keras.initializers.RandomNormal(
+                1.0, stddev=0.3
+            ),
+        )
+        product = self.class_embedding(asked[:, 0]) * factors(asked[:, 1])
+        dropout = keras.layers.Dropout(self.settings.dropout)
+        return asked, dropout(product), None
+
+    def callbacks(self, model):
+        return []
+
+    def figures(self, model, part, is_curve=False):
+        """Of the answer among all that are no other answer."""
+        rows = getattr(self.data, part)
+        if is_curve:
+            rows = rows[: self.settings.curve_examples]
+        features = model.predict(rows[:, :2], batch_size=1000, verbose=0)
+        vectors, biases = class_table(model.layers[-1])
+        number, places = self.data.num_entities, []
+        for start in range(0, len(rows), 1000):
+            some = rows[start : start + 1000]
+            scores = features[start : start + 1000] @ vectors.T + biases
+            own = np.take_along_axis(scores, some[:, 2:], 1)
+            asked = self.questions(some) * number
+            ends = np.searchsorted(self.answers, [asked, asked + number])
+            for row, (first, last) in enumerate(ends.T):
+                scores[row, self.answers[first:last] % number] = -np.inf
+            # NaN is no answer.
+            places.append(np.sum(~(scores < own), axis=1))
+        places = np.concatenate(places)
+        return {
+            "mrr": float(np.mean(1 / (1 + places))),
+            "hits_10": float(np.mean(places < 10)),
+        }
+
+    def queries(self, model, part, number):
+        """So many features, `(number, width)`."""
+        asked = getattr(self.data, part)[:number, :2]
+        return model.predict(asked, batch_size=1000, verbose=0)
 
 
 def class_table(head):

@@ -19,7 +19,7 @@ from benchmarks.common.record import Record
 from benchmarks.common.timing import TimedTraining
 
 equal_time = load("classes.equal_time")
-WORDS, LABELS, VISITS = tasks.QUICK
+WORDS, LABELS, VISITS, LINKS = tasks.QUICK
 
 
 @pytest.mark.scripts
@@ -46,12 +46,15 @@ def test_equal_time(tmp_path, monkeypatch, capsys):
             assert 1 < found["test"]["perplexity"] < 31
     # Places have no tree.
     arguments += ["--methods", "full softmax,CANE beam of 10 with own noises"]
-    arguments += ["--tasks", f"{LABELS.name},{VISITS.name}"]
-    labels, visits, beam = equal_time.main(arguments)
+    names = ",".join(task.name for task in (LABELS, VISITS, LINKS))
+    arguments += ["--tasks", names]
+    labels, visits, answers, beam = equal_time.main(arguments)
     assert beam["row"]["method"]["selector"] == "beam"
     for row in (labels, beam):
         assert 0.3 < figures(row)["test"]["accuracy"] < 0.7
     assert 0.3 < figures(visits)["test"]["ndcg"] < 0.8
+    # Of 100, one at random has 0.05.
+    assert 0.02 < figures(answers)["test"]["mrr"] < 0.9
     printed = capsys.readouterr().out
     assert "| made-up visits | full softmax |" in printed
 
@@ -254,6 +257,35 @@ def test_figures_of_labels():
     found = task.figures(model, "test")
     assert found["accuracy"] == pytest.approx(expected["accuracy"])
     assert found["top_5"] == pytest.approx(expected["top_5_accuracy"])
+
+
+def test_figures_of_links():
+    """Ranks among all that are no other answer, by plain loops."""
+    task = LINKS.load(None)
+    asked, features, _ = task.features()
+    head = methods.make_head(
+        methods.METHODS["full softmax"], 0, task, None, seed=0
+    )
+    model = keras.Model(asked, head(features))
+    vectors, biases = tasks.class_table(head)
+    # One table, for questions and for answers.
+    np.testing.assert_array_equal(
+        vectors, task.class_embedding.embeddings.numpy()
+    )
+    data = task.data
+    everything = np.concatenate([data.train, data.valid, data.test])
+    ranks = []
+    for row, scores in zip(
+        data.test,
+        model.predict(data.test[:, :2], verbose=0) @ vectors.T + biases,
+        strict=True,
+    ):
+        alike = (everything[:, :2] == row[:2]).all(axis=1)
+        others = set(range(data.num_entities)) - set(everything[alike, 2])
+        ranks.append(1 + sum(scores[k] >= scores[row[2]] for k in others))
+    found = task.figures(model, "test")
+    assert found["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)))
+    assert found["hits_10"] == np.mean(np.array(ranks) <= 10)
 
 
 def test_table(monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from benchmark_files import write_sentences
 
+from benchmarks.data import links
 from benchmarks.data import text_ids
 from benchmarks.data import vectors
 from benchmarks.data import visits
@@ -87,3 +88,35 @@ def test_visits_are_read_by_user(tmp_path):
     together = np.concatenate([pairs.train, pairs.valid]).tolist()
     assert len(pairs.valid) == 1 and len(together) == 10
     assert [2, 5] in together and [0, 4] in together
+
+
+def test_links_of_words(tmp_path):
+    """Both ways; the one link of a word is left out, and so is the word."""
+    lines = [
+        ("hypernym", "dog", "animal"),
+        ("hypernym", "cat", "animal"),
+        ("antonym", "dog", "cat"),
+        ("antonym", "cat", "dog"),
+        ("synonym", "cat", "cat"),
+        ("hypernym", "animal", "thing"),
+    ]
+    with lzma.open(tmp_path / "relations.tsv.xz", "wt") as file:
+        for relation, *words in lines:
+            file.write("\t".join([relation, "n", *words]) + "\n")
+    found = links.wordnet(tmp_path, least=2)
+    assert (found.num_entities, found.num_relations) == (3, 4)
+    parts = [found.train, found.valid, found.test]
+    assert [len(part) for part in parts] == [2, 2, 2]
+    animal, cat, dog = range(3)
+    antonym, hypernym, _, hyponym = range(4)
+    assert {tuple(row) for part in parts for row in part.tolist()} == {
+        (dog, hypernym, animal),
+        (animal, hyponym, dog),
+        (cat, hypernym, animal),
+        (animal, hyponym, cat),
+        (cat, antonym, dog),
+        (dog, antonym, cat),
+    }
+    # A link is in one part, both ways.
+    for part in parts:
+        assert set(part[0, ::2]) == set(part[1, ::2])
