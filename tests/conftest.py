@@ -5,6 +5,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import ctypes
 import gc
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -22,6 +23,11 @@ M_ARENA_MAX = -8
 LIBC = ctypes.CDLL("libc.so.6") if sys.platform == "linux" else None
 if LIBC is not None:
     LIBC.mallopt(M_ARENA_MAX, 2)
+
+
+# A shell that runs tests in the background has them ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def forget_custom_gradients():
