@@ -234,7 +234,15 @@ def learner(cls, **kwargs):
             args.iterations, validation_interval=min(500, args.iterations)
         )
         shape = map(int, args.code_shape.split("x"))
-        return cls(*shape, training=training, seed=seed, verbose=0, **kwargs)
+        return cls(
+            *shape,
+            training=training,
+            seed=seed,
+            verbose=0,
+            # By themselves, learners are of float32.
+            dtype=keras.config.dtype_policy(),
+            **kwargs,
+        )
 
     return make
 

@@ -1,5 +1,6 @@
 """What several workers learned, kept for when one of them dies."""
 
+import hashlib
 import os
 import pathlib
 import re
@@ -9,8 +10,9 @@ import keras
 from keras_compembed.utils.workers import is_chief
 from keras_compembed.utils.workers import on_all_workers
 
-_NAME = re.compile(r"epoch-(\d+)\.weights\.h5")
-_UNFINISHED = "unfinished-"
+# The epoch, and a digest of what the file holds.
+_NAME = re.compile(r"epoch-(\d+)-([0-9a-f]{32})\.weights\.h5")
+_UNFINISHED = "unfinished.weights.h5"
 # A second one, should the last turn out to be damaged.
 _KEPT = 2
 
@@ -23,8 +25,12 @@ class WorkerBackup(keras.callbacks.Callback):
     on from the same epoch. Where a worker dies, TensorFlow stops the others
     with an error; start all of them again, with the same program and folder,
     as `examples/multi_worker/launch.py` does. Files are written beside and
-    then renamed, so that what is half-written is never read; one that is
-    damaged is passed over for the one before it.
+    then renamed, so that what is half-written is never read. Their names hold
+    a digest: one that is damaged is passed over for the one before it.
+
+    Backups are deleted when all workers have come to the end of training. To
+    lose nothing to a worker that dies while the model is then saved, keep them
+    by `delete_checkpoint=False`, and delete the folder after that.
 
     Epochs start anew: shuffle data by a seed that depends on the epoch, or not
     at all, to have the result of an undisturbed run.
@@ -70,17 +76,19 @@ class WorkerBackup(keras.callbacks.Callback):
             self.model.optimizer.build(self.model.trainable_variables)
         strategy = self.model.distribute_strategy
         # The first worker says where to go on.
-        mine = self._restore_newest() if is_chief(strategy) else -1
-        epoch = max(on_all_workers(strategy, mine))
-        found = epoch == 0 or mine >= 0 or self._path(epoch).exists()
+        newest, path = self._whole() if is_chief(strategy) else (0, None)
+        epoch = max(on_all_workers(strategy, newest))
+        if epoch and path is None:
+            _, path = self._whole(epoch)
+        found = epoch == 0 or path is not None
         if not all(on_all_workers(strategy, int(found))):
             raise OSError(
                 "`backup_dir` must be a folder that all workers read. "
                 f"Received: backup_dir={str(self.backup_dir)!r}, where only "
-                f"some workers find {self._path(epoch).name}."
+                f"some workers find the backup of epoch {epoch}."
             )
-        if epoch and mine < 0:
-            self.model.load_weights(self._path(epoch))
+        if epoch:
+            self.model.load_weights(path)
         # Same as `BackupAndRestore`: `fit` goes on from there.
         self.model._initial_epoch = epoch
 
@@ -92,43 +100,64 @@ class WorkerBackup(keras.callbacks.Callback):
         if not is_chief(self.model.distribute_strategy):
             return
         self.backup_dir.mkdir(parents=True, exist_ok=True)
-        path = self._path(epoch + 1)
-        beside = path.with_name(_UNFINISHED + path.name)
+        beside = self.backup_dir / _UNFINISHED
         self.model.save_weights(beside, overwrite=True)
-        os.replace(beside, path)
-        for old in self._epochs()[:-_KEPT]:
-            self._path(old).unlink()
+        with open(beside, "rb") as file:
+            os.fsync(file.fileno())
+        name = f"epoch-{epoch + 1}-{_digest(beside)}.weights.h5"
+        os.replace(beside, self.backup_dir / name)
+        for _, path in self._files()[:-_KEPT]:
+            path.unlink()
 
     def on_train_end(self, logs=None):
         self.model._initial_epoch = None
-        if self.delete_checkpoint and is_chief(self.model.distribute_strategy):
+        if not self.delete_checkpoint:
+            return
+        strategy = self.model.distribute_strategy
+        # Where one died on the way here, this is an error in all others.
+        on_all_workers(strategy, 1)
+        if is_chief(strategy):
             self._delete()
 
     def _delete(self):
-        for name in self._names():
-            if _NAME.fullmatch(name.removeprefix(_UNFINISHED)):
-                (self.backup_dir / name).unlink()
+        for _, path in self._files():
+            path.unlink()
+        (self.backup_dir / _UNFINISHED).unlink(missing_ok=True)
         # What else is there is not the callback's.
-        if self.backup_dir.exists() and not self._names():
+        if self.backup_dir.exists() and not os.listdir(self.backup_dir):
             self.backup_dir.rmdir()
 
-    def _path(self, epoch):
-        return self.backup_dir / f"epoch-{epoch}.weights.h5"
+    def _files(self):
+        """Pairs of an epoch and the path of its file, in order."""
+        if not self.backup_dir.exists():
+            return []
+        names = map(_NAME.fullmatch, os.listdir(self.backup_dir))
+        return sorted(
+            (int(name[1]), self.backup_dir / name[0]) for name in names if name
+        )
 
-    def _names(self):
-        return os.listdir(self.backup_dir) if self.backup_dir.exists() else []
+    def _whole(self, epoch=None):
+        """The newest file that is whole, or that of an epoch.
 
-    def _epochs(self):
-        """Epochs that there are files of, in order."""
-        names = map(_NAME.fullmatch, self._names())
-        return sorted(int(name[1]) for name in names if name)
+        Returns:
+            Its epoch and its path, or 0 and None.
+        """
+        for number, path in reversed(self._files()):
+            if epoch in (None, number) and _is_whole(path):
+                return number, path
+        return 0, None
 
-    def _restore_newest(self):
-        """Loads the newest file that is whole; its epoch, or 0."""
-        for epoch in reversed(self._epochs()):
-            try:
-                self.model.load_weights(self._path(epoch))
-            except OSError:
-                continue
-            return epoch
-        return 0
+
+def _is_whole(path):
+    try:
+        return _digest(path) == _NAME.fullmatch(path.name)[2]
+    except OSError:
+        return False
+
+
+def _digest(path):
+    found = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            found.update(part)
+    return found.hexdigest()

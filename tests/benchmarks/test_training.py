@@ -22,4 +22,9 @@ def test_precision(capsys):
         expected = losses[f"{name.split(' in ')[0]} in float32"]
         np.testing.assert_allclose(loss, expected, rtol=0.02)
     assert len(set(losses.values())) > 4
+    # Learners by themselves are of float32.
+    learned = {
+        losses[f"KDCodeLearner in {policy}"] for policy in precision.POLICIES
+    }
+    assert len(learned) == len(precision.POLICIES)
     assert keras.config.dtype_policy().name == "float32"

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 
+import h5py
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from examples.multi_worker import launch
 from examples.multi_worker import train
@@ -51,28 +53,58 @@ def fit(folder, *callbacks, epochs=4, **kwargs):
     return model, history.history["loss"]
 
 
+def epochs_of(folder):
+    """Paths of backups by their epochs."""
+    return {
+        int(path.name.split("-")[1]): path
+        for path in sorted(folder.glob("epoch-*.weights.h5"))
+    }
+
+
 @pytest.fixture
 def stopped(tmp_path):
     """The folder of what was stopped after two epochs."""
     folder = tmp_path / "backup"
     with pytest.raises(KeyboardInterrupt):
         fit(folder, Stop(2))
-    assert sorted(os.listdir(folder)) == [
-        "epoch-1.weights.h5",
-        "epoch-2.weights.h5",
-    ]
+    assert len(os.listdir(folder)) == 2 and set(epochs_of(folder)) == {1, 2}
     return folder
 
 
-@pytest.mark.parametrize("damage", [None, "damaged", "half-written"])
+def start_of_numbers(path):
+    """Where codebooks begin in a file, which h5 alone reads as they are."""
+    with h5py.File(path) as file:
+        return file["layers/code_embedding/vars/0"].id.get_offset()
+
+
+def flip_a_bit(path):
+    place = start_of_numbers(path)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 64
+    path.write_bytes(content)
+
+
+def empty_a_block(path):
+    place = start_of_numbers(path)
+    content = path.read_bytes()
+    path.write_bytes(content[:place] + bytes(512) + content[place + 512 :])
+
+
+DAMAGES = {
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:1000]),
+    "a bit": flip_a_bit,
+    "a block": empty_a_block,
+    "half-written": lambda path: path.rename(
+        path.with_name("unfinished.weights.h5")
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", [None, *DAMAGES])
 def test_goes_on(stopped, damage, tmp_path):
-    newest = stopped / "epoch-2.weights.h5"
     left = 2
-    if damage == "damaged":
-        newest.write_bytes(newest.read_bytes()[:1000])
-        left = 3
-    elif damage == "half-written":
-        newest.rename(stopped / "unfinished-epoch-2.weights.h5")
+    if damage is not None:
+        DAMAGES[damage](epochs_of(stopped)[2])
         left = 3
     model, losses = fit(stopped)
     expected, all_losses = fit(tmp_path / "other")
@@ -86,7 +118,7 @@ def test_goes_on(stopped, damage, tmp_path):
 
 def test_files_of_others_stay(stopped):
     (stopped / "notes.txt").write_text("of someone else")
-    (stopped / "unfinished-epoch-3.weights.h5").write_bytes(b"part of it")
+    (stopped / "unfinished.weights.h5").write_bytes(b"part of it")
     fit(stopped)
     assert os.listdir(stopped) == ["notes.txt"]
 
@@ -98,11 +130,24 @@ def test_an_empty_name_is_refused():
 
 def test_files_stay_if_asked(tmp_path):
     fit(tmp_path / "kept", delete_checkpoint=False)
-    assert sorted(os.listdir(tmp_path / "kept")) == [
-        "epoch-3.weights.h5",
-        "epoch-4.weights.h5",
-    ]
+    assert set(epochs_of(tmp_path / "kept")) == {3, 4}
     _, losses = fit(tmp_path / "kept", epochs=5, delete_checkpoint=False)
+    assert len(losses) == 1
+
+
+def test_files_stay_until_all_workers_are_there(tmp_path, monkeypatch):
+    """One that died after the last epoch loses none of them."""
+
+    def on_all_workers(strategy, number):
+        if epochs_of(tmp_path / "backup"):
+            raise tf.errors.UnavailableError(None, None, "A worker died.")
+        return [number]
+
+    monkeypatch.setattr(worker_backup, "on_all_workers", on_all_workers)
+    with pytest.raises(tf.errors.UnavailableError, match="A worker died"):
+        fit(tmp_path / "backup")
+    monkeypatch.undo()
+    _, losses = fit(tmp_path / "backup", epochs=5)
     assert len(losses) == 1
 
 
