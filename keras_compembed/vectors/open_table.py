@@ -1,5 +1,6 @@
 """Opens tables that stay in their files."""
 
+import collections
 import os
 import re
 
@@ -9,6 +10,7 @@ from keras_compembed.vectors.formats import safetensors_file
 from keras_compembed.vectors.formats.source import Source
 
 _ENDINGS = (".npy", ".safetensors")
+_PART = re.compile(r"(?P<name>.*?)(?P<number>\d+)-of-(?P<all>\d+)\..*")
 
 
 def open_table(path, tensor=None):
@@ -27,7 +29,8 @@ order of their names, with numbers within names in the order of numbers: \
     | a list of paths | the rows of these files, in this order |
 
     Files are found out by how they begin, within a folder by how their names
-    end; others in it are not read.
+    end; others in it are not read. Where names say of how many parts they are,
+    as `part-00001-of-00003` does, all must be there.
 
     Example:
 
@@ -53,12 +56,16 @@ order of their names, with numbers within names in the order of numbers: \
         ValueError: if a file is neither of the kinds or not whole, holds no
             table of real numbers, or has other columns or another dtype than
             the others; if `tensor` names none; if a folder has files of both
-            kinds, or of neither.
+            kinds, or of neither, or lacks parts that their names tell of.
     """
     if isinstance(path, list | tuple):
         if not path:
             raise ValueError("`path` must name files. Received: an empty list.")
         paths = path
+    elif not isinstance(path, str | os.PathLike):
+        raise ValueError(
+            f"`path` must be a path, or a list of paths. Received: {path=}."
+        )
     elif os.path.isdir(path):
         paths = _files_of(path)
     else:
@@ -82,9 +89,7 @@ def _files_of(folder):
     names = [
         name
         for name in os.listdir(folder)
-        if name.endswith(_ENDINGS)
-        and not name.startswith(".")
-        and os.path.isfile(os.path.join(folder, name))
+        if name.endswith(_ENDINGS) and not name.startswith(".")
     ]
     endings = sorted({os.path.splitext(name)[1] for name in names})
     if len(endings) != 1:
@@ -94,8 +99,22 @@ def _files_of(folder):
             f"{' and '.join(endings) or 'neither'}. A list of paths says which "
             "files are meant."
         )
+    _check_parts(folder, names)
     names.sort(key=_with_numbers)
     return [os.path.join(folder, name) for name in names]
+
+
+def _check_parts(folder, names):
+    numbers = collections.defaultdict(set)
+    for part in filter(None, map(_PART.fullmatch, names)):
+        numbers[part["name"], part["all"]].add(part["number"])
+    for (name, number), found in numbers.items():
+        if len(found) != int(number):
+            raise ValueError(
+                f"`path` must name a folder of all parts. Received: "
+                f"{os.fspath(folder)!r}, with {len(found)} of the {number} "
+                f"parts '{name}...-of-{number}'."
+            )
 
 
 def _with_numbers(name):

@@ -138,8 +138,14 @@ def refused(folder):
     np.savez(folder / "table.npz", TABLE)
     (folder / "text").write_text("word 1 2\n")
     (folder / "empty").write_bytes(b"")
-    for name in ("both", "neither"):
+    for name in ("both", "neither", "lost", "nested", "parts"):
         (folder / name).mkdir()
+    for name in ("lost", "nested"):
+        write_npy(folder / name / "part-0.npy", TABLE)
+    (folder / "lost" / "part-1.npy").symlink_to(folder / "no such file")
+    (folder / "nested" / "part-1.npy").mkdir()
+    for number in (1, 3):
+        write_npy(folder / "parts" / f"t-0000{number}-of-00003.npy", TABLE)
     write_npy(folder / "both" / "a.npy", TABLE)
     write_safetensors(folder / "both" / "a.safetensors", TABLE)
     np.save(folder / "objects.npy", np.array([["a"]], object))
@@ -163,6 +169,11 @@ def refused(folder):
         ("whole.npy", {"tensor": "a"}, "`tensor` must be None"),
         ("both", {}, "with .npy and .safetensors"),
         ("neither", {}, "with neither"),
+        ("lost", {}, "nothing is there"),
+        ("nested", {}, "must list files"),
+        ("parts", {}, "with 2 of the 00003 parts 't-...-of-00003'"),
+        (3, {}, "`path` must be a path.*path=3"),
+        (None, {}, "`path` must be a path.*path=None"),
         ([], {}, "an empty list"),
         ([whole, narrow], {}, "as many columns.*narrow.npy' with 3"),
         ([whole, half], {}, "of one dtype.*half.npy' with 8 of float16"),
