@@ -52,8 +52,12 @@ def checkpoint_folder(path, interval=30):
     warning says why: callbacks, datasets, losses and optimizers of one's own.
     Code of layers that you wrote is not looked at: delete the folder when you
     change it. With a seed, a learner then has the same bits on one device.
-    Once all is done, delete the folder; until then the same program gives what
-    it gave before, at once.
+    Without one, equal calls in a block draw differently, and each block begins
+    with the first of them again: to try several times, pass seeds, or have all
+    tries in one block. Once all is done, delete the folder; until then the same
+    program gives what it gave before, at once. All else, such as `from_table`
+    of `ANTEmbedding` and `QuantizedEmbedding`, and sweeps that refine what was
+    learned by gradients, takes shorter and begins anew.
 
     A file is written beside and then renamed: what is half-written is never
     read. One that is damaged, and a disk that is full, is a warning, and work
