@@ -105,9 +105,13 @@ class WorkerBackup(keras.callbacks.Callback):
         with open(beside, "rb") as file:
             os.fsync(file.fileno())
         name = f"epoch-{epoch + 1}-{_digest(beside)}.weights.h5"
-        os.replace(beside, self.backup_dir / name)
-        for _, path in self._files()[:-_KEPT]:
-            path.unlink()
+        path = self.backup_dir / name
+        os.replace(beside, path)
+        # Others of this epoch, and later ones, were passed over as damaged.
+        older = [old for number, old in self._files() if number <= epoch]
+        for _, old in self._files():
+            if old != path and old not in older[1 - _KEPT :]:
+                old.unlink()
 
     def on_train_end(self, logs=None):
         self.model._initial_epoch = None

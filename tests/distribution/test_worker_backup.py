@@ -116,6 +116,15 @@ def test_goes_on(stopped, damage, tmp_path):
     assert not stopped.exists()
 
 
+def test_what_is_written_outlives_what_is_damaged(stopped):
+    for epoch, path in epochs_of(stopped).items():
+        path.rename(stopped / f"epoch-{epoch}-{'f' * 32}.weights.h5")
+    with pytest.raises(KeyboardInterrupt):
+        fit(stopped, Stop(1))
+    _, losses = fit(stopped)
+    assert len(losses) == 3
+
+
 def test_files_of_others_stay(stopped):
     (stopped / "notes.txt").write_text("of someone else")
     (stopped / "unfinished.weights.h5").write_bytes(b"part of it")
