@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import re
+import warnings
 
 import keras
 
@@ -89,6 +90,15 @@ class WorkerBackup(keras.callbacks.Callback):
             )
         if epoch:
             self.model.load_weights(path)
+            if epoch >= self.params["epochs"]:
+                warnings.warn(
+                    "`fit` trains nothing: the backup in `backup_dir` has all "
+                    "of its epochs. To train anew, delete the folder. "
+                    f"Received: backup_dir={str(self.backup_dir)!r}, with a "
+                    f"backup of epoch {epoch}, and "
+                    f"epochs={self.params['epochs']}.",
+                    stacklevel=2,
+                )
         # Same as `BackupAndRestore`: `fit` goes on from there.
         self.model._initial_epoch = epoch
 

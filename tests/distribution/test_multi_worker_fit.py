@@ -18,7 +18,12 @@ from keras_compembed.distribution import multi_worker_fit
 from keras_compembed.distribution.keras_probe import OfWorkers
 
 NAMES = [*multi_worker.MODELS, *multi_worker.LEARNERS]
-LOOPS = ["anchors", "labels"]
+# With the numbers of dense gradients: of three tables of anchors, a dense
+# transform and the classifier, and of a dense layer before the classes.
+LOOPS = {
+    "anchors": 3 * 6 * 8 + 60 * 6 + 8 * 2 + 2,
+    "labels": 8 * 8 + 8,
+}
 OF_FOUR = ["codes", "labels"]
 
 
@@ -93,6 +98,7 @@ def test_own_steps_on_two_workers_equal_fit(results, name):
     fitted = in_one_process(name)
     expected = {x: y for x, y in fitted.items() if x.startswith("weight")}
     expected["losses"] = fitted["history loss"]
+    expected["added"] = LOOPS[name]
     check_workers(results, 2, f"loop {name}", expected)
 
 

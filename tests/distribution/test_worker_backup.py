@@ -144,6 +144,13 @@ def test_files_stay_if_asked(tmp_path):
     assert len(losses) == 1
 
 
+def test_a_backup_of_all_epochs_is_told(tmp_path):
+    fit(tmp_path, delete_checkpoint=False)
+    # Tests make an error of a warning.
+    with pytest.raises(UserWarning, match="of epoch 4, and epochs=3"):
+        fit(tmp_path, epochs=3, delete_checkpoint=False)
+
+
 def test_files_stay_until_all_workers_are_there(tmp_path, monkeypatch):
     """One that died after the last epoch loses none of them."""
 
