@@ -85,10 +85,9 @@ def read_unique_rows(table, different, room):
         return tf.gather(table.value, different)
     if getattr(_READING, "only", False):
         return gather_rows(table, different)
-    context = tf.distribute.get_replica_context()
-    padded = pad_ids(different, tf.minimum(room, table.shape[0]))
-    rows = _gradients_once(_gather_mirrored(table, padded), context)
-    return rows[: tf.size(different)]
+    return _gradients_of_parts(
+        table, different, tf.minimum(room, table.shape[0])
+    )
 
 
 def pad_ids(ids, room):
@@ -109,31 +108,45 @@ def sum_rows_over_devices(rows, room):
     """
     if not on_several_devices():
         return rows
+    return sum_over_devices(_in_room(rows, room))[: tf.shape(rows)[0]]
+
+
+def _gradients_of_parts(table, ids, room):
+    """Rows of ids, of whose gradients each device hands on those of a part.
+
+    Args:
+        table: Keras variable.
+        ids: Integer tensor, the same on all devices.
+        room: Integer tensor, at least as many as `ids`.
+    """
+    context = tf.distribute.get_replica_context()
+    size = -(-room // context.num_replicas_in_sync)
+    room = size * context.num_replicas_in_sync
+    start = size * tf.cast(context.replica_id_in_sync_group, size.dtype)
+
+    @tf.custom_gradient
+    def rows_of_all(part):
+        def gradient(upstream):
+            upstream = _in_room(upstream, room)
+            total = context.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
+            return total[start : start + size]
+
+        return gather_rows(table, ids), gradient
+
+    own = pad_ids(ids, room)[start : start + size]
+    return rows_of_all(_gather_mirrored(table, own))
+
+
+def _in_room(rows, room):
+    """`room` rows: those that there are, added up where they are slices."""
+    if isinstance(rows, tf.IndexedSlices):
+        return tf.math.unsorted_segment_sum(rows.values, rows.indices, room)
     number = tf.shape(rows)[0]
-    padded = tf.pad(rows, [[0, room - number], [0, 0]])
-    return sum_over_devices(padded)[:number]
+    others = [[0, 0]] * (rows.shape.rank - 1)
+    return tf.pad(rows, [[0, room - number], *others])
 
 
 def _gather_mirrored(table, ids):
     # This read only has gradient tapes watch it, and is left out of graphs.
     tf.convert_to_tensor(table)
     return gather_rows(table, ids)
-
-
-def _gradients_once(rows, context):
-    """`rows`, of whose gradients each device hands on the sums of a part."""
-
-    @tf.custom_gradient
-    def identity(rows):
-        def gradient(upstream):
-            total = context.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
-            mine = tf.equal(
-                tf.range(tf.shape(total)[0]) % context.num_replicas_in_sync,
-                tf.cast(context.replica_id_in_sync_group, tf.int32),
-            )
-            mine = tf.reshape(mine, (-1, *[1] * (rows.shape.rank - 1)))
-            return tf.where(mine, total, tf.zeros_like(total))
-
-        return tf.identity(rows), gradient
-
-    return identity(rows)

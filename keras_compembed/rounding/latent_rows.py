@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.read_rows import read_unique_rows
 from keras_compembed.optimizers.read_rows import unique_ids
@@ -65,6 +66,10 @@ class LatentRows:
         """Rows, float32 `(ids, width)`."""
         different, places, room = unique_ids(ids)
         rows = read_unique_rows(self.latents, different, room)
+        if room is not None:
+            # Those of other devices are rounded there.
+            own, places = tf.unique(places)
+            rows = tf.gather(rows, own)
         if training:
             self.check_learns()
         return tf.gather(self._straight_through(rows, grows=training), places)
@@ -87,9 +92,9 @@ class LatentRows:
         """What rows are rounded to, with the gradient of the rows.
 
         Args:
-            rows: Float tensor `(rows, width)`. If `grows`, the same rows on
-                all devices.
-            grows: Boolean. Whether the unit grows with them.
+            rows: Float tensor `(rows, width)`.
+            grows: Boolean. Whether the unit grows with them, and with those
+                of other devices.
         """
 
         @tf.custom_gradient
@@ -139,7 +144,9 @@ class LatentRows:
         scales = _best_scales(blocks, self.bits)
         unit = tf.convert_to_tensor(self.scale_unit.value)
         if grows:
-            unit = tf.maximum(unit, tf.reduce_max(scales) / self._highest)
+            # Of no rows, it is minus infinity.
+            largest = of_all_devices(tf.reduce_max(scales, keepdims=True)[0])
+            unit = tf.maximum(unit, tf.reduce_max(largest) / self._highest)
             write(self.scale_unit, unit)
         scales = tf.math.divide_no_nan(scales, unit)
         scales = tf.round(scales)

@@ -264,6 +264,27 @@ def test_unit_grows_with_the_rows(reverse):
         check_frozen(layer, lambda: layer(IDS, training=True))
 
 
+def test_unit_of_two_devices_grows_with_the_rows_of_each(strategy):
+    # The largest is read by the second device.
+    table = TABLE * np.where(np.arange(ROWS) == 3, 100, 1)[:, None]
+    one = from_table(bits=8, learn_rows=True)
+    with strategy.scope():
+        two = from_table(bits=8, learn_rows=True)
+    for layer in (one, two):
+        layer.latent_rows.assign(table)
+
+    def read():
+        context = tf.distribute.get_replica_context()
+        first = context.replica_id_in_sync_group * 2
+        return two(first + tf.range(2), training=True)
+
+    rows = strategy.experimental_local_results(strategy.run(tf.function(read)))
+    expected = one(np.arange(4), training=True)
+    np.testing.assert_array_equal(tf.concat(rows, axis=0), expected)
+    for unit in strategy.experimental_local_results(two.scale_unit.value):
+        assert float(unit) == float(one.scale_unit.numpy())
+
+
 def test_xla_trains_the_same():
     weights = []
     for jit_compile in (False, True):
