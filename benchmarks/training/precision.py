@@ -228,6 +228,22 @@ def head(make_selector=None, **kwargs):
     return make
 
 
+def word_counts(task):
+    """How often words are in examples of each class, `(classes, words)`."""
+    ids, labels = task.train
+    counts = np.zeros((task.num_classes, task.input_dim), "float32")
+    np.add.at(counts, (labels[:, None], ids), 1)
+    return counts
+
+
+def from_words(task, args):
+    """A head whose vectors are computed from words of classes."""
+    embedding = kc.FeatureEmbedding(
+        np.log1p(word_counts(task)), keras.layers.Dense(args.width)
+    )
+    return head(class_embedding=embedding)(task, args)
+
+
 def learner(cls, **kwargs):
     def make(args, seed):
         training = kc.learners.Training(
@@ -255,6 +271,9 @@ EMBEDDINGS = {
     "CodeEmbedding, concat": codes(composition="concat"),
     "CodeEmbedding, nearest": codes(learn_codes="nearest"),
     "CodeEmbedding, softmax": codes(learn_codes="softmax"),
+    "CodeEmbedding, following": codes(
+        learn_codes=kc.learners.FollowingCodes(recode_every=200)
+    ),
     "CodeEmbedReduce": codes(kc.CodeEmbedReduce, combiner="mean"),
     "ANTEmbedding, dense": anchors(storage="dense"),
     "ANTEmbedding, lazy": anchors(storage="lazy"),
@@ -281,6 +300,26 @@ HEADS = {
         num_candidates=4,
         num_noises=20,
     ),
+    "CANESoftmax, nearest": head(
+        lambda task: kc.candidates.ApproximateNearest(),
+        num_candidates=4,
+        num_noises=20,
+    ),
+    "CANESoftmax, near by blocks": head(
+        lambda task: kc.candidates.NearestCenters(8),
+        num_candidates=50,
+        num_noises=200,
+        share_noises=True,
+    ),
+    "CANESoftmax, learned noises": head(
+        lambda task: kc.candidates.FrequencySubsets(
+            np.maximum(task.counts, 1), num_subsets=8, seed=0
+        ),
+        num_candidates=4,
+        num_noises=20,
+        noise="learned",
+    ),
+    "CANESoftmax, FeatureEmbedding": from_words,
 }
 LEARNERS = {
     "GumbelCodeLearner": learner(kc.learners.GumbelCodeLearner),
