@@ -1,7 +1,5 @@
 """Codes of blocks of rows, on one core or on several."""
 
-import contextlib
-
 import joblib
 import numpy as np
 import pytest
@@ -36,24 +34,8 @@ def test_results_come_in_order():
         assert list(results) == [-number for number in range(100)]
 
 
-@contextlib.contextmanager
-def two_jobs(backend):
-    with contextlib.ExitStack() as stack:
-        if backend == "dask":
-            distributed = pytest.importorskip("distributed")
-            cluster = distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, dashboard_address=None
-            )
-            stack.enter_context(cluster)
-            stack.enter_context(distributed.Client(cluster))
-        stack.enter_context(joblib.parallel_config(backend, n_jobs=2))
-        yield
-        if backend == "loky":
-            joblib.externals.loky.get_reusable_executor().shutdown()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:distributed")
-@pytest.mark.parametrize("backend", ["threading", "loky", "dask"])
+# `examples/test_large_table.py` has a cluster.
+@pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_several_cores_give_the_codes_of_one(backend, monkeypatch):
     monkeypatch.setattr(blocks, "_CHUNKS", 1)
     rng = np.random.default_rng(0)
@@ -67,6 +49,8 @@ def test_several_cores_give_the_codes_of_one(backend, monkeypatch):
 
     assert len(row_blocks(1800, 4, 8)) == 4
     expected = learn()
-    with two_jobs(backend):
+    with joblib.parallel_config(backend, n_jobs=2):
         for found, wanted in zip(learn(), expected, strict=True):
             np.testing.assert_array_equal(found, wanted)
+    if backend == "loky":
+        joblib.externals.loky.get_reusable_executor().shutdown()

@@ -1,0 +1,102 @@
+"""Compresses a table that memory need not hold, by the processes of a cluster.
+
+Rows stay in their files: a `.npy` or `.safetensors` file, or a folder of them.
+Dask's cluster is made of processes of this machine, or is one that runs:
+
+    python -m examples.large_table table.npy --output small.keras --workers 4
+    python -m examples.large_table table.npy --output small.keras \
+        --scheduler tcp://first-host:8786
+
+For the second, start `dask scheduler` on the first host and `dask worker
+tcp://first-host:8786 --nworkers auto` on all, where this package is installed
+and the table lies under the same name. Codes are the same either way. With
+`--checkpoint FOLDER`, a run that was killed goes on. Needs `distributed`.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import distributed
+import joblib
+import keras
+
+import keras_compembed as kc
+
+
+def parse_arguments(argv=None):
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("table", type=pathlib.Path)
+    parser.add_argument(
+        "--output", type=pathlib.Path, required=True, help="a .keras file"
+    )
+    parser.add_argument("--num-codebooks", type=int, default=32)
+    parser.add_argument("--codebook-size", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scheduler", help="address of a cluster that runs")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=os.cpu_count(),
+        help="processes of this machine, where there is no `--scheduler`",
+    )
+    parser.add_argument(
+        "--checkpoint", type=pathlib.Path, help="folder to go on from"
+    )
+    args = parser.parse_args(argv)
+    # Before hours of work.
+    if args.output.suffix != ".keras":
+        parser.error(f"--output must end in .keras. Received: {args.output}")
+    return args
+
+
+@contextlib.contextmanager
+def cluster(args):
+    """All parallel work of this block is done by the cluster."""
+    with contextlib.ExitStack() as stack:
+        address = args.scheduler
+        if address is None:
+            address = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=args.workers,
+                    threads_per_worker=1,
+                    dashboard_address=None,
+                )
+            )
+        client = stack.enter_context(distributed.Client(address))
+        cores = sum(client.nthreads().values())
+        stack.enter_context(joblib.parallel_config("dask", n_jobs=cores))
+        if args.checkpoint is not None:
+            stack.enter_context(kc.checkpoint_folder(args.checkpoint))
+        yield
+
+
+def main(argv=None):
+    """Returns the layer."""
+    args = parse_arguments(argv)
+    table = kc.vectors.open_table(args.table)
+    with cluster(args):
+        layer = kc.CodeEmbedding.from_table(
+            table, args.num_codebooks, args.codebook_size, seed=args.seed
+        )
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    beside = args.output.with_name(f"unfinished-{args.output.name}")
+    keras.Sequential([keras.Input((None,), dtype="int32"), layer]).save(beside)
+    beside.replace(args.output)
+    size = args.output.stat().st_size
+    rows, width = table.shape
+    print(
+        f"{rows:,} rows of {width} numbers, {4 * rows * width:,} bytes in "
+        f"float32: {size:,} bytes in {args.output}"
+    )
+    return layer
+
+
+if __name__ == "__main__":
+    main()
