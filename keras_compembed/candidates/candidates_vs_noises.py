@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.candidates.candidate_parts import CandidateParts
@@ -87,7 +88,9 @@ class CandidatesVsNoises:
         if self.has_labels:
             check_positive_int("num_noises", num_noises, 2)
             self._check_drawn_as_labels()
-        elif not isinstance(share_noises, bool):
+        elif isinstance(share_noises, bool | np.bool_):
+            share_noises = bool(share_noises)
+        else:
             check_positive_int("share_noises", share_noises)
         self.share_noises = share_noises
         # Whether noises are those of the batch, not of blocks of examples.

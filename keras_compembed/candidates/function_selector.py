@@ -44,7 +44,13 @@ class FunctionSelector(Selector):
         self.function = function
 
     def select(self, scores, features, context=None):
-        ids = tf.convert_to_tensor(self.function(features))
+        ids = self.function(features)
+        if ids is None:
+            raise ValueError(
+                "A function that selects candidates must return ids. "
+                "Received: None."
+            )
+        ids = tf.convert_to_tensor(ids)
         if not ids.dtype.is_integer:
             raise ValueError(
                 "A function that selects candidates must return integer ids. "

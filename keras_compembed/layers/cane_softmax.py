@@ -25,6 +25,8 @@ from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.saved_seed import load_seed
 from keras_compembed.utils.saved_seed import save_seed
+from keras_compembed.utils.shared_parts import serialize_part
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_class_counts
 from keras_compembed.utils.validation import check_positive_int
 
@@ -220,7 +222,7 @@ class CANESoftmax(ClassHead):
         ):
             if number is not None:
                 check_positive_int(name, number)
-        self.use_bias = use_bias
+        self.use_bias = check_boolean("use_bias", use_bias)
         self.seed = seed
         self.class_counts = check_class_counts(class_counts, num_classes)
         self.class_embedding = _check_embedding(class_embedding, num_classes)
@@ -496,9 +498,7 @@ class CANESoftmax(ClassHead):
             "estimate": self.estimation.estimate,
             "class_counts": pack_array(self.class_counts),
             "class_embedding": (
-                None
-                if embedding is None
-                else keras.saving.serialize_keras_object(embedding)
+                None if embedding is None else serialize_part(embedding)
             ),
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(
@@ -585,7 +585,8 @@ def _check_unbuilt(part):
 
 
 def _get_selector(selector):
-    if callable(selector) and not isinstance(selector, keras.layers.Layer):
+    is_other = isinstance(selector, (type, keras.layers.Layer))
+    if callable(selector) and not is_other:
         return FunctionSelector(selector)
     if not isinstance(selector, Selector):
         raise ValueError(

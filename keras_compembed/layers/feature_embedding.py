@@ -8,6 +8,7 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.unique_places import unique_places
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.shared_parts import serialize_part
 from keras_compembed.utils.validation import check_boolean
 
 
@@ -162,7 +163,7 @@ class FeatureEmbedding(LookupLayer):
         return {
             **super().get_config(),
             "features": features,
-            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "encoder": serialize_part(self.encoder),
             "mask_zero": self.mask_zero,
         }
 

@@ -19,17 +19,23 @@ def flat_features(tensor):
 
 def flat_labels(y_true, y_pred, num_classes, name):
     """Labels `(rows,)`, or lists of them `(rows, labels)`, of an output."""
+    if isinstance(y_true, tf.RaggedTensor):
+        raise ValueError(
+            f"`{name}` must be given lists of labels that are padded by -1. "
+            "Received: a ragged tensor. Use `labels.to_tensor(-1)`."
+        )
     labels = tf.convert_to_tensor(y_true)
     rank, wanted = labels.shape.rank, y_pred.shape.rank - 1
     if rank == wanted + 1:
         number = labels.shape[-1]
-        if number is None or 1 < number < num_classes:
-            return tf.reshape(labels, (-1, tf.shape(labels)[-1]))
-        fits = number == 1
+        is_list = number is None or 1 < number < num_classes
+        fits = is_list or number == 1
     else:
+        is_list = False
         # Keras may not know the rank, after batches of different ranks.
         fits = rank in (None, wanted)
-    if not fits:
+    leading = y_pred.shape[:-1]
+    if not (fits and labels.shape[:wanted].is_compatible_with(leading)):
         raise ValueError(
             f"`{name}` must be given one integer label for each example, of "
             f"shape {tuple(y_pred.shape[:-1])}, or lists of fewer than "
@@ -37,7 +43,7 @@ def flat_labels(y_true, y_pred, num_classes, name):
             f"Received: labels of shape {tuple(labels.shape)}. "
             "Use `argmax` for one-hot labels."
         )
-    return tf.reshape(labels, (-1,))
+    return tf.reshape(labels, (-1, tf.shape(labels)[-1]) if is_list else (-1,))
 
 
 def check_dtype(dtype, num_classes, name):

@@ -3,6 +3,7 @@
 import keras
 
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.utils.shared_parts import serialize_part
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -74,7 +75,7 @@ class TopIds(keras.layers.Layer):
     def get_config(self):
         return {
             **super().get_config(),
-            "table": keras.saving.serialize_keras_object(self.table),
+            "table": serialize_part(self.table),
             "k": self.k,
         }
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_compembed.layers.class_head import read_examples
 from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_label
 
 
 class ClassLoss(keras.losses.Loss):
@@ -41,7 +42,7 @@ class ClassLoss(keras.losses.Loss):
         self.evaluation = check_choice(
             "evaluation", evaluation, ("exact", "sampled")
         )
-        self.ignore_class = ignore_class
+        self.ignore_class = check_label("ignore_class", ignore_class)
 
     def training_losses(self, examples):
         """Losses of examples in training.

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_compembed.layers.class_head import read_examples
 from keras_compembed.layers.flat_rows import unflat
+from keras_compembed.utils.validation import check_label
 
 
 class ClassMetric(keras.metrics.Mean):
@@ -21,7 +22,7 @@ class ClassMetric(keras.metrics.Mean):
 
     def __init__(self, name, dtype=None, ignore_class=None):
         super().__init__(name=name, dtype=dtype)
-        self.ignore_class = ignore_class
+        self.ignore_class = check_label("ignore_class", ignore_class)
 
     def values(self, examples):
         """One number for each example.

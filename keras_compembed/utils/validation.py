@@ -103,6 +103,19 @@ def check_seed(seed):
     return int(seed)
 
 
+def check_label(name, value):
+    """Returns `value`, or raises if it is neither None nor an integer."""
+    is_boolean = isinstance(value, bool)
+    if value is not None and (
+        is_boolean or not isinstance(value, numbers.Integral)
+    ):
+        raise ValueError(
+            f"`{name}` must be None or an integer. "
+            f"Received: {name}={value!r} (of type {type(value).__name__})."
+        )
+    return value if value is None else int(value)
+
+
 def check_boolean(name, value):
     """Returns `value` as a `bool`, or raises if it is none."""
     if not isinstance(value, bool | np.bool_):

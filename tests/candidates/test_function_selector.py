@@ -106,3 +106,6 @@ def test_what_is_no_id():
     selector = attached(lambda features: tf.zeros((4, 3), "int32"))
     with pytest.raises(ValueError, match=r"for each example, 5.*\(4, 3\)"):
         selector.select(None, tf.zeros((5, 4)))
+    selector = attached(lambda features: None)
+    with pytest.raises(ValueError, match="must return ids. Received: None"):
+        selector.select(None, tf.zeros((5, 4)))

@@ -540,6 +540,8 @@ def test_config_is_short_json():
         ({"estimate": "both"}, "`estimate` must be one of 'joint', 'separate'"),
         ({"noise": "pink"}, "`noise` must be"),
         ({"selector": "beam"}, '`selector` must be "auto", a `keras_comp'),
+        ({"selector": BeamTree}, '`selector` must be "auto", a `keras_comp'),
+        ({"use_bias": "no"}, "`use_bias` must be True or False"),
         ({"class_counts": [1, 2]}, "num_classes=60. Received: 2"),
         ({"class_counts": np.full(60, -1)}, "`class_counts` must be finite"),
         ({"class_embedding": "x"}, "`class_embedding` must be a `keras.lay"),

@@ -228,12 +228,36 @@ def test_labels_of_other_dtypes():
 
 @pytest.mark.parametrize(
     ("labels", "features"),
-    [((4, CLASSES), (4, WIDTH)), ((4,), (4, 3, WIDTH)), ((), (4, WIDTH))],
+    [
+        ((4, CLASSES), (4, WIDTH)),
+        ((4,), (4, 3, WIDTH)),
+        ((), (4, WIDTH)),
+        # Each of these would be that of all examples.
+        ((1,), (4, WIDTH)),
+        ((1, 2), (4, WIDTH)),
+        ((4, 1), (4, 3, WIDTH)),
+        ((4, 5), (4, 3, WIDTH)),
+    ],
 )
 def test_labels_of_another_shape(labels, features):
     outputs = make_head()(np.zeros(features, "float32"))
     with pytest.raises(ValueError, match="one integer label for each example"):
         CANELoss()(np.zeros(labels, "int32"), outputs)
+
+
+def test_ragged_labels():
+    labels = tf.ragged.constant([[1, 2], [3]])
+    outputs = make_head()(np.zeros((2, WIDTH), "float32"))
+    with pytest.raises(ValueError, match=r"Use `labels.to_tensor\(-1\)`"):
+        CANELoss()(labels, outputs)
+
+
+@pytest.mark.parametrize("label", ["a", 1.5, True])
+@pytest.mark.parametrize("make", [CANELoss, ClassAccuracy])
+def test_bad_ignored_classes(make, label):
+    with pytest.raises(ValueError, match="`ignore_class` must be None or an"):
+        make(ignore_class=label)
+    assert make(ignore_class=np.int64(-1)).ignore_class == -1
 
 
 def test_outputs_without_a_mark():

@@ -1,0 +1,21 @@
+"""Configs of layers within layers."""
+
+import keras
+
+
+def serialize_part(part):
+    """The config of a part of a layer, which may be a part of others too.
+
+    Keras marks what comes twice in a model, so that it is one object again
+    when the model is loaded: in the config that it made of it the first time,
+    of which a config within a config is a copy by then. Made twice, it is
+    marked before it is copied.
+
+    Args:
+        part: Keras layer, or what else Keras makes configs of.
+
+    Returns:
+        What `keras.saving.serialize_keras_object` returns.
+    """
+    keras.saving.serialize_keras_object(part)
+    return keras.saving.serialize_keras_object(part)
