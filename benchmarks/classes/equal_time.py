@@ -2,7 +2,7 @@
 
 Models of words, job titles, places to visit and answers of a graph are trained
 by `CANESoftmax` in several settings and by its rivals. Each method has its best
-of several numbers of sampled classes, and each of these its best of three
+of several numbers of sampled classes, and each of these its best of five
 learning rates, by the validation part.
 
     python -m benchmarks classes.equal_time --seeds 0,1,2 --minutes 60
@@ -86,7 +86,7 @@ class Row:
 class EqualTime(Benchmark):
     # The record tells which rates were tried.
     choices = {
-        "rates": Flag((2e-3, 5e-3, 1.25e-2), "to choose from"),
+        "rates": Flag((2e-3, 5e-3, 1.25e-2, 3e-2, 7.5e-2), "to choose from"),
         "tasks": tuple(task.name for task in TASKS),
         "methods": tuple(METHODS),
         "minutes": Flag(math.inf, "after which no row is begun"),
