@@ -228,19 +228,16 @@ def head(make_selector=None, **kwargs):
     return make
 
 
-def word_counts(task):
-    """How often words are in examples of each class, `(classes, words)`."""
+def from_words(task, args):
+    """A head whose vectors are computed from words of classes' examples."""
     ids, labels = task.train
     counts = np.zeros((task.num_classes, task.input_dim), "float32")
     np.add.at(counts, (labels[:, None], ids), 1)
-    return counts
-
-
-def from_words(task, args):
-    """A head whose vectors are computed from words of classes."""
-    embedding = kc.FeatureEmbedding(
-        np.log1p(word_counts(task)), keras.layers.Dense(args.width)
+    directions = np.random.default_rng(0).normal(
+        size=(task.input_dim, args.width)
     )
+    features = np.log1p(counts) @ (directions / args.width**0.5)
+    embedding = kc.FeatureEmbedding(features, keras.layers.Dense(args.width))
     return head(class_embedding=embedding)(task, args)
 
 
@@ -271,9 +268,6 @@ EMBEDDINGS = {
     "CodeEmbedding, concat": codes(composition="concat"),
     "CodeEmbedding, nearest": codes(learn_codes="nearest"),
     "CodeEmbedding, softmax": codes(learn_codes="softmax"),
-    "CodeEmbedding, following": codes(
-        learn_codes=kc.learners.FollowingCodes(recode_every=200)
-    ),
     "CodeEmbedReduce": codes(kc.CodeEmbedReduce, combiner="mean"),
     "ANTEmbedding, dense": anchors(storage="dense"),
     "ANTEmbedding, lazy": anchors(storage="lazy"),
