@@ -25,6 +25,8 @@ import joblib
 import keras
 
 import keras_compembed as kc
+from keras_compembed.utils.files import check_output
+from keras_compembed.utils.files import replacing
 
 
 def parse_arguments(argv=None):
@@ -53,27 +55,26 @@ def parse_arguments(argv=None):
     # Before hours of work.
     if args.output.suffix != ".keras":
         parser.error(f"--output must end in .keras. Received: {args.output}")
+    if args.workers < 1:
+        parser.error(f"--workers must be positive. Received: {args.workers}")
     return args
 
 
 @contextlib.contextmanager
-def cluster(args):
+def cluster(scheduler=None, workers=None):
     """All parallel work of this block is done by the cluster."""
     with contextlib.ExitStack() as stack:
-        address = args.scheduler
-        if address is None:
-            address = stack.enter_context(
+        if scheduler is None:
+            scheduler = stack.enter_context(
                 distributed.LocalCluster(
-                    n_workers=args.workers,
+                    n_workers=workers,
                     threads_per_worker=1,
                     dashboard_address=None,
                 )
             )
-        client = stack.enter_context(distributed.Client(address))
+        client = stack.enter_context(distributed.Client(scheduler))
         cores = sum(client.nthreads().values())
         stack.enter_context(joblib.parallel_config("dask", n_jobs=cores))
-        if args.checkpoint is not None:
-            stack.enter_context(kc.checkpoint_folder(args.checkpoint))
         yield
 
 
@@ -81,14 +82,18 @@ def main(argv=None):
     """Returns the layer."""
     args = parse_arguments(argv)
     table = kc.vectors.open_table(args.table)
-    with cluster(args):
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    check_output(args.output, overwrite=True)
+    saved = contextlib.nullcontext()
+    if args.checkpoint is not None:
+        saved = kc.checkpoint_folder(args.checkpoint)
+    with cluster(args.scheduler, args.workers), saved:
         layer = kc.CodeEmbedding.from_table(
             table, args.num_codebooks, args.codebook_size, seed=args.seed
         )
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    beside = args.output.with_name(f"unfinished-{args.output.name}")
-    keras.Sequential([keras.Input((None,), dtype="int32"), layer]).save(beside)
-    beside.replace(args.output)
+    model = keras.Sequential([keras.Input((None,), dtype="int32"), layer])
+    with replacing(args.output, overwrite=True) as beside:
+        model.save(beside)
     size = args.output.stat().st_size
     rows, width = table.shape
     print(

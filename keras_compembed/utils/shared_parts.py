@@ -17,5 +17,7 @@ def serialize_part(part):
     Returns:
         What `keras.saving.serialize_keras_object` returns.
     """
-    keras.saving.serialize_keras_object(part)
+    config = keras.saving.serialize_keras_object(part)
+    if "shared_object_id" in config:
+        return config
     return keras.saving.serialize_keras_object(part)

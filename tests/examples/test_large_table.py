@@ -38,7 +38,10 @@ def test_a_cluster_gives_the_codes_of_one_core(tmp_path, monkeypatch, capsys):
     ]
 
 
-def test_another_kind_of_file_is_refused_before_work(capsys):
+def test_mistakes_are_named_before_work(capsys):
     with pytest.raises(SystemExit):
         large_table.main(["table.npy", "--output=small.npz"])
     assert "--output must end in .keras" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        large_table.main(["table.npy", "--output=a.keras", "--workers=0"])
+    assert "--workers must be positive" in capsys.readouterr().err

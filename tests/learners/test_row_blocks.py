@@ -1,5 +1,7 @@
 """Codes of blocks of rows, on one core or on several."""
 
+import contextlib
+
 import joblib
 import numpy as np
 import pytest
@@ -34,8 +36,23 @@ def test_results_come_in_order():
         assert list(results) == [-number for number in range(100)]
 
 
-# `examples/test_large_table.py` has a cluster.
-@pytest.mark.parametrize("backend", ["threading", "loky"])
+@contextlib.contextmanager
+def two_jobs(backend):
+    with contextlib.ExitStack() as stack:
+        if backend == "dask":
+            pytest.importorskip("distributed")
+            from examples.large_table import cluster
+
+            stack.enter_context(cluster(workers=2))
+        else:
+            stack.enter_context(joblib.parallel_config(backend, n_jobs=2))
+        yield
+        if backend == "loky":
+            joblib.externals.loky.get_reusable_executor().shutdown()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:distributed")
+@pytest.mark.parametrize("backend", ["threading", "loky", "dask"])
 def test_several_cores_give_the_codes_of_one(backend, monkeypatch):
     monkeypatch.setattr(blocks, "_CHUNKS", 1)
     rng = np.random.default_rng(0)
@@ -49,8 +66,6 @@ def test_several_cores_give_the_codes_of_one(backend, monkeypatch):
 
     assert len(row_blocks(1800, 4, 8)) == 4
     expected = learn()
-    with joblib.parallel_config(backend, n_jobs=2):
+    with two_jobs(backend):
         for found, wanted in zip(learn(), expected, strict=True):
             np.testing.assert_array_equal(found, wanted)
-    if backend == "loky":
-        joblib.externals.loky.get_reusable_executor().shutdown()
