@@ -106,6 +106,7 @@ class EqualTime(Benchmark):
         "NDCG@20": tables.figure("test.ndcg", "{:.4f}"),
         "recall@20": tables.figure("test.recall", "{:.4f}"),
         "MRR": tables.figure("test.mrr", "{:.4f}"),
+        "hits@10": tables.figure("test.hits_10", "{:.4f}"),
         "rate": tables.figure("rate", "{:g}"),
         "steps": tables.figure("steps", "{:,.0f}"),
         "seeds": tables.seeds,
