@@ -6,7 +6,7 @@ import os
 import shutil
 
 import keras
-import killed_learner
+import killed_work
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,8 +18,6 @@ from keras_compembed.compression.model_copy import copy_model
 from keras_compembed.compression.tuned_copies import TunedCopies
 from keras_compembed.learners import saved_epochs
 from keras_compembed.learners.training import Training
-
-KILLS = 20
 
 
 class Killed(Exception):
@@ -107,40 +105,56 @@ def test_goes_on_with_the_same_bits(name, table, tmp_path, monkeypatch):
         check_equal(make().train(table, weight), expected)
 
 
-def test_kills_at_any_moment_lose_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("work", "suffix", "kills", "seconds"),
+    [
+        (killed_work.train, ".npz", 20, 0.3),
+        (killed_work.compress, ".keras", 6, 2),
+        (killed_work.search, ".keras", 4, 6),
+    ],
+)
+def test_kills_at_any_moment_lose_nothing(
+    work, suffix, kills, seconds, tmp_path
+):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["keras_compembed"])
-    expected = killed_learner.make().train(killed_learner.table())
-    path, rng, kills = tmp_path / "found.npz", np.random.default_rng(0), 0
-    while kills < KILLS or not path.exists():
-        if path.exists():
-            # It ended before it was killed so often: once more.
-            check_file(path, expected)
-            path.unlink()
-            shutil.rmtree(tmp_path / "folder")
+    killed_work.save_model(tmp_path / "model.keras")
+    rng, left = np.random.default_rng(0), kills
+
+    def run(folder, path, limit=None):
+        """Whether it ended before it was killed."""
         started = context.Event()
         process = context.Process(
-            target=killed_learner.train,
-            args=(tmp_path / "folder", path, started),
+            target=work, args=(tmp_path / folder, path, started)
         )
         process.start()
         assert started.wait(120)
-        process.join(rng.uniform(0, 0.3) if kills < KILLS else None)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-            kills += 1
-            # It may have been about to write its result.
-            path.unlink(missing_ok=True)
-        else:
+        process.join(limit)
+        if process.exitcode is not None:
             assert process.exitcode == 0
-    check_file(path, expected)
+            return True
+        process.kill()
+        process.join()
+        # It may have been about to write its result.
+        path.unlink(missing_ok=True)
+        return False
 
-
-def check_file(path, expected):
-    with np.load(path) as found:
-        np.testing.assert_array_equal(found["codes"], expected.codes)
-        np.testing.assert_array_equal(found["codebooks"], expected.codebooks)
+    expected = tmp_path / f"expected{suffix}"
+    assert run("undisturbed", expected)
+    while True:
+        found = tmp_path / f"found{suffix}"
+        if not run("folder", found, rng.uniform(0, seconds) if left else None):
+            left -= 1
+            continue
+        for ours, theirs in zip(
+            killed_work.read(found), killed_work.read(expected), strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+        if not left:
+            break
+        # It ended before it was killed so often: once more.
+        found.unlink()
+        shutil.rmtree(tmp_path / "folder")
 
 
 def test_interruption_goes_on_later(table, tmp_path, monkeypatch):
