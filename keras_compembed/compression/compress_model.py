@@ -8,6 +8,7 @@ from keras_compembed.compression.budget_search import check_search
 from keras_compembed.compression.code_shapes import code_shape_for_latency
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.find_size import FindSize
+from keras_compembed.compression.no_tables import why_no_tables
 from keras_compembed.compression.only_readers import find_poolings
 from keras_compembed.compression.pooling_choice import get_pooling
 from keras_compembed.compression.pooling_choice import keep_shared_poolings
@@ -290,7 +291,7 @@ def compress_model(
     if not chosen:
         raise ValueError(
             f"Nothing to compress in the model {model.name!r}: "
-            + ("; ".join(skipped) or "it has no Embedding layers")
+            + ("; ".join(skipped) or why_no_tables(model))
             + "."
         )
     if verbose:

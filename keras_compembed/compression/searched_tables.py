@@ -3,6 +3,7 @@
 import keras
 
 from keras_compembed.compression.id_counts import weights_by_counts
+from keras_compembed.compression.no_tables import why_no_tables
 from keras_compembed.compression.only_readers import find_poolings
 from keras_compembed.compression.pooling_choice import get_pooling
 from keras_compembed.compression.replaceable_layers import reason_to_skip
@@ -86,7 +87,7 @@ def find_searched_tables(
     if not found:
         raise ValueError(
             f"Nothing to compress in the model {model.name!r}: "
-            + ("; ".join(skipped) or "it has no Embedding layers")
+            + ("; ".join(skipped) or why_no_tables(model))
             + "."
         )
     if verbose:

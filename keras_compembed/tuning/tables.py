@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_compembed.compression.no_tables import why_no_tables
 from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_names
@@ -62,7 +63,7 @@ class Tables:
             raise ValueError(
                 f"The model {model.name!r} must have a table to compress. "
                 "Received: a model of which none is replaced: "
-                + ("; ".join(reasons) or "it has no Embedding layers")
+                + ("; ".join(reasons) or why_no_tables(model))
                 + "."
             )
 

@@ -470,7 +470,7 @@ def test_settings_of_one_layer_name_its_composition(capsys):
 
 
 def test_saved_and_loaded(tmp_path):
-    small = compress(sequential())
+    small = compress(sequential(600))
     small.save(tmp_path / "small.keras")
     loaded = keras.saving.load_model(tmp_path / "small.keras")
     ids = np.array([[1, 2, 3]])
@@ -516,5 +516,9 @@ def test_bad_models():
     with pytest.raises(ValueError, match="`model` must be built"):
         compress(keras.Sequential([layers.Embedding(60, 8)]))
     dense = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
-    with pytest.raises(ValueError, match="it has no Embedding layers"):
+    with pytest.raises(ValueError, match="it has no Embedding layers.$"):
         compress(dense)
+    small = compress(sequential(600))
+    for limit in ({}, {"max_bytes": 50_000}):
+        with pytest.raises(ValueError, match="is compressed already: words"):
+            kc.compression.compress_model(small, **limit)

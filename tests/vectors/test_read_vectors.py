@@ -134,6 +134,16 @@ def test_tables_become_float32(tmp_path, dtype):
         assert_read(read, WORDS[:4], table[:4].astype("float32"))
 
 
+def test_words_as_bytes_in_a_npz(tmp_path):
+    path = tmp_path / "table.npz"
+    np.savez(path, vectors=VECTORS, words=np.char.encode(WORDS, "utf-8"))
+    assert_read(read_vectors(path))
+    np.savez(
+        path, vectors=VECTORS[:1], words=np.array(["\xe9".encode("latin-1")])
+    )
+    assert read_vectors(path, encoding="latin-1").words == ["\xe9"]
+
+
 def test_tensors_that_begin_as_a_pickle(tmp_path):
     """The length of their header is written first."""
     from safetensors.numpy import save

@@ -204,6 +204,12 @@ def test_arrays_that_are_refused(files, tmp_path):
         ({"a": VECTORS}, {}, "`words` must be given"),
         ({"a": VECTORS, "w": np.array("b")}, {}, "a list of words with one"),
         ({"a": VECTORS, "w": np.array(["b"])}, {}, "1 words and 6 rows"),
+        ({"a": VECTORS, "w": np.array(WORDS, object)}, {}, "'w' of objects"),
+        (
+            {"a": VECTORS, "w": np.array([b"\xe9"] * 6)},
+            {},
+            r"utf-8. .*'w' with b'\\xe9' as its number 0",
+        ),
     ):
         np.savez(tmp_path / "arrays.npz", **arrays)
         with pytest.raises(ValueError, match=message):

@@ -51,7 +51,7 @@ def _read(source, request):
         with source.open(member) as stream:
             name = member.removesuffix(".npy")
             array = _Array(source, f"the array {name!r}", stream)
-        group = lists if array.dtype.kind == "U" else arrays
+        group = lists if array.dtype.kind in "US" else arrays
         group[name] = (member, array)
     if {"header", "words"} <= arrays.keys():
         raise ValueError(
@@ -65,7 +65,9 @@ def _read(source, request):
         array = _Array(source, f"the array {member[:-4]!r}", stream)
         default = None
         if request.words is None and len(lists) == 1:
-            default = _read_strings(source, *lists.popitem())
+            default = _read_strings(source, request, *lists.popitem())
+        if request.words is None and not lists:
+            _check_no_pickles(source, arrays)
         words = find_words(source, request, array.count, default)
         return array.read(words, request)
 
@@ -90,7 +92,18 @@ def _choose(source, arrays, name):
     return arrays[name][0]
 
 
-def _read_strings(source, name, entry):
+def _check_no_pickles(source, arrays):
+    """Raises if one array may hold the words, but is not opened."""
+    for name, (_, array) in arrays.items():
+        if array.dtype.kind == "O":
+            raise ValueError(
+                f"{source} must hold its words as strings. Received: the "
+                f"array {name!r} of objects, a pickle, which is not opened. "
+                "Save it as `np.array(words, dtype=str)`, or pass `words`."
+            )
+
+
+def _read_strings(source, request, name, entry):
     """The words in an array of strings."""
     member, array = entry
     with source.open(member) as stream:
@@ -101,6 +114,8 @@ def _read_strings(source, name, entry):
                 f"{array.name} of shape {array.shape}."
             )
         data = array.read_bytes(array.shape[0])
+    if array.dtype.kind == "S":
+        return _decode(source, request, array, data)
     codes = np.frombuffer(data, array.dtype.byteorder + "u4")
     if codes.size and codes.max() > sys.maxunicode:
         raise ValueError(
@@ -108,6 +123,21 @@ def _read_strings(source, name, entry):
             "of no characters. Fetch or make the file again."
         )
     return np.frombuffer(data, array.dtype).tolist()
+
+
+def _decode(source, request, array, data):
+    words = []
+    for number, word in enumerate(np.frombuffer(data, array.dtype).tolist()):
+        try:
+            words.append(request.decode(word))
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"{source} must hold words written in {request.encoding}. "
+                f"Received: {array.name} with {word[:60]!r} as its number "
+                f"{number}. Perhaps another `encoding=` such as 'latin-1' "
+                "serves."
+            ) from None
+    return words
 
 
 class _Array:
