@@ -38,7 +38,9 @@ def choose(num_classes, class_counts, num_candidates=None, num_noises=None):
 
     Scores of classes that all examples share are one matrix product, so that
     `SCORED` of them cost as little as a few that each example has for itself.
-    Of these, the frequent classes are candidates, and the others noises.
+    Of these, the frequent classes are candidates, and the others noises. If
+    one of the numbers is given, the other is what makes `SCORED` of them, or
+    what it would be by itself if that is more.
 
     Args:
         num_classes: Integer.
@@ -55,10 +57,15 @@ def choose(num_classes, class_counts, num_candidates=None, num_noises=None):
     if class_counts is None:
         class_counts = np.ones(num_classes)
     scored = min(SCORED, num_classes - 1)
-    if num_candidates is None and num_noises is None:
-        num_candidates = worthy_candidates(class_counts, scored)
-    num_candidates = num_candidates or max(1, scored - num_noises)
-    num_noises = num_noises or max(1, scored - num_candidates)
+    worthy = worthy_candidates(class_counts, scored)
+    if num_candidates is None:
+        given = scored - worthy if num_noises is None else num_noises
+        most = num_classes - 1 - given
+        num_candidates = max(1, min(most, max(worthy, scored - given)))
+    if num_noises is None:
+        most = num_classes - 1 - num_candidates
+        num_noises = max(scored - worthy, scored - num_candidates)
+        num_noises = max(1, min(most, num_noises))
     selector = FrequentClasses(class_counts)
     share_noises = num_noises >= _FEWEST_SHARED
     return Choice(selector, num_candidates, num_noises, share_noises)

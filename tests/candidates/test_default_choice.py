@@ -128,7 +128,10 @@ def test_many_classes_of_which_nothing_is_known():
     [
         ({"num_candidates": 300}, (300, 700, "labels")),
         ({"num_noises": 400}, (600, 400, "labels")),
-        ({"num_noises": 2000}, (1, 2000, "labels")),
+        ({"num_noises": 2000}, (394, 2000, "labels")),
+        ({"num_noises": 9_900}, (99, 9_900, "labels")),
+        ({"num_candidates": 2000}, (2000, 606, "labels")),
+        ({"num_candidates": 9_900}, (9_900, 99, False)),
         ({"noise": UnigramNoise(ZIPF)}, (394, 606, True)),
         ({"share_noises": True}, (394, 606, True)),
         ({"num_candidates": 20, "num_noises": 10}, (20, 10, False)),
