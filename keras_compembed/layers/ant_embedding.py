@@ -385,6 +385,9 @@ class ANTEmbedding(GrowingTable, LookupLayer):
                 **kwargs,
             )
         self.transform.regularizer = self.transform_regularizer
+        if not self.trainable:
+            # As `add_weight` does; those of a frozen layer wait for the thaw.
+            self.transform.trainable = False
         return self.transform
 
     def call(self, inputs, reverse=False, training=False):
@@ -641,9 +644,6 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             self._build_storage()
         self._tracker.lock()
         new.load(transform)
-        if trainable:
-            # Those of a frozen layer wait until it is thawed.
-            new.variable.trainable = self.trainable
         exchange_in_holders(
             self,
             [

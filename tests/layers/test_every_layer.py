@@ -209,6 +209,23 @@ def test_frozen(case, trained):
             np.testing.assert_array_equal(weight, old, weight.path)
 
 
+# Keras's constructor does not freeze layers within a layer.
+@pytest.mark.parametrize(
+    "case",
+    [x for x in CASES if x.name not in ("codes-lstm", "vocabulary-rounded")],
+    ids=str,
+)
+def test_made_frozen_or_loaded_frozen(case, tmp_path):
+    model, _ = case.build(trainable=False)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    for each in (model, loaded):
+        trained = {weight.path for weight in each.trainable_variables}
+        assert not trained.intersection(
+            weight.path for weight in case.find(each).weights
+        )
+
+
 # A policy in turn: each kind of layer has cases enough to see all three.
 @pytest.mark.parametrize(
     ("case", "policy"),
