@@ -470,7 +470,7 @@ def test_settings_of_one_layer_name_its_composition(capsys):
 
 
 def test_saved_and_loaded(tmp_path):
-    small = compress(sequential(600))
+    small = compress(sequential())
     small.save(tmp_path / "small.keras")
     loaded = keras.saving.load_model(tmp_path / "small.keras")
     ids = np.array([[1, 2, 3]])
