@@ -55,8 +55,11 @@ class CANESoftmax(ClassHead):
     (`keras_compembed.CANELoss`) and metrics (`ClassAccuracy`, `Coverage`,
     `Perplexity`) find the layer by a mark on the tensor. Keras's own losses
     and metrics, such as `"accuracy"`, would take the features for scores:
-    `fit` and `evaluate` refuse them. What the mark does not outlive is a
-    wrapper such as `TimeDistributed`, or a cast to another dtype.
+    `fit` and `evaluate` refuse them. Of a subclassed model, whose outputs
+    Keras does not know, they refuse cross-entropies, and metrics of outputs
+    that have a loss for classes; not losses such as `"mse"`. What the mark
+    does not outlive is a wrapper such as `TimeDistributed`, or a cast to
+    another dtype.
     Predictions are what `top_k` and `keras_compembed.top_k_model` return.
     `evaluate` computes the loss over all classes, some examples and some
     classes at a time: tensors of up to 4 million numbers, 16 MB, of which

@@ -3,7 +3,6 @@
 import keras
 
 from keras_compembed.utils.model_outputs import layer_of
-from keras_compembed.utils.model_outputs import output_names
 
 
 def check_compiled(model, head):
@@ -46,31 +45,53 @@ def check_compiled(model, head):
 
 
 def _parts_of(parts, model, head):
-    """Losses or metrics that are for the output of a layer, flat."""
-    outputs = getattr(model, "outputs", None)
+    """Losses or metrics that are for outputs of a layer, flat."""
     if parts is None:
         return []
-    if not outputs:
-        # A subclassed model, known to end in the layer by its loss alone.
-        known = getattr(model.loss, "reads_class_output", False)
-        return keras.tree.flatten(parts) if known else []
-    places = [
-        place
-        for place, output in enumerate(outputs)
-        if _comes_from(output, head)
-    ]
-    if len(outputs) == 1:
-        return keras.tree.flatten(parts) if places else []
-    if not keras.tree.is_nested(parts):
-        return [parts] if places else []
+    outputs, paths = _find_outputs(model, head)
+    if len(keras.tree.flatten(outputs)) == 1:
+        return keras.tree.flatten(parts) if paths else []
+    names = getattr(model, "output_names", None)
     found = []
-    for place in places:
-        if isinstance(parts, dict):
-            for name in {output_names(model)[place], model.output_names[place]}:
-                found += keras.tree.flatten(parts.get(name, []))
-        elif len(parts) == len(outputs):
-            found += keras.tree.flatten(parts[place])
+    for path in paths:
+        found += keras.tree.flatten(_part_at(parts, path, outputs, names))
     return [part for part in found if part is not None]
+
+
+def _find_outputs(model, head):
+    """Nested outputs of a model, and the paths to those of a layer."""
+    outputs = getattr(model, "outputs", None)
+    if outputs:
+        if len(outputs) > 1:
+            outputs = model.output
+        return outputs, [
+            path
+            for path, output in keras.tree.flatten_with_path(outputs)
+            if _comes_from(output, head)
+        ]
+    # A subclassed model: its outputs are known when losses were called, and
+    # which of them are of layers of classes by losses alone that know these.
+    compiled = getattr(model, "_compile_loss", None)
+    return getattr(compiled, "_y_pred_build_structure", None), {
+        loss.path
+        for loss in getattr(compiled, "_flat_losses", None) or ()
+        if getattr(loss.loss, "reads_class_output", False)
+    }
+
+
+def _part_at(parts, path, outputs, names):
+    """What losses or metrics hold for one of several nested outputs."""
+    for key in path:
+        if isinstance(parts, dict):
+            by_name = isinstance(outputs, dict) or names is None
+            parts = parts.get(key if by_name else names[key])
+        elif isinstance(parts, (list, tuple)):
+            # Lists are in the order in which Keras flattens outputs.
+            by_name = isinstance(outputs, dict)
+            place = sorted(outputs).index(key) if by_name else key
+            parts = parts[place] if place < len(parts) else None
+        outputs = outputs[key]
+    return parts
 
 
 def _comes_from(output, head):

@@ -201,10 +201,17 @@ class SparseRows(LazyRows):
         # they are, free ones too: these wait for their columns' gradients.
         columns = self.columns.numpy()
         dtype = np.min_scalar_type(self.num_anchors - 1)
-        return {**super().state(), "places": columns.astype(dtype)}
+        state = {**super().state(), "places": columns.astype(dtype)}
+        # Rows that no step waits for have no place that has just grown.
+        state["pending_grown"] = self._grown.numpy()[state["pending_rows"]]
+        return state
 
     def load_state(self, state):
         super().load_state(state)
+        grown = np.zeros(self._grown.shape, bool)
+        if "pending_grown" in state.keys():
+            grown[state["pending_rows"]] = state["pending_grown"]
+        self._grown.assign(grown)
         if "places" not in state.keys():
             return
         columns = np.asarray(state["places"]).astype("int32")

@@ -45,6 +45,7 @@ def run_workers(number, names, folder):
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, output[-5000:]
 

@@ -707,6 +707,29 @@ def test_accumulated_gradients_with_adam(storage):
     check_alike(*models, storage)
 
 
+@pytest.mark.parametrize("storage", ["dense", "lazy", "sparse"])
+def test_saved_between_accumulated_steps(storage, tmp_path):
+    optimizer = keras.optimizers.Adam(0.02, gradient_accumulation_steps=3)
+    model, layer = make_model(storage, optimizer=optimizer, l1=0.02)
+    ids, labels = examples()
+    parts = [slice(start, start + 12) for start in range(0, 96, 12)]
+
+    def train(model, parts):
+        for part in parts:
+            model.train_on_batch(ids[part], labels[part])
+
+    train(model, parts[:5])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    train(model, parts[5:])
+    train(loaded, parts[5:])
+    assert layer.nnz < layer.get_transform().dense_rows().size
+    for weight, right in zip(
+        loaded.get_weights(), model.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(weight, right, atol=1e-6)
+
+
 def test_own_training_loop():
     layer = ANTEmbedding(ROWS, 5, num_anchors=6, storage="lazy", l1=0.1, seed=0)
     optimizer = keras.optimizers.SGD(0.5)

@@ -40,6 +40,32 @@ class Subclassed(keras.Model):
         return self.head(inputs)
 
 
+ARRANGED = {
+    "list": lambda words, parts: [words, parts],
+    "dict": lambda words, parts: {"words": words, "parts": parts},
+    "nested": lambda words, parts: {"all": {"words": words, "parts": parts}},
+}
+
+
+class WithParts(keras.Model):
+    """Two outputs, of which one comes from a layer of classes."""
+
+    def __init__(self, head, arrange):
+        super().__init__()
+        self.head = head
+        self.parts = keras.layers.Dense(3, activation="softmax")
+        self.arrange = arrange
+
+    def call(self, inputs, training=False):
+        return self.arrange(self.head(inputs), self.parts(inputs))
+
+
+def functional_with_parts(head, arrange):
+    inputs = keras.Input((WIDTH,))
+    parts = keras.layers.Dense(3, activation="softmax", name="parts")(inputs)
+    return keras.Model(inputs, arrange(head(inputs), parts))
+
+
 def wrapped(head):
     inputs = keras.Input((WIDTH,))
     steps = keras.layers.RepeatVector(1)(inputs)
@@ -178,49 +204,43 @@ def test_what_knows_features():
     further.test_on_batch(x, y)
 
 
-@pytest.mark.parametrize("as_dict", [False, True])
-def test_several_outputs(as_dict):
+@pytest.mark.parametrize("make", [functional_with_parts, WithParts])
+@pytest.mark.parametrize("arrange", ARRANGED.values(), ids=ARRANGED.keys())
+def test_several_outputs(arrange, make):
     x, y = data()
-    inputs = keras.Input((WIDTH,))
-    scores = keras.layers.Dense(3, activation="softmax", name="parts")(inputs)
-    outputs = [make_head("words")(inputs), scores]
-    labels = [y, y % 3]
-
-    def per_output(*parts):
-        return dict(zip(("words", "parts"), parts, strict=True))
-
-    if as_dict:
-        outputs, labels = per_output(*outputs), per_output(*labels)
-    model = keras.Model(inputs, outputs)
     theirs = "sparse_categorical_crossentropy"
-    losses = per_output(kc.CANELoss(), theirs)
-    model.compile(
-        "sgd",
-        losses,
-        metrics=per_output([kc.ClassAccuracy()], ["accuracy"]),
-        run_eagerly=True,
-    )
-    model.train_on_batch(x, labels)
-    model.compile(
-        "sgd",
-        losses,
-        metrics=per_output(["accuracy"], ["accuracy"]),
-        run_eagerly=True,
-    )
-    with pytest.raises(ValueError, match=f"'words' is:? {WRONG}"):
-        model.train_on_batch(x, labels)
-    if not as_dict:
-        model.compile("sgd", theirs, run_eagerly=True)
-        with pytest.raises(ValueError, match=f"'words' is:? {WRONG}"):
-            model.train_on_batch(x, labels)
+    model = make(make_head("words"), arrange)
+
+    def train(words, parts, argument="metrics", arrange_parts=arrange):
         model.compile(
             "sgd",
-            [kc.CANELoss(), theirs],
-            metrics=[["accuracy"], ["accuracy"]],
+            arrange(kc.CANELoss(), theirs),
             run_eagerly=True,
+            **{argument: arrange_parts(words, parts)},
         )
+        return model.train_on_batch(x, arrange(y, y % 3), return_dict=True)
+
+    logs = train([kc.ClassAccuracy()], ["accuracy"])
+    assert sum("accuracy" in name for name in logs) == 2, logs
+    train(None, ["accuracy"])
+    for argument in ("metrics", "weighted_metrics"):
+        with pytest.raises(ValueError, match=f"`{argument}` must.*{WRONG}"):
+            train(["accuracy"], ["accuracy"], argument)
+    if arrange is ARRANGED["list"]:
+        model.compile("sgd", theirs, run_eagerly=True)
         with pytest.raises(ValueError, match=f"'words' is:? {WRONG}"):
-            model.train_on_batch(x, labels)
+            model.train_on_batch(x, [y, y % 3])
+        if make is functional_with_parts:
+            with pytest.raises(ValueError, match=f"`metrics` must.*{WRONG}"):
+                train(["accuracy"], None, arrange_parts=ARRANGED["dict"])
+    if arrange is ARRANGED["dict"]:
+        # Keras takes lists too, in the order of sorted keys.
+        def in_order(words, parts):
+            return [parts, words]
+
+        train([kc.ClassAccuracy()], ["accuracy"], arrange_parts=in_order)
+        with pytest.raises(ValueError, match=f"`metrics` must.*{WRONG}"):
+            train(["accuracy"], None, arrange_parts=in_order)
 
 
 def test_casts_lose_the_mark():
