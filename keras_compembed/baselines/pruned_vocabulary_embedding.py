@@ -91,6 +91,9 @@ class PrunedVocabularyEmbedding(EmbeddingBaseline):
         self.sharing = check_choice("sharing", sharing, _SHARING)
         self._kept_ids = _check_kept_ids(kept_ids, self.num_rows, input_dim)
         self.rows = self._check_rows(rows)
+        if rows is not None and not self.trainable:
+            # Keras freezes parts only where the attribute is set later.
+            self.rows.trainable = False
 
     @classmethod
     def from_table(

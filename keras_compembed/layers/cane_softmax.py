@@ -166,7 +166,8 @@ class CANESoftmax(ClassHead):
             or a `FeatureEmbedding`, which computes the vector of a class from
             its features. Codes with `learn_codes` are learned where the input
             is looked up, not here. Row 0 is the vector of class 0, also with
-            `mask_zero`.
+            `mask_zero`. `trainable=False` of this constructor is not for it:
+            give it to the layer.
         use_bias: Boolean. Defaults to `True`.
         kernel_initializer: Optional initializer of class vectors. Defaults to
             `None`: the means of the selector's tree if it has them, in the

@@ -221,6 +221,9 @@ class CodeEmbedding(GrowingTable, LookupLayer):
                 output_dim,
                 dtype=self.variable_dtype,
             )
+            if not self.trainable:
+                # Keras freezes parts only where the attribute is set later.
+                self.composition.trainable = False
         if codebooks is not None:
             codebooks = check_codebooks(
                 codebooks, self.composition.codebooks_shape

@@ -50,9 +50,10 @@ class Codebooks(keras.layers.Layer):
     True
 
     It is a layer inside the layers that hold it, and so follows the rules of
-    Keras: `trainable = False` of one of them freezes the codebooks of all. A
-    model that is saved, loaded or cloned as a whole shares as before; a layer
-    made again alone, by its own config, has codebooks of its own.
+    Keras: `layer.trainable = False` of one of them freezes the codebooks of
+    all; `trainable=False` given to the constructor of one does not. A model
+    that is saved, loaded or cloned as a whole shares as before; a layer made
+    again alone, by its own config, has codebooks of its own.
 
     Args:
         output_dim: Integer. Width of the vectors.
@@ -113,6 +114,9 @@ class Codebooks(keras.layers.Layer):
             output_dim,
             dtype=self.variable_dtype,
         )
+        if not self.trainable:
+            # Keras freezes parts only where the attribute is set later.
+            self.composition.trainable = False
         self.initializer = keras.initializers.get(initializer)
         self.regularizer = keras.regularizers.get(regularizer)
         self.constraint = keras.constraints.get(constraint)

@@ -104,6 +104,9 @@ class FeatureEmbedding(LookupLayer):
         # Of features, float16 would lose digits of large numbers.
         self.autocast = False
         self.encoder = encoder
+        if not self.trainable:
+            # Keras freezes parts only where the attribute is set later.
+            encoder.trainable = False
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero
         self.input_dim = len(_first(features))
@@ -177,7 +180,11 @@ class FeatureEmbedding(LookupLayer):
         config["encoder"] = keras.saving.deserialize_keras_object(
             config["encoder"]
         )
-        return cls(**config)
+        # What of an encoder is trained stands in its own config.
+        trainable = config.pop("trainable", True)
+        layer = cls(**config)
+        layer._trainable = trainable
+        return layer
 
     def _arrays(self):
         if not self.built:

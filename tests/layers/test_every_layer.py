@@ -209,12 +209,7 @@ def test_frozen(case, trained):
             np.testing.assert_array_equal(weight, old, weight.path)
 
 
-# Keras's constructor does not freeze layers within a layer.
-@pytest.mark.parametrize(
-    "case",
-    [x for x in CASES if x.name not in ("codes-lstm", "vocabulary-rounded")],
-    ids=str,
-)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_made_frozen_or_loaded_frozen(case, tmp_path):
     model, _ = case.build(trainable=False)
     model.save(tmp_path / "model.keras")

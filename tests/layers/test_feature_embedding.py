@@ -331,3 +331,21 @@ def test_bad_arguments():
     adapted = keras.layers.Embedding(ITEMS, WIDTH, lora_rank=2)
     with pytest.raises(ValueError, match="without LoRA.*lora_rank=2"):
         make_head(adapted).build((None, WIDTH))
+
+
+def test_trainable_of_the_encoder(tmp_path):
+    """A layer made frozen has a frozen encoder; what is thawed then stays."""
+
+    def trained(model):
+        return [weight.path for weight in model.trainable_variables]
+
+    layer = make_items("features", trainable=False)
+    model = keras.Sequential([keras.Input((4,), dtype="int32"), layer])
+    assert not trained(model)
+    for thawed in (False, True):
+        layer.encoder.layers[-2].trainable = thawed
+        assert len(trained(model)) == 2 * thawed
+        model.save(tmp_path / f"{thawed}.keras")
+        loaded = keras.saving.load_model(tmp_path / f"{thawed}.keras")
+        assert trained(loaded) == trained(model)
+        assert not loaded.layers[-1].trainable
