@@ -75,7 +75,7 @@ class SparseRows(LazyRows):
         # Places that have a column, and no step yet that moved them.
         self._grown = self.add_variable("grown", shape, "bool")
         # Of the last step: gradients come times it. No weight of the layer,
-        # since it is the optimizer's, which keeps it.
+        # since it is the optimizer's.
         self._loss_scale = keras.Variable(
             "ones", (), dtype="float32", trainable=False, autocast=False
         )
@@ -204,6 +204,8 @@ class SparseRows(LazyRows):
         state = {**super().state(), "places": columns.astype(dtype)}
         # Rows that no step waits for have no place that has just grown.
         state["pending_grown"] = self._grown.numpy()[state["pending_rows"]]
+        # The optimizer keeps it, but says so only after a step.
+        state["loss_scale"] = self._loss_scale.numpy()
         return state
 
     def load_state(self, state):
@@ -212,6 +214,8 @@ class SparseRows(LazyRows):
         if "pending_grown" in state.keys():
             grown[state["pending_rows"]] = state["pending_grown"]
         self._grown.assign(grown)
+        if "loss_scale" in state.keys():
+            self._loss_scale.assign(state["loss_scale"])
         if "places" not in state.keys():
             return
         columns = np.asarray(state["places"]).astype("int32")

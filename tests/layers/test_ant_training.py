@@ -707,10 +707,24 @@ def test_accumulated_gradients_with_adam(storage):
     check_alike(*models, storage)
 
 
-@pytest.mark.parametrize("storage", ["dense", "lazy", "sparse"])
-def test_saved_between_accumulated_steps(storage, tmp_path):
+@pytest.mark.parametrize(
+    ("storage", "policy"),
+    [
+        ("dense", "float32"),
+        ("lazy", "float32"),
+        ("sparse", "float32"),
+        ("sparse", "mixed_float16"),
+    ],
+)
+def test_saved_between_accumulated_steps(storage, policy, tmp_path):
     optimizer = keras.optimizers.Adam(0.02, gradient_accumulation_steps=3)
-    model, layer = make_model(storage, optimizer=optimizer, l1=0.02)
+    if policy == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.Adam(0.02)
+        )
+    model, layer = make_model(
+        storage, optimizer=optimizer, l1=0.02, dtype=policy
+    )
     ids, labels = examples()
     parts = [slice(start, start + 12) for start in range(0, 96, 12)]
 
