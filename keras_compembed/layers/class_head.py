@@ -231,7 +231,13 @@ class ClassExamples:
             context = tf.cast(tf.convert_to_tensor(self.context), "int32")
             self.context = tf.reshape(context, (-1,))
         self.features = flat_features(y_pred)
-        labels = flat_labels(y_true, y_pred, self.head.num_classes, name)
+        labels = flat_labels(
+            y_true,
+            y_pred,
+            self.head.num_classes,
+            name,
+            lists=self.head.seed_generator is not None,
+        )
         check_dtype(labels.dtype, self.head.num_classes, name)
         self.received = tf.cast(labels, "int64")
         self.in_range = (self.received >= 0) & (

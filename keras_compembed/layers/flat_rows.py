@@ -17,8 +17,12 @@ def flat_features(tensor):
     return tf.cast(tf.reshape(tensor, (-1, width)), "float32")
 
 
-def flat_labels(y_true, y_pred, num_classes, name):
-    """Labels `(rows,)`, or lists of them `(rows, labels)`, of an output."""
+def flat_labels(y_true, y_pred, num_classes, name, lists):
+    """Labels `(rows,)`, or lists of them `(rows, labels)`, of an output.
+
+    After batches of different ranks Keras knows no rank. What may be lists is
+    then taken for lists, of one label or more.
+    """
     if isinstance(y_true, tf.RaggedTensor):
         raise ValueError(
             f"`{name}` must be given lists of labels that are padded by -1. "
@@ -26,14 +30,13 @@ def flat_labels(y_true, y_pred, num_classes, name):
         )
     labels = tf.convert_to_tensor(y_true)
     rank, wanted = labels.shape.rank, y_pred.shape.rank - 1
-    if rank == wanted + 1:
+    number = 1
+    if rank is None:
+        number = None if lists else 1
+    elif rank == wanted + 1:
         number = labels.shape[-1]
-        is_list = number is None or 1 < number < num_classes
-        fits = is_list or number == 1
-    else:
-        is_list = False
-        # Keras may not know the rank, after batches of different ranks.
-        fits = rank in (None, wanted)
+    fits = rank in (None, wanted, wanted + 1)
+    fits &= number is None or number == 1 or 1 < number < num_classes
     leading = y_pred.shape[:-1]
     if not (fits and labels.shape[:wanted].is_compatible_with(leading)):
         raise ValueError(
@@ -43,7 +46,29 @@ def flat_labels(y_true, y_pred, num_classes, name):
             f"Received: labels of shape {tuple(labels.shape)}. "
             "Use `argmax` for one-hot labels."
         )
-    return tf.reshape(labels, (-1, tf.shape(labels)[-1]) if is_list else (-1,))
+    is_list = number != 1
+    if rank is not None and number is not None:
+        return tf.reshape(labels, (-1, number) if is_list else (-1,))
+    rows = tf.reduce_prod(tf.shape(y_pred)[:-1])
+    if number is None:
+        number = tf.maximum(tf.size(labels) // tf.maximum(rows, 1), 1)
+    checks = [
+        tf.debugging.assert_equal(
+            tf.size(labels),
+            rows * number,
+            f"`{name}` must be given "
+            + ("as many labels" if is_list else "one label")
+            + " for each example.",
+        ),
+        tf.debugging.assert_less(
+            number,
+            num_classes,
+            f"`{name}` must be given lists of fewer than {num_classes} labels "
+            "(`num_classes`). Use `argmax` for one-hot labels.",
+        ),
+    ]
+    with tf.control_dependencies(checks):
+        return tf.reshape(labels, (rows, number) if is_list else (rows,))
 
 
 def check_dtype(dtype, num_classes, name):

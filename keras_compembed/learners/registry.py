@@ -4,6 +4,7 @@ import keras
 
 from keras_compembed.compositions.registry import is_same_composition
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
+from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
 from keras_compembed.learners.nearest_codes import NearestCodes
@@ -55,13 +56,20 @@ def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):
         **kwargs: Further arguments of the default learner.
 
     Raises:
-        ValueError: if `learner` has another code shape or composition.
+        ValueError: if `learner` is none, or has another code shape or
+            composition.
     """
     shape = num_codebooks, codebook_size
     if learner is None:
         if composition in (None, "sum"):
             return AdditiveQuantizer(*shape, **kwargs)
         return KDCodeLearner(*shape, composition=composition, **kwargs)
+    if not isinstance(learner, CodeLearner):
+        raise ValueError(
+            "`learner` must be a learner, such as "
+            f"`keras_compembed.learners.AdditiveQuantizer{shape}`. "
+            f"Received: learner={learner!r}."
+        )
     got = learner.num_codebooks, learner.codebook_size
     if got != shape:
         raise ValueError(

@@ -15,6 +15,7 @@ from keras_compembed.layers.reversible_code_embedding import (
     ReversibleCodeEmbedding,
 )
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
+from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.factor_quantizer import FactorQuantizer
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.methods.method import Fit
@@ -56,8 +57,8 @@ class Codes(Method):
             default. Defaults to `1.0`.
 
     Raises:
-        ValueError: if a size is out of range, or `rank` comes with a
-            composition.
+        ValueError: if a size is out of range, `rank` comes with a
+            composition, or `learner` makes no learner.
     """
 
     rows = CodeEmbedding
@@ -87,7 +88,7 @@ class Codes(Method):
                 )
             self.rank = check_positive_int("rank", rank)
         self._composition = composition
-        self.learner = learner
+        self.learner = _check_learner(learner)
 
     @property
     def composition(self):
@@ -173,3 +174,17 @@ class Codes(Method):
         # Random codes would take time, and be of no use.
         codes = np.zeros((input_dim, self.num_codebooks), "uint8")
         return cls(input_dim, output_dim, codes=codes, **fit.options, **kwargs)
+
+
+def _check_learner(learner):
+    # A learner may be a model, which can be called.
+    if learner is None or (
+        callable(learner) and not isinstance(learner, CodeLearner)
+    ):
+        return learner
+    raise ValueError(
+        "`learner` must be a function of `num_codebooks` and `codebook_size` "
+        "that makes a learner for each table, such as "
+        "`keras_compembed.learners.GumbelCodeLearner`, which is a class. "
+        f"Received: learner={learner!r}."
+    )

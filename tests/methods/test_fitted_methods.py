@@ -113,6 +113,16 @@ def test_names_and_arguments():
         QuotientRemainder(0)
     with pytest.raises(ValueError, match="`operation` must be one of"):
         QuotientRemainder(9, "divide")
+    for learner in (
+        kc.learners.AdditiveQuantizer(4, 8),
+        kc.learners.GumbelCodeLearner(4, 8),
+        "additive",
+    ):
+        with pytest.raises(ValueError, match="`learner` must be a function"):
+            Codes(4, 8, learner=learner)
+    made = Codes(4, 8, learner=lambda *shape: kc.learners)
+    with pytest.raises(ValueError, match="`learner` must be a learner, such"):
+        made.start()
     with pytest.raises(ValueError, match="`rank` must be a positive"):
         TensorTrain(0)
     assert "narrower" in Codes(4, 8, rank=13).reason_against(400, 12)

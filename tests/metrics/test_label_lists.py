@@ -358,3 +358,57 @@ def test_heads_without_noises_refuse_lists():
     features, lists = make_examples()
     with pytest.raises(ValueError, match="unless the output is that of a"):
         kc.CANELoss()(lists, head(features))
+
+
+def compiled(head, **kwargs):
+    model = keras.Sequential([keras.Input((WIDTH,)), head])
+    metrics = [kc.ClassAccuracy(), kc.RecallAtK(k=3)]
+    model.compile("sgd", kc.CANELoss(), metrics=metrics, **kwargs)
+    return model
+
+
+# Keras traces one function for labels of both ranks, and then knows no rank.
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_one_label_and_then_lists(batch_size):
+    features, lists = make_examples()
+    full = np.stack([lists.max(axis=1) - shift for shift in range(3)], axis=1)
+    full %= CLASSES
+    kinds = {"one": full[:, 0], "full": full, "padded": lists}
+
+    def evaluate(model, labels):
+        return model.evaluate(
+            features, labels, batch_size=batch_size, verbose=0
+        )
+
+    right = {
+        kind: evaluate(compiled(make_head()), labels)
+        for kind, labels in kinds.items()
+    }
+    model = compiled(make_head())
+    for kind in ("one", "full", "padded", "one", "padded"):
+        np.testing.assert_allclose(
+            evaluate(model, kinds[kind]), right[kind], rtol=1e-5, err_msg=kind
+        )
+    for kind in ("one", "padded", "full", "one"):
+        history = model.fit(
+            features, kinds[kind], batch_size=batch_size, verbose=0
+        )
+        assert np.isfinite(history.history["loss"]).all()
+
+
+def test_what_is_no_list_after_one_label():
+    features, lists = make_examples()
+    tree = kc.trees.ClassTree.random(CLASSES, branching=4, seed=0)
+    for head, labels, message in (
+        (make_head(), multi_hot(lists), "Use `argmax` for one-hot labels"),
+        (
+            kc.baselines.HierarchicalSoftmax(tree),
+            lists,
+            "must be given one label for each example",
+        ),
+    ):
+        model = keras.Sequential([keras.Input((WIDTH,)), head])
+        model.compile("sgd", kc.CANELoss())
+        model.evaluate(features, lists.max(axis=1), verbose=0)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            model.evaluate(features, labels.astype("int64"), verbose=0)
