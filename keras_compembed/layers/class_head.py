@@ -219,8 +219,7 @@ class ClassExamples:
         not_whole: Labels of the shape of `received` as they came if they are
             floats, 0 where they are whole numbers; otherwise None.
         mask: Optional boolean tensor `(rows,)`, which examples count, for
-            losses in which examples are not independent. The loss that asks
-            sets it.
+            losses in which examples are not independent. See `leave_out`.
     """
 
     def __init__(self, output, y_true, y_pred, name):
@@ -275,6 +274,20 @@ class ClassExamples:
             return counted
         others = tf.reduce_any(counted & (self.received != -1), axis=1)
         return others | tf.reduce_all(counted, axis=1)
+
+    def leave_out(self, rows):
+        """Leaves out examples that the loss of a step does not count.
+
+        Their labels become one of those that count. Rows of other classes
+        would have a gradient of 0, and an optimizer that moves the rows it
+        has gradients of would move them on by their momentum.
+
+        Args:
+            rows: Boolean tensor `(rows,)`.
+        """
+        self.mask = ~rows
+        label = tf.reduce_max(tf.where(rows, 0, self.labels))
+        self.labels = tf.where(rows, label, self.labels)
 
     def exact(self):
         """Losses and ranks by the scores of all classes.

@@ -9,6 +9,7 @@ from keras_compembed import CANELoss
 from keras_compembed import CANESoftmax
 from keras_compembed import ClassAccuracy
 from keras_compembed.candidates import FrequentClasses
+from keras_compembed.optimizers import SparseRowOptimizer
 
 CLASSES, WIDTH = 40, 6
 
@@ -113,6 +114,44 @@ def test_examples_to_be_ignored_are_no_noises():
         ignored = losses_of_twelve(y, ignore_class=label)
         weighted = losses_of_twelve(y, FIRST)
         np.testing.assert_array_equal(ignored, weighted)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_labels_left_out_move_no_rows(masked):
+    """Nor on by their momentum, where an optimizer sees a gradient of 0."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 50, size=(24, 6))
+    ids[12:][rng.random((12, 6)) < 0.4] = 0
+    labels = rng.integers(10, 50, size=ids.shape)
+    # The first batch gives both rows a momentum.
+    labels[0, :2] = 3, 7
+    weights = []
+    for left_out in (3, 7):
+        table = keras.layers.Embedding(
+            50,
+            WIDTH,
+            keras.initializers.RandomNormal(seed=1),
+            mask_zero=masked,
+        )
+        head = CANESoftmax(
+            5000, FrequentClasses(np.arange(5000)), 5, 5, seed=0
+        )
+        model = keras.Sequential(
+            [keras.Input((6,), dtype="int32"), table, head]
+        )
+        adam = keras.optimizers.Adam(0.1)
+        model.compile(SparseRowOptimizer(adam), CANELoss())
+        model.fit(
+            ids,
+            np.where(ids > 0, labels, left_out),
+            sample_weight=None if masked else 1.0 * (ids > 0),
+            batch_size=12,
+            shuffle=False,
+            verbose=0,
+        )
+        weights.append(model.get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_labels_in_lists_are_no_noises():
