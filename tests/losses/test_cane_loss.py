@@ -133,9 +133,7 @@ def test_labels_left_out_move_no_rows(masked):
             keras.initializers.RandomNormal(seed=1),
             mask_zero=masked,
         )
-        head = CANESoftmax(
-            5000, FrequentClasses(np.arange(5000)), 5, 5, seed=0
-        )
+        head = CANESoftmax(5000, FrequentClasses(np.arange(5000)), 5, 5, seed=0)
         model = keras.Sequential(
             [keras.Input((6,), dtype="int32"), table, head]
         )
