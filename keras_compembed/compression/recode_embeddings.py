@@ -34,7 +34,8 @@ class RecodeEmbeddings(keras.callbacks.Callback):
     Args:
         every: Optional integer. Training steps from one recoding to the next.
             Defaults to `None`: `recode_every` of each layer's
-            `FollowingCodes`.
+            `FollowingCodes`. With `steps_per_execution`, codes are
+            looked for after the last step of those that Keras takes at once.
         verbose: `0` or `1`, whether to print how many ids changed. Defaults
             to `0`.
 
