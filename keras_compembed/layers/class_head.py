@@ -208,7 +208,8 @@ class ClassExamples:
         context: Optional int32 tensor `(rows,)`.
         features: float32 tensor `(rows, width)`.
         labels: int32 tensor `(rows,)`, with 0 for labels out of range. Of
-            lists one label each, drawn with equal probabilities.
+            lists one label each, drawn with equal probabilities. What the
+            output's Keras mask leaves out has the label of another example.
         lists: Optional int32 tensor `(rows, labels)`, -1 where there is no
             label, or one that was there before. None if labels came one an
             example.
@@ -219,7 +220,8 @@ class ClassExamples:
         not_whole: Labels of the shape of `received` as they came if they are
             floats, 0 where they are whole numbers; otherwise None.
         mask: Optional boolean tensor `(rows,)`, which examples count, for
-            losses in which examples are not independent. See `leave_out`.
+            losses in which examples are not independent. The loss that asks
+            sets it.
     """
 
     def __init__(self, output, y_true, y_pred, name):
@@ -254,6 +256,13 @@ class ClassExamples:
         else:
             labels = tf.where(self.in_range, self.received, 0)
             self.labels = tf.cast(labels, "int32")
+        mask = getattr(y_pred, "_keras_mask", None)
+        if mask is not None:
+            # Of a label of its own an optimizer would see a row that has a
+            # gradient of 0, and move it on by its momentum.
+            counted = tf.reshape(mask, (-1,))
+            other = tf.reduce_max(tf.where(counted, self.labels, 0))
+            self.labels = tf.where(counted, self.labels, other)
         # Not `functools.cached_property`, which up to Python 3.11 has a lock
         # for all objects: devices that wait for each other would stand still.
         self._exact = None
@@ -274,20 +283,6 @@ class ClassExamples:
             return counted
         others = tf.reduce_any(counted & (self.received != -1), axis=1)
         return others | tf.reduce_all(counted, axis=1)
-
-    def leave_out(self, rows):
-        """Leaves out examples that the loss of a step does not count.
-
-        Their labels become one of those that count. Rows of other classes
-        would have a gradient of 0, and an optimizer that moves the rows it
-        has gradients of would move them on by their momentum.
-
-        Args:
-            rows: Boolean tensor `(rows,)`.
-        """
-        self.mask = ~rows
-        label = tf.reduce_max(tf.where(rows, 0, self.labels))
-        self.labels = tf.where(rows, label, self.labels)
 
     def exact(self):
         """Losses and ranks by the scores of all classes.

@@ -78,8 +78,9 @@ class ClassLoss(keras.losses.Loss):
         valid = check_labels(examples, mask)
         if examples.training or self.evaluation == "sampled":
             counted = _both(mask, _has_weight(sample_weight, y_pred))
-            if counted is not None:
-                examples.leave_out(~tf.reshape(counted, (-1,)))
+            examples.mask = (
+                None if counted is None else tf.reshape(counted, (-1,))
+            )
             losses = self.training_losses(examples)
             of_rows = getattr(losses, "_keras_mask", None)
             if of_rows is not None:

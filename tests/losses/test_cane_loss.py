@@ -116,8 +116,7 @@ def test_examples_to_be_ignored_are_no_noises():
         np.testing.assert_array_equal(ignored, weighted)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_labels_left_out_move_no_rows(masked):
+def test_masked_labels_move_no_rows():
     """Nor on by their momentum, where an optimizer sees a gradient of 0."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 50, size=(24, 6))
@@ -126,30 +125,40 @@ def test_labels_left_out_move_no_rows(masked):
     # The first batch gives both rows a momentum.
     labels[0, :2] = 3, 7
     weights = []
-    for left_out in (3, 7):
-        table = keras.layers.Embedding(
-            50,
-            WIDTH,
-            keras.initializers.RandomNormal(seed=1),
-            mask_zero=masked,
-        )
+    for masked in (3, 7):
+        start = keras.initializers.RandomNormal(seed=1)
+        table = keras.layers.Embedding(50, WIDTH, start, mask_zero=True)
         head = CANESoftmax(5000, FrequentClasses(np.arange(5000)), 5, 5, seed=0)
         model = keras.Sequential(
             [keras.Input((6,), dtype="int32"), table, head]
         )
         adam = keras.optimizers.Adam(0.1)
         model.compile(SparseRowOptimizer(adam), CANELoss())
-        model.fit(
-            ids,
-            np.where(ids > 0, labels, left_out),
-            sample_weight=None if masked else 1.0 * (ids > 0),
-            batch_size=12,
-            shuffle=False,
-            verbose=0,
-        )
+        y = np.where(ids > 0, labels, masked)
+        model.fit(ids, y, batch_size=12, shuffle=False, verbose=0)
         weights.append(model.get_weights())
     for one, other in zip(*weights, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_metrics_count_examples_without_weight():
+    """As those of Keras do, of which `weighted_metrics` do not."""
+    x, _ = data()
+    # All classes are scored, so that all labels are found.
+    head = CANESoftmax(CLASSES)
+    head.build((None, WIDTH))
+    head.kernel.assign(np.random.default_rng(1).normal(size=(CLASSES, WIDTH)))
+    y = head.top_k(x, 1)[0].numpy()[:, 0]
+    model = keras.Sequential([keras.Input((WIDTH,)), head])
+    accuracies = [ClassAccuracy(k=3), ClassAccuracy()]
+    for loss, weight in (
+        (CANELoss(), 1.0 * (np.arange(24) < 2)),
+        (CANELoss(ignore_class=int(y[0])), None),
+    ):
+        model.compile(keras.optimizers.SGD(0.0), loss, metrics=accuracies)
+        logs = model.train_on_batch(x, y, weight, return_dict=True)
+        del logs["loss"]
+        assert set(map(float, logs.values())) == {1.0}
 
 
 def test_labels_in_lists_are_no_noises():
