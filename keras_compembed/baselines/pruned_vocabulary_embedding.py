@@ -9,6 +9,7 @@ from keras_compembed.baselines.embedding_baseline import read_all
 from keras_compembed.baselines.kept_ids import KeptIds
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.learners.code_learner import check_rows
+from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
@@ -91,9 +92,8 @@ class PrunedVocabularyEmbedding(EmbeddingBaseline):
         self.sharing = check_choice("sharing", sharing, _SHARING)
         self._kept_ids = _check_kept_ids(kept_ids, self.num_rows, input_dim)
         self.rows = self._check_rows(rows)
-        if rows is not None and not self.trainable:
-            # Keras freezes parts only where the attribute is set later.
-            self.rows.trainable = False
+        if self.rows is not None:
+            freeze_part(self, self.rows)
 
     @classmethod
     def from_table(

@@ -23,6 +23,7 @@ from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.optimizers.add_rows import add_rows
 from keras_compembed.optimizers.drop_weights import drop_weights
+from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_code_shape
@@ -221,9 +222,7 @@ class CodeEmbedding(GrowingTable, LookupLayer):
                 output_dim,
                 dtype=self.variable_dtype,
             )
-            if not self.trainable:
-                # Keras freezes parts only where the attribute is set later.
-                self.composition.trainable = False
+            freeze_part(self, self.composition)
         if codebooks is not None:
             codebooks = check_codebooks(
                 codebooks, self.composition.codebooks_shape

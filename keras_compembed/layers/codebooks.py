@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_compembed.compositions.registry import check_composition
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.compositions.registry import is_same_composition
+from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_table
@@ -114,9 +115,7 @@ class Codebooks(keras.layers.Layer):
             output_dim,
             dtype=self.variable_dtype,
         )
-        if not self.trainable:
-            # Keras freezes parts only where the attribute is set later.
-            self.composition.trainable = False
+        freeze_part(self, self.composition)
         self.initializer = keras.initializers.get(initializer)
         self.regularizer = keras.regularizers.get(regularizer)
         self.constraint = keras.constraints.get(constraint)

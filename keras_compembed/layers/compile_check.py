@@ -18,6 +18,7 @@ def check_compiled(model, head):
         ValueError: if the model is compiled with a loss or a metric of
             Keras's own for the output of the layer.
     """
+    outputs, paths = _find_outputs(model, head)
     metrics = getattr(model, "_compile_metrics", None)
     for argument, parts, getter in (
         ("loss", model.loss, _get_loss),
@@ -28,7 +29,7 @@ def check_compiled(model, head):
             _get_metric,
         ),
     ):
-        for part in _parts_of(parts, model, head):
+        for part in _parts_of(parts, outputs, paths, model):
             if _is_of_keras(getter(part)):
                 ours = "`keras_compembed.CANELoss()`, or a loss of "
                 ours += "`keras_compembed.baselines`"
@@ -44,11 +45,10 @@ def check_compiled(model, head):
                 )
 
 
-def _parts_of(parts, model, head):
-    """Losses or metrics that are for outputs of a layer, flat."""
+def _parts_of(parts, outputs, paths, model):
+    """Losses or metrics that are for some of the outputs, flat."""
     if parts is None:
         return []
-    outputs, paths = _find_outputs(model, head)
     if len(keras.tree.flatten(outputs)) == 1:
         return keras.tree.flatten(parts) if paths else []
     names = getattr(model, "output_names", None)
@@ -82,13 +82,12 @@ def _find_outputs(model, head):
 def _part_at(parts, path, outputs, names):
     """What losses or metrics hold for one of several nested outputs."""
     for key in path:
+        has_keys = isinstance(outputs, dict)
         if isinstance(parts, dict):
-            by_name = isinstance(outputs, dict) or names is None
-            parts = parts.get(key if by_name else names[key])
+            parts = parts.get(key if has_keys or not names else names[key])
         elif isinstance(parts, (list, tuple)):
             # Lists are in the order in which Keras flattens outputs.
-            by_name = isinstance(outputs, dict)
-            place = sorted(outputs).index(key) if by_name else key
+            place = sorted(outputs).index(key) if has_keys else key
             parts = parts[place] if place < len(parts) else None
         outputs = outputs[key]
     return parts

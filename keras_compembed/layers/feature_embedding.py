@@ -8,6 +8,7 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.unique_places import unique_places
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.shared_parts import serialize_part
 from keras_compembed.utils.validation import check_boolean
 
@@ -104,9 +105,7 @@ class FeatureEmbedding(LookupLayer):
         # Of features, float16 would lose digits of large numbers.
         self.autocast = False
         self.encoder = encoder
-        if not self.trainable:
-            # Keras freezes parts only where the attribute is set later.
-            encoder.trainable = False
+        freeze_part(self, encoder)
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero
         self.input_dim = len(_first(features))

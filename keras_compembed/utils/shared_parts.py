@@ -1,4 +1,4 @@
-"""Configs of layers within layers."""
+"""Layers within layers: their configs, and whether they are frozen."""
 
 import keras
 
@@ -21,3 +21,16 @@ def serialize_part(part):
     if "shared_object_id" in config:
         return config
     return keras.saving.serialize_keras_object(part)
+
+
+def freeze_part(layer, part):
+    """Freezes a part of a layer whose constructor got `trainable=False`.
+
+    Keras freezes parts only where the attribute is set later.
+
+    Args:
+        layer: Keras layer.
+        part: Keras layer within it.
+    """
+    if not layer.trainable:
+        part.trainable = False

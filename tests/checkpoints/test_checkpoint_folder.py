@@ -110,7 +110,7 @@ def test_goes_on_with_the_same_bits(name, table, tmp_path, monkeypatch):
     [
         (killed_work.train, ".npz", 20, 0.3),
         (killed_work.compress, ".keras", 6, 2),
-        (killed_work.search, ".keras", 2, 6),
+        (killed_work.search, ".keras", 4, 6),
     ],
 )
 def test_kills_at_any_moment_lose_nothing(

@@ -25,12 +25,13 @@ LOOPS = {
     "anchors": 3 * 6 * 8 + 60 * 6 + 8 * 2 + 2,
     "labels": 8 * 8 + 8,
 }
-# All of them take seven minutes on two cores.
-ALL_OF_FOUR = os.environ.get("COMPEMBED_FOUR_WORKERS")
-OF_FOUR = NAMES if ALL_OF_FOUR else ["codes", "labels"]
+OF_FOUR = ["codes", "labels"]
+if os.environ.get("COMPEMBED_FOUR_WORKERS"):
+    # Seven minutes on two cores.
+    OF_FOUR = NAMES
 
 
-def run_workers(number, names, folder):
+def run_workers(number, names, folder, timeout=400):
     ports = ",".join(map(str, launch.free_ports(number)))
     program = [sys.executable, multi_worker.__file__, folder, ports]
     processes = [
@@ -44,7 +45,6 @@ def run_workers(number, names, folder):
         for index in range(number)
     ]
     try:
-        timeout = 200 + 60 * number * len(names)
         outputs = [
             process.communicate(timeout=timeout)[0] for process in processes
         ]
@@ -70,7 +70,7 @@ def in_one_process(name):
     return multi_worker.train(name, tf.distribute.get_strategy())
 
 
-def check_workers(folder, number, name, expected):
+def check_workers(folder, number, name, expected, tolerance=1e-5):
     for index in range(number):
         with np.load(folder / f"{name}-{index}.npz") as found:
             assert set(found.files) == set(expected)
@@ -80,8 +80,8 @@ def check_workers(folder, number, name, expected):
                 np.testing.assert_allclose(
                     found[key],
                     value,
-                    rtol=5e-6 * number,
-                    atol=5e-6 * number,
+                    rtol=tolerance,
+                    atol=tolerance,
                     err_msg=f"{key} of worker {index}",
                 )
 
@@ -95,9 +95,11 @@ def test_two_workers_equal_one_process(results, name):
 
 
 def test_four_workers_equal_one_process(tmp_path):
-    run_workers(4, OF_FOUR, tmp_path)
+    run_workers(4, OF_FOUR, tmp_path, timeout=max(400, 150 * len(OF_FOUR)))
     for name in OF_FOUR:
-        check_workers(tmp_path, 4, name, in_one_process(name))
+        # Here a number comes of sums of sums.
+        tolerance = 2e-5 if name == "sums" else 1e-5
+        check_workers(tmp_path, 4, name, in_one_process(name), tolerance)
 
 
 @pytest.mark.parametrize("name", LOOPS)

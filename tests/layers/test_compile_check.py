@@ -224,7 +224,8 @@ def test_several_outputs(arrange, make):
     assert sum("accuracy" in name for name in logs) == 2, logs
     train(None, ["accuracy"])
     for argument in ("metrics", "weighted_metrics"):
-        with pytest.raises(ValueError, match=f"`{argument}` must.*{WRONG}"):
+        named = f"`{argument}` must.*'words' is: {WRONG}"
+        with pytest.raises(ValueError, match=named):
             train(["accuracy"], ["accuracy"], argument)
     if arrange is ARRANGED["list"]:
         model.compile("sgd", theirs, run_eagerly=True)
