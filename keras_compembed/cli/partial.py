@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.utils.layer_names import named_layers
 
 
@@ -84,6 +85,7 @@ def _what_was_done(learners):
     return "\n".join(lines)
 
 
+@CodeLearner.register
 class _Stoppable:
     """A learner that trains once, and does not begin after Ctrl-C."""
 

@@ -139,9 +139,10 @@ def compress_model(
             `"linear"`, `"lstm"` or a `Composition`. Defaults to `None`: that
             of the learner, or `"sum"`.
         learner: Optional callable `learner(num_codebooks, codebook_size)`
-            that makes a `CodeLearner`, e.g. the class `GumbelCodeLearner`.
-            Defaults to `None`: `AdditiveQuantizer`, or for compositions other
-            than `"sum"` `KDCodeLearner`.
+            that makes a `CodeLearner`, e.g. the class `GumbelCodeLearner`. If
+            it takes a `seed` too, it gets the one below where it has none of
+            its own. Defaults to `None`: `AdditiveQuantizer`, or for
+            compositions other than `"sum"` `KDCodeLearner`.
         method: Optional `keras_compembed.methods.Method`, another way to store
             tables, in place of the four arguments on codes. Defaults to
             `None`: `keras_compembed.methods.Codes` of these.
@@ -179,7 +180,7 @@ def compress_model(
             vectors: with `verbose`, a sample tells whether codebooks of each
             table's own, fewer for as many bytes, would be nearer to the
             tables. Defaults to `None`.
-        seed: Optional integer. Seed of the default learner.
+        seed: Optional integer. Seed of the learners.
         sample_inputs: Optional inputs, arrays as the model is called with
             them: on these the copy is compared with the model. Defaults to
             `None`: random ids, words and numbers; if the model does not take

@@ -294,7 +294,8 @@ class CodeEmbedding(GrowingTable, LookupLayer):
 
         Raises:
             ValueError: if the table is not a finite matrix or the learner has
-                another code shape or composition.
+                another code shape or composition, or no seed though one is
+                given.
         """
         table = check_table(table, shards=True)
         num_codebooks, codebook_size = check_code_shape(

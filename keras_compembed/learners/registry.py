@@ -56,8 +56,8 @@ def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):
         **kwargs: Further arguments of the default learner.
 
     Raises:
-        ValueError: if `learner` is none, or has another code shape or
-            composition.
+        ValueError: if `learner` is none, has another code shape or
+            composition, or no seed though one is given.
     """
     shape = num_codebooks, codebook_size
     if learner is None:
@@ -75,6 +75,13 @@ def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):
         raise ValueError(
             "`learner` must have the layer's `num_codebooks` and "
             f"`codebook_size`, {shape}. Received: a learner with {got}."
+        )
+    seed = kwargs.get("seed")
+    if seed is not None and getattr(learner, "seed", seed) is None:
+        raise ValueError(
+            "`seed` must be None with a `learner` that has none: give it to "
+            f"the learner, `{type(learner).__name__}(..., seed={seed})`. "
+            f"Received: {seed=}."
         )
     if composition is not None and not is_same_composition(
         composition, learner.composition

@@ -1,6 +1,7 @@
 """Tables as codes of codewords."""
 
 import copy
+import inspect
 import math
 
 import numpy as np
@@ -47,7 +48,8 @@ class Codes(Method):
             `"linear"`, `"lstm"` or a `Composition`. Defaults to `None`: that
             of the learner, or `"sum"`.
         learner: Optional callable `learner(num_codebooks, codebook_size)`
-            that makes a `CodeLearner`. Defaults to `None`:
+            that makes a `CodeLearner`. If it takes a `seed` too, it gets the
+            one for learning where it has none of its own. Defaults to `None`:
             `AdditiveQuantizer`, with a `rank` `FactorQuantizer`, or for other
             compositions than `"sum"` `KDCodeLearner`.
         rank: Optional integer. Codewords are so wide, and a matrix makes
@@ -130,13 +132,20 @@ class Codes(Method):
     def _make_learner(self, num_codebooks, codebook_size, seed, verbose):
         shape = num_codebooks, codebook_size
         options = {"seed": seed, "verbose": verbose}
-        learner = self.learner and self.learner(*shape)
+        learner = self.learner and self._call_learner(shape, seed)
         searches = {"effort": self.effort, **options}
         if learner is None and self.rank is not None:
             learner = FactorQuantizer(*shape, self.rank, **searches)
         elif learner is None and self.composition in (None, "sum"):
             learner = AdditiveQuantizer(*shape, **searches)
         return get_learner(learner, self.composition, *shape, **options)
+
+    def _call_learner(self, shape, seed):
+        learner = self.learner(*shape)
+        has_none = seed is not None and getattr(learner, "seed", seed) is None
+        if has_none and "seed" in inspect.signature(self.learner).parameters:
+            return self.learner(*shape, seed=seed)
+        return learner
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
         shape = self.num_codebooks, self.codebook_size

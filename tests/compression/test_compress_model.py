@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -375,6 +377,7 @@ def test_bytes_said_are_those_of_the_copy(policy, composition, capsys):
                 *shape,
                 "lstm",
                 training=kc.learners.Training(iterations=3),
+                seed=0,
                 verbose=0,
             )
 
@@ -392,13 +395,53 @@ def test_bytes_said_are_those_of_the_copy(policy, composition, capsys):
     assert f"{model.name}: {sizes[0]} -> {sizes[1]} in all" in said
 
 
+def codes_with(learner, **kwargs):
+    model = sequential()
+    model.set_weights(
+        [np.random.default_rng(0).normal(size=w.shape) for w in model.weights]
+    )
+    small = compress(model, learner=learner, **kwargs)
+    return find(small, "words").codes
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        kc.learners.RandomCodeLearner,
+        functools.partial(
+            kc.learners.GumbelCodeLearner,
+            training=kc.learners.Training(iterations=3),
+            verbose=0,
+        ),
+    ],
+)
+def test_seed_of_given_learners(learner):
+    codes = codes_with(learner, seed=3)
+    np.testing.assert_array_equal(codes, codes_with(learner, seed=3))
+    assert np.any(codes != codes_with(learner, seed=4))
+    # Its own comes first.
+    own = functools.partial(learner, seed=3)
+    np.testing.assert_array_equal(codes, codes_with(own, seed=4))
+
+
+def test_learners_that_take_no_seed():
+    def unseeded(*shape):
+        return kc.learners.RandomCodeLearner(*shape)
+
+    with pytest.raises(ValueError, match="`seed` must be None with a `learn"):
+        codes_with(unseeded, seed=0)
+    assert codes_with(unseeded, seed=None).shape == (60, 4)
+
+
 def test_what_would_be_no_smaller_with_the_composition_of_its_learner():
     # The weights of an LSTM, which the default composition has not.
     with pytest.raises(ValueError, match="would be no smaller"):
         compress(
             sequential(),
             codebook_size=2,
-            learner=lambda *shape: kc.learners.KDCodeLearner(*shape, "lstm"),
+            learner=functools.partial(
+                kc.learners.KDCodeLearner, composition="lstm"
+            ),
         )
 
 

@@ -203,6 +203,10 @@ def test_from_table_with_another_learner():
     np.testing.assert_array_equal(layer.codebooks, learner.codebooks)
     with pytest.raises(ValueError, match="`learner` must have the layer's"):
         kc.CodeEmbedding.from_table(table, 3, 4, learner=learner)
+    learner = kc.learners.AdditiveQuantizer(2, 4, verbose=0)
+    with pytest.raises(ValueError, match=r"`AdditiveQuantizer\(..., seed=3"):
+        kc.CodeEmbedding.from_table(table, 2, 4, learner=learner, seed=3)
+    assert learner.codes is None
 
 
 def test_ids_out_of_range():
