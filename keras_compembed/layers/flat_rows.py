@@ -46,19 +46,27 @@ def flat_labels(y_true, y_pred, num_classes, name, lists):
             f"Received: labels of shape {tuple(labels.shape)}. "
             "Use `argmax` for one-hot labels."
         )
-    is_list = number != 1
     if rank is not None and number is not None:
-        return tf.reshape(labels, (-1, number) if is_list else (-1,))
+        return tf.reshape(labels, (-1,) if number == 1 else (-1, number))
     rows = tf.reduce_prod(tf.shape(y_pred)[:-1])
+    return _reshape_in_the_run(labels, rows, number, num_classes, name)
+
+
+def _reshape_in_the_run(labels, rows, number, num_classes, name):
+    """Labels of a shape that only the run knows, checked there.
+
+    Args:
+        number: Labels of each example: 1, or None if there may be more.
+    """
+    shape, what = (rows,), "one label"
     if number is None:
         number = tf.maximum(tf.size(labels) // tf.maximum(rows, 1), 1)
+        shape, what = (rows, number), "as many labels"
     checks = [
         tf.debugging.assert_equal(
             tf.size(labels),
             rows * number,
-            f"`{name}` must be given "
-            + ("as many labels" if is_list else "one label")
-            + " for each example.",
+            f"`{name}` must be given {what} for each example.",
         ),
         tf.debugging.assert_less(
             number,
@@ -68,7 +76,7 @@ def flat_labels(y_true, y_pred, num_classes, name, lists):
         ),
     ]
     with tf.control_dependencies(checks):
-        return tf.reshape(labels, (rows, number) if is_list else (rows,))
+        return tf.reshape(labels, shape)
 
 
 def check_dtype(dtype, num_classes, name):
