@@ -115,6 +115,9 @@ class AdaptiveSoftmax(ProbabilityHead):
             )
             self.kernels.append(self._add_kernel(number, size, narrow))
             self.biases.append(self._add_bias(number, shares[number]))
+        for weight in self.weights:
+            # Checkpoints of TensorFlow hold what is an attribute.
+            setattr(self, weight.name, weight)
         self.built = True
 
     def _first_order(self):

@@ -57,6 +57,9 @@ class Union(Selector):
     def __init__(self, selectors, num_candidates=None, **kwargs):
         super().__init__(**kwargs)
         self.selectors = _check_selectors(selectors)
+        for place, part in enumerate(self.selectors):
+            # Checkpoints of TensorFlow hold no list of Keras.
+            self._track_trackable(part, f"selector_{place}")
         self._numbers = None
         if num_candidates is not None:
             self._numbers = _check_numbers(num_candidates, len(selectors))

@@ -18,7 +18,16 @@ _METHOD = {
     "optimize_for": None,
     "effort": 1.0,
 }
-_NEEDS_LIMIT = ("quantize", "min_runtime", "runtime", "data", "frontier")
+# What is done with data, by default.
+_TRAINING = {"epochs": 3, "num_tuned": 3, "batch_size": 32}
+_NEEDS_LIMIT = (
+    "quantize",
+    "min_runtime",
+    "runtime",
+    "data",
+    "frontier",
+    *_TRAINING,
+)
 
 
 def add_arguments(command):
@@ -72,23 +81,20 @@ def add_arguments(command):
     group.add_argument(
         "--epochs",
         type=common.positive_whole_number,
-        default=3,
         metavar="N",
-        help="to train each of the best few (default: %(default)s)",
+        help="to train each of the best few (default: 3)",
     )
     group.add_argument(
         "--num-tuned",
         type=common.positive_whole_number,
-        default=3,
         metavar="N",
-        help="how many to train (default: %(default)s)",
+        help="how many to train (default: 3)",
     )
     group.add_argument(
         "--batch-size",
         type=common.positive_whole_number,
-        default=32,
         metavar="N",
-        help="examples of a step (default: %(default)s)",
+        help="examples of a step (default: 32)",
     )
     group.add_argument(
         "--frontier",
@@ -135,6 +141,14 @@ def check(arguments):
             "--max-loss must be given with --data, on which the loss is "
             "measured. Received: no --data."
         )
+    if arguments.data is None:
+        for name in _TRAINING:
+            if getattr(arguments, name) is not None:
+                raise ValueError(
+                    f"{_option(name)} must be given with --data, on which the "
+                    f"best are trained. Received: {_option(name)} "
+                    f"{getattr(arguments, name)}."
+                )
     if arguments.frontier is not None:
         check_suffix(arguments.frontier, ".json")
         check_different(arguments.model, arguments.output, arguments.frontier)
@@ -149,14 +163,19 @@ def make_search(arguments):
 
     options = {}
     if arguments.data is not None:
-        options = _read(arguments.data)
-        options["fit_options"] = {"batch_size": arguments.batch_size}
+        training = {
+            name: getattr(arguments, name) or default
+            for name, default in _TRAINING.items()
+        }
+        options = {
+            **_read(arguments.data),
+            "fit_options": {"batch_size": training.pop("batch_size")},
+            **training,
+        }
     return BudgetSearch(
         quantize=arguments.quantize,
         min_runtime=arguments.min_runtime,
         runtime=arguments.runtime or "litert",
-        epochs=arguments.epochs,
-        num_tuned=arguments.num_tuned,
         max_time=arguments.max_time,
         **options,
     )

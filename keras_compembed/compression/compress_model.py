@@ -317,9 +317,12 @@ def compress_model(
 
 def _method_of(settings, own):
     """The `Method` of a layer: its own, or codes of its own settings."""
-    names_codes = "method" not in own and any(name in own for name in _CODES)
-    if settings["method"] is not None and not names_codes:
-        return settings["method"]
+    method = settings["method"]
+    own_codes = {name: own[name] for name in _CODES if name in own}
+    if method is not None and not own_codes:
+        return method
+    if isinstance(method, Codes):
+        return method.with_settings(**own_codes)
     return Codes(*(settings[name] for name in _CODES))
 
 
@@ -339,11 +342,8 @@ def _faster(name, layer, settings, verbose):
             f"{fast.time_ratio:.2f} times the time of a look-up in float32 "
             f"files and {fast.int8_time_ratio:.2f} in int8 files"
         )
-    return Codes(
-        fast.num_codebooks,
-        fast.codebook_size,
-        codes.composition,
-        codes.learner,
+    return codes.with_settings(
+        num_codebooks=fast.num_codebooks, codebook_size=fast.codebook_size
     )
 
 

@@ -53,8 +53,9 @@ class ReplacedTable:
         self.must_pool = settings["pooled"] is True
         self.verbose = verbose
         self.method = settings["method"]
-        self.sample_weight = settings["sample_weight"]
-        check_sample_weight(self.sample_weight, layer.input_dim)
+        weight = settings["sample_weight"]
+        check_sample_weight(weight, layer.input_dim)
+        self.sample_weight = None if weight is None else np.asarray(weight)
         tables = read_tables(layer)
         for table in tables:
             check_table(table, f"embeddings of {name}")

@@ -51,20 +51,22 @@ class SharedTables:
                 "compositions, learn codes of the tables stacked with a "
                 "`KDCodeLearner`, and pass a `Codebooks` to each layer."
             )
-        shape = layer.output_dim, method.num_codebooks, method.codebook_size
+        shape = {
+            "output_dim": layer.output_dim,
+            "num_codebooks": method.num_codebooks,
+            "codebook_size": method.codebook_size,
+        }
+        mine = {**shape, "seed": settings["seed"], "effort": method.effort}
         if self.codebooks is None:
-            self._first = name, (*shape, settings["seed"])
-            self.codebooks = Codebooks(*shape, dtype=dtype, name="codebooks")
-        first, own = self._first
-        for place, what in enumerate(
-            ("output_dim", "num_codebooks", "codebook_size", "seed")
-        ):
-            got = (*shape, settings["seed"])[place]
-            if got != own[place]:
+            self._first = name, mine
+            self.codebooks = Codebooks(**shape, dtype=dtype, name="codebooks")
+        first, common = self._first
+        for what, got in mine.items():
+            if got != common[what]:
                 raise ValueError(
                     "`share_codebooks` must name layers of the same "
-                    f"`{what}`. Received: {first!r} with {what}={own[place]} "
-                    f"and {name!r} with {what}={got}."
+                    f"`{what}`. Received: {first!r} with "
+                    f"{what}={common[what]} and {name!r} with {what}={got}."
                 )
         if dtype.variable_dtype != self.codebooks.variable_dtype:
             raise ValueError(
@@ -108,7 +110,7 @@ class SharedTables:
     def learn(self, verbose):
         """Learns codebooks for all tables, and their codes."""
         names = ", ".join(table.name for table in self.tables)
-        seed = self._first[1][-1]
+        seed, effort = (self._first[1][what] for what in ("seed", "effort"))
         parts = [x for table in self.tables for x in table.small_parts()]
         originals = [read_tables(table.layer) for table in self.tables]
         arrays = [x for each in originals for x in each]
@@ -122,7 +124,9 @@ class SharedTables:
                 table.say_what_is_lost()
             print(f"{names}: learning codes that share codebooks")
             print(f"{names}: {self._compare(arrays, weights, seed)}")
-        learner = AdditiveQuantizer(*self._shape, seed=seed, verbose=verbose)
+        learner = AdditiveQuantizer(
+            *self._shape, effort=effort, seed=seed, verbose=verbose
+        )
         codes = learn_together(learner, arrays, weights)
         self.codebooks.values.assign(learner.codebooks)
         for part, own in zip(parts, codes, strict=True):

@@ -7,11 +7,9 @@ from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_code_shape
 
+_CODES = ("num_codebooks", "codebook_size", "composition", "learner")
 _SETTINGS = (
-    "num_codebooks",
-    "codebook_size",
-    "composition",
-    "learner",
+    *_CODES,
     "method",
     "pooled",
     "sample_weight",
@@ -44,6 +42,14 @@ def read_names(model, layers, layer_settings):
         )
         if own.get("method") is not None:
             check_method("method", own["method"])
+            codes = sorted(set(own) & set(_CODES))
+            if codes:
+                raise ValueError(
+                    "`layer_settings` must not give a layer a `method` and "
+                    f"{', '.join(codes)}, which are settings of codes. "
+                    f"Received: both for the layer {name!r}. Pass "
+                    "`keras_compembed.methods.Codes(...)` with them."
+                )
         if own.get("pooled") is not None:
             check_boolean("pooled", own["pooled"])
         layer = _find("layer_settings", name, paths)

@@ -92,9 +92,9 @@ class TunedCopies:
         Returns:
             Tuple of its score and whether it was interrupted.
         """
-        best = self.score(copy), copy.get_weights()
+        best = _BestEpoch(self, copy)
         if self._search.train_data is None:
-            return best[0], False
+            return best.score, False
         checkpoint = Checkpoint(
             "tuned", lambda: self._describe(copy), self._seed
         )
@@ -103,21 +103,29 @@ class TunedCopies:
             return _restore(copy, *saved), False
         if self._seed is not None:
             keras.utils.set_random_seed(self._seed)
+        data = self._search.train_data
+        options = {
+            # Keras warns that it cannot shuffle a data set.
+            "shuffle": not isinstance(data, tf.data.Dataset),
+            **self._arguments(data),
+            **self._search.fit_options,
+        }
+        own = options.pop("callbacks", None)
+        own = keras.tree.flatten(getattr(own, "callbacks", own) or [])
         interrupted = False
         try:
-            for _ in range(self._search.epochs):
-                options = self._arguments(self._search.train_data)
-                options.update(self._search.fit_options)
-                copy.fit(**options, verbose=0)
-                score = self.score(copy)
-                if self.is_better(score, best[0]):
-                    best = score, copy.get_weights()
+            copy.fit(
+                **options,
+                epochs=self._search.epochs,
+                callbacks=[*own, best],
+                verbose=0,
+            )
         except KeyboardInterrupt:
             interrupted = True
-        copy.set_weights(best[1])
+        copy.set_weights(best.weights)
         if not interrupted:
-            checkpoint.save(lambda: _state(copy, best[0]), last=True)
-        return best[0], interrupted
+            checkpoint.save(lambda: _state(copy, best.score), last=True)
+        return best.score, interrupted
 
     def _describe(self, copy):
         """What the training of a copy depends on."""
@@ -150,6 +158,20 @@ class TunedCopies:
         arguments = dict(zip(names, data, strict=False))
         size = self._search.fit_options.get("batch_size")
         return arguments if size is None else {**arguments, "batch_size": size}
+
+
+class _BestEpoch(keras.callbacks.Callback):
+    """Keeps the weights of the best epoch, or those before training."""
+
+    def __init__(self, tuned, copy):
+        super().__init__()
+        self._tuned = tuned
+        self.score, self.weights = tuned.score(copy), copy.get_weights()
+
+    def on_epoch_end(self, epoch, logs=None):
+        score = self._tuned.score(self.model)
+        if self._tuned.is_better(score, self.score):
+            self.score, self.weights = score, self.model.get_weights()
 
 
 def _state(copy, score):

@@ -1,5 +1,7 @@
 """Traced models as LiteRT files: converted, packed and read."""
 
+import errno
+import os
 import re
 import tempfile
 
@@ -18,6 +20,9 @@ from keras_compembed.export.one_hot_rows import unpack_once
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.sizes import count_bytes
+
+# What TensorFlow tells of a full disk is in the text of its errors alone.
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def check_finite(model, quantize):
@@ -56,6 +61,14 @@ def convert(function, model, quantize):
         except (MemoryError, OSError):
             raise
         except Exception as error:
+            full = [x for x in _FULL if os.strerror(x) in str(error)]
+            if full:
+                raise OSError(
+                    full[0],
+                    f"Cannot write the model to the folder {folder!r} for "
+                    "temporary files; the environment variable TMPDIR names "
+                    f"another: {os.strerror(full[0])}.",
+                ) from error
             message = _explain(str(error), function, model)
             raise ValueError(message) from error
 

@@ -291,15 +291,17 @@ class ANTEmbedding(GrowingTable, LookupLayer):
                 most from a further number, times their `sample_weight`, get
                 it, up to `max_nonzeros` in each. Defaults to `None`: all get
                 `max_nonzeros`.
-            **kwargs: Further arguments of the layer. With `storage="sparse"`,
-                rows have room for `max_nonzeros` numbers.
+            **kwargs: Further arguments of the layer, but for the
+                `anchors_initializer` and an activation in the `mixture`. With
+                `storage="sparse"`, rows have room for `max_nonzeros` numbers.
 
         Returns:
             A built `ANTEmbedding`.
 
         Raises:
-            ValueError: if the table is not a finite matrix or a number is out
-                of range.
+            ValueError: if the table is not a finite matrix, a number is out
+                of range, or an argument says what anchors are or what is made
+                of rows.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix
@@ -312,6 +314,18 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         layer = cls(
             *table.shape, num_anchors=num_anchors, l1=l1, seed=seed, **kwargs
         )
+        if layer.activation is not None:
+            raise ValueError(
+                "`mixture` must have no activation in `from_table`, which "
+                "fits rows of T that are the weights of anchors. Received: "
+                f"activation={layer.activation!r}."
+            )
+        if kwargs.get("anchors_initializer") is not None:
+            raise ValueError(
+                "`anchors_initializer` must be None in `from_table`, which "
+                "finds anchors by itself. Received: anchors_initializer="
+                f"{kwargs['anchors_initializer']!r}."
+            )
         room = getattr(layer.storage, "max_nonzeros", max_nonzeros)
         if max_nonzeros > room:
             raise ValueError(
@@ -372,9 +386,12 @@ class ANTEmbedding(GrowingTable, LookupLayer):
     def _add_weight_of_storage(self, name, trainable, **kwargs):
         """`add_weight`, but proximal steps follow what is trained."""
         if not trainable:
-            return self.add_weight(
+            weight = self.add_weight(
                 name=name, trainable=False, autocast=False, **kwargs
             )
+            # Checkpoints of TensorFlow hold what is an attribute.
+            setattr(self, f"_{name}_of_rows", weight)
+            return weight
         with keras.name_scope(self.name, caller=self):
             self.transform = SteppedVariable(
                 name=name,

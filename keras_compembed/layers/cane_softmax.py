@@ -238,10 +238,15 @@ class CANESoftmax(ClassHead):
             )
             selector = choice.selector
             num_candidates = choice.num_candidates
-            num_noises = choice.num_noises
+            if num_noises is None and share_noises == LABELS:
+                # Where all classes are candidates, noises are not drawn.
+                num_noises = max(2, choice.num_noises)
+            else:
+                num_noises = choice.num_noises
             if share_noises is None:
                 share_noises = choice.share_noises
-                if share_noises and noise is None and class_counts is not None:
+                drawn = noise is not None or estimate != "joint"
+                if share_noises and not drawn and class_counts is not None:
                     share_noises = LABELS
         self.selector = _get_selector(selector)
         of_all = isinstance(self.selector, AllClasses)

@@ -126,6 +126,9 @@ class FeatureEmbedding(LookupLayer):
             )
             for name, array in _named(self._given)
         }
+        for weight in self._features.values():
+            # Checkpoints of TensorFlow hold no dict of Keras.
+            self._track_trackable(weight, weight.name)
         self._is_dict = isinstance(self._given, dict)
         self._given = None
         self.built = True

@@ -49,9 +49,10 @@ class Codes(Method):
             of the learner, or `"sum"`.
         learner: Optional callable `learner(num_codebooks, codebook_size)`
             that makes a `CodeLearner`. If it takes a `seed` too, it gets the
-            one for learning where it has none of its own. Defaults to `None`:
-            `AdditiveQuantizer`, with a `rank` `FactorQuantizer`, or for other
-            compositions than `"sum"` `KDCodeLearner`.
+            one for learning where it has none of its own, and likewise
+            `verbose=0`. Defaults to `None`: `AdditiveQuantizer`, with a `rank`
+            `FactorQuantizer`, or for other compositions than `"sum"`
+            `KDCodeLearner`.
         rank: Optional integer. Codewords are so wide, and a matrix makes
             vectors of their sums: composition `"linear"`, which is then not
             to be given. Defaults to `None`.
@@ -99,6 +100,23 @@ class Codes(Method):
             return LinearComposition(self.rank)
         return self._composition
 
+    def with_settings(self, **settings):
+        """The same method but for some settings.
+
+        Args:
+            **settings: Arguments of `Codes`. A `composition` takes the place
+                of a `rank`.
+        """
+        mine = {
+            "num_codebooks": self.num_codebooks,
+            "codebook_size": self.codebook_size,
+            "composition": self._composition,
+            "learner": self.learner,
+            "rank": None if settings.get("composition") else self.rank,
+            "effort": self.effort,
+        }
+        return Codes(**{**mine, **settings})
+
     @property
     def name(self):
         name = f"codes {self.num_codebooks}x{self.codebook_size}"
@@ -132,7 +150,7 @@ class Codes(Method):
     def _make_learner(self, num_codebooks, codebook_size, seed, verbose):
         shape = num_codebooks, codebook_size
         options = {"seed": seed, "verbose": verbose}
-        learner = self.learner and self._call_learner(shape, seed)
+        learner = self.learner and self._call_learner(shape, seed, verbose)
         searches = {"effort": self.effort, **options}
         if learner is None and self.rank is not None:
             learner = FactorQuantizer(*shape, self.rank, **searches)
@@ -140,11 +158,13 @@ class Codes(Method):
             learner = AdditiveQuantizer(*shape, **searches)
         return get_learner(learner, self.composition, *shape, **options)
 
-    def _call_learner(self, shape, seed):
-        learner = self.learner(*shape)
+    def _call_learner(self, shape, seed, verbose):
+        taken = inspect.signature(self.learner).parameters
+        options = {"verbose": 0} if not verbose and "verbose" in taken else {}
+        learner = self.learner(*shape, **options)
         has_none = seed is not None and getattr(learner, "seed", seed) is None
-        if has_none and "seed" in inspect.signature(self.learner).parameters:
-            return self.learner(*shape, seed=seed)
+        if has_none and "seed" in taken:
+            return self.learner(*shape, **options, seed=seed)
         return learner
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):

@@ -74,10 +74,9 @@ class SparseRows(LazyRows):
         self.variable = self.add_transform(shape, self.start.values)
         # Places that have a column, and no step yet that moved them.
         self._grown = self.add_variable("grown", shape, "bool")
-        # Of the last step: gradients come times it. No weight of the layer,
-        # since it is the optimizer's.
-        self._loss_scale = keras.Variable(
-            "ones", (), dtype="float32", trainable=False, autocast=False
+        # Of the last step: gradients come times it.
+        self._loss_scale = self.add_variable(
+            "loss_scale", (), "float32", "ones"
         )
         self._make_clock()
 

@@ -134,6 +134,7 @@ def test_many_classes_of_which_nothing_is_known():
         ({"num_candidates": 9_900}, (9_900, 99, False)),
         ({"noise": UnigramNoise(ZIPF)}, (394, 606, True)),
         ({"share_noises": True}, (394, 606, True)),
+        ({"estimate": "separate"}, (394, 606, True)),
         ({"num_candidates": 20, "num_noises": 10}, (20, 10, False)),
         ({"num_candidates": 20, "share_noises": 16}, (20, 980, 16)),
     ],
@@ -143,6 +144,15 @@ def test_numbers_that_are_given(numbers, chosen):
     shared = head.estimation.share_noises
     numbers = (head.num_candidates, head.estimation.num_noises, shared)
     assert numbers == chosen
+
+
+def test_labels_as_noises_of_few_classes():
+    head = kc.CANESoftmax(1500, class_counts=ZIPF[:1500], share_noises="labels")
+    assert isinstance(head.selector, AllClasses)
+    with pytest.raises(ValueError, match="`num_noises` must be .* at least 2"):
+        kc.CANESoftmax(
+            1500, class_counts=ZIPF[:1500], share_noises="labels", num_noises=1
+        )
 
 
 def test_selectors_that_are_given():

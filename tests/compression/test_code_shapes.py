@@ -98,6 +98,42 @@ def test_compress_model(capsys):
     assert np.isfinite(small(np.array([[1, 2, 3]]))).all()
 
 
+@pytest.mark.parametrize("optimize_for", [None, "latency"])
+def test_other_shapes_keep_the_rest_of_a_method(optimize_for):
+    ids = keras.Input((3,), dtype="int32")
+    names = ("rows", "own")
+    model = keras.Model(
+        ids, [layers.Embedding(20_000, 16, name=name)(ids) for name in names]
+    )
+    seeds = []
+
+    class Learner(kc.learners.RandomCodeLearner):
+        def train(self, table, sample_weight=None):
+            seeds.append(self.seed)
+            return super().train(table, sample_weight)
+
+    small = kc.compression.compress_model(
+        model,
+        method=kc.methods.Codes(4, 4, learner=Learner),
+        layer_settings={"own": {"codebook_size": 8}},
+        optimize_for=optimize_for,
+        seed=5,
+        verbose=0,
+    )
+    rows, own = (small.get_layer(name) for name in names)
+    assert seeds == [5, 5]
+    assert (own.num_codebooks, own.codebook_size) == (4, 8)
+    assert (rows.codebook_size > 4) == (optimize_for == "latency")
+
+
+def test_settings_of_codes():
+    codes = kc.methods.Codes(4, 8, rank=3, effort=0.1)
+    same = codes.with_settings(codebook_size=16)
+    assert (same.name, same.effort) == ("codes 4x16 rank 3", 0.1)
+    other = codes.with_settings(composition="concat")
+    assert (other.name, other.rank) == ("codes 4x8 concat", None)
+
+
 def test_other_compositions_keep_their_shape():
     model = keras.Sequential(
         [keras.Input((None,), dtype="int32"), layers.Embedding(20_000, 16)]

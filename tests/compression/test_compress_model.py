@@ -351,6 +351,17 @@ def test_layers_of_one_name(capsys):
             {"layer_settings": {"words": {"num_codebooks": 2}}},
             "`layer_settings` must name layers by path",
         ),
+        (
+            {
+                "layer_settings": {
+                    "kinds": {
+                        "method": kc.methods.Rounded(4),
+                        "num_codebooks": 8,
+                    }
+                }
+            },
+            "a `method` and num_codebooks",
+        ),
         ({"layers": ["tower_c/words"]}, r"are \['kinds', 'words'\]"),
         (
             {"layers": ["kinds"], "codebook_size": 256},
@@ -422,6 +433,12 @@ def test_seed_of_given_learners(learner):
     # Its own comes first.
     own = functools.partial(learner, seed=3)
     np.testing.assert_array_equal(codes, codes_with(own, seed=4))
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_given_learners_are_as_silent(verbose, capsys):
+    codes_with(kc.learners.AdditiveQuantizer, verbose=verbose)
+    assert ("step" in capsys.readouterr().out) == bool(verbose)
 
 
 def test_learners_that_take_no_seed():

@@ -87,6 +87,21 @@ def test_both_tables_of_a_reversible_layer():
     assert small.reverse_embedding.codebooks is small.codebooks
 
 
+def test_effort_of_the_method_and_weights_as_a_list():
+    def codes(effort):
+        small = kc.compression.compress_model(
+            MODEL,
+            method=kc.methods.Codes(*SHAPE, effort=effort),
+            share_codebooks=["first", "second"],
+            layer_settings={"first": {"sample_weight": [1.0] * 300}},
+            seed=0,
+            verbose=1,
+        )
+        return small.get_layer("first").codes
+
+    assert np.any(codes(0.05) != codes(3.0))
+
+
 def test_rows_weigh_as_much_as_their_table_is_small():
     class Learner:
         def train(self, table, sample_weight):
@@ -127,6 +142,14 @@ WIDE = model_of(tables()[0], np.zeros((20, 9), "float32"))
         ({"learner": kc.learners.GumbelCodeLearner}, "and a learner"),
         ({"layer_settings": {"first": {"num_codebooks": 3}}}, "num_codebooks"),
         ({"layer_settings": {"first": {"seed": 3}}}, "the same `seed`"),
+        (
+            {
+                "layer_settings": {
+                    "first": {"method": kc.methods.Codes(*SHAPE, effort=2)}
+                }
+            },
+            "the same `effort`",
+        ),
         (
             {"layer_settings": {"first": {"codebook_size": 512}}},
             "the same `codebook_size`",

@@ -200,6 +200,56 @@ def test_best_after_tuning_is_taken(model, sizes):
     assert not getattr(layer, "learn_rows", False)
 
 
+def test_training_is_one_fit(model, sizes):
+    """Schedules, and data without an end, go on from epoch to epoch."""
+    begun, seen = [], []
+
+    class Seen(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            begun.append([])
+
+        def on_epoch_begin(self, epoch, logs=None):
+            begun[-1].append(epoch)
+
+    def batches():
+        for start in range(0, 10**6, 8):
+            seen.append(start)
+            yield IDS[:8], LABELS[:8]
+
+    signature = tuple(
+        tf.TensorSpec(part.shape[:0] + (8, *part.shape[1:]), part.dtype)
+        for part in (IDS, LABELS)
+    )
+    search = make_search(
+        methods=[Rounded(4)],
+        train_data=tf.data.Dataset.from_generator(
+            batches, output_signature=signature
+        ).apply(tf.data.experimental.assert_cardinality(-1)),
+        validation_data=(IDS, LABELS),
+        epochs=4,
+        num_tuned=1,
+        fit_options={
+            "steps_per_epoch": 3,
+            "callbacks": [
+                Seen(),
+                keras.callbacks.LearningRateScheduler(
+                    lambda epoch, rate: 0.1 * 0.5**epoch
+                ),
+            ],
+        },
+    )
+    weights = {"words": {"sample_weight": np.ones(400)}}
+    small = compress(
+        model,
+        search,
+        max_bytes=sizes["int4"].file_bytes,
+        layer_settings=weights,
+    )
+    assert begun == [[0, 1, 2, 3]]
+    assert seen[: 4 * 3] == list(range(0, 4 * 3 * 8, 8))
+    assert float(small.optimizer.learning_rate) == pytest.approx(0.0125)
+
+
 def test_smallest_within_a_loss(model, sizes):
     def score(model):
         """The share of the table that is kept."""

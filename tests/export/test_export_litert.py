@@ -435,6 +435,17 @@ def test_full_disk_leaves_the_old_file(path, monkeypatch):
     assert os.listdir(os.path.dirname(path)) == ["model.tflite"]
 
 
+def test_full_temporary_folder(path, monkeypatch):
+    def full(*args, **kwargs):
+        text = f"part-0.tempstate1; {os.strerror(errno.EFBIG)} [Op:SaveV2]"
+        raise tf.errors.OutOfRangeError(None, None, text)
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    with pytest.raises(OSError, match="Cannot write the model to the folder"):
+        export_litert(mean_model(), path, verbose=0)
+    assert not os.path.exists(path)
+
+
 def test_sample_inputs(path):
     model = mean_model()
     with pytest.raises(ValueError, match="must run on the inputs"):

@@ -219,6 +219,14 @@ def test_files(storage, tmp_path):
         each.fit(INPUTS[:2], np.arange(2.0), verbose=0, shuffle=False)
     np.testing.assert_allclose(again.embeddings, layer.embeddings, atol=1e-6)
     assert again.nnz == layer.nnz
+    model.export(tmp_path / "saved_model", verbose=False)
+    exported = tf.saved_model.load(str(tmp_path / "saved_model"))
+    np.testing.assert_allclose(
+        exported.serve(INPUTS.astype("int32")),
+        model.predict(INPUTS, verbose=0),
+        rtol=1e-5,
+        atol=1e-6,
+    )
 
 
 def test_file_size_follows_the_nonzeros(tmp_path):
@@ -275,6 +283,21 @@ def test_from_table_may_be_negative():
         )
         assert (layer.get_transform().values < 0).any() == signed
         assert layer.l1 == pytest.approx(1e-3 if l1 else 1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"mixture": "softmax"}, "`mixture` must have no activation.*softmax"),
+        (
+            {"anchors_initializer": Frequency(np.arange(6))},
+            "`anchors_initializer` must be None in `from_table`",
+        ),
+    ],
+)
+def test_from_table_refuses_what_it_would_not_heed(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ANTEmbedding.from_table(np.eye(6), 3, 2, verbose=0, **arguments)
 
 
 def test_from_table_with_too_little_room():

@@ -160,6 +160,24 @@ def test_reload(case, trained):
     assert type(expected.layer).from_config(config).get_config() == config
 
 
+@EVERY
+def test_checkpoint_of_tensorflow(case, trained, tmp_path):
+    expected = trained(case)
+    checkpoint = tf.train.Checkpoint(model=expected.model)
+    path = checkpoint.save(tmp_path / "checkpoint")
+    before = expected.model.get_weights()
+    fresh, _ = case.build()
+    for weight in fresh.weights:
+        other = ~weight.numpy() if weight.dtype == "bool" else weight + 1
+        weight.assign(other)
+    status = tf.train.Checkpoint(model=fresh).restore(path)
+    status.assert_existing_objects_matched()
+    for weight, value, same in zip(
+        fresh.weights, fresh.get_weights(), before, strict=True
+    ):
+        np.testing.assert_array_equal(value, same, err_msg=weight.path)
+
+
 @pytest.mark.parametrize("case", OWN, ids=str)
 def test_own_training_step(case, trained):
     """Gradients taken in a function of one's own, applied outside of it."""
