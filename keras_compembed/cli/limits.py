@@ -18,7 +18,7 @@ _METHOD = {
     "optimize_for": None,
     "effort": 1.0,
 }
-# What is done with data, by default.
+# How copies are trained on data, by default.
 _TRAINING = {"epochs": 3, "num_tuned": 3, "batch_size": 32}
 _NEEDS_LIMIT = (
     "quantize",
