@@ -717,14 +717,15 @@ def test_accumulated_gradients_with_adam(storage):
     ],
 )
 def test_saved_between_accumulated_steps(storage, policy, tmp_path):
-    optimizer = keras.optimizers.Adam(0.02, gradient_accumulation_steps=3)
-    if policy == "mixed_float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(
-            keras.optimizers.Adam(0.02)
-        )
-    model, layer = make_model(
-        storage, optimizer=optimizer, l1=0.02, dtype=policy
-    )
+    def make():
+        optimizer = keras.optimizers.Adam(0.02, gradient_accumulation_steps=3)
+        if policy == "mixed_float16":
+            optimizer = keras.optimizers.LossScaleOptimizer(
+                keras.optimizers.Adam(0.02)
+            )
+        return make_model(storage, optimizer=optimizer, l1=0.02, dtype=policy)
+
+    model, layer = make()
     ids, labels = examples()
     parts = [slice(start, start + 12) for start in range(0, 96, 12)]
 
@@ -735,13 +736,22 @@ def test_saved_between_accumulated_steps(storage, policy, tmp_path):
     train(model, parts[:5])
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    train(model, parts[5:])
-    train(loaded, parts[5:])
+    restored, _ = make()
+    restored.optimizer.build(restored.trainable_variables)
+    path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(
+        tmp_path / "checkpoint"
+    )
+    tf.train.Checkpoint(model=restored, optimizer=restored.optimizer).restore(
+        path
+    ).assert_existing_objects_matched()
+    for each in (model, loaded, restored):
+        train(each, parts[5:])
     assert layer.nnz < layer.get_transform().dense_rows().size
-    for weight, right in zip(
-        loaded.get_weights(), model.get_weights(), strict=True
-    ):
-        np.testing.assert_allclose(weight, right, atol=1e-6)
+    for each in (loaded, restored):
+        for weight, right in zip(
+            each.get_weights(), model.get_weights(), strict=True
+        ):
+            np.testing.assert_allclose(weight, right, atol=1e-6)
 
 
 def test_own_training_loop():
