@@ -74,9 +74,10 @@ class SparseRows(LazyRows):
         self.variable = self.add_transform(shape, self.start.values)
         # Places that have a column, and no step yet that moved them.
         self._grown = self.add_variable("grown", shape, "bool")
-        # Of the last step: gradients come times it.
-        self._loss_scale = self.add_variable(
-            "loss_scale", (), "float32", "ones"
+        # Of the last step: gradients come times it. No weight of the layer,
+        # since it is the optimizer's.
+        self.loss_scale = keras.Variable(
+            "ones", (), dtype="float32", trainable=False, autocast=False
         )
         self._make_clock()
 
@@ -119,7 +120,7 @@ class SparseRows(LazyRows):
         best, best_columns = tf.math.top_k(others, number)
         rank = tf.cumsum(tf.cast(free, tf.int32), axis=1) - 1
         within = tf.clip_by_value(rank, 0, number - 1)
-        needed = tf.cast(self.l1_value * self._loss_scale, own.dtype)
+        needed = tf.cast(self.l1_value * self.loss_scale, own.dtype)
         changes = (
             free
             & (rank < number)
@@ -141,7 +142,7 @@ class SparseRows(LazyRows):
 
     def after_step(self, step, amount):
         super().after_step(step, amount)
-        write(self._loss_scale, step.loss_scale)
+        write(self.loss_scale, step.loss_scale)
 
     def _step(self, ids, step, amount, clock):
         super()._step(ids, step, amount, clock)
@@ -204,7 +205,7 @@ class SparseRows(LazyRows):
         # Rows that no step waits for have no place that has just grown.
         state["pending_grown"] = self._grown.numpy()[state["pending_rows"]]
         # The optimizer keeps it, but says so only after a step.
-        state["loss_scale"] = self._loss_scale.numpy()
+        state["loss_scale"] = self.loss_scale.numpy()
         return state
 
     def load_state(self, state):
@@ -214,7 +215,7 @@ class SparseRows(LazyRows):
             grown[state["pending_rows"]] = state["pending_grown"]
         self._grown.assign(grown)
         if "loss_scale" in state.keys():
-            self._loss_scale.assign(state["loss_scale"])
+            self.loss_scale.assign(state["loss_scale"])
         if "places" not in state.keys():
             return
         columns = np.asarray(state["places"]).astype("int32")

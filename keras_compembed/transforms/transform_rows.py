@@ -24,7 +24,9 @@ class TransformRows:
 
     Attributes:
         variable: Keras variable that the optimizer trains, or None.
-        variables: List of all Keras variables.
+        variables: List of all Keras variables that are weights.
+        loss_scale: Keras variable, what losses of the last step were
+            multiplied by, or None where it makes no difference.
         num_rows: Integer, or None before `set_shape`.
         num_anchors: Integer, or None before `set_shape`.
     """
@@ -32,6 +34,7 @@ class TransformRows:
     def __init__(self):
         self.variable = None
         self.variables = []
+        self.loss_scale = None
         self.num_rows = self.num_anchors = None
 
     def set_shape(self, num_rows, num_anchors):
