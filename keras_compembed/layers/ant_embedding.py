@@ -382,11 +382,13 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             self.l1_value,
             FreeEntries.from_relations(self.relations, self.anchor_ids),
         )
-        # What TensorFlow saves has to hold it. A variable of Keras would
-        # become a weight.
-        self._delete_tracking("loss_scale")
+
+    def _trackable_children(self, *args, **kwargs):
+        children = super()._trackable_children(*args, **kwargs)
+        # No weight, but what TensorFlow saves has to hold it.
         if self.storage.loss_scale is not None:
-            self._track_trackable(self.storage.loss_scale.value, "loss_scale")
+            children["loss_scale"] = self.storage.loss_scale.value
+        return children
 
     def _add_weight_of_storage(self, name, trainable, **kwargs):
         """`add_weight`, but proximal steps follow what is trained."""
