@@ -18,6 +18,7 @@ from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import float_policy
 from keras_compembed.compression.searched_tables import find_searched_tables
 from keras_compembed.compression.shared_tables import SharedTables
+from keras_compembed.compression.table_choice import CODES
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_groups
 from keras_compembed.compression.table_choice import read_names
@@ -32,7 +33,6 @@ from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 
 _SHAPE = frozenset(("num_codebooks", "codebook_size", "method"))
-_CODES = ("num_codebooks", "codebook_size", "composition", "learner")
 
 
 def compress_model(
@@ -238,7 +238,7 @@ def compress_model(
         groups |= {id(layer): group for _, layer in pairs}
     wanted |= set(groups)
     defaults = {
-        **dict(zip(_CODES, codes, strict=True)),
+        **dict(zip(CODES, codes, strict=True)),
         "method": method,
         "pooled": None,
         "sample_weight": None,
@@ -318,12 +318,12 @@ def compress_model(
 def _method_of(settings, own):
     """The `Method` of a layer: its own, or codes of its own settings."""
     method = settings["method"]
-    own_codes = {name: own[name] for name in _CODES if name in own}
+    own_codes = {name: own[name] for name in CODES if name in own}
     if method is not None and not own_codes:
         return method
     if isinstance(method, Codes):
         return method.with_settings(**own_codes)
-    return Codes(*(settings[name] for name in _CODES))
+    return Codes(*(settings[name] for name in CODES))
 
 
 def _faster(name, layer, settings, verbose):
@@ -378,7 +378,7 @@ def _codes_given(codes):
     defaults = (32, 16, None, None)
     return {
         name: value
-        for name, value, default in zip(_CODES, codes, defaults, strict=True)
+        for name, value, default in zip(CODES, codes, defaults, strict=True)
         if value is not default and value != default
     }
 

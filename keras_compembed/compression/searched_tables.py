@@ -8,12 +8,11 @@ from keras_compembed.compression.only_readers import find_poolings
 from keras_compembed.compression.pooling_choice import get_pooling
 from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.compression.searched_table import SearchedTable
+from keras_compembed.compression.table_choice import CODES
 from keras_compembed.compression.table_choice import layers_that_hold
 from keras_compembed.compression.table_choice import read_names
 from keras_compembed.methods.codes import Codes
 from keras_compembed.utils.layer_names import named_layers
-
-_SHAPE = ("num_codebooks", "codebook_size", "composition", "learner")
 
 
 def find_searched_tables(
@@ -99,5 +98,5 @@ def _own_methods(settings):
     """A list of the method of a layer's own settings, or None."""
     if settings.get("method") is not None:
         return [settings["method"]]
-    own = {name: settings[name] for name in _SHAPE if name in settings}
+    own = {name: settings[name] for name in CODES if name in settings}
     return [Codes(**own)] if own else None

@@ -7,9 +7,10 @@ from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_code_shape
 
-_CODES = ("num_codebooks", "codebook_size", "composition", "learner")
+# Settings of codes, in the order of the arguments of `Codes`.
+CODES = ("num_codebooks", "codebook_size", "composition", "learner")
 _SETTINGS = (
-    *_CODES,
+    *CODES,
     "method",
     "pooled",
     "sample_weight",
@@ -42,7 +43,7 @@ def read_names(model, layers, layer_settings):
         )
         if own.get("method") is not None:
             check_method("method", own["method"])
-            codes = sorted(set(own) & set(_CODES))
+            codes = sorted(set(own) & set(CODES))
             if codes:
                 raise ValueError(
                     "`layer_settings` must not give a layer a `method` and "

@@ -238,11 +238,9 @@ class CANESoftmax(ClassHead):
             )
             selector = choice.selector
             num_candidates = choice.num_candidates
-            if num_noises is None and share_noises == LABELS:
-                # Where all classes are candidates, noises are not drawn.
-                num_noises = max(2, choice.num_noises)
-            else:
-                num_noises = choice.num_noises
+            # Where all classes are candidates, noises are not drawn.
+            least = 2 if num_noises is None and share_noises == LABELS else 1
+            num_noises = max(least, choice.num_noises)
             if share_noises is None:
                 share_noises = choice.share_noises
                 drawn = noise is not None or estimate != "joint"

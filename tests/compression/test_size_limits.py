@@ -217,7 +217,7 @@ def test_training_is_one_fit(model, sizes):
             yield IDS[:8], LABELS[:8]
 
     signature = tuple(
-        tf.TensorSpec(part.shape[:0] + (8, *part.shape[1:]), part.dtype)
+        tf.TensorSpec((8, *part.shape[1:]), part.dtype)
         for part in (IDS, LABELS)
     )
     search = make_search(
