@@ -349,3 +349,18 @@ def test_trainable_of_the_encoder(tmp_path):
         loaded = keras.saving.load_model(tmp_path / f"{thawed}.keras")
         assert trained(loaded) == trained(model)
         assert not loaded.layers[-1].trainable
+
+
+def test_checkpoint_of_tensorflow_holds_features(tmp_path):
+    def make(value):
+        encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+        features = np.full((6, 3), value, "float32")
+        layer = FeatureEmbedding(features, encoder)
+        layer(np.array([[0, 1]]))
+        return layer
+
+    saved, other = make(1.0), make(2.0)
+    path = tf.train.Checkpoint(saved).save(tmp_path / "checkpoint")
+    tf.train.Checkpoint(other).restore(path)
+    for weight, same in zip(other.weights, saved.weights, strict=True):
+        np.testing.assert_array_equal(weight, same)
