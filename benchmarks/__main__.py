@@ -30,6 +30,7 @@ NAMES = (
     "anchors.storage",
     "classes.accuracy",
     "classes.equal_time",
+    "classes.head_to_head",
     "classes.language_model",
     "classes.memory",
     "classes.search",

@@ -213,6 +213,8 @@ class Training:
     def __init__(self, row, task, seed, rates, jit_compile):
         self.row, self.task, self.seed = row, task, seed
         self.rates, self.jit_compile = rates, jit_compile
+        # Steps instead of the task's seconds.
+        self.max_steps = None
         keras.backend.clear_session()
         keras.utils.set_random_seed(seed)
         self.model = self.make_model()
@@ -281,17 +283,22 @@ class Training:
             self.row.task.seconds,
             MARKS,
             lambda: {"valid": self.figures("valid", is_curve=True)},
-            now=time.process_time,
+            self.max_steps,
+            time.process_time,
         )
+        # The clock stops it.
+        self.fit(self.seed, clock, epochs=1_000_000)
+        return clock
+
+    def fit(self, seed, clock, **kwargs):
+        """Trains on batches in the order of a seed."""
         self.model.fit(
-            Batches(self.task, np.random.default_rng(self.seed)),
-            # The clock stops it.
-            epochs=1_000_000,
+            Batches(self.task, np.random.default_rng(seed)),
             shuffle=False,
             verbose=0,
             callbacks=[*self.task.callbacks(self.model), clock],
+            **kwargs,
         )
-        return clock
 
     def figures(self, part, **kwargs):
         found = self.task.figures(self.model, part, **kwargs)

@@ -169,12 +169,12 @@ class CANESoftmax(ClassHead):
             `mask_zero`. `trainable=False` of this constructor is not for it:
             give it to the layer.
         use_bias: Boolean. Defaults to `True`.
-        kernel_initializer: Optional initializer of class vectors. Defaults to
-            `None`: the means of the selector's tree if it has them, in the
-            width of the features, or else `"random_uniform"`. Configs hold no
-            means: a layer that starts from them, made anew from its config
-            (`keras.models.clone_model`), refuses to be used until its weights
-            are set.
+        kernel_initializer: Optional initializer of class vectors, not with
+            `class_embedding`. Defaults to `None`: the means of the selector's
+            tree if it has them, in the width of the features, or else
+            `"random_uniform"`. Configs hold no means: a layer that starts from
+            them, made anew from its config (`keras.models.clone_model`),
+            refuses to be used until its weights are set.
         seed: Optional integer.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
             Parameters and scores are float32 whatever the `dtype`.
@@ -195,9 +195,10 @@ class CANESoftmax(ClassHead):
 
     Raises:
         ValueError: if a number is out of range, a name is unknown, parts are
-            for another number of classes, or labels are to be noises that are
-            not drawn as labels are; when it is built, if its selector or
-            noise is that of another layer.
+            for another number of classes, class vectors of a layer are to be
+            initialized, or labels are to be noises that are not drawn as
+            labels are; when it is built, if its selector or noise is that of
+            another layer.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1
@@ -231,6 +232,12 @@ class CANESoftmax(ClassHead):
         self.seed = seed
         self.class_counts = check_class_counts(class_counts, num_classes)
         self.class_embedding = _check_embedding(class_embedding, num_classes)
+        if class_embedding is not None and kernel_initializer is not None:
+            raise ValueError(
+                "`kernel_initializer` must be None with `class_embedding`, "
+                "whose vectors start as that layer has them. Received: "
+                f"kernel_initializer={kernel_initializer!r}."
+            )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         if isinstance(selector, str) and selector == "auto":
             choice = choose(

@@ -550,6 +550,13 @@ def test_config_is_short_json():
             "num_classes=60. Received: input_dim=50",
         ),
         (
+            {
+                "class_embedding": ANTEmbedding(60, 4, num_anchors=3),
+                "kernel_initializer": "zeros",
+            },
+            "`kernel_initializer` must be None .* kernel_initializer='zeros'",
+        ),
+        (
             {"selector": BeamTree(ClassTree.random(61, 4, 0))},
             "num_classes=60. Received: a tree of 61",
         ),
