@@ -88,11 +88,14 @@ class SparseRows(LazyRows):
     def read(self, ids, room):
         columns = gather_rows(self.columns, ids)
         num_anchors = self.num_anchors
+        # Read here, and not in the gradient alone: Keras exports no variables
+        # but weights and those that a look-up reads.
+        least = self.l1_value * self.loss_scale
 
         def use(effective):
             def gradient(upstream):
                 total = sum_rows_over_devices(upstream, room)
-                return share_of_device(self._grow(ids, total))
+                return share_of_device(self._grow(ids, total, least))
 
             return scatter_columns(columns, effective, num_anchors), gradient
 
@@ -105,8 +108,15 @@ class SparseRows(LazyRows):
             "the gradients of rows looked up."
         )
 
-    def _grow(self, ids, upstream):
-        """Gives free places new columns; returns the gradient of places."""
+    def _grow(self, ids, upstream, least):
+        """Gives free places new columns; returns the gradient of places.
+
+        Args:
+            ids: Integer tensor `(ids,)`, each id once.
+            upstream: Tensor `(ids, num_anchors)`, gradients of rows.
+            least: Scalar tensor, what a gradient must be above to be worth a
+                column.
+        """
         columns = gather_rows(self.columns, ids)
         pending = gather_rows(self._pending, ids)[:, None]
         free = tf.equal(gather_rows(self.variable, ids), 0) & ~pending
@@ -120,7 +130,7 @@ class SparseRows(LazyRows):
         best, best_columns = tf.math.top_k(others, number)
         rank = tf.cumsum(tf.cast(free, tf.int32), axis=1) - 1
         within = tf.clip_by_value(rank, 0, number - 1)
-        needed = tf.cast(self.l1_value * self.loss_scale, own.dtype)
+        needed = tf.cast(least, own.dtype)
         changes = (
             free
             & (rank < number)

@@ -224,9 +224,11 @@ def test_files(storage, tmp_path):
     serve = saved.signatures["serving_default"]
     (name,) = serve.structured_input_signature[1]
     (found,) = serve(**{name: tf.constant(INPUTS, "int32")}).values()
-    np.testing.assert_allclose(
-        found, model.predict(INPUTS, verbose=0), rtol=1e-5, atol=1e-6
-    )
+    model.export(tmp_path / "exported", verbose=False)
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    expected = model.predict(INPUTS, verbose=0)
+    for each in (found, exported.serve(INPUTS)):
+        np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_file_size_follows_the_nonzeros(tmp_path):
