@@ -1091,6 +1091,41 @@ def equal_time(task):
     return markdown([*head, "rate", "steps", "seeds"], lines)
 
 
+def head_to_head(task):
+    """A line for each method, the best in the mean of its seeds first."""
+    metric, form, scale, unit, sign = EQUAL_TIME_TASKS[task]
+    rows = [
+        row
+        for row in read("classes/head_to_head.json")
+        if row["row"]["task"]["name"] == task
+    ]
+    rows.sort(key=lambda row: -sign * mean(row, f"test.{metric}"))
+    return listed(
+        [
+            "",
+            "classes a step",
+            "test",
+            "rate",
+            "time of a step",
+            "steps",
+            "seeds",
+        ],
+        [(row["name"].split("; ")[1], row) for row in rows],
+        [
+            lambda row: (
+                f"{row['row']['samples']:,}"
+                if row["row"]["samples"]
+                else "all labels"
+            ),
+            figure(f"test.{metric}", form, scale, unit),
+            figure("rate", "{:g}"),
+            figure("relative_time", "{:.2f}"),
+            figure("steps", "{:,.0f}"),
+            seeds,
+        ],
+    )
+
+
 # The metric of test data, and how it is written; the sign of what is better.
 EQUAL_TIME_TASKS = {
     "ptb": ("perplexity", "{:.1f}", 1, "", -1),
@@ -1494,6 +1529,9 @@ TABLES = {
     "classes.equal_time.gowalla": lambda: equal_time("gowalla"),
     "classes.equal_time.job_titles": lambda: equal_time("job_titles"),
     "classes.equal_time.wordnet": lambda: equal_time("wordnet"),
+    "classes.head_to_head.ptb": lambda: head_to_head("ptb"),
+    "classes.head_to_head.gutenberg": lambda: head_to_head("gutenberg"),
+    "classes.head_to_head.gowalla": lambda: head_to_head("gowalla"),
     "classes.words": words_in_time,
     "classes.books": books,
     "classes.training": class_steps,

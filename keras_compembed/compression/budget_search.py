@@ -81,8 +81,8 @@ class BudgetSearch:
             `evaluate(return_dict=True)` gives. Defaults to `None`: its first
             metric, or `"loss"`.
         mode: Optional `"max"` or `"min"`, whether more of the metric is
-            better. Defaults to `None`: `"min"` for metrics whose name says
-            loss, error, perplexity or divergence, and `"max"` for others.
+            better. Defaults to `None`: as Keras knows it of its own metrics
+            and losses. Metrics of other makers need it.
         importance: Optional dict from names of layers to positive numbers, by
             which the errors of their rows are multiplied where several tables
             share bytes. Defaults to `None`: 1 for each.

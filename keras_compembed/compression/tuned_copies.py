@@ -11,9 +11,8 @@ from keras_compembed.checkpoints.descriptions import without_names
 from keras_compembed.checkpoints.variables import arrays_of_variables
 from keras_compembed.checkpoints.variables import assign_arrays
 from keras_compembed.compression.compile_copy import compile_like
+from keras_compembed.compression.metric_direction import mode_of_metric
 from keras_compembed.compression.model_copy import copy_model
-
-_LOWER_IS_BETTER = ("loss", "error", "perplexity", "divergence", "mse", "mae")
 
 
 class TunedCopies:
@@ -66,9 +65,8 @@ class TunedCopies:
                 f"{', '.join(figures)}. Received: metric={self.metric!r}."
             )
         if self.is_higher_better is None:
-            mode = self._search.mode
-            lower = any(word in self.metric for word in _LOWER_IS_BETTER)
-            self.is_higher_better = not lower if mode is None else mode == "max"
+            mode = self._search.mode or mode_of_metric(model, self.metric)
+            self.is_higher_better = mode == "max"
         return float(figures[self.metric])
 
     def is_better(self, score, other):

@@ -20,6 +20,9 @@ class ClassMetric(keras.metrics.Mean):
             same as for `keras_compembed.CANELoss`. Defaults to `None`.
     """
 
+    # By which Keras's callbacks know what is better.
+    _direction = "up"
+
     def __init__(self, name, dtype=None, ignore_class=None):
         super().__init__(name=name, dtype=dtype)
         self.ignore_class = check_label("ignore_class", ignore_class)

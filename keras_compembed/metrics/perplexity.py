@@ -25,6 +25,8 @@ class Perplexity(ClassMetric):
             Defaults to `None`.
     """
 
+    _direction = "down"
+
     def __init__(self, name="perplexity", dtype=None, ignore_class=None):
         super().__init__(name, dtype, ignore_class)
 
