@@ -210,7 +210,11 @@ class FindSize:
         """The best choices of a limit, if they hold a loss, or None."""
         self._sizes.say(f"Files of up to {limit:,} bytes:")
         try:
-            chosen = self._tune(self._sizes.find(limit, self._search.num_tuned))
+            found = self._sizes.find(limit, self._search.num_tuned)
+            # Files of what was trained meanwhile may have grown beyond it.
+            if not found:
+                return None
+            chosen = self._tune(found)
         except KeyboardInterrupt:
             if held is None:
                 raise

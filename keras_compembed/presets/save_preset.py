@@ -16,6 +16,7 @@ from keras_compembed.presets import preset_files
 from keras_compembed.presets.card_text import format_card
 from keras_compembed.presets.card_text import read_json
 from keras_compembed.presets.model_card import ModelCard
+from keras_compembed.utils.files import naming_path
 from keras_compembed.utils.files import temporary_folder
 from keras_compembed.utils.saved_words import check_saved_words
 from keras_compembed.utils.validation import check_boolean
@@ -83,6 +84,7 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
     Raises:
         FileExistsError: if the folder holds files and `overwrite` is False.
         FileNotFoundError: if its parent, or a file to copy, does not exist.
+        OSError: if nothing can be written there, or the disk is full.
         ValueError: if an argument has the wrong form, the card names a figure
             or file that is not given, or the model is not the same when it is
             read back.
@@ -91,7 +93,7 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
     contents = _check(model, folder, card, figures, files, overwrite)
     # On the disk of the folder, which may be a link or a mount.
     parent = folder if folder.is_dir() else folder.parent
-    with temporary_folder(parent) as beside:
+    with naming_path(str(folder)), temporary_folder(parent) as beside:
         new = pathlib.Path(beside) / folder.name
         new.mkdir()
         for name, content in contents.items():

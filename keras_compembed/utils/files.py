@@ -40,11 +40,17 @@ def replacing(path, overwrite=False):
     path = os.fspath(path)
     check_output(path, overwrite)
     folder, name = os.path.split(os.path.abspath(path))
+    with naming_path(path), temporary_folder(folder) as beside:
+        temporary = os.path.join(beside, name)
+        yield temporary
+        os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def naming_path(path):
+    """Makes errors of a full disk say what could not be written."""
     try:
-        with temporary_folder(folder) as beside:
-            temporary = os.path.join(beside, name)
-            yield temporary
-            os.replace(temporary, path)
+        yield
     except OSError as error:
         if error.errno not in _FULL:
             raise
@@ -65,7 +71,8 @@ def replacing_folder(path, names, overwrite=False, room=0):
     """
     path = os.path.realpath(path)
     check_output_folder(path, names, overwrite, room)
-    with temporary_folder(os.path.dirname(path)) as beside:
+    parent = os.path.dirname(path)
+    with naming_path(path), temporary_folder(parent) as beside:
         folder = os.path.join(beside, os.path.basename(path))
         os.mkdir(folder)
         yield folder

@@ -283,6 +283,25 @@ def test_smallest_within_a_loss(model, sizes):
             )
 
 
+def test_files_grow_beyond_the_limit_while_copies_are_trained(
+    model, monkeypatch
+):
+    """A limit that nothing holds any more is one that holds no loss."""
+    find, limits = size_search.SizeSearch.find, []
+
+    def no_first(self, limit, number=1, is_quick=False):
+        limits.append(limit)
+        return find(self, limit, number) if limits[1:] else []
+
+    monkeypatch.setattr(size_search.SizeSearch, "find", no_first)
+    search = make_search(
+        methods=METHODS[2:], num_tuned=1, validation_data=(IDS, LABELS)
+    )
+    compress(model, search, max_loss=1.0)
+    assert limits[1] > limits[0]
+    assert search.frontier.chosen.file_bytes <= limits[-1]
+
+
 def test_interrupt_keeps_the_best_so_far(model, sizes, monkeypatch, capsys):
     calls = []
     measure = searched_table.SearchedTable.quick_error

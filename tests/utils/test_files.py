@@ -11,6 +11,7 @@ from keras_compembed.utils.files import check_output_folder
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import remove_temporary_folders
 from keras_compembed.utils.files import replacing
+from keras_compembed.utils.files import replacing_folder
 from keras_compembed.utils.files import temporary_folder
 
 
@@ -57,6 +58,9 @@ def test_full_disk_is_named(tmp_path):
     path = tmp_path / "out.txt"
     with pytest.raises(OSError, match="Cannot write '.*out.txt': No space"):
         with replacing(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(OSError, match="Cannot write '.*page': No space"):
+        with replacing_folder(tmp_path / "page", ["index.html"]):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert os.listdir(tmp_path) == []
 
