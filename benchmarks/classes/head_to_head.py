@@ -40,6 +40,7 @@ from benchmarks.common.record import Record
 from benchmarks.common.timing import StepClock
 from benchmarks.common.timing import take_turns
 
+Row = equal_time.Row
 # Of tasks that the record does not have.
 _QUICK_RATE, _QUICK_STEPS = 1e-2, 30
 
