@@ -18,8 +18,8 @@ _METHOD = {
     "optimize_for": None,
     "effort": 1.0,
 }
-# How copies are trained on data, by default.
-_TRAINING = {"epochs": 3, "num_tuned": 3, "batch_size": 32}
+# How copies are trained and compared on data, by default.
+_TRAINING = {"epochs": 3, "num_tuned": 3, "batch_size": 32, "mode": None}
 _NEEDS_LIMIT = (
     "quantize",
     "min_runtime",
@@ -97,6 +97,12 @@ def add_arguments(command):
         help="examples of a step (default: 32)",
     )
     group.add_argument(
+        "--mode",
+        choices=("max", "min"),
+        help="whether more of the model's first metric is better (default: "
+        "as Keras knows it)",
+    )
+    group.add_argument(
         "--frontier",
         metavar="FILE",
         help="write the sizes and losses that were looked at, a .json file",
@@ -146,7 +152,7 @@ def check(arguments):
             if getattr(arguments, name) is not None:
                 raise ValueError(
                     f"{_option(name)} must be given with --data, on which the "
-                    f"best are trained. Received: {_option(name)} "
+                    f"best are compared. Received: {_option(name)} "
                     f"{getattr(arguments, name)}."
                 )
     if arguments.frontier is not None:

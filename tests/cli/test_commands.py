@@ -21,6 +21,7 @@ from keras_compembed.compression import Frontier
 from keras_compembed.compression import FrontierPoint
 from keras_compembed.compression import searched_table
 from keras_compembed.compression.method_choices import choices_of
+from keras_compembed.compression.tuned_copies import TunedCopies
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.learners import additive_quantizer
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
@@ -713,9 +714,19 @@ def test_compress_within_a_loss(folder, capsys, monkeypatch):
     with open("text.npz", "w") as file:
         file.write("words")
     assert "must be an .npz" in fails(capsys, f"{command} --data text.npz")
+    modes, loss = [], TunedCopies.loss
+
+    def watched(self, *scores):
+        modes.append(self.is_higher_better)
+        return loss(self, *scores)
+
+    monkeypatch.setattr(TunedCopies, "loss", watched)
     assert cli.main(f"{command} --data half.npz".split()) == 0
     assert "loss" in capsys.readouterr().out
     assert os.path.exists("out.keras")
+    command += " --overwrite --mode max --data half.npz"
+    cli.main(command.split())
+    assert not modes[0] and modes[-1]
 
 
 @pytest.mark.parametrize(
@@ -727,6 +738,7 @@ def test_compress_within_a_loss(folder, capsys, monkeypatch):
         ("-m 4 --epochs 7", "--epochs must be given with --max-bytes"),
         ("--ratio 3 --num-tuned 3", "--num-tuned must be given with --data"),
         ("--ratio 3 --batch-size 32", "--batch-size must be given with --data"),
+        ("--ratio 3 --mode min", "--mode must be given with --data"),
         ("--ratio 3 -m 4", "--ratio must not be given with --num-codebooks"),
         ("--ratio 3 --frontier f.txt", "must end in '.json'"),
         ("--ratio 3 --data no.npz", "No such file"),
