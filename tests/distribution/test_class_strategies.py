@@ -81,13 +81,16 @@ def fit(
         # A noise belongs to one layer.
         if noise is not None:
             kwargs["noise"] = noise()
+        if embedding is None:
+            kwargs["kernel_initializer"] = keras.initializers.RandomNormal(
+                seed=0
+            )
         head = CANESoftmax(
             CLASSES,
             selector(),
             num_candidates=6,
             class_embedding=embedding and embedding(),
             class_counts=COUNTS,
-            kernel_initializer=keras.initializers.RandomNormal(seed=0),
             seed=0,
             **{"num_noises": 4, **kwargs},
         )

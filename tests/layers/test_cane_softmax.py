@@ -76,9 +76,11 @@ def make_head(selector="tree", **kwargs):
         "num_candidates": 6,
         "num_noises": 4,
         "seed": 0,
-        "kernel_initializer": keras.initializers.RandomNormal(seed=0),
         **kwargs,
     }
+    if "class_embedding" not in kwargs:
+        normal = keras.initializers.RandomNormal(seed=0)
+        kwargs.setdefault("kernel_initializer", normal)
     return CANESoftmax(CLASSES, make_selector(selector), **kwargs)
 
 
