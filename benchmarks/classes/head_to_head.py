@@ -53,7 +53,7 @@ class HeadToHead(Benchmark):
     choices = {
         "tasks": ("ptb", "gutenberg", "gowalla"),
         "reference": Flag("CANE by default", "whose time all have"),
-        "rates": Flag((), "to choose from, if not known", reader((0.0,))),
+        "rates": Flag((), "instead of known ones", reader((0.0,))),
         "methods": (
             "CANE by default",
             "CANE 1/4 frequent",
