@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_compembed.codes.packing import bits_per_subcode
 from keras_compembed.codes.packing import unpack_rows
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 # Numbers in the largest of tensors that are held beyond the scores.
 _NUMBERS = 1 << 22
@@ -70,7 +71,7 @@ class CodeScores:
         packed = tf.pad(self._packed, ((0, room), (0, 0)))
         packed = tf.reshape(packed, (-1, size, packed.shape[1]))
 
-        @tf.custom_gradient
+        @custom_gradient
         def add_up(tables):
             scores = tf.map_fn(
                 lambda rows: self.add_up(tables, rows),

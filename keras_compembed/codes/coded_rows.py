@@ -7,6 +7,7 @@ from keras_compembed.codes.code_counts import count_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.codes.packing import unpack_rows
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 # Up to so many codewords a codebook for each row, rows are added up faster by
 # counts of all codewords than one by one.
@@ -110,7 +111,7 @@ class CodedRows:
             with keras.StatelessScope(list(scope)):
                 return composition.compose_codes(codebooks, subcodes)
 
-        @tf.custom_gradient
+        @custom_gradient
         def compose_parts(*sources):
             vectors = tf.map_fn(
                 lambda part: compose(part, *sources),

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.codes.packing import check_codes
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 # Codewords gathered at once: wide enough for XLA to fuse the look-ups into one
 # loop, narrow enough that the temporary stays a small multiple of the output.
@@ -32,7 +33,7 @@ def sum_codewords(codebooks, subcodes):
     """
     num_codebooks, codebook_size, output_dim = codebooks.shape
 
-    @tf.custom_gradient
+    @custom_gradient
     def compose(codebooks):
         table = tf.reshape(codebooks, (-1, output_dim))
         if _sums_by_product(codebook_size):

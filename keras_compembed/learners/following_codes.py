@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.task_codes import TaskCodes
 from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -168,7 +169,7 @@ def _gradients_of_sums(rows, places, weights):
     """
     weights = tf.stop_gradient(weights)
 
-    @tf.custom_gradient
+    @custom_gradient
     def zeros(rows):
         def gradient(upstream):
             parts = weights[:, :, None] * upstream[:, None]

@@ -8,6 +8,7 @@ from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 # Statistics of the last ten batches or so. Queries move: older ones would tell
 # what scores were like before.
@@ -119,7 +120,7 @@ def pick_best(scores, temperature=1.0):
           Algorithm 1
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def harden(soft):
         hard = tf.one_hot(
             tf.argmax(soft, axis=-1), soft.shape[-1], dtype=soft.dtype

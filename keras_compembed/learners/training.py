@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
@@ -121,7 +122,7 @@ class SquaredDistance(keras.losses.Loss):
 def scale_gradient(value, factor):
     """The value itself; its gradient comes times a factor."""
 
-    @tf.custom_gradient
+    @custom_gradient
     def same(value):
         return tf.identity(
             value

@@ -9,6 +9,7 @@ from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import sum_over_devices
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 _READING = threading.local()
 
@@ -124,7 +125,7 @@ def _gradients_of_parts(table, ids, room):
     room = size * context.num_replicas_in_sync
     start = size * tf.cast(context.replica_id_in_sync_group, size.dtype)
 
-    @tf.custom_gradient
+    @custom_gradient
     def rows_of_all(part):
         def gradient(upstream):
             upstream = _in_room(upstream, room)

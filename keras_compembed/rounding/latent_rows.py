@@ -14,6 +14,7 @@ from keras_compembed.rounding.rounded_rows import sum_groups
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 # As in `round_rows`, but of each batch anew.
 _SHARES = {8: (1.0,), 4: (0.55, 0.75, 0.95), 2: (0.3, 0.45, 0.6)}
@@ -97,7 +98,7 @@ class LatentRows:
                 of other devices.
         """
 
-        @tf.custom_gradient
+        @custom_gradient
         def rounded(rows):
             integers, scales, unit = self._round(rows, grows)
             result = multiply_blocks(integers, scales * unit, self.block_size)

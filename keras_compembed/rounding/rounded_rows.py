@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import unpack_integers
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 # Numbers of rows that are floats at once.
 _CHUNK_ELEMENTS = 1 << 22
@@ -77,7 +78,7 @@ class RoundedRows:
             ids = tf.minimum(start + offsets, num_rows - 1)
             return tf.cast(self.read(ids), dtype)
 
-        @tf.custom_gradient
+        @custom_gradient
         def score(vectors):
             parts = tf.map_fn(
                 lambda start: tf.matmul(

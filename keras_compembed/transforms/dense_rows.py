@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.transforms.proximal_step import shrink
 from keras_compembed.transforms.transform_rows import TransformRows
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -30,7 +31,7 @@ class DenseRows(TransformRows):
     def read(self, ids, room):
         del room
 
-        @tf.custom_gradient
+        @custom_gradient
         def gather(table):
             def gradient(upstream):
                 # Dense: Keras's optimizers take rows of several look-ups in

@@ -9,6 +9,7 @@ from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
 from keras_compembed.transforms.sparse_transform import value_dtype
 from keras_compembed.transforms.transform_rows import TransformRows
+from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 
@@ -92,7 +93,7 @@ class FixedRows(TransformRows):
         if not self.trainable:
             return tf.gather(stored, places)
 
-        @tf.custom_gradient
+        @custom_gradient
         def gather(stored):
             def gradient(upstream):
                 # Dense, see `DenseRows.read`.

@@ -10,6 +10,7 @@ from keras_compembed.optimizers.device_rows import write_rows
 from keras_compembed.optimizers.read_rows import read_unique_rows
 from keras_compembed.transforms.proximal_step import shrink
 from keras_compembed.transforms.transform_rows import TransformRows
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -96,7 +97,7 @@ class LazyRows(TransformRows):
             # Gradient tapes watch it all the same.
             return use(effective)[0]
 
-        @tf.custom_gradient
+        @custom_gradient
         def settle(rows):
             result, gradient_of_rows = use(effective)
 

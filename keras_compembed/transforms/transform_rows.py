@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.transforms.sparse_transform import SparseTransform
+from keras_compembed.utils.custom_gradient import custom_gradient
 
 _CHUNK_NUMBERS = 1 << 22
 
@@ -169,7 +170,7 @@ class TransformRows:
         stored, rows, settle = self.whole()
         limit = min(limit, self.num_rows)
 
-        @tf.custom_gradient
+        @custom_gradient
         def product(scores, stored):
             def gradient(upstream):
                 size = tf.reduce_sum(tf.abs(upstream), axis=0)

@@ -4,9 +4,11 @@ import functools
 
 import tensorflow as tf
 
+from keras_compembed.utils.custom_gradient import custom_gradient
+
 
 # What TensorFlow derives passes over the scores three times more.
-@tf.custom_gradient
+@custom_gradient
 def log_sum_exp(*parts):
     """`log(sum(e^scores))` over the last axis, minus infinity if of nothing.
 

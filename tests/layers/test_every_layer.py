@@ -2,6 +2,7 @@
 
 import gc
 import types
+import weakref
 
 import keras
 import numpy as np
@@ -178,9 +179,10 @@ def test_checkpoint_of_tensorflow(case, trained, tmp_path):
         np.testing.assert_array_equal(value, same, err_msg=weight.path)
 
 
-@pytest.mark.parametrize("case", OWN, ids=str)
-def test_own_training_step(case, trained):
-    """Gradients taken in a function of one's own, applied outside of it."""
+def check_own_training_step(case, expected):
+    """Returns a weak reference to a layer that was trained by steps of one's
+    own: gradients taken in a function, and applied outside of it.
+    """
     model, layer = case.build()
     loss_function = case.task.loss(layer)
 
@@ -196,7 +198,16 @@ def test_own_training_step(case, trained):
         model.optimizer.apply(
             gradients(inputs, labels), model.trainable_variables
         )
-    assert_weights(model, trained(case).middle)
+    assert_weights(model, expected)
+    return weakref.ref(layer)
+
+
+@pytest.mark.parametrize("case", OWN, ids=str)
+def test_own_training_step(case, trained):
+    layer = check_own_training_step(case, trained(case).middle)
+    gc.collect()
+    # TensorFlow keeps gradients that it traced, and what they refer to.
+    assert layer() is None
 
 
 @pytest.mark.parametrize(
