@@ -3,7 +3,7 @@
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
 from keras_compembed.anchors.anchor_initializer import check_rows
-from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import check_fitted_table
 
 
 class TableInitializer(AnchorInitializer):
@@ -18,14 +18,15 @@ class TableInitializer(AnchorInitializer):
         seed: Optional integer. Defaults to one drawn at random.
 
     Raises:
-        ValueError: if the table is not a finite matrix, or `seed` is not an
-            integer of at least 0; by `choose`, if the table has not
-            `input_dim` rows, or anchors are more.
+        ValueError: if the table is not a finite matrix, or float32 cannot hold
+            the squares of its numbers, or `seed` is not an integer of at least
+            0; by `choose`, if the table has not `input_dim` rows, or anchors
+            are more.
     """
 
     def __init__(self, table, seed=None):
         super().__init__(seed)
-        self.table = check_table(table)
+        self.table = check_fitted_table(table)
         self._choices = {}
 
     def choose_rows(self, num_anchors):

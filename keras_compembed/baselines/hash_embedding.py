@@ -10,7 +10,7 @@ from keras_compembed.baselines.fit_hash_embedding import fit_hash_embedding
 from keras_compembed.baselines.id_hashes import PRIME
 from keras_compembed.baselines.id_hashes import draw_hashes
 from keras_compembed.baselines.id_hashes import hash_ids
-from keras_compembed.learners.code_learner import check_rows
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 
@@ -113,7 +113,7 @@ class HashEmbedding(EmbeddingBaseline):
             ValueError: if the table is not a finite matrix or a number is out
                 of range.
         """
-        table = check_rows(table)
+        table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))
         iterations = check_positive_int("iterations", iterations)
         layer = cls(

@@ -8,9 +8,9 @@ from keras_compembed.baselines.embedding_baseline import EmbeddingBaseline
 from keras_compembed.baselines.embedding_baseline import read_all
 from keras_compembed.baselines.kept_ids import KeptIds
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_scores
@@ -135,7 +135,7 @@ class PrunedVocabularyEmbedding(EmbeddingBaseline):
             ValueError: if the table is not a finite matrix or a number is out
                 of range.
         """
-        table = check_rows(table)
+        table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))
         num_rows = check_positive_int("num_rows", num_rows, maximum=len(table))
         if weight is None:

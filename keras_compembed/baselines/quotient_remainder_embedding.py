@@ -9,8 +9,8 @@ from keras_compembed.baselines.embedding_baseline import read_all
 from keras_compembed.baselines.fit_quotient_remainder import (
     fit_quotient_remainder,
 )
-from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 
@@ -114,7 +114,7 @@ class QuotientRemainderEmbedding(EmbeddingBaseline):
             ValueError: if the table is not a finite matrix or a number is out
                 of range.
         """
-        table = check_rows(table)
+        table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))
         iterations = check_positive_int("iterations", iterations)
         layer = cls(*table.shape, num_remainders, operation, **kwargs)

@@ -13,7 +13,7 @@ from keras_compembed.baselines.factors import digits
 from keras_compembed.baselines.factors import factor_columns
 from keras_compembed.baselines.factors import factor_rows
 from keras_compembed.baselines.fit_tensor_train import fit_tensor_train
-from keras_compembed.learners.code_learner import check_rows
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 
@@ -136,7 +136,7 @@ class TensorTrainEmbedding(EmbeddingBaseline):
             - Srebro & Jaakkola, 2003, Weighted low-rank approximations,
               section 3 (`sample_weight`)
         """
-        table = check_rows(table)
+        table = check_fitted_table(table)
         weight = check_sample_weight(sample_weight, len(table))
         iterations = check_positive_int("iterations", iterations)
         layer = cls(*table.shape, rank, row_factors, column_factors, **kwargs)

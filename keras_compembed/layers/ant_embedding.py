@@ -260,7 +260,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         cls,
         table,
         num_anchors=100,
-        max_nonzeros=8,
+        max_nonzeros=None,
         l1=1e-5,
         iterations=10,
         sample_weight=None,
@@ -277,8 +277,8 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         Args:
             table: Array `(input_dim, output_dim)`.
             num_anchors: Integer. Defaults to `100`.
-            max_nonzeros: Integer. Non-zeros in a row of T at most. Defaults
-                to `8`.
+            max_nonzeros: Optional integer. Non-zeros in a row of T at most.
+                Defaults to `8`, or to `num_anchors` if there are fewer.
             l1: Number, for a T with negative numbers too, which is more
                 faithful for as many numbers, or a
                 `keras_compembed.transforms.L1`. Defaults to `1e-5`.
@@ -309,6 +309,10 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         """
         table = check_table(table, shards=True)
         l1 = get_l1(l1, non_negative=False)
+        if max_nonzeros is None:
+            max_nonzeros = min(
+                8, check_positive_int("num_anchors", num_anchors)
+            )
         if kwargs.get("storage") == "sparse":
             kwargs["storage"] = SparseRows(max_nonzeros)
         layer = cls(

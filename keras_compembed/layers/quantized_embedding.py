@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.optimizers.add_rows import add_rows
 from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.optimizers.read_rows import without_gradients
@@ -27,6 +26,7 @@ from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
@@ -228,7 +228,7 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
                 number is above 1e12, or with a `rank` below 1e-12 (and not
                 0), or the layer refuses an argument.
         """
-        table = _check_rows(table, rank)
+        table = check_fitted_table(table, shards=True)
         sample_weight = check_sample_weight(sample_weight, len(table))
         if isinstance(rank, float) and 0 < rank < 1:
             # What the layer refuses it shall refuse before.
@@ -254,7 +254,7 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
                 its numbers are as `from_table` refuses them.
         """
         self._require_built("round_table")
-        table = _check_rows(table, self.rank)
+        table = check_fitted_table(table, shards=True)
         if table.shape != (self.input_dim, self.output_dim):
             raise ValueError(
                 "`table` must have the shape (input_dim, output_dim)="
@@ -553,10 +553,3 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             "mask_zero": self.mask_zero,
             "seed": self.seed,
         }
-
-
-def _check_rows(table, rank):
-    # Scales hold numbers whose squares are 0 in float32; products do not.
-    if rank is None:
-        return check_rows(table, smallest=0, shards=True)
-    return check_rows(table, shards=True)

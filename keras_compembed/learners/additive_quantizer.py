@@ -6,11 +6,11 @@ from keras_compembed.checkpoints.checkpoint import Checkpoint
 from keras_compembed.checkpoints.descriptions import class_of
 from keras_compembed.learners.beam_encoding import encode_rows
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.learners.quantizer_run import QuantizerRun
 from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
@@ -115,7 +115,7 @@ class AdditiveQuantizer(CodeLearner):
                 number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
                 not a non-negative number per row.
         """
-        table = check_rows(table, shards=True)
+        table = check_fitted_table(table, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
         checkpoint = Checkpoint(
             "codes", lambda: (self._settings, [table, weight]), self.seed

@@ -2,15 +2,8 @@
 
 import abc
 
-import numpy as np
-
 from keras_compembed.codes.codeword_sums import decode_codes
-from keras_compembed.utils.validation import check_table
-
-# Squares of larger and smaller numbers, and sums of them, are out of reach of
-# float32.
-_LARGEST, _SMALLEST = 1e12, 1e-12
-_CHUNK_ELEMENTS = 1 << 22
+from keras_compembed.utils.validation import check_fitted_table
 
 
 class CodeLearner(abc.ABC):
@@ -59,34 +52,10 @@ class CodeLearner(abc.ABC):
         """Returns a table to encode, or raises if it cannot be."""
         self._check_trained()
         width = self.codebooks.shape[-1]
-        return check_rows(table, width, smallest=0, shards=True)
+        return check_fitted_table(table, width, smallest=0, shards=True)
 
     def _check_trained(self):
         if self.codebooks is None:
             raise ValueError(
                 "The learner has no codebooks yet: call `train` first."
             )
-
-
-def check_rows(table, width=None, smallest=_SMALLEST, shards=False):
-    """Returns a table, or raises if no code can be learned for it.
-
-    Args:
-        table: Array `(rows, columns)`, see `check_table`.
-        width: Optional integer, the number of columns asked for.
-        smallest: Number that the largest must reach, unless all are zero.
-        shards: Boolean, see `check_table`.
-    """
-    table = check_table(table, width=width, shards=shards)
-    rows = max(1, _CHUNK_ELEMENTS // table.shape[1])
-    largest = 0.0
-    for start in range(0, len(table), rows):
-        part = np.asarray(table[start : start + rows])
-        largest = max(largest, float(part.max()), -float(part.min()))
-    if largest > _LARGEST or 0 < largest < smallest:
-        raise ValueError(
-            "`table` must have numbers whose squares float32 can hold: the "
-            f"largest from {_SMALLEST:g} to {_LARGEST:g}. Received: a table "
-            f"whose largest is {largest:g}. Multiply the table by a constant."
-        )
-    return table

@@ -5,10 +5,10 @@ import numpy as np
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_composed
 from keras_compembed.utils.one_thread import one_thread
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import float_chunks
@@ -104,7 +104,7 @@ class FactorQuantizer(CodeLearner):
                 than `rank`, its largest number is not from 1e-12 to 1e12 (or
                 0), or `sample_weight` is not a non-negative number per row.
         """
-        table = check_rows(table, shards=True)
+        table = check_fitted_table(table, shards=True)
         width = table.shape[1]
         if self.rank > width:
             raise ValueError(
@@ -159,7 +159,7 @@ class FactorQuantizer(CodeLearner):
         """
         self._check_trained()
         width = self.composition.output_dim
-        table = check_rows(table, width, smallest=0, shards=True)
+        table = check_fitted_table(table, width, smallest=0, shards=True)
         return nearest_composed(table, self.composition, self.codebooks)
 
     def decode(self, codes):

@@ -13,7 +13,6 @@ from keras_compembed.codes.packing import code_dtype
 from keras_compembed.compositions.registry import check_composition
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_composed
@@ -29,6 +28,7 @@ from keras_compembed.learners.training import seeded_defaults
 from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import float_chunks
@@ -274,7 +274,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 number per row, or if the loss became NaN.
         """
         width = self.composition.output_dim if self.built else None
-        table = check_rows(table, width, shards=True)
+        table = check_fitted_table(table, width, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
         callbacks = check_callbacks(callbacks)
         training = self.training
@@ -395,7 +395,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     def _check_new_rows(self, table):
         self._check_trained()
         width = self.composition.output_dim
-        return check_rows(table, width, smallest=0, shards=True)
+        return check_fitted_table(table, width, smallest=0, shards=True)
 
     def _batches(self, table, weight, batch_size, seed, start=0):
         """Yields `(inputs, rows)` of rows drawn at random, from a batch on."""

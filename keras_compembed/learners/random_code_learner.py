@@ -4,8 +4,8 @@ import numpy as np
 
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.utils.validation import check_code_shape
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 
@@ -61,7 +61,7 @@ class RandomCodeLearner(CodeLearner):
                 number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
                 not a non-negative number per row.
         """
-        table = check_rows(table, shards=True)
+        table = check_fitted_table(table, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
         codes = self._draw(len(table))
         shape = self.num_codebooks, self.codebook_size, table.shape[1]

@@ -10,6 +10,7 @@ from keras_compembed.transforms.pursuit import pursue
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
 from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sample_weight
@@ -62,7 +63,8 @@ def sparse_code(
 
     Raises:
         ValueError: if the table or anchors are not finite matrices of the
-            same number of columns, a number is out of range, or
+            same number of columns, the table's numbers have squares that
+            float32 cannot hold, a number is out of range, or
             `sample_weight` is not a non-negative number per row.
 
     References:
@@ -70,7 +72,7 @@ def sparse_code(
           K-SVD Algorithm Using Batch Orthogonal Matching Pursuit, 2008
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
     """
-    table = check_table(table, shards=True)
+    table = check_fitted_table(table, shards=True)
     anchors = check_table(anchors, "anchors", table.shape[1])
     max_nonzeros = check_positive_int(
         "max_nonzeros", max_nonzeros, maximum=len(anchors)
@@ -137,7 +139,7 @@ def learn_dictionary(
           1999
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
     """
-    table = check_table(table, shards=True)
+    table = check_fitted_table(table, shards=True)
     num_anchors = check_positive_int("num_anchors", num_anchors)
     check_num_anchors(num_anchors, len(table))
     max_nonzeros = check_positive_int(

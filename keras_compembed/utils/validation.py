@@ -9,6 +9,9 @@ from keras_compembed.utils.table_shards import TableShards
 
 MAX_CODEBOOK_SIZE = 65536
 _CHUNK_ELEMENTS = 1 << 22
+# Squares of larger and smaller numbers, and sums of them, are out of reach of
+# float32.
+_LARGEST, _SMALLEST = 1e12, 1e-12
 
 
 def check_positive_int(name, value, minimum=1, maximum=None):
@@ -200,6 +203,30 @@ def check_table(table, name="table", width=None, shards=False):
                 f"Received: NaN or infinity in row {row} "
                 f"(and {int(bad.sum()) - 1} more rows near it)."
             )
+    return table
+
+
+def check_fitted_table(table, width=None, smallest=_SMALLEST, shards=False):
+    """Returns a table, or raises if nothing can be fitted to it.
+
+    Args:
+        table: Array `(rows, columns)`, see `check_table`.
+        width: Optional integer, the number of columns asked for.
+        smallest: Number that the largest must reach, unless all are zero.
+        shards: Boolean, see `check_table`.
+    """
+    table = check_table(table, width=width, shards=shards)
+    rows = max(1, _CHUNK_ELEMENTS // table.shape[1])
+    largest = 0.0
+    for start in range(0, len(table), rows):
+        part = np.asarray(table[start : start + rows])
+        largest = max(largest, float(part.max()), -float(part.min()))
+    if largest > _LARGEST or 0 < largest < smallest:
+        raise ValueError(
+            "`table` must have numbers whose squares float32 can hold: the "
+            f"largest from {_SMALLEST:g} to {_LARGEST:g}. Received: a table "
+            f"whose largest is {largest:g}. Multiply the table by a constant."
+        )
     return table
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 import keras
 import numpy as np
 
-from keras_compembed.learners.code_learner import check_rows
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import check_method
 from keras_compembed.utils.byte_counts import number_of_bytes
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
@@ -165,7 +165,7 @@ class CompressedVectors:
                 sample_weight, vectors.words, ngrams
             )
         # Rows that only scale would do with any, and their cosines would not.
-        check_rows(table)
+        check_fitted_table(table)
         packed = vectors_file.pack(vectors.words, ngrams)
 
         def count(method):

@@ -4,7 +4,7 @@ from keras_compembed.compression.method_choices import choices_by_default
 from keras_compembed.compression.method_errors import MethodErrors
 from keras_compembed.compression.spectrum import Spectrum
 from keras_compembed.compression.stop_request import StopRequest
-from keras_compembed.learners.code_learner import check_rows
+from keras_compembed.utils.validation import check_fitted_table
 
 # Kinds whose best setting is estimated to lose more than so many times what
 # the best of all does, and so much besides, are not tried.
@@ -36,7 +36,7 @@ class MethodSearch:
     def __init__(
         self, table, max_bytes, count, sample_weight=None, seed=None, verbose=0
     ):
-        table = check_rows(table)
+        table = check_fitted_table(table)
         self._max_bytes = max_bytes
         self._count = count
         self._verbose = verbose

@@ -185,6 +185,10 @@ def test_tables_are_checked(kind):
         kind(np.zeros(3))
     with pytest.raises(ValueError, match="`table` must be finite"):
         kind(np.full((3, 2), np.nan))
+    # Squares of distances were infinite, or all zero.
+    for factor in (1e20, 1e-30):
+        with pytest.raises(ValueError, match="`table` must have numbers whose"):
+            anchors.KMeansPlusPlus(factor * normal_table())
 
 
 def test_arguments_are_checked():

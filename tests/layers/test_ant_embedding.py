@@ -302,6 +302,21 @@ def test_from_table_refuses_what_it_would_not_heed(arguments, message):
         ANTEmbedding.from_table(np.eye(6), 3, 2, verbose=0, **arguments)
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_from_table_with_few_anchors(storage):
+    """By itself a row has no more numbers than there are anchors."""
+    layer = ANTEmbedding.from_table(
+        np.eye(6), num_anchors=3, storage=storage, seed=0, verbose=0
+    )
+    assert layer.get_transform().nnz <= 3 * 6
+
+
+@pytest.mark.parametrize("factor", [1e20, 1e-30])
+def test_from_table_refuses_numbers_beyond_squares(factor):
+    with pytest.raises(ValueError, match="`table` must have numbers whose"):
+        ANTEmbedding.from_table(factor * np.eye(6), num_anchors=3, verbose=0)
+
+
 def test_from_table_with_too_little_room():
     with pytest.raises(ValueError, match="`max_nonzeros` must be at most the"):
         ANTEmbedding.from_table(

@@ -389,6 +389,9 @@ def test_tables_of_another_shape():
     # Of rows that are not projected, scales were infinite.
     with pytest.raises(ValueError, match="squares float32 can hold"):
         from_table(table=np.full((3, 4), 3e38))
+    # All were rounded to 0.
+    with pytest.raises(ValueError, match="squares float32 can hold"):
+        from_table(table=1e-36 * TABLE, rank=None)
 
 
 def test_short_rows_that_are_lost():

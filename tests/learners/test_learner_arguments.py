@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.learners import code_learner
 from keras_compembed.learners import quantizer_run
+from keras_compembed.utils import validation
 
 TABLE = np.random.default_rng(0).normal(size=(120, 6)) + 2
 LEARNERS = [
@@ -122,7 +122,7 @@ def test_tables_at_the_bounds(cls, warm, monkeypatch):
         return
     largest = np.abs(TABLE).max()
     errors = []
-    bounds = 1.01 * code_learner._SMALLEST, 0.99 * code_learner._LARGEST
+    bounds = 1.01 * validation._SMALLEST, 0.99 * validation._LARGEST
     for size in (1, *bounds):
         table = (size / largest * TABLE).astype("float32")
         table = table.astype("float64")
