@@ -42,8 +42,8 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
         Dict of the recall of each width that was tried.
 
     Raises:
-        ValueError: if the layer does not search a tree, or a number is out
-            of range.
+        ValueError: if the layer does not search a tree, `features` are empty
+            or not finite, or a number is out of range.
     """
     features = _check(head, features, k)
     selector = head.selector
@@ -92,8 +92,8 @@ def beam_recall(head, features, k=1):
         Float.
 
     Raises:
-        ValueError: if `features` are empty, or `k` is not from 1 to the
-            number of classes.
+        ValueError: if `features` are empty or not finite, or `k` is not from
+            1 to the number of classes.
     """
     features = _check(head, features, k)
     exact = in_batches(lambda rows: head.scores.top_k(rows, k)[0], features)
@@ -114,14 +114,25 @@ def _check(head, features, k):
             f"`head` must be a `CANESoftmax`. Received: head={head!r}."
         )
     check_positive_int("k", k, maximum=head.num_classes)
+    features = feature_rows(features)
+    if not head.built:
+        head.build(features.shape)
+    return features
+
+
+def feature_rows(features):
+    """Returns features as float32 rows, or raises if they tell nothing."""
     features = np.asarray(features, "float32")
     features = features.reshape(-1, features.shape[-1])
     if not len(features):
         raise ValueError(
             "`features` must hold at least one example. Received: none."
         )
-    if not head.built:
-        head.build(features.shape)
+    if not np.isfinite(features).all():
+        raise ValueError(
+            "`features` must be finite. Received: an array with NaN or "
+            "infinity."
+        )
     return features
 
 

@@ -277,8 +277,10 @@ class CandidatesVsNoises:
         missing = self.num_noises - tf.size(whose)
         whose = tf.pad(whose, [[0, missing]], constant_values=-1)
         whose = tf.ensure_shape(whose, (self.num_noises,))
-        ids = tf.gather(others, tf.maximum(whose, 0))
-        ids = tf.where(whose >= 0, ids, drawn)
+        # Of one tensor, as a batch may have no labels at all.
+        own_places = tf.size(others) + tf.range(self.num_noises)
+        places = tf.where(whose >= 0, whose, own_places)
+        ids = tf.gather(tf.concat([others, drawn], axis=0), places)
         own = tf.equal((start + tf.range(rows))[:, None], whose)
         has_none = tf.logical_not(tf.reduce_any(own, axis=1, keepdims=True))
         spare = tf.equal(tf.range(self.num_noises), end - 1)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from keras_compembed.candidates.approximate_nearest import usual_lists
+from keras_compembed.candidates.beam_calibration import feature_rows
 from keras_compembed.candidates.fitted_lists import lists_to_open
 from keras_compembed.candidates.fitted_lists import with_lists
 from keras_compembed.candidates.recall_bounds import share_to_find
@@ -132,14 +133,4 @@ def _check(head, features, target_recall, k, num_lists):
             f"`features` must be of shape (..., {width}), as wide as the "
             f"class vectors. Received: shape {features.shape}."
         )
-    features = features.reshape(-1, width)
-    if not len(features):
-        raise ValueError(
-            "`features` must hold at least one example. Received: none."
-        )
-    if not np.isfinite(features).all():
-        raise ValueError(
-            "`features` must be finite. Received: an array with NaN or "
-            "infinity."
-        )
-    return features
+    return feature_rows(features)

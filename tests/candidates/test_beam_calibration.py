@@ -89,6 +89,16 @@ def test_no_examples():
         calibrate_beam(make_head("even"), np.zeros((0, WIDTH)))
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_features_that_are_not_finite(number):
+    features = make_features()
+    features[0, 0] = number
+    for function in (calibrate_beam, beam_recall):
+        # Searches and exact scores find nothing alike for these.
+        with pytest.raises(ValueError, match="`features` must be finite"):
+            function(make_head("even"), features)
+
+
 def test_other_layers():
     counts = np.arange(1, 51)
     frequent = kc.CANESoftmax(50, kc.candidates.FrequentClasses(counts))

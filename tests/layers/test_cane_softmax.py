@@ -396,6 +396,28 @@ def test_masked_steps_and_weights_do_not_count():
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("share_noises", [None, 5, "labels"])
+def test_batches_without_examples(share_noises):
+    """As `tf.data` gives where all rows of a batch were filtered out."""
+    x, y = features_of(20), labels_of(20)
+    weights = []
+    for sizes in ([20], [20, 0]):
+        head = make_head(
+            "frequent",
+            num_noises=6,
+            share_noises=share_noises,
+            noise=UnigramNoise(COUNTS, power=1),
+        )
+        model = keras.Sequential([keras.Input((WIDTH,)), head])
+        model.compile("sgd", CANELoss(), run_eagerly=True)
+        for size in sizes:
+            loss = model.train_on_batch(x[:size], y[:size])
+            assert np.isfinite(loss)
+        weights.append(model.trainable_variables)
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_functional_model_with_an_axis_on_labels():
     inputs = keras.Input((WIDTH,))
     model = keras.Model(inputs, make_head()(inputs))
