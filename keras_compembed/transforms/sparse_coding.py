@@ -72,7 +72,7 @@ def sparse_code(
           K-SVD Algorithm Using Batch Orthogonal Matching Pursuit, 2008
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
     """
-    table = check_fitted_table(table, shards=True)
+    table = check_fitted_table(table, smallest=0, shards=True)
     anchors = check_table(anchors, "anchors", table.shape[1])
     max_nonzeros = check_positive_int(
         "max_nonzeros", max_nonzeros, maximum=len(anchors)
@@ -131,8 +131,9 @@ def learn_dictionary(
 
     Raises:
         ValueError: if the table or initial anchors are not finite matrices of
-            these shapes, a number is out of range, or `sample_weight` is not
-            a non-negative number per row.
+            these shapes, float32 cannot hold the squares of the table's
+            numbers, a number is out of range, or `sample_weight` is not a
+            non-negative number per row.
 
     References:
         - Engan, Aase & Husøy, Method of Optimal Directions for Frame Design,
