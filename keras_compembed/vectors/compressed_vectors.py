@@ -577,7 +577,7 @@ class CompressedVectors:
         Raises:
             KeyError: if `unknown` has no vector.
             ValueError: with `mask_zero`, if `""` is one of the words, or if a
-                word is no UTF-8.
+                word is no UTF-8 or ends in NUL.
 
         Example:
 
@@ -595,7 +595,7 @@ class CompressedVectors:
                 "`mask_zero` must be False where '' is a word with a vector. "
                 "Received: mask_zero=True."
             )
-        _check_utf8(self.index_to_key)
+        _check_looked_up(self.index_to_key)
         stored = self._stored
         if unknown is not None:
             row = self._row(unknown)
@@ -616,17 +616,23 @@ class CompressedVectors:
         return lookup, layer
 
 
-def _check_utf8(words):
-    """Raises where a word has half of a character, as pickles may hold."""
+def _check_looked_up(words):
+    """Raises where a word is none that a `StringLookup` finds.
+
+    Pickles may hold halves of characters, and NumPy's strings do not end in
+    NUL.
+    """
     for row, word in enumerate(words):
         try:
-            word.encode()
+            fault = word.encode().endswith(b"\0") and "ends in NUL"
         except UnicodeEncodeError:
+            fault = "has half of a character"
+        if fault:
             raise ValueError(
-                "Words must be UTF-8 for a `StringLookup`. Received: word "
-                f"{row}, {word!r}, which has half of a character. Take "
-                "vectors without it."
-            ) from None
+                "Words must be UTF-8, and not end in NUL, for a "
+                f"`StringLookup`. Received: word {row}, {word!r}, which "
+                f"{fault}. Take vectors without it."
+            )
 
 
 def _stored_rows(layer):

@@ -307,6 +307,10 @@ def test_layers_of_half_a_character():
     small = CompressedVectors(["a", "\ud800"], layer)
     with pytest.raises(ValueError, match=r"UTF-8.*word 1, '\\ud800'"):
         small.to_layers()
+    # Keras would take it for "a".
+    small = CompressedVectors(["b", "a\0"], layer)
+    with pytest.raises(ValueError, match=r"word 1, 'a\\x00', which ends in"):
+        small.to_layers()
 
 
 def test_unknown_words_of_centred_vectors(table):
