@@ -69,6 +69,18 @@ def test_in_a_loop_of_a_graph(traced):
     np.testing.assert_array_equal(of_y, [[3], [3]])
 
 
+def test_files_hold_the_gradients(tmp_path):
+    rows = tf.TensorSpec((2,), "float32")
+    module = tf.Module()
+    module.call = tf.function(doubled(), input_signature=[rows, rows])
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    x, y = tf.constant([1.0, 2.0]), tf.constant([4.0, 5.0])
+    _, of_x, of_y = gradients_of(loaded.call, x, y)
+    np.testing.assert_array_equal(of_x, [1, 1])
+    np.testing.assert_array_equal(of_y, [3, 3])
+
+
 def trace_and_leave(whole):
     """Weak references to what a gradient reads, and to a graph."""
     factor = Factor()
