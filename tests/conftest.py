@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def forget_custom_gradients():
-    """TensorFlow keeps each, and with it the graph it was traced in."""
+    """TensorFlow keeps its own, and with each the graph it was traced in."""
     gradients = ops.gradient_registry._registry
     for name in list(gradients):
         if name.startswith("CustomGradient-"):

@@ -299,9 +299,10 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             A built `ANTEmbedding`.
 
         Raises:
-            ValueError: if the table is not a finite matrix, a number is out
-                of range, or an argument says what anchors are or what is made
-                of rows.
+            ValueError: if the table is not a finite matrix, its largest
+                number is above 1e12, or below 1e-12 and not 0, a number is
+                out of range, or an argument says what anchors are or what is
+                made of rows.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix

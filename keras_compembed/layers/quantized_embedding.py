@@ -225,8 +225,8 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
 
         Raises:
             ValueError: if the table is not a finite matrix, its largest
-                number is above 1e12, or with a `rank` below 1e-12 (and not
-                0), or the layer refuses an argument.
+                number is above 1e12, or below 1e-12 and not 0, or the layer
+                refuses an argument.
         """
         table = check_fitted_table(table, shards=True)
         sample_weight = check_sample_weight(sample_weight, len(table))

@@ -41,7 +41,7 @@ def _leave_to_graph(op):
         return
     gradient = registry[name]["type"]
     # A circle, which the garbage collection finds.
-    graph._own_gradients = [*getattr(graph, "_own_gradients", ()), gradient]
+    setattr(graph, name, gradient)
     find = weakref.ref(gradient)
     registry[name]["type"] = lambda *args: find()(*args)
     weakref.finalize(graph, registry.pop, name, None).atexit = False

@@ -623,8 +623,9 @@ def _check_looked_up(words):
     NUL.
     """
     for row, word in enumerate(words):
+        fault = "ends in NUL" if word.endswith("\0") else None
         try:
-            fault = word.encode().endswith(b"\0") and "ends in NUL"
+            word.encode()
         except UnicodeEncodeError:
             fault = "has half of a character"
         if fault:

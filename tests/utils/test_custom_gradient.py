@@ -85,17 +85,13 @@ def trace_and_leave(whole):
     """Weak references to what a gradient reads, and to a graph."""
     factor = Factor()
     function = in_loop(doubled(factor))
+    x, y = tf.constant([1.0]), tf.constant([[4.0], [5.0]])
     if whole:
         traced = tf.function(lambda x, y: gradients_of(function, x, y))
-        take = traced
+        _, _, of_y = traced(x, y)
     else:
         traced = tf.function(function)
-
-        def take(x, y):
-            return gradients_of(traced, x, y)
-
-    x, y = tf.constant([1.0]), tf.constant([[4.0], [5.0]])
-    _, _, of_y = take(x, y)
+        _, _, of_y = gradients_of(traced, x, y)
     np.testing.assert_array_equal(of_y, [[3], [3]])
     graph = traced.get_concrete_function(x, y).graph
     return weakref.ref(factor), weakref.ref(graph)
