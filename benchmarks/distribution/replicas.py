@@ -204,21 +204,73 @@ def by_steps(model, data, strategy, steps):
     return time.perf_counter() - start
 
 
-def pooled(make_layer):
+def averaged(make_layer):
     """A classifier of means of rows."""
 
     def make(args, size):
-        model = keras.Sequential(
-            [
-                keras.Input((_LENGTH,), dtype="int32"),
-                make_layer(args),
-                keras.layers.GlobalAveragePooling1D(),
-                keras.layers.Dense(20),
-            ]
+        rows = make_layer(args)
+        return classifier(
+            args, size, rows, keras.layers.GlobalAveragePooling1D()
         )
-        return compiled(model, args.vocabulary, 20, size)
 
     return make
+
+
+def pooled(make_layer):
+    """The same, by a layer that takes the mean itself."""
+    return lambda args, size: classifier(args, size, make_layer(args))
+
+
+def classifier(args, size, *layers):
+    inputs = keras.Input((_LENGTH,), dtype="int32")
+    model = keras.Sequential([inputs, *layers, keras.layers.Dense(20)])
+    return compiled(model, args.vocabulary, 20, size)
+
+
+def codes(cls, learn_codes=None):
+    """A layer of codes: any that are given, or learned from the beginning."""
+
+    def make(args):
+        options = {}
+        if learn_codes == "follow":
+            rng = np.random.default_rng(0)
+            options["codes"] = rng.integers(16, size=(args.vocabulary, 16))
+        return cls(
+            args.vocabulary,
+            args.width,
+            num_codebooks=16,
+            codebook_size=16,
+            learn_codes=learn_codes,
+            **options,
+        )
+
+    return make
+
+
+def rounded(cls):
+    return lambda args: cls(
+        args.vocabulary, args.width, bits=4, learn_rows=True
+    )
+
+
+def anchors(cls, storage=None):
+    return lambda args: cls(
+        args.vocabulary, args.width, num_anchors=20, storage=storage
+    )
+
+
+def features(args):
+    """Rows that a network computes from features."""
+    rng = np.random.default_rng(0)
+    tower = keras.Sequential(
+        [
+            keras.Input((16,)),
+            keras.layers.Dense(args.width, "relu"),
+            keras.layers.Dense(args.width),
+        ]
+    )
+    known = rng.normal(size=(args.vocabulary, 16)).astype("float32")
+    return kc.FeatureEmbedding(known, tower)
 
 
 def with_classes(make_head, loss):
@@ -262,22 +314,21 @@ def compiled(model, vocabulary, classes, size, loss=None):
 
 
 MODELS = {
-    "Embedding": pooled(
+    "Embedding": averaged(
         lambda args: keras.layers.Embedding(args.vocabulary, args.width)
     ),
-    "CodeEmbedding": pooled(
-        lambda args: kc.CodeEmbedding(args.vocabulary, args.width, 16, 16)
-    ),
-    "QuantizedEmbedding": pooled(
-        lambda args: kc.QuantizedEmbedding(
-            args.vocabulary, args.width, bits=4, learn_rows=True
-        )
-    ),
-    "ANTEmbedding": pooled(
-        lambda args: kc.ANTEmbedding(
-            args.vocabulary, args.width, num_anchors=20
-        )
-    ),
+    "CodeEmbedding": averaged(codes(kc.CodeEmbedding)),
+    "CodeEmbedding, nearest": averaged(codes(kc.CodeEmbedding, "nearest")),
+    "CodeEmbedding, softmax": averaged(codes(kc.CodeEmbedding, "softmax")),
+    "CodeEmbedding, follow": averaged(codes(kc.CodeEmbedding, "follow")),
+    "CodeEmbedReduce": pooled(codes(kc.CodeEmbedReduce)),
+    "QuantizedEmbedding": averaged(rounded(kc.QuantizedEmbedding)),
+    "QuantizedEmbedReduce": pooled(rounded(kc.QuantizedEmbedReduce)),
+    "ANTEmbedding": averaged(anchors(kc.ANTEmbedding)),
+    "ANTEmbedding, lazy": averaged(anchors(kc.ANTEmbedding, "lazy")),
+    "ANTEmbedding, sparse": averaged(anchors(kc.ANTEmbedding, "sparse")),
+    "ANTEmbedReduce": pooled(anchors(kc.ANTEmbedReduce)),
+    "FeatureEmbedding": averaged(features),
     "Dense": layers_of_dense,
     "full softmax": with_classes(
         lambda args: keras.layers.Dense(args.classes),
