@@ -541,11 +541,12 @@ def _score_shared(features, vectors, biases, block, number):
     if block is None:
         return tf.matmul(features, vectors, transpose_b=True) + biases
     rows, width = tf.shape(features)[0], features.shape[1]
-    features = tf.pad(features, [[0, -rows % block], [0, 0]])
+    vectors = tf.reshape(vectors, (-1, number, width))
+    # Blocks of a batch without rows have none.
+    room = tf.shape(vectors)[0] * block
+    features = tf.pad(features, [[0, room - rows], [0, 0]])
     scores = tf.matmul(
-        tf.reshape(features, (-1, block, width)),
-        tf.reshape(vectors, (-1, number, width)),
-        transpose_b=True,
+        tf.reshape(features, (-1, block, width)), vectors, transpose_b=True
     ) + tf.reshape(biases, (-1, 1, number))
     return tf.reshape(scores, (-1, number))[:rows]
 

@@ -109,6 +109,8 @@ def check_any_size(eager, traced, loss):
 
     wanted = loss(labels, eager(features, training=True))
     np.testing.assert_allclose(step(features, labels), wanted, rtol=1e-5)
+    # As `tf.data` gives where all rows of a batch were filtered out.
+    assert step(features[:0], labels[:0]) == 0
 
 
 def fit(make_layer, loss, scope=None, optimizer=None, epochs=2, **kwargs):
