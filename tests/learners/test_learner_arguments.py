@@ -142,6 +142,15 @@ def test_tables_at_the_bounds(cls, warm, monkeypatch):
 
 
 @pytest.mark.parametrize("cls", LEARNERS)
+def test_one_row_outweighs_the_others(cls):
+    table = TABLE.copy()
+    table[3] *= 1e4
+    # Warnings are errors in tests: nothing is learned.
+    with pytest.raises(UserWarning, match="half of its rows"):
+        make(cls).train(table)
+
+
+@pytest.mark.parametrize("cls", LEARNERS)
 def test_zeros_are_a_table(cls):
     learner = make(cls).train(np.zeros((20, 6)))
     # As published, the first codebooks are not those of the table.

@@ -48,6 +48,21 @@ def test_tables_are_not_copied(tmp_path):
     assert validation.check_table([[1, 2], [3, 4]]).shape == (2, 2)
 
 
+def test_one_row_outweighs_the_others():
+    table = np.random.default_rng(0).uniform(-1, 1, size=(9, 50))
+    table[4] *= 2000
+    # Rows without numbers are not counted for short.
+    table[6:] = 0
+    with pytest.warns(UserWarning, match=r"is [12]...*none above (1|0\.9)"):
+        validation.check_fitted_table(table)
+    table[4] /= 4
+    for fine in (table, np.zeros((3, 2)), np.eye(3, dtype="uint8") - 128):
+        validation.check_fitted_table(fine)
+    # Each is coded by itself.
+    table[4] *= 1e5
+    validation.check_fitted_table(table, smallest=0)
+
+
 def test_sample_weight():
     weight = validation.check_sample_weight([1, 3], 2)
     np.testing.assert_allclose(weight, [0.5, 1.5])
