@@ -70,6 +70,15 @@ def test_steps_follow_time_and_rates_the_first_seed(tmp_path, monkeypatch):
     assert Training.made[1].seed == 1 and Training.made[1].rates == (0.03,)
 
 
+def test_bounds_make_all_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(equal_time, "Training", Training)
+    arguments = ["--quick", "--output", str(tmp_path / "record.json")]
+    arguments += ["--methods", "CANE 1/4 frequent", "--bounds", "NCE"]
+    _, nce = head_to_head.main(arguments)
+    assert figures(nce)["steps"] == 30
+    assert figures(nce)["relative_time"] == 2
+
+
 def test_rows_are_those_that_were_chosen():
     args = parse(head_to_head.HeadToHead, "classes.head_to_head", [])
     benchmark = head_to_head.HeadToHead(args, None)
