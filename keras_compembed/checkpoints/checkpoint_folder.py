@@ -98,7 +98,12 @@ def checkpoint_folder(path, interval=30):
         raise NotADirectoryError(
             f"`path` must be a folder. Received: the file {path!r}."
         )
-    os.makedirs(path, exist_ok=True)
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise type(error)(
+            f"Cannot make the folder {path!r} of checkpoints: {error.strerror}."
+        ) from error
     check_room(path, 0, "of checkpoints")
     token = _current.set(Place(path, interval))
     try:

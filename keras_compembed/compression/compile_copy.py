@@ -11,6 +11,20 @@ from keras_compembed.utils.one_line import on_one_line
 _PLAIN = (bool, float, int, str, type(None))
 
 
+def compile_copy(copy, model, compile=None):
+    """Compiles a copy as asked, or as the model is, if it is at all.
+
+    Args:
+        copy: A built model.
+        model: The model that it is a copy of.
+        compile: Optional callable that compiles a model.
+    """
+    if compile is not None:
+        compile(copy)
+    elif model.compiled:
+        compile_like(copy, model)
+
+
 def compile_like(copy, model):
     """Compiles a copy with the arguments that the model was compiled with.
 

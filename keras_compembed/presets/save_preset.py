@@ -16,6 +16,7 @@ from keras_compembed.presets import preset_files
 from keras_compembed.presets.card_text import format_card
 from keras_compembed.presets.card_text import read_json
 from keras_compembed.presets.model_card import ModelCard
+from keras_compembed.utils.files import check_room
 from keras_compembed.utils.files import naming_path
 from keras_compembed.utils.files import temporary_folder
 from keras_compembed.utils.saved_words import check_saved_words
@@ -93,6 +94,7 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
     contents = _check(model, folder, card, figures, files, overwrite)
     # On the disk of the folder, which may be a link or a mount.
     parent = folder if folder.is_dir() else folder.parent
+    check_room(str(parent), 0, f"of the preset {str(folder)!r}")
     with naming_path(str(folder)), temporary_folder(parent) as beside:
         new = pathlib.Path(beside) / folder.name
         new.mkdir()

@@ -76,6 +76,8 @@ def shrink(rows, threshold, non_negative, free=None):
 
 def check_optimizer(optimizer):
     """Raises if the optimizer's steps undo proximal steps."""
+    # `SparseRowOptimizer` makes the steps of another.
+    optimizer = getattr(optimizer, "inner", optimizer)
     name = type(optimizer).__name__
     kinds = (getattr(keras.optimizers, kind, None) for kind in ("Ftrl", "Muon"))
     if isinstance(optimizer, tuple(filter(None, kinds))):

@@ -448,6 +448,7 @@ def test_saves_are_not_too_often(tmp_path, monkeypatch):
         (None, 30, ValueError, "`path` must name a folder. .* path=None"),
         ("new", -1, ValueError, "`interval` must be a number of at least 0"),
         ("file", 30, NotADirectoryError, "`path` must be a folder"),
+        ("a" * 300, 30, OSError, "Cannot make the folder .* of checkpoints"),
     ],
 )
 def test_mistakes(path, interval, error, message, tmp_path):

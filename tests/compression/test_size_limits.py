@@ -13,6 +13,7 @@ import keras_compembed as kc
 from keras_compembed.compression import find_size
 from keras_compembed.compression import searched_table
 from keras_compembed.compression import size_search
+from keras_compembed.compression import tuned_copies
 from keras_compembed.compression.budget_search import BudgetSearch
 from keras_compembed.compression.find_frontier import find_frontier
 from keras_compembed.compression.id_counts import weights_by_counts
@@ -330,6 +331,23 @@ def test_interrupt_before_anything_is_known(model, monkeypatch):
     )
     with pytest.raises(KeyboardInterrupt):
         compress(model, make_search(), max_bytes=20_000)
+
+
+@pytest.mark.parametrize("data", [None, (IDS, LABELS)])
+def test_copies_that_were_not_trained_are_compiled_as_asked(
+    model, sizes, data, monkeypatch
+):
+    def compile(copy):
+        copy.compile("sgd", "sparse_categorical_crossentropy")
+
+    def tune(self, copy):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuned_copies.TunedCopies, "tune", tune)
+    search = make_search(validation_data=data, compile=compile, mode="min")
+    limit = sizes["int2"].file_bytes
+    copy = compress(model, search, max_bytes=limit)
+    assert type(copy.optimizer) is keras.optimizers.SGD
 
 
 def test_counts_of_ids():

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -229,6 +231,15 @@ def test_what_fails_leaves_the_old_files(preset, tmp_path):
             kc.save_preset(model, preset, CARD, FIGURES, FILES, overwrite=True)
     assert contents(preset) == before
     assert [path.name for path in tmp_path.iterdir()] == ["sorter"]
+
+
+def test_folder_that_nothing_can_be_written_to(model, tmp_path, monkeypatch):
+    def refuse(path, *mode):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(PermissionError, match="of the preset .*sorter.*denied"):
+        kc.save_preset(model, tmp_path / "sorter", CARD, FIGURES, FILES)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 from keras_compembed.optimizers.stepped_variable import SteppedVariable
 from keras_compembed.transforms import L1
 from keras_compembed.transforms.proximal_step import ProximalStep
@@ -53,8 +54,12 @@ def test_l1_follows_the_target_every_20_steps():
 
 @pytest.mark.parametrize(
     "optimizer",
-    [keras.optimizers.Ftrl(), keras.optimizers.Adam(use_ema=True)],
-    ids=["ftrl", "ema"],
+    [
+        keras.optimizers.Ftrl(),
+        SparseRowOptimizer(keras.optimizers.Ftrl()),
+        keras.optimizers.Adam(use_ema=True),
+    ],
+    ids=["ftrl", "ftrl-of-rows", "ema"],
 )
 def test_optimizers_that_cannot_be_handled(optimizer):
     with pytest.raises(ValueError, match="ANTEmbedding"):
