@@ -228,7 +228,7 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
                 number is above 1e12, or below 1e-12 and not 0, or the layer
                 refuses an argument.
         """
-        table = check_fitted_table(table, shards=True)
+        table = check_fitted_table(table, shards=True, warn=False)
         sample_weight = check_sample_weight(sample_weight, len(table))
         if isinstance(rank, float) and 0 < rank < 1:
             # What the layer refuses it shall refuse before.
@@ -254,7 +254,7 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
                 its numbers are as `from_table` refuses them.
         """
         self._require_built("round_table")
-        table = check_fitted_table(table, shards=True)
+        table = check_fitted_table(table, shards=True, warn=False)
         if table.shape != (self.input_dim, self.output_dim):
             raise ValueError(
                 "`table` must have the shape (input_dim, output_dim)="

@@ -52,7 +52,9 @@ class CodeLearner(abc.ABC):
         """Returns a table to encode, or raises if it cannot be."""
         self._check_trained()
         width = self.codebooks.shape[-1]
-        return check_fitted_table(table, width, smallest=0, shards=True)
+        return check_fitted_table(
+            table, width, smallest=0, shards=True, warn=False
+        )
 
     def _check_trained(self):
         if self.codebooks is None:

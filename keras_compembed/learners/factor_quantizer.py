@@ -159,7 +159,9 @@ class FactorQuantizer(CodeLearner):
         """
         self._check_trained()
         width = self.composition.output_dim
-        table = check_fitted_table(table, width, smallest=0, shards=True)
+        table = check_fitted_table(
+            table, width, smallest=0, shards=True, warn=False
+        )
         return nearest_composed(table, self.composition, self.codebooks)
 
     def decode(self, codes):

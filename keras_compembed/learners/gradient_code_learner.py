@@ -395,7 +395,9 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     def _check_new_rows(self, table):
         self._check_trained()
         width = self.composition.output_dim
-        return check_fitted_table(table, width, smallest=0, shards=True)
+        return check_fitted_table(
+            table, width, smallest=0, shards=True, warn=False
+        )
 
     def _batches(self, table, weight, batch_size, seed, start=0):
         """Yields `(inputs, rows)` of rows drawn at random, from a batch on."""

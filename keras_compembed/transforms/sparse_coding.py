@@ -72,7 +72,7 @@ def sparse_code(
           K-SVD Algorithm Using Batch Orthogonal Matching Pursuit, 2008
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
     """
-    table = check_fitted_table(table, smallest=0, shards=True)
+    table = check_fitted_table(table, smallest=0, shards=True, warn=False)
     anchors = check_table(anchors, "anchors", table.shape[1])
     max_nonzeros = check_positive_int(
         "max_nonzeros", max_nonzeros, maximum=len(anchors)

@@ -210,17 +210,18 @@ def check_table(table, name="table", width=None, shards=False):
     return table
 
 
-def check_fitted_table(table, width=None, smallest=_SMALLEST, shards=False):
+def check_fitted_table(
+    table, width=None, smallest=_SMALLEST, shards=False, warn=True
+):
     """Returns a table, or raises if nothing can be fitted to it.
-
-    Warns where one row is so long that nothing is left for others.
 
     Args:
         table: Array `(rows, columns)`, see `check_table`.
         width: Optional integer, the number of columns asked for.
-        smallest: Number that the largest must reach, unless all are zero; 0
-            for rows that are coded by what was fitted to others.
+        smallest: Number that the largest must reach, unless all are zero.
         shards: Boolean, see `check_table`.
+        warn: Boolean. Whether to warn where one row is so long that nothing
+            is left for others; False where each is stored by itself.
     """
     table = check_table(table, width=width, shards=shards)
     rows = max(1, _CHUNK_ELEMENTS // table.shape[1])
@@ -241,7 +242,7 @@ def check_fitted_table(table, width=None, smallest=_SMALLEST, shards=False):
             f"largest from {_SMALLEST:g} to {_LARGEST:g}. Received: a table "
             f"whose largest is {largest:g}. Multiply the table by a constant."
         )
-    if smallest:
+    if warn:
         _warn_if_uneven(sizes)
     return table
 

@@ -165,7 +165,7 @@ class CompressedVectors:
                 sample_weight, vectors.words, ngrams
             )
         # Rows that only scale would do with any, and their cosines would not.
-        check_fitted_table(table)
+        check_fitted_table(table, warn=False)
         packed = vectors_file.pack(vectors.words, ngrams)
 
         def count(method):

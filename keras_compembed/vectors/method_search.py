@@ -36,7 +36,7 @@ class MethodSearch:
     def __init__(
         self, table, max_bytes, count, sample_weight=None, seed=None, verbose=0
     ):
-        table = check_fitted_table(table)
+        table = check_fitted_table(table, warn=False)
         self._max_bytes = max_bytes
         self._count = count
         self._verbose = verbose
