@@ -134,6 +134,11 @@ class Precision(Benchmark):
             # As Keras advises: probabilities are of float32.
             outputs = keras.layers.Dense(task.num_classes, dtype="float32")(x)
         model = keras.Model(inputs, outputs)
+        callbacks = []
+        for layer in model.layers:
+            rule = getattr(layer, "learn_codes", None)
+            if isinstance(rule, kc.learners.FollowingCodes):
+                callbacks = [kc.compression.RecodeEmbeddings(every=50)]
         model.compile(
             kc.optimizers.SparseRowOptimizer(
                 keras.optimizers.Adam(args.learning_rate)
@@ -146,6 +151,7 @@ class Precision(Benchmark):
             *task.train,
             batch_size=args.batch_size,
             epochs=args.epochs,
+            callbacks=callbacks,
             verbose=0,
         ).history["loss"]
         # Scales of losses are weights of the optimizer.
@@ -200,6 +206,13 @@ def codes(cls=kc.CodeEmbedding, **kwargs):
         return cls(input_dim, args.width, *shape, seed=0, **kwargs)
 
     return make
+
+
+def following(input_dim, args):
+    """Codes that follow the task from codes drawn at random."""
+    number, size = map(int, args.code_shape.split("x"))
+    drawn = np.random.default_rng(0).integers(size, size=(input_dim, number))
+    return codes(learn_codes="follow", codes=drawn)(input_dim, args)
 
 
 def anchors(cls=kc.ANTEmbedding, **kwargs):
@@ -266,6 +279,8 @@ EMBEDDINGS = {
     ),
     "CodeEmbedding": codes(),
     "CodeEmbedding, concat": codes(composition="concat"),
+    "CodeEmbedding, LSTM": codes(composition="lstm"),
+    "CodeEmbedding, follow": following,
     "CodeEmbedding, nearest": codes(learn_codes="nearest"),
     "CodeEmbedding, softmax": codes(learn_codes="softmax"),
     "CodeEmbedReduce": codes(kc.CodeEmbedReduce, combiner="mean"),
