@@ -1112,11 +1112,7 @@ def head_to_head(task):
         ],
         [(row["name"].split("; ")[1], row) for row in rows],
         [
-            lambda row: (
-                f"{row['row']['samples']:,}"
-                if row["row"]["samples"]
-                else "all labels"
-            ),
+            classes_of_step,
             figure(f"test.{metric}", form, scale, unit),
             figure("rate", "{:g}"),
             figure("relative_time", "{:.2f}"),
@@ -1124,6 +1120,14 @@ def head_to_head(task):
             seeds,
         ],
     )
+
+
+def classes_of_step(row):
+    """How many classes a row of `equal_time` scores in a step."""
+    if row["row"]["method"]["loss"] == "full":
+        return "all"
+    samples = row["row"]["samples"]
+    return f"{samples:,}" if samples else "all labels"
 
 
 # The metric of test data, and how it is written; the sign of what is better.
