@@ -107,7 +107,7 @@ class RECELoss(ClassLoss):
             tf.gather(examples.features, chunked),
             tf.gather(examples.labels, chunked)[:, None],
             tf.reshape(windows, (-1, 1, windows.shape[2])),
-            block=tf.maximum(size, 1),
+            block=size,
         )
         # Back from the order of chunks to that of examples.
         chunk = (

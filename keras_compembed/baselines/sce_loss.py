@@ -100,7 +100,7 @@ class SCELoss(ClassLoss):
             tf.gather(examples.features, rows),
             labels[:, None],
             classes[:, None],
-            block=tf.maximum(size, 1),
+            block=size,
         )
         classes = tf.repeat(classes, size, axis=0)
         left_out = tf.equal(labels[:, None], classes) | (classes < 0)

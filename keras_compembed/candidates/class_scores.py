@@ -542,12 +542,12 @@ def _score_shared(features, vectors, biases, block, number):
         return tf.matmul(features, vectors, transpose_b=True) + biases
     rows, width = tf.shape(features)[0], features.shape[1]
     vectors = tf.reshape(vectors, (-1, number, width))
-    # Blocks of a batch without rows have none.
-    room = tf.shape(vectors)[0] * block
-    features = tf.pad(features, [[0, room - rows], [0, 0]])
-    scores = tf.matmul(
-        tf.reshape(features, (-1, block, width)), vectors, transpose_b=True
-    ) + tf.reshape(biases, (-1, 1, number))
+    # Of a batch without rows, blocks have none either.
+    blocks = tf.shape(vectors)[0]
+    features = tf.pad(features, [[0, blocks * block - rows], [0, 0]])
+    features = tf.reshape(features, (blocks, block, width))
+    scores = tf.matmul(features, vectors, transpose_b=True)
+    scores += tf.reshape(biases, (-1, 1, number))
     return tf.reshape(scores, (-1, number))[:rows]
 
 

@@ -11,22 +11,10 @@ from keras_compembed.utils.one_line import on_one_line
 _PLAIN = (bool, float, int, str, type(None))
 
 
-def compile_copy(copy, model, compile=None):
-    """Compiles a copy as asked, or as the model is, if it is at all.
-
-    Args:
-        copy: A built model.
-        model: The model that it is a copy of.
-        compile: Optional callable that compiles a model.
-    """
-    if compile is not None:
-        compile(copy)
-    elif model.compiled:
-        compile_like(copy, model)
-
-
-def compile_like(copy, model):
+def compile_like(copy, model, compile=None):
     """Compiles a copy with the arguments that the model was compiled with.
+
+    A copy of a model that is not compiled stays so.
 
     Functions and losses are used as they are in memory, registered with Keras
     or not. The optimizer and the metrics, which have variables, are made
@@ -35,8 +23,14 @@ def compile_like(copy, model):
 
     Args:
         copy: A built model.
-        model: The compiled model that it is a copy of.
+        model: The model that it is a copy of.
+        compile: Optional callable that compiles a copy instead.
     """
+    if compile is not None:
+        compile(copy)
+        return
+    if not model.compiled:
+        return
     try:
         with warnings.catch_warnings():
             # E.g. of what the copy cannot compile with XLA.

@@ -298,8 +298,7 @@ def compress_model(
     if verbose:
         print(*skipped, sep="\n", end="\n" if skipped else "")
     small = copy_with_tables(model, chosen, sample_inputs)
-    if model.compiled:
-        compile_like(small, model)
+    compile_like(small, model)
     for group in groups:
         group.learn(verbose)
     for table in chosen:

@@ -2,7 +2,7 @@
 
 import math
 
-from keras_compembed.compression.compile_copy import compile_copy
+from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.size_search import SizeSearch
@@ -247,7 +247,7 @@ class FindSize:
             small = self._copies[key][0]
         else:
             small = self._sizes.copy(choices, is_filled=True)
-            compile_copy(small, self._model, self._search.compile)
+            compile_like(small, self._model, self._search.compile)
         size = self._sizes.count(choices)
         self._publish(choices)
         if self._verbose:

@@ -71,8 +71,7 @@ def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
     small, _ = copy_model(model, replacements)
     for table in tables:
         replacements[id(table)].trainable = table.trainable
-    if model.compiled:
-        compile_like(small, model)
+    compile_like(small, model)
     return small
 
 

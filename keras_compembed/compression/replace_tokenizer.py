@@ -84,8 +84,7 @@ def replace_tokenizer(model, tokenizer):
     for layer in tables.values():
         # Random numbers are nothing to keep.
         layer.trainable = True
-    if model.compiled:
-        compile_like(copy, model)
+    compile_like(copy, model)
     return copy
 
 

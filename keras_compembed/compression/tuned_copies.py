@@ -10,7 +10,7 @@ from keras_compembed.checkpoints.descriptions import class_of
 from keras_compembed.checkpoints.descriptions import without_names
 from keras_compembed.checkpoints.variables import arrays_of_variables
 from keras_compembed.checkpoints.variables import assign_arrays
-from keras_compembed.compression.compile_copy import compile_copy
+from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.metric_direction import mode_of_metric
 from keras_compembed.compression.model_copy import copy_model
 
@@ -45,7 +45,7 @@ class TunedCopies:
 
     def compile(self, copy):
         """Compiles a copy as asked, or as the model is."""
-        compile_copy(copy, self._model, self._search.compile)
+        compile_like(copy, self._model, self._search.compile)
 
     def score(self, model):
         """The metric of a compiled model on validation data."""
