@@ -43,6 +43,8 @@ def checkpoint_folder(path, interval=30):
       `GumbelCodeLearner` and `KDCodeLearner` validation intervals, wherever
       they are used: by themselves, in `CodeEmbedding.from_table`,
       `CompressedVectors.learn` or `compress_model`.
+    - `ANTEmbedding.from_table`, and the method `Anchors` with it, saves each
+      fit of the anchors.
     - A search of `compress_model` for a number of bytes, or a loss, saves each
       copy that it trained, where its data are arrays.
 
@@ -56,8 +58,8 @@ def checkpoint_folder(path, interval=30):
     with the first of them again: to try several times, pass seeds, or have all
     tries in one block. Once all is done, delete the folder; until then the same
     program gives what it gave before, at once. All else, such as `from_table`
-    of `ANTEmbedding` and `QuantizedEmbedding`, and sweeps that refine what was
-    learned by gradients, takes shorter and begins anew.
+    of `QuantizedEmbedding`, and sweeps that refine what was learned by
+    gradients, takes shorter and begins anew.
 
     A file is written beside and then renamed: what is half-written is never
     read. One that is damaged, and a disk that is full, is a warning, and work

@@ -272,7 +272,9 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         """Fits anchors and transform to a trained table.
 
         Alternates orthogonal matching pursuit, which finds the anchors of
-        each row, and least squares for the anchors.
+        each row, and least squares for the anchors. Ctrl-C keeps the best so
+        far; within `keras_compembed.checkpoint_folder`, the same call goes on
+        where it was cut short.
 
         Args:
             table: Array `(input_dim, output_dim)`.

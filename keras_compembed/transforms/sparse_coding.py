@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
+from keras_compembed.checkpoints.checkpoint import Checkpoint
 from keras_compembed.transforms.pursuit import pursue
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
@@ -101,7 +102,8 @@ def learn_dictionary(
 
     Alternates `sparse_code` and least squares for the anchors. Anchors that
     no row uses are replaced by the rows furthest from their codes. Ctrl-C
-    stops early and keeps the best so far.
+    stops early and keeps the best so far. Within
+    `keras_compembed.checkpoint_folder` it goes on where it was cut short.
 
     Args:
         table: Array `(rows, columns)` of finite numbers. It is read a part at
@@ -164,24 +166,20 @@ def learn_dictionary(
                 f"Received: an array of shape {anchors.shape}."
             )
         anchors = anchors.astype("float32")
-    best = None
-    bar = keras.utils.Progbar(iterations + 1, verbose=verbose)
-    try:
-        for done in range(iterations + 1):
-            transform, squares = _code(table, anchors, budget, non_negative)
-            if weight is not None:
-                squares = squares * weight
-            loss = squares.mean(dtype="float64")
-            if best is None or loss < best[0]:
-                best = loss, transform, anchors
-            bar.update(done + 1, [("loss", loss)])
-            if done < iterations:
-                anchors = _fit_anchors(table, transform, anchors, weight)
-                anchors = _replace_unused(table, transform, squares, anchors)
-    except KeyboardInterrupt:
-        if best is None:
-            raise
-    return best[1:]
+    settings = {
+        "num_anchors": num_anchors,
+        "max_nonzeros": max_nonzeros,
+        "total_nonzeros": total_nonzeros,
+        "non_negative": non_negative,
+        "iterations": iterations,
+    }
+    given = None if initial is None else anchors
+    checkpoint = Checkpoint(
+        "anchors", lambda: (settings, [table, weight, given]), seed
+    )
+    fit = _Fit(table, weight, budget, non_negative, checkpoint, anchors)
+    fit.run(iterations, verbose)
+    return fit.transform, fit.anchors
 
 
 def check_total(total_nonzeros):
@@ -233,6 +231,92 @@ class _Budget:
         order = np.argsort(-gains, axis=None, kind="stable")[: self.total]
         order = order[gains.ravel()[order] > 0]
         return np.bincount(order // gains.shape[1], minlength=len(gains))
+
+
+class _Fit:
+    """Anchors and T in turn, which can go on where they were cut short.
+
+    Args:
+        table: Array `(rows, columns)`.
+        sample_weight: Array `(rows,)`, or None.
+        budget: `_Budget`.
+        non_negative: Boolean.
+        checkpoint: `Checkpoint`.
+        anchors: Array `(num_anchors, columns)` to start from.
+
+    Attributes:
+        transform: `SparseTransform` of the lowest loss so far, or None.
+        anchors: The anchors that it is of.
+    """
+
+    def __init__(
+        self, table, sample_weight, budget, non_negative, checkpoint, anchors
+    ):
+        self._table, self._weight = table, sample_weight
+        self._budget, self._non_negative = budget, non_negative
+        self._checkpoint = checkpoint
+        self._done, self._next, self._loss = 0, anchors, None
+        self.transform = self.anchors = None
+
+    def run(self, iterations, verbose):
+        saved = self._checkpoint.load()
+        if saved is not None:
+            self._restore(*saved)
+        bar = keras.utils.Progbar(
+            iterations + 1, verbose=verbose, stateful_metrics=["loss"]
+        )
+        if self._done:
+            bar.update(self._done)
+        try:
+            while self._done <= iterations:
+                loss = self._step(is_last=self._done == iterations)
+                bar.update(self._done, [("loss", loss)])
+                self._checkpoint.save(self._state, last=self._done > iterations)
+        except KeyboardInterrupt:
+            if self.transform is None:
+                raise
+
+    def _step(self, is_last):
+        """The loss of the anchors; then fits them to T, but for the last."""
+        anchors = self._next
+        transform, squares = _code(
+            self._table, anchors, self._budget, self._non_negative
+        )
+        if self._weight is not None:
+            squares = squares * self._weight
+        loss = float(squares.mean(dtype="float64"))
+        if self.transform is None or loss < self._loss:
+            self._loss, self.transform, self.anchors = loss, transform, anchors
+        if not is_last:
+            anchors = _fit_anchors(
+                self._table, transform, anchors, self._weight
+            )
+            self._next = _replace_unused(
+                self._table, transform, squares, anchors
+            )
+        self._done += 1
+        return loss
+
+    def _state(self):
+        """Arrays and numbers from which `_restore` goes on."""
+        arrays = {
+            "next": self._next,
+            "anchors": self.anchors,
+            "offsets": self.transform.offsets,
+            "columns": self.transform.columns,
+            "values": self.transform.values,
+        }
+        return arrays, {"done": self._done, "loss": self._loss}
+
+    def _restore(self, arrays, state):
+        self._next, self.anchors = arrays["next"], arrays["anchors"]
+        self.transform = SparseTransform(
+            arrays["offsets"],
+            arrays["columns"],
+            arrays["values"],
+            len(self.anchors),
+        )
+        self._done, self._loss = state["done"], state["loss"]
 
 
 def _code(table, anchors, budget, non_negative, l1=0.0):

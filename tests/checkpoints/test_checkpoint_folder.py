@@ -18,6 +18,7 @@ from keras_compembed.compression.model_copy import copy_model
 from keras_compembed.compression.tuned_copies import TunedCopies
 from keras_compembed.learners import saved_epochs
 from keras_compembed.learners.training import Training
+from keras_compembed.transforms.sparse_coding import learn_dictionary
 
 
 class Killed(Exception):
@@ -103,6 +104,79 @@ def test_goes_on_with_the_same_bits(name, table, tmp_path, monkeypatch):
     monkeypatch.undo()
     with kc.checkpoint_folder(tmp_path, interval=0):
         check_equal(make().train(table, weight), expected)
+
+
+def anchors_of(table, sample_weight=None, seed=0, **kwargs):
+    transform, anchors = learn_dictionary(
+        *(table, 20, 4),
+        sample_weight=sample_weight,
+        seed=seed,
+        verbose=0,
+        **kwargs,
+    )
+    return transform.dense_rows(), anchors
+
+
+def check_anchors(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {},
+        {"non_negative": False, "total_nonzeros": 500},
+        # The best is not the last.
+        {"iterations": 40},
+    ],
+)
+def test_anchors_go_on_with_the_same_bits(kwargs, table, tmp_path, monkeypatch):
+    weight = np.random.default_rng(1).random(len(table))
+    expected = anchors_of(table, weight, **kwargs)
+    saves = kill_after_saves(monkeypatch, 4)
+    kills = 0
+    with kc.checkpoint_folder(tmp_path, interval=0):
+        while True:
+            try:
+                found = anchors_of(table, weight, **kwargs)
+                break
+            except Killed:
+                kills += 1
+        check_anchors(found, expected)
+        assert kills == len(saves) // 4 > 0
+        # Each fit was made once, and the last is there at once.
+        assert len(saves) == kwargs.get("iterations", 10) + 1
+        check_anchors(anchors_of(table, weight, **kwargs), expected)
+    assert len(saves) == kwargs.get("iterations", 10) + 1
+
+
+def test_interrupted_anchors_go_on_later(table, tmp_path, monkeypatch):
+    expected = anchors_of(table)
+    monkeypatch.setattr(Checkpoint, "save", interrupting(Checkpoint.save, 3))
+    with kc.checkpoint_folder(tmp_path, interval=0):
+        check_anchors(anchors_of(table), anchors_of(table, iterations=2))
+        check_anchors(anchors_of(table), expected)
+
+
+def test_other_anchors_begin_anew(table, tmp_path):
+    given = table[:20]
+    calls = [
+        {},
+        {"seed": 1},
+        {"initial": given},
+        {"initial": given + 1},
+        {"iterations": 3},
+        {"non_negative": False},
+        {"total_nonzeros": 300},
+        {"sample_weight": np.arange(len(table)) + 1.0},
+    ]
+    expected = [anchors_of(table, **kwargs) for kwargs in calls]
+    with kc.checkpoint_folder(tmp_path):
+        for _ in range(2):
+            for kwargs, wanted in zip(calls, expected, strict=True):
+                check_anchors(anchors_of(table, **kwargs), wanted)
+    assert len(os.listdir(tmp_path)) == len(calls)
 
 
 @pytest.mark.parametrize(
