@@ -7,6 +7,8 @@ import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
 from keras_compembed.checkpoints.checkpoint import Checkpoint
+from keras_compembed.transforms.constrained_pursuit import pursue_constrained
+from keras_compembed.transforms.pursuit import fit_weights
 from keras_compembed.transforms.pursuit import pursue
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
@@ -20,7 +22,7 @@ from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
 
 # Numbers of products of rows with anchors at a time.
-_PART = 1 << 20
+_PART = 1 << 18
 # How much anchors hold to where they were, for those of hardly any row.
 _RIDGE = 1e-6
 
@@ -321,15 +323,20 @@ class _Fit:
 
 def _code(table, anchors, budget, non_negative, l1=0.0):
     """`SparseTransform`, and the squared distance of each row."""
-    units = _Units(anchors, l1)
-    limits = None
+    units = _Units(anchors, non_negative, l1)
+    limits = known = None
     if budget.total is not None:
-        limits = budget.share(_explained(table, units, budget, non_negative))
+        explained, known = _explained(table, units, budget)
+        limits = budget.share(explained)
     columns, values, in_row, squares = [], [], [], []
     for start, chunk in float_chunks(table, units.rows_at_a_time):
-        part = None if limits is None else limits[start : start + len(chunk)]
-        width = budget.of_row if part is None else max(1, part.max())
-        found, weights, _ = units.pursue(chunk, width, non_negative, part)
+        if limits is None:
+            found, weights, _ = units.pursue(chunk, budget.of_row)
+        else:
+            part = slice(start, start + len(chunk))
+            width = max(1, limits[part].max())
+            found = None if known is None else known[part, :width]
+            found, weights = units.limited(chunk, limits[part], width, found)
         order = np.argsort(found, axis=1)
         found = np.take_along_axis(found, order, 1)
         weights = np.take_along_axis(weights, order, 1)
@@ -338,8 +345,8 @@ def _code(table, anchors, budget, non_negative, l1=0.0):
         columns.append(found[kept].astype(column_dtype(len(anchors))))
         values.append(weights[kept])
         for place in range(found.shape[1]):
-            part = units.anchors[found[:, place]] * weights[:, place, None]
-            chunk = chunk - part.astype("float32")
+            part = units.anchors[found[:, place]]
+            chunk = chunk - part * weights[:, place, None]
         squares.append(np.einsum("ij,ij->i", chunk, chunk))
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(in_row))])
     transform = SparseTransform(
@@ -351,55 +358,92 @@ def _code(table, anchors, budget, non_negative, l1=0.0):
     return transform, np.concatenate(squares)
 
 
-def _explained(table, units, budget, non_negative):
-    """What numbers of rows explain, those at least that are worth most."""
-    # Numbers of one row are worth less and less, unless they may be taken out
-    # again: what is below the best `total` of other rows needs no more.
-    stops = not non_negative and not units.l1.any()
-    explained, best = [], np.zeros(0, "float32")
+def _explained(table, units, budget):
+    """What numbers of rows explain, those at least that are worth most.
+
+    Returns:
+        Tuple of an array `(rows, of_row)` and the anchors in the order in
+        which they were found, like it, or None if they may be taken out
+        again.
+    """
+    explained, columns, best = [], [], np.zeros(0, "float32")
     for start, chunk in float_chunks(table, units.rows_at_a_time):
         least = None
-        if stops and len(best) == budget.total:
+        # Numbers of one row are worth less and less: what is below the best
+        # `total` of other rows needs no more.
+        if not units.is_constrained and len(best) == budget.total:
             weights = budget.weights(start, len(chunk))
             with np.errstate(divide="ignore", invalid="ignore"):
                 least = np.where(weights > 0, best.min() / weights, np.inf)
-        part = units.pursue(chunk, budget.of_row, non_negative, None, least)[2]
+        found, _, part = units.pursue(chunk, budget.of_row, least=least)
         explained.append(part)
+        if not units.is_constrained:
+            columns.append(found.astype(column_dtype(len(units.anchors))))
         best = np.concatenate([best, budget.gains(part, start).ravel()])
         if len(best) > budget.total:
             best = -np.partition(-best, budget.total - 1)[: budget.total]
-    return np.concatenate(explained)
+    return (
+        np.concatenate(explained),
+        np.concatenate(columns) if columns else None,
+    )
 
 
 class _Units:
-    """Anchors, for the pursuit of length 1."""
+    """Anchors, for the pursuit of length 1.
 
-    def __init__(self, anchors, l1):
-        self.anchors = np.asarray(anchors, "float64")
-        lengths = np.linalg.norm(self.anchors, axis=1)
+    Attributes:
+        is_constrained: Boolean, whether anchors of a row may be taken out
+            again.
+    """
+
+    def __init__(self, anchors, non_negative, l1):
+        self.anchors = anchors.astype("float32")
+        anchors = anchors.astype("float64")
+        lengths = np.linalg.norm(anchors, axis=1)
         # No row agrees with an anchor of 0, so its length does not matter.
         lengths[lengths == 0] = 1
-        units = self.anchors / lengths[:, None]
-        self.gram = units @ units.T
-        self.units = units.T.astype("float32")
-        self.lengths = lengths
-        self.l1 = l1 / lengths
+        units = anchors / lengths[:, None]
+        self._gram = units @ units.T
+        self._units = units.T.astype("float32")
+        self._lengths = lengths
+        self._non_negative, self._l1 = non_negative, l1 / lengths
+        self.is_constrained = non_negative or l1 > 0
         self.rows_at_a_time = max(1, _PART // len(anchors))
 
-    def pursue(self, rows, max_nonzeros, non_negative, limits=None, least=None):
+    def pursue(self, rows, max_nonzeros, limits=None, least=None):
         """Anchors of rows, their float32 weights, and what they explain."""
-        found, weights, explained = pursue(
-            rows @ self.units,
+        arguments = (
+            rows @ self._units,
             np.linalg.norm(rows, axis=1),
-            self.gram,
+            self._gram,
             max_nonzeros,
-            non_negative,
-            self.l1,
-            limits,
-            least,
         )
-        weights = (weights / self.lengths[found]).astype("float32")
-        return found, weights, explained
+        if self.is_constrained:
+            found, weights, explained = pursue_constrained(
+                *arguments, self._non_negative, self._l1, limits
+            )
+        else:
+            found, weights, explained = pursue(*arguments, least)
+        return found, self._of_anchors(found, weights), explained
+
+    def limited(self, rows, limits, width, known=None):
+        """Anchors of rows, of each as many as it may have, and their weights.
+
+        Args:
+            rows: Array `(rows, columns)`.
+            limits: Integer array `(rows,)`.
+            width: Integer, the largest of them, and at least 1.
+            known: Anchors that `pursue` finds, `(rows, width)`, where none is
+                taken out again.
+        """
+        if known is None:
+            return self.pursue(rows, width, limits)[:2]
+        products = rows @ self._units
+        weights = fit_weights(products, self._gram, known, limits)
+        return known, self._of_anchors(known, weights)
+
+    def _of_anchors(self, found, weights):
+        return (weights / self._lengths[found]).astype("float32")
 
 
 def _fit_anchors(table, transform, anchors, sample_weight=None):

@@ -119,6 +119,28 @@ def test_rows_that_need_fewer():
     np.testing.assert_array_equal(found.row_lengths, [0, 1, 2])
 
 
+@pytest.mark.parametrize("total_nonzeros", [None, 200])
+@pytest.mark.parametrize("l1", [0, 1e-3])
+@pytest.mark.parametrize("non_negative", [True, False])
+def test_anchors_that_depend_on_each_other(non_negative, l1, total_nonzeros):
+    # More anchors than columns, most of them nearly the same.
+    table, anchors = normal(60, 3), normal(20, 3, seed=1)
+    anchors[5:] = anchors[5] + 1e-5 * anchors[5:]
+    few = sparse_code(table, anchors, 1, non_negative, l1)
+    many = sparse_code(
+        table, anchors, 12, non_negative, l1, total_nonzeros=total_nonzeros
+    )
+
+    def distance(transform):
+        codes = transform.dense_rows()
+        rest = ((table - codes @ anchors) ** 2).sum()
+        return rest + 2 * l1 * np.abs(codes).sum()
+
+    assert np.isfinite(many.values).all()
+    assert many.offsets[-1] <= (total_nonzeros or 720)
+    assert distance(many) < 0.6 * distance(few)
+
+
 @pytest.mark.parametrize("non_negative", [True, False])
 def test_planted_anchors_are_found(non_negative):
     table, _, anchors = planted(rows=1000)
