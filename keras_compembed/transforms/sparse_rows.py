@@ -72,7 +72,9 @@ class SparseRows(LazyRows):
             "columns", shape, "int32", self.start.columns
         )
         self.variable = self.add_transform(shape, self.start.values)
-        # Places that have a column, and no step yet that moved them.
+        # Of rows that a step waits for, places that have a column only since
+        # then. Of other rows, places that were settled to 0, of which the
+        # optimizer has something left.
         self._grown = self.add_variable("grown", shape, "bool")
         # Of the last step: gradients come times it. No weight of the layer,
         # since it is the optimizer's.
@@ -119,7 +121,8 @@ class SparseRows(LazyRows):
         """
         columns = gather_rows(self.columns, ids)
         pending = gather_rows(self._pending, ids)[:, None]
-        free = tf.equal(gather_rows(self.variable, ids), 0) & ~pending
+        grown = gather_rows(self._grown, ids)
+        free = tf.equal(gather_rows(self.variable, ids), 0) & ~pending & ~grown
         wish = tf.abs(upstream)
         if self.l1.non_negative:
             wish = -upstream
@@ -145,8 +148,7 @@ class SparseRows(LazyRows):
         if not_shrunk is not None:
             moves |= not_shrunk
         write_rows(self.columns, ids, columns)
-        grown = gather_rows(self._grown, ids) & pending
-        write_rows(self._grown, ids, grows | grown)
+        write_rows(self._grown, ids, grows | (grown & pending))
         gradient = tf.gather(upstream, columns, batch_dims=1)
         return tf.where(moves, gradient, tf.zeros_like(gradient))
 
@@ -181,9 +183,9 @@ class SparseRows(LazyRows):
     def settle(self):
         parts = [self._settled_rows(tf.range(*part)) for part in self.chunks()]
         rows = np.concatenate(parts)
-        # The optimizer has something left of places that are free only now.
         freed = (rows == 0) & (self.variable.numpy() != 0)
-        self._pending.assign(self._pending.numpy() | freed.any(axis=1))
+        freed &= ~self._pending.numpy()[:, None]
+        self._grown.assign(self._grown.numpy() | freed)
         self.variable.assign(rows)
         self._reset()
 
@@ -212,8 +214,11 @@ class SparseRows(LazyRows):
         columns = self.columns.numpy()
         dtype = np.min_scalar_type(self.num_anchors - 1)
         state = {**super().state(), "places": columns.astype(dtype)}
-        # Rows that no step waits for have no place that has just grown.
-        state["pending_grown"] = self._grown.numpy()[state["pending_rows"]]
+        grown = self._grown.numpy()
+        state["pending_grown"] = grown[state["pending_rows"]]
+        freed = grown.any(axis=1) & ~self._pending.numpy()
+        state["freed_rows"] = np.flatnonzero(freed).astype("int32")
+        state["freed"] = grown[freed]
         # The optimizer keeps it, but says so only after a step.
         state["loss_scale"] = self.loss_scale.numpy()
         return state
@@ -221,8 +226,12 @@ class SparseRows(LazyRows):
     def load_state(self, state):
         super().load_state(state)
         grown = np.zeros(self._grown.shape, bool)
-        if "pending_grown" in state.keys():
-            grown[state["pending_rows"]] = state["pending_grown"]
+        for rows, places in (
+            ("pending_rows", "pending_grown"),
+            ("freed_rows", "freed"),
+        ):
+            if places in state.keys():
+                grown[state[rows]] = state[places]
         self._grown.assign(grown)
         if "loss_scale" in state.keys():
             self.loss_scale.assign(state["loss_scale"])

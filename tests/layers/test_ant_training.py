@@ -754,6 +754,29 @@ def test_saved_between_accumulated_steps(storage, policy, tmp_path):
             np.testing.assert_allclose(weight, right, atol=1e-6)
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_saving_leaves_training_as_it_is(storage, tmp_path):
+    # Of 60 rows a step reads 12 at most, so that others owe shrinkage.
+    rng = np.random.default_rng(1)
+    ids = rng.integers(ROWS, size=(20, 4, 3))
+    labels = rng.normal(size=(20, 4)).astype("float32")
+
+    def trained(saved):
+        model, layer = make_model(storage, optimizer=make_adam(True), l1=0.005)
+        for step, batch in enumerate(zip(ids, labels, strict=True)):
+            model.train_on_batch(*batch)
+            if step in saved:
+                model.save(tmp_path / "model.keras")
+            if step == max(saved, default=None):
+                model = keras.saving.load_model(tmp_path / "model.keras")
+                layer = model.layers[0]
+        return layer.get_transform().dense_rows()
+
+    expected = trained(())
+    assert 0.1 < (expected == 0).mean() < 0.9
+    np.testing.assert_allclose(trained((4, 9, 11)), expected, atol=1e-6)
+
+
 def test_own_training_loop():
     layer = ANTEmbedding(ROWS, 5, num_anchors=6, storage="lazy", l1=0.1, seed=0)
     optimizer = keras.optimizers.SGD(0.5)
