@@ -76,6 +76,21 @@ def takes_numbers_for_batches(reduce):
     return probe.asked == [("reduce", 0)]
 
 
+def epoch_iterator(trainer):
+    """The class by which `fit`, `evaluate` and `predict` read data.
+
+    Args:
+        trainer: Keras's module of the TensorFlow trainer.
+
+    Raises:
+        RuntimeError: if there is none.
+    """
+    cls = getattr(trainer, "TFEpochIterator", None)
+    if not isinstance(cls, type):
+        raise _unknown("TFEpochIterator")
+    return cls
+
+
 def _unknown(name):
     return RuntimeError(
         f"Keras must have a `{name}` of the TensorFlow trainer that "

@@ -5,6 +5,7 @@ import contextlib
 import tensorflow as tf
 from keras import tree
 
+from keras_compembed.distribution.keras_probe import epoch_iterator
 from keras_compembed.distribution.keras_probe import reduces_first_batches
 from keras_compembed.distribution.keras_probe import takes_numbers_for_batches
 from keras_compembed.distribution.worker_checks import check_batches
@@ -22,9 +23,9 @@ def multi_worker_fit(strategy):
     wants their shapes, and takes losses, which are single numbers, for
     batches. Within this context two functions of Keras's TensorFlow trainer
     are exchanged for such that do neither, where Keras does not do it right
-    by itself. Besides, `fit` and `evaluate` then check that workers do the
-    same. Nothing is exchanged on import or for one worker, and all is as it
-    was after the context.
+    by itself. Besides, all three then check that workers do the same. Nothing
+    is exchanged on import or for one worker, and all is as it was after the
+    context.
 
     Run the same program on each worker, with a `TF_CONFIG` of its own, and
     give all of them the same data; each reads its part, as
@@ -50,10 +51,10 @@ def multi_worker_fit(strategy):
 
     Raises:
         tf.errors.UnavailableError: in `fit`, if another worker ended.
-        ValueError: if `strategy` is none, or a `ParameterServerStrategy`. In
-            `fit` and `evaluate`, if the model or one of its weights was made
-            outside of `strategy.scope()`, or workers do not have equally many
-            batches.
+        ValueError: if `strategy` is none, or a `ParameterServerStrategy`; if
+            workers do not have equally many batches. In `fit` and `evaluate`,
+            if the model or one of its weights was made outside of
+            `strategy.scope()`.
         RuntimeError: if this version of Keras has a trainer that is neither
             mended nor known.
 
@@ -69,6 +70,7 @@ def multi_worker_fit(strategy):
 
     cls = trainer.TensorFlowTrainer
     build, reduce = cls._maybe_symbolic_build, trainer.reduce_per_replica
+    iterator = epoch_iterator(trainer)
     right_build, right_reduce = build, reduce
     if reduces_first_batches(build):
         right_build = _from_local_batches(build)
@@ -77,6 +79,7 @@ def multi_worker_fit(strategy):
     try:
         cls._maybe_symbolic_build = _checked(right_build, strategy)
         trainer.reduce_per_replica = right_reduce
+        trainer.TFEpochIterator = _of_equal_batches(iterator, strategy)
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
         raise type(error)(
@@ -89,6 +92,7 @@ def multi_worker_fit(strategy):
     finally:
         cls._maybe_symbolic_build = build
         trainer.reduce_per_replica = reduce
+        trainer.TFEpochIterator = iterator
 
 
 def _check_strategy(strategy):
@@ -107,16 +111,26 @@ def _check_strategy(strategy):
 
 
 def _checked(build, strategy):
-    """A `_maybe_symbolic_build` after which workers do the same."""
+    """A `_maybe_symbolic_build` after which workers have the same model."""
 
     def check_and_build(self, iterator=None, data_batch=None):
         check_model(self, strategy)
-        if iterator is not None:
-            check_batches(strategy, iterator.num_batches)
         build(self, iterator=iterator, data_batch=data_batch)
         check_variables(self)
 
     return check_and_build
+
+
+def _of_equal_batches(iterator, strategy):
+    """A `TFEpochIterator` of as many batches as on other workers."""
+
+    class CheckedEpochIterator(iterator):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            if self._distribute_strategy is strategy:
+                check_batches(strategy, self.num_batches)
+
+    return CheckedEpochIterator
 
 
 def _from_local_batches(build):

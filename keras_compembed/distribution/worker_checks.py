@@ -58,6 +58,6 @@ def check_batches(strategy, batches):
         )
         raise ValueError(
             "All workers must have as many batches an epoch. Received: "
-            f"{listed}, by device. Give `steps_per_epoch`, or all workers the "
-            "same data."
+            f"{listed}, by device. Give `steps_per_epoch` (`steps` in "
+            "`evaluate` and `predict`), or all workers the same data."
         )

@@ -369,14 +369,17 @@ def mistakes(strategy):
         part_outside = classifier([layer], sgd())
         inside = plain()
     messages = {}
-    for name, model, data in (
-        ("model outside", plain(), batches(texts)),
-        ("layer outside", part_outside, batches(texts)),
-        ("uneven", inside, uneven.with_options(options)),
+    uneven = uneven.with_options(options)
+    for name, call, data in (
+        ("model outside", plain().fit, batches(texts)),
+        ("layer outside", part_outside.fit, batches(texts)),
+        ("uneven", inside.fit, uneven),
+        ("uneven evaluate", inside.evaluate, uneven),
+        ("uneven predict", inside.predict, uneven),
     ):
         try:
             with kc.distribution.multi_worker_fit(strategy):
-                model.fit(data, shuffle=False, verbose=0)
+                call(data, verbose=0)
         except ValueError as error:
             messages[name] = str(error)
     return messages
