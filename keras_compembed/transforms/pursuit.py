@@ -10,9 +10,9 @@ def pursue(products, lengths, gram, max_nonzeros, least_gains=None):
     """Weights of a few vectors of length 1 that add up to rows.
 
     To each row the vector is added that agrees most with what is left of it.
-    What of it is new, at a right angle to those that the row has, is kept as
-    weights of vectors: what the row has in that direction is by how much all
-    weights change. So nothing is solved anew.
+    What is new of the vector, at a right angle to those that the row has, is
+    a direction. How far the row goes in it says how all weights change, so
+    that no equations are solved anew.
 
     Args:
         products: float32 array `(rows, vectors)`, of rows with vectors.
@@ -27,7 +27,7 @@ def pursue(products, lengths, gram, max_nonzeros, least_gains=None):
         weights: float64 array like `columns`, 0 for places not used.
         explained: float32 array like `columns`: by how much the squared
             distance of a row was lower with so many vectors, one more in each
-            column. 0 for places not used.
+            column, until there are no more.
 
     References:
         - Rubinstein, Zibulevsky & Elad, Efficient Implementation of the
