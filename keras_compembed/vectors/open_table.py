@@ -11,6 +11,7 @@ from keras_compembed.vectors.formats.source import Source
 
 _ENDINGS = (".npy", ".safetensors")
 _PART = re.compile(r"(?P<name>.*?)(?P<number>\d+)-of-(?P<all>\d+)\..*")
+_NUMBERED = re.compile(r"(?P<name>.*?)(?P<number>\d+)\.\w+")
 
 
 def open_table(path, tensor=None):
@@ -30,7 +31,8 @@ order of their names, with numbers within names in the order of numbers: \
 
     Files are found out by how they begin, within a folder by how their names
     end; others in it are not read. Where names say of how many parts they are,
-    as `part-00001-of-00003` does, all must be there.
+    as `part-00001-of-00003` does, all must be there. Names that differ by the
+    number at their end must count from 0 or 1 on, and leave none out.
 
     Example:
 
@@ -106,14 +108,28 @@ def _files_of(folder):
 
 def _check_parts(folder, names):
     numbers = collections.defaultdict(set)
-    for part in filter(None, map(_PART.fullmatch, names)):
-        numbers[part["name"], part["all"]].add(part["number"])
+    counted = collections.defaultdict(list)
+    for name in names:
+        if part := _PART.fullmatch(name):
+            numbers[part["name"], part["all"]].add(part["number"])
+        elif part := _NUMBERED.fullmatch(name):
+            counted[part["name"]].append(int(part["number"]))
     for (name, number), found in numbers.items():
         if len(found) != int(number):
             raise ValueError(
                 f"`path` must name a folder of all parts. Received: "
                 f"{os.fspath(folder)!r}, with {len(found)} of the {number} "
                 f"parts '{name}...-of-{number}'."
+            )
+    for name, found in counted.items():
+        found.sort()
+        start = min(found[0], 1)
+        if len(found) > 1 and found != list(range(start, start + len(found))):
+            raise ValueError(
+                "`path` must name a folder of parts that count from 0 or 1 on "
+                f"and leave none out. Received: {os.fspath(folder)!r}, with "
+                f"{len(found)} files '{name}...', numbered {found[0]} to "
+                f"{found[-1]}. A list of paths says which files are meant."
             )
 
 

@@ -140,6 +140,14 @@ def refused(folder):
     (folder / "empty").write_bytes(b"")
     for name in ("both", "neither", "lost", "nested", "parts"):
         (folder / name).mkdir()
+    for name, numbers in (
+        ("hole", "02"),
+        ("late", "23"),
+        ("twice", ("1", "01")),
+    ):
+        (folder / name).mkdir()
+        for number in numbers:
+            write_npy(folder / name / f"part-{number}.npy", TABLE)
     for name in ("lost", "nested"):
         write_npy(folder / name / "part-0.npy", TABLE)
     (folder / "lost" / "part-1.npy").symlink_to(folder / "no such file")
@@ -172,6 +180,9 @@ def refused(folder):
         ("lost", {}, "nothing is there"),
         ("nested", {}, "must list files"),
         ("parts", {}, "with 2 of the 00003 parts 't-...-of-00003'"),
+        ("hole", {}, "with 2 files 'part-...', numbered 0 to 2. A list"),
+        ("late", {}, "with 2 files 'part-...', numbered 2 to 3. A list"),
+        ("twice", {}, "with 2 files 'part-...', numbered 1 to 1. A list"),
         (3, {}, "`path` must be a path.*path=3"),
         (None, {}, "`path` must be a path.*path=None"),
         ([], {}, "an empty list"),
