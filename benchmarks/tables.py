@@ -1335,22 +1335,18 @@ def vector_quality(table):
 
 
 def vector_objectives():
+    """What to fit, at 1/64."""
     rows = read("vectors/quality.json")
     studied = {
         (row["row"]["table"], row["row"]["family"])
         for row in rows
         if row["row"]["objective"] != "as they are"
     }
-    parts = {"table": 1} | {
-        row["row"]["family"]: row["row"]["part"]
-        for row in rows
-        if row["row"]["objective"] == "length 1"
-    }
     wanted = [
         row
         for row in rows
         if (row["row"]["table"], row["row"]["family"]) in studied
-        and row["row"]["part"] == parts[row["row"]["family"]]
+        and row["row"]["part"] == (1 if row["row"]["family"] == "table" else 64)
     ]
     wanted.sort(
         key=lambda row: (
