@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 
 from keras_compembed.checkpoints.checkpoint_folder import checkpoint_folder
 from keras_compembed.utils import byte_counts
@@ -35,9 +36,16 @@ def add_checkpoint(command):
 
 def saving(arguments):
     """A block in which work is saved as the arguments say."""
-    if arguments.checkpoint is None:
+    path = arguments.checkpoint
+    if path is None:
         return contextlib.nullcontext()
-    return checkpoint_folder(arguments.checkpoint)
+    if not path:
+        raise ValueError("`--checkpoint` must name a folder. Received: ''.")
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise NotADirectoryError(
+            f"`--checkpoint` must be a folder. Received: the file {path!r}."
+        )
+    return checkpoint_folder(path)
 
 
 def check_checkpoint(arguments):

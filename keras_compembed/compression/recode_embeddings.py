@@ -70,7 +70,12 @@ class RecodeEmbeddings(keras.callbacks.Callback):
                     f"Received: every=None and the layer {layer.name!r}."
                 )
             layer.learn_codes.is_recoded = True
-        self._step = self._count_steps()
+        self._step = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        # Not when training begins: other callbacks may load weights then.
+        if self._step is None:
+            self._step = self._count_steps()
 
     def on_train_batch_end(self, batch, logs=None):
         # Several steps at once with `steps_per_execution`.

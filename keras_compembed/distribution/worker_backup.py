@@ -33,6 +33,10 @@ class WorkerBackup(keras.callbacks.Callback):
     lose nothing to a worker that dies while the model is then saved, keep them
     by `delete_checkpoint=False`, and delete the folder after that.
 
+    A model goes on with the weights that the program makes. Where a callback
+    exchanges them, as `sparsify` and `freeze_codes` of layers do, train in two
+    calls of `fit`, each with a folder of its own.
+
     Epochs start anew: shuffle data by a seed that depends on the epoch, or not
     at all, to have the result of an undisturbed run.
 
@@ -52,7 +56,7 @@ class WorkerBackup(keras.callbacks.Callback):
 
     Raises:
         ValueError: if `backup_dir` is empty; in `fit`, if the model is not
-            built.
+            built, or a backup is of other weights.
         OSError: in `fit`, if a worker does not find what another wrote.
     """
 
@@ -89,7 +93,7 @@ class WorkerBackup(keras.callbacks.Callback):
                 f"some workers find the backup of epoch {epoch}."
             )
         if epoch:
-            self.model.load_weights(path)
+            self._load(epoch, path)
             if epoch >= self.params["epochs"]:
                 warnings.warn(
                     "`fit` trains nothing: the backup in `backup_dir` has all "
@@ -132,6 +136,20 @@ class WorkerBackup(keras.callbacks.Callback):
         on_all_workers(strategy, 1)
         if is_chief(strategy):
             self._delete()
+
+    def _load(self, epoch, path):
+        try:
+            self.model.load_weights(path)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                "`backup_dir` must be of this model and optimizer, with the "
+                "weights that they had at the end of the epoch: no callback "
+                "may have exchanged them meanwhile, as `sparsify` and "
+                "`freeze_codes` do. To train anew, delete the folder. "
+                f"Received: backup_dir={str(self.backup_dir)!r}, whose backup "
+                f"of epoch {epoch} does not fit the model "
+                f"{self.model.name!r}: {error}"
+            ) from error
 
     def _delete(self):
         for _, path in self._files():

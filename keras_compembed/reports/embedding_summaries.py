@@ -97,20 +97,25 @@ class EmbeddingSummaries(keras.callbacks.Callback):
                 "CodeEmbedding, or a layer of classes and the metric Coverage. "
                 f"Received: the model {self.model.name!r}, which has none."
             )
-        originals = {}
+        self._layers, self._originals = layers, {}
         if self.reference is not None:
-            originals = find_originals(layers, self.reference)
-        self._summaries = {
-            name: LayerSummary(layer, originals.get(name))
-            for name, layer in layers.items()
-        }
-        self._step = self._count_steps()
+            self._originals = find_originals(layers, self.reference)
+        self._summaries = self._step = None
         self._close()
         # Of several workers, the first one writes.
         if tf.distribute.get_strategy().extended.should_save_summary:
             self._writer = tf.summary.create_file_writer(
                 os.path.join(self.log_dir, _RUN)
             )
+
+    def on_epoch_begin(self, epoch, logs=None):
+        # Not when training begins: other callbacks may load weights then.
+        if self._summaries is None:
+            self._summaries = {
+                name: LayerSummary(layer, self._originals.get(name))
+                for name, layer in self._layers.items()
+            }
+            self._step = self._count_steps()
 
     def on_train_batch_end(self, batch, logs=None):
         if self.update_freq == "epoch":

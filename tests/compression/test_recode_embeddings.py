@@ -81,6 +81,43 @@ def test_codes_change_every_so_often(
     assert layer.learn_codes is None
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_resumed_training_recodes_as_it_would_have(is_first, tmp_path):
+    def fit(stops):
+        keras.utils.set_random_seed(0)
+        model = compressed()
+        callbacks = [
+            kc.compression.RecodeEmbeddings(every=3),
+            keras.callbacks.BackupAndRestore(tmp_path / "backup"),
+        ]
+        if not is_first:
+            callbacks.reverse()
+
+        def stop(epoch, logs):
+            if stops and epoch == 1:
+                raise KeyboardInterrupt
+
+        # Of three steps.
+        model.fit(
+            *examples(),
+            batch_size=40,
+            epochs=3,
+            shuffle=False,
+            callbacks=[
+                *callbacks,
+                keras.callbacks.LambdaCallback(on_epoch_begin=stop),
+            ],
+            verbose=0,
+        )
+        return model.get_weights()
+
+    expected = fit(stops=False)
+    with pytest.raises(KeyboardInterrupt):
+        fit(stops=True)
+    for found, wanted in zip(fit(stops=False), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_codes_are_nearest_the_latents_for_the_codebooks():
     # The search ends after some sweeps: now and then one could do better.
     keras.utils.set_random_seed(0)

@@ -137,6 +137,14 @@ def test_an_empty_name_is_refused():
         WorkerBackup("")
 
 
+def test_a_backup_of_other_weights_is_refused(stopped, monkeypatch):
+    monkeypatch.setattr(train, "WORDS", train.WORDS + 1)
+    message = "must be of this model.*backup', whose backup of epoch 2 does not"
+    with pytest.raises(ValueError, match=message):
+        fit(stopped)
+    assert set(epochs_of(stopped)) == {1, 2}
+
+
 def test_files_stay_if_asked(tmp_path):
     fit(tmp_path / "kept", delete_checkpoint=False)
     assert set(epochs_of(tmp_path / "kept")) == {3, 4}

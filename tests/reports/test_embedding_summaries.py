@@ -120,6 +120,27 @@ def test_every_few_steps(tmp_path):
     assert list(read(tmp_path / "all")["fixed/bytes"]) == [10, 12]
 
 
+def test_resumed_training_goes_on_with_its_steps(tmp_path):
+    class Loading(keras.callbacks.Callback):
+        """What `BackupAndRestore` does."""
+
+        def on_train_begin(self, logs=None):
+            self.model.optimizer.iterations.assign(2)
+            self.model.optimizer.learning_rate.assign(1e-6)
+            codes.set_weights(other)
+
+    model = make_model(["codes"])
+    codes = model.get_layer("codes")
+    other = [np.flip(weight) for weight in codes.get_weights()]
+    callback = EmbeddingSummaries(tmp_path, update_freq=3)
+    fit(model, [callback, Loading()], epochs=1)
+    # Of steps 3 to 6; codes are compared with those that were loaded.
+    found = read(tmp_path)["codes/codes_changed"]
+    assert list(found) == [3, 6]
+    # Means of batches change some, though next to nothing is learned.
+    assert found[3] < 0.5
+
+
 def test_error_to_the_reference(tmp_path):
     table = np.random.default_rng(0).normal(size=(ROWS, 4)).astype("float32")
     layer = kc.CodeEmbedding.from_table(table, 2, 4, verbose=0)
@@ -161,6 +182,7 @@ def test_coverage(tmp_path):
     assert read(tmp_path) == {"found": {0: pytest.approx(history["found"][0])}}
     model.compile("sgd", kc.CANELoss())
     callback.on_train_begin()
+    callback.on_epoch_begin(0)
     with pytest.warns(UserWarning, match="without the metric"):
         callback.on_epoch_end(0, {"loss": 1.0})
     callback.on_train_end()
