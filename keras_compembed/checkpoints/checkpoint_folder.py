@@ -31,6 +31,29 @@ class Place:
     )
 
 
+def check_folder(name, path):
+    """Returns the whole path of a folder, or raises if it is of none.
+
+    Args:
+        name: String, what the argument is called.
+        path: What was given.
+
+    Raises:
+        ValueError: if it is no name.
+        NotADirectoryError: if it is that of a file.
+    """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise ValueError(
+            f"`{name}` must name a folder. Received: {name}={path!r}."
+        )
+    path = os.path.abspath(os.path.expanduser(path))
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise NotADirectoryError(
+            f"`{name}` must be a folder. Received: the file {path!r}."
+        )
+    return path
+
+
 @contextlib.contextmanager
 def checkpoint_folder(path, interval=30):
     """Lets long work go on where it was cut short.
@@ -92,14 +115,8 @@ def checkpoint_folder(path, interval=30):
         NotADirectoryError: if `path` is a file.
         OSError: if nothing can be written there.
     """
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise ValueError(f"`path` must name a folder. Received: path={path!r}.")
+    path = check_folder("path", path)
     check_positive_number("interval", interval, zero=True)
-    path = os.path.abspath(os.path.expanduser(path))
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise NotADirectoryError(
-            f"`path` must be a folder. Received: the file {path!r}."
-        )
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:

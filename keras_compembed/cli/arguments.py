@@ -2,8 +2,8 @@
 
 import argparse
 import contextlib
-import os
 
+from keras_compembed.checkpoints.checkpoint_folder import check_folder
 from keras_compembed.checkpoints.checkpoint_folder import checkpoint_folder
 from keras_compembed.utils import byte_counts
 
@@ -36,16 +36,9 @@ def add_checkpoint(command):
 
 def saving(arguments):
     """A block in which work is saved as the arguments say."""
-    path = arguments.checkpoint
-    if path is None:
+    if arguments.checkpoint is None:
         return contextlib.nullcontext()
-    if not path:
-        raise ValueError("`--checkpoint` must name a folder. Received: ''.")
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise NotADirectoryError(
-            f"`--checkpoint` must be a folder. Received: the file {path!r}."
-        )
-    return checkpoint_folder(path)
+    return checkpoint_folder(check_folder("--checkpoint", arguments.checkpoint))
 
 
 def check_checkpoint(arguments):

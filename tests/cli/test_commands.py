@@ -121,7 +121,9 @@ def test_checkpoints_need_a_folder(folder, model, capsys):
     line = fails(capsys, f"{COMPRESS} --checkpoint model.keras", 1)
     assert "`--checkpoint` must be a folder. Received: the file" in line
     line = fails(capsys, f"{COMPRESS} --checkpoint=")
-    assert "`--checkpoint` must name a folder. Received: ''" in line
+    assert (
+        "`--checkpoint` must name a folder. Received: --checkpoint=''" in line
+    )
     assert not (folder / "out.keras").exists()
 
 
