@@ -32,7 +32,8 @@ order of their names, with numbers within names in the order of numbers: \
     Files are found out by how they begin, within a folder by how their names
     end; others in it are not read. Where names say of how many parts they are,
     as `part-00001-of-00003` does, all must be there. Names that differ by the
-    number at their end must count from 0 or 1 on, and leave none out.
+    number at their end must count from 0 or 1 on, and leave none out. Beside
+    such parts there may be no other file of their kind, such as a copy of one.
 
     Example:
 
@@ -58,7 +59,8 @@ order of their names, with numbers within names in the order of numbers: \
         ValueError: if a file is neither of the kinds or not whole, holds no
             table of real numbers, or has other columns or another dtype than
             the others; if `tensor` names none; if a folder has files of both
-            kinds, or of neither, or lacks parts that their names tell of.
+            kinds, or of neither, lacks parts that their names tell of, or has
+            other files beside numbered parts.
     """
     if isinstance(path, list | tuple):
         if not path:
@@ -109,11 +111,25 @@ def _files_of(folder):
 def _check_parts(folder, names):
     numbers = collections.defaultdict(set)
     counted = collections.defaultdict(list)
+    # What parts have in common, and whether they are numbered.
+    kinds = {}
     for name in names:
         if part := _PART.fullmatch(name):
             numbers[part["name"], part["all"]].add(part["number"])
+            kinds[f"{part['name']}...-of-{part['all']}"] = True
         elif part := _NUMBERED.fullmatch(name):
             counted[part["name"]].append(int(part["number"]))
+            kinds[f"{part['name']}..."] = True
+        else:
+            kinds[name] = False
+    if len(kinds) > 1 and any(kinds.values()):
+        found = " and ".join(repr(kind) for kind in sorted(kinds)[:3])
+        raise ValueError(
+            "`path` must name a folder of the parts of one table, whose names "
+            "differ by their numbers alone. Received: "
+            f"{os.fspath(folder)!r}, with {found}. A list of paths says which "
+            "files are meant."
+        )
     for (name, number), found in numbers.items():
         if len(found) != int(number):
             raise ValueError(

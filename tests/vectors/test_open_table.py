@@ -154,6 +154,14 @@ def refused(folder):
     (folder / "nested" / "part-1.npy").mkdir()
     for number in (1, 3):
         write_npy(folder / "parts" / f"t-0000{number}-of-00003.npy", TABLE)
+    for name, other in (
+        ("copied", "part-1 (copy).npy"),
+        ("mixed", "test-0.npy"),
+        ("both parts", "t-1-of-1.npy"),
+    ):
+        (folder / name).mkdir()
+        for part in ("part-0.npy", "part-1.npy", other):
+            write_npy(folder / name / part, TABLE)
     write_npy(folder / "both" / "a.npy", TABLE)
     write_safetensors(folder / "both" / "a.safetensors", TABLE)
     np.save(folder / "objects.npy", np.array([["a"]], object))
@@ -183,6 +191,9 @@ def refused(folder):
         ("hole", {}, "with 2 files 'part-...', numbered 0 to 2. A list"),
         ("late", {}, "with 2 files 'part-...', numbered 2 to 3. A list"),
         ("twice", {}, "with 2 files 'part-...', numbered 1 to 1. A list"),
+        ("copied", {}, r"with 'part-...' and 'part-1 \(copy\).npy'. A list"),
+        ("mixed", {}, "with 'part-...' and 'test-...'. A list"),
+        ("both parts", {}, "with 'part-...' and 't-...-of-1'. A list"),
         (3, {}, "`path` must be a path.*path=3"),
         (None, {}, "`path` must be a path.*path=None"),
         ([], {}, "an empty list"),
