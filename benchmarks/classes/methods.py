@@ -29,6 +29,7 @@ class Method:
         samples: Tuple, numbers of classes it is made for; the task's if it is
             empty.
         noise: `"unigram"`, of class counts to `power`, or `"learned"`.
+        groups: Optional integer, `noise_groups` of the layer.
     """
 
     loss: str = "cane"
@@ -38,6 +39,7 @@ class Method:
     shared: str = "batch"
     samples: tuple = ()
     noise: str = "unigram"
+    groups: int | None = None
 
     @property
     def is_rival(self):
@@ -59,6 +61,8 @@ METHODS = {
     # It samples nothing.
     "full softmax": Method("full", samples=(0,)),
     "CANE by default": Method(selector="auto", samples=(1000,)),
+    # 1,000 classes that the whole batch shares.
+    "CANE in one group": Method(selector="auto", samples=(1000,), groups=1),
     "CANE 20 frequent": Method(candidates=20, samples=(1000, 4000, 200)),
     "CANE 3/4 frequent": Method(candidates=0.75),
     "CANE 10 followers": Method(
@@ -169,6 +173,7 @@ def make_head(method, samples, task, make_tree, seed):
             len(counts),
             class_counts=np.maximum(counts, 1),
             class_embedding=class_embedding,
+            noise_groups=method.groups,
             seed=seed,
         )
     candidates, noises = sizes(method, samples)

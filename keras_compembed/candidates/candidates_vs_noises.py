@@ -63,11 +63,12 @@ class CandidatesVsNoises:
             them.
         share_noises: Boolean, integer or `"labels"`: see `CANESoftmax`.
         estimate: `"joint"` or `"separate"`: see `CANESoftmax`.
+        noise_groups: Integer: see `CANESoftmax`.
 
     Raises:
-        ValueError: if a number is out of range, `estimate` is unknown, or
-            labels are to be noises that are not drawn, or not estimated, as
-            labels are.
+        ValueError: if a number is out of range, `estimate` is unknown, groups
+            are those of a batch that shares no noises, or labels are to be
+            noises that are not drawn, or not estimated, as labels are.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class CandidatesVsNoises:
         num_noises=10,
         share_noises=False,
         estimate="joint",
+        noise_groups=1,
     ):
         self.selector = selector
         self.noise = noise
@@ -96,6 +98,13 @@ class CandidatesVsNoises:
         # Whether noises are those of the batch, not of blocks of examples.
         self.of_batch = self.has_labels or share_noises is True
         self.block = 1 if self.of_batch else max(1, int(share_noises))
+        self.noise_groups = check_positive_int("noise_groups", noise_groups)
+        if noise_groups > 1 and not self.of_batch:
+            raise ValueError(
+                "`noise_groups` must be 1 unless the batch shares noises, "
+                f'`share_noises` of True or "{LABELS}". Received: '
+                f"noise_groups={noise_groups}, share_noises={share_noises!r}."
+            )
 
     def _check_drawn_as_labels(self):
         noise = self.noise
@@ -200,7 +209,8 @@ class CandidatesVsNoises:
 
         Returns:
             Named tuple of `ids` `(rows, num_noises)`, `(num_noises,)` for all
-            rows, or `(blocks, 1, num_noises)`; `offsets`, of the same shape,
+            rows, `(blocks, 1, num_noises)` or `(1, noise_groups,
+            num_noises)`, see `ClassScores.score`; `offsets`, of the same shape,
             which scores of noises are corrected by; `left_out`, which of them
             count as 0 in each row, `(rows, num_noises)`, or None; and
             `label_offset`, the correction of labels, `(rows, 1)`.
@@ -215,14 +225,21 @@ class CandidatesVsNoises:
         number = (rows + size - 1) // size
         if self.of_batch:
             number = None
-        bits = random_bits(seed, self.num_noises, number)
+        bits = random_bits(seed, self.noise_groups * self.num_noises, number)
         ids = self.noise.sample(bits, excluded)
+        groups = None
+        if self.noise_groups > 1:
+            # Of all devices: those next to each other are in different ones.
+            start, _ = rows_of_all_devices(rows)
+            groups = (start + tf.range(rows)) % self.noise_groups
         left_out, draws = None, self.num_noises
         if self.has_labels:
             ids, left_out = self._labels_first(
-                ids, labels, seed, excluded, counted
+                ids, labels, seed, excluded, counted, groups
             )
             draws -= 1
+        if groups is not None:
+            ids = tf.reshape(ids, (self.noise_groups, self.num_noises))
         # How often each is drawn: by one of them, or by all in one sum.
         draws = draws if self.estimate == "joint" else 1
         log_draws = tf.math.log(float(draws))
@@ -234,32 +251,41 @@ class CandidatesVsNoises:
         if size > 1:
             of_rows = tf.gather(ids, tf.range(rows) // size)
             ids, offsets = ids[:, None], offsets[:, None]
+        elif groups is not None:
+            of_rows = tf.gather(ids, groups)
+            # In the order of the first rows of this device.
+            order = (start + tf.range(self.noise_groups)) % self.noise_groups
+            ids, offsets = (
+                tf.gather(part, order)[None] for part in (ids, offsets)
+            )
         if not keep_clear:
             held = candidates.hold(of_rows)
             left_out = held if left_out is None else held | left_out
         return Noises(ids, offsets, left_out, label_offset)
 
-    def _labels_first(self, drawn, labels, seed, excluded, counted):
+    def _labels_first(self, drawn, labels, seed, excluded, counted, groups):
         """Noises that are labels of the batch, as far as there are.
 
         Labels of other examples are drawn independently of the own one, by
         the probabilities of the noise, where they are not among `excluded`.
         Of all places but the last, each example leaves out one: that of its
         own label, or else the last of them. So its noises are those that it
-        would have if its label were another.
+        would have if its label were another. Groups get labels in turn.
 
         Where there are more labels than places, examples are drawn: the
         first ones may always come from the same part of a text.
 
         Args:
-            drawn: int32 tensor `(num_noises,)`. The last one stays.
+            drawn: int32 tensor `(noise_groups * num_noises,)`. The last one
+                of each group stays.
             labels: int32 tensor `(rows,)`.
             seed: Integer tensor `(2,)`.
             excluded: int32 tensor `(excluded,)`, or None.
             counted: Boolean tensor `(rows,)`, or None.
+            groups: int32 tensor `(rows,)`, or None if there is one.
 
         Returns:
-            int32 tensor `(num_noises,)`, and boolean tensor
+            int32 tensor of the shape of `drawn`, and boolean tensor
             `(rows, num_noises)`, which are left out.
         """
         others = labels
@@ -272,15 +298,20 @@ class CandidatesVsNoises:
         if excluded is not None:
             noises &= tf.logical_not(is_in(excluded[None], others[None])[0])
         end = self.num_noises - 1
-        chosen = random_order(seed, noises)[:end]
+        places = self.noise_groups * end
+        chosen = random_order(seed, noises)[:places]
         whose = tf.where(tf.gather(noises, chosen), chosen, -1)
-        missing = self.num_noises - tf.size(whose)
+        missing = places - tf.size(whose)
         whose = tf.pad(whose, [[0, missing]], constant_values=-1)
-        whose = tf.ensure_shape(whose, (self.num_noises,))
+        whose = tf.transpose(tf.reshape(whose, (end, self.noise_groups)))
+        whose = tf.pad(whose, [[0, 0], [0, 1]], constant_values=-1)
         # Of one tensor, as a batch may have no labels at all.
-        own_places = tf.size(others) + tf.range(self.num_noises)
-        places = tf.where(whose >= 0, whose, own_places)
+        own_places = tf.size(others) + tf.range(self.noise_groups * (end + 1))
+        of_groups = tf.reshape(whose, (-1,))
+        places = tf.where(of_groups >= 0, of_groups, own_places)
         ids = tf.gather(tf.concat([others, drawn], axis=0), places)
+        if groups is not None:
+            whose = tf.gather(whose, groups)
         own = tf.equal((start + tf.range(rows))[:, None], whose)
         has_none = tf.logical_not(tf.reduce_any(own, axis=1, keepdims=True))
         spare = tf.equal(tf.range(self.num_noises), end - 1)

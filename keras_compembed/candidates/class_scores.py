@@ -389,9 +389,11 @@ class ClassScores:
         Args:
             features: float32 tensor `(rows, width)`.
             *groups: Integer tensors of ids: `(rows, number)`; `(number,)` for
-                classes that all rows share; or `(blocks, 1, number)` for
-                classes that blocks of rows share; or `CandidateGroups`. Ids
-                of -1 stand for no class. One group at least is of rows.
+                classes that all rows share; `(blocks, 1, number)` for classes
+                that blocks of rows share; or `(1, parts, number)` for classes
+                that rows share whose places leave the same rest divided by
+                `parts`, which is known; or `CandidateGroups`. Ids of -1 stand
+                for no class. One group at least is of rows.
             block: Integer, rows next to each other that make a block; the
                 last block may have fewer. Needed for groups of blocks.
             offsets: Optional list of float tensors, one for each group, of
@@ -453,8 +455,8 @@ class ClassScores:
                     features,
                     tf.gather(vectors, places[place + 1]),
                     biases[place + 1],
-                    block if group.shape.rank == 3 else None,
-                    group.shape[-1],
+                    group.shape,
+                    block,
                 )
             common.append(scores)
         common = iter(common)
@@ -525,29 +527,37 @@ def _score_groups(features, vectors, places, biases, groups, blocks):
     return blocks.products(features, matrices) + tf.gather(biases, groups)
 
 
-def _score_shared(features, vectors, biases, block, number):
-    """Scores of classes that all rows, or blocks of rows, share.
+def _score_shared(features, vectors, biases, shape, block):
+    """Scores of classes that all rows, or some of them, share.
 
     Args:
         features: float32 tensor `(rows, width)`.
-        vectors: Tensor `(blocks * number, width)`.
-        biases: Tensor `(blocks * number,)`.
-        block: Integer, rows of a block, or None for one of all rows.
-        number: Integer, classes of a block.
+        vectors: Tensor `(classes, width)`.
+        biases: Tensor `(classes,)`.
+        shape: Shape of the ids of these classes, see `ClassScores.score`.
+        block: Integer, rows of a block, or None.
 
     Returns:
         Tensor `(rows, number)`.
     """
-    if block is None:
+    if shape.rank == 1:
         return tf.matmul(features, vectors, transpose_b=True) + biases
+    parts, number = shape[1:]
     rows, width = tf.shape(features)[0], features.shape[1]
     vectors = tf.reshape(vectors, (-1, number, width))
     # Of a batch without rows, blocks have none either.
     blocks = tf.shape(vectors)[0]
-    features = tf.pad(features, [[0, blocks * block - rows], [0, 0]])
-    features = tf.reshape(features, (blocks, block, width))
+    size = block if parts == 1 else (rows + parts - 1) // parts
+    features = tf.pad(features, [[0, blocks * size - rows], [0, 0]])
+    if parts == 1:
+        features = tf.reshape(features, (blocks, size, width))
+    else:
+        features = tf.reshape(features, (size, blocks, width))
+        features = tf.transpose(features, (1, 0, 2))
     scores = tf.matmul(features, vectors, transpose_b=True)
     scores += tf.reshape(biases, (-1, 1, number))
+    if parts > 1:
+        scores = tf.transpose(scores, (1, 0, 2))
     return tf.reshape(scores, (-1, number))[:rows]
 
 

@@ -12,6 +12,11 @@ from keras_compembed.candidates.selector import Selector
 MOST_SCORED = 2_000
 # What a step scores of more classes.
 SCORED = 1_000
+# What an example scores at least.
+_LEAST_SCORED = 250
+# Mean square error of the sum over all classes, relative to it, that is small
+# enough for an example.
+_SMALL_ERROR = 1e-3
 # So few noises would be wrong for all examples alike if these shared them.
 _FEWEST_SHARED = 100
 
@@ -25,28 +30,42 @@ class Choice:
         num_candidates: Integer.
         num_noises: Integer.
         share_noises: Boolean.
+        noise_groups: Integer.
     """
 
     selector: Selector
     num_candidates: int
     num_noises: int
     share_noises: bool
+    noise_groups: int = 1
 
 
-def choose(num_classes, class_counts, num_candidates=None, num_noises=None):
+def choose(
+    num_classes,
+    class_counts,
+    num_candidates=None,
+    num_noises=None,
+    noise_groups=None,
+):
     """What to score in a step, by the number of classes and their counts.
 
-    Scores of classes that all examples share are one matrix product, so that
+    Scores of classes that examples share are matrix products, so that
     `SCORED` of them cost as little as a few that each example has for itself.
     Of these, the frequent classes are candidates, and the others noises. If
     one of the numbers is given, the other is what makes `SCORED` of them, or
     what it would be by itself if that is more.
+
+    If none is given, groups of examples may have noises of their own: as many
+    groups as can each have enough of the `SCORED` classes. Then an example
+    scores fewer, so that a step is faster, and what noises get wrong differs
+    between groups, so that in the mean over the batch it is no more.
 
     Args:
         num_classes: Integer.
         class_counts: Array `(num_classes,)` of positive numbers, or None.
         num_candidates: Optional integer, if it is given.
         num_noises: Optional integer, if it is given.
+        noise_groups: Optional integer, if it is given.
 
     Returns:
         A `Choice`.
@@ -57,6 +76,9 @@ def choose(num_classes, class_counts, num_candidates=None, num_noises=None):
     if class_counts is None:
         class_counts = np.ones(num_classes)
     scored = min(SCORED, num_classes - 1)
+    in_groups = numbers == (None, None) and noise_groups is None
+    if in_groups:
+        scored = enough_scored(class_counts, scored)
     worthy = worthy_candidates(class_counts, scored)
     if num_candidates is None:
         given = scored - worthy if num_noises is None else num_noises
@@ -66,9 +88,16 @@ def choose(num_classes, class_counts, num_candidates=None, num_noises=None):
         most = num_classes - 1 - num_candidates
         num_noises = max(scored - worthy, scored - num_candidates)
         num_noises = max(1, min(most, num_noises))
-    selector = FrequentClasses(class_counts)
     share_noises = num_noises >= _FEWEST_SHARED
-    return Choice(selector, num_candidates, num_noises, share_noises)
+    if in_groups and share_noises:
+        noise_groups = max(1, (SCORED - num_candidates) // num_noises)
+    return Choice(
+        FrequentClasses(class_counts),
+        num_candidates,
+        num_noises,
+        share_noises,
+        noise_groups or 1,
+    )
 
 
 def worthy_candidates(counts, number, power=0.75):
@@ -90,12 +119,46 @@ def worthy_candidates(counts, number, power=0.75):
     Returns:
         Integer from 1 to `number - 1`.
     """
+    squares = _squares(counts, number, power)
+    return int(1 + np.argmin(squares / np.arange(number - 1, 0, -1)))
+
+
+def enough_scored(counts, most, power=0.75):
+    """How many classes an example scores, candidates and noises together.
+
+    The fewest whose estimate of the sum over all classes has a mean square
+    error of at most 0.001 of its square, where probabilities are counts.
+
+    Args:
+        counts: Array of positive numbers.
+        most: Integer, less than the number of classes.
+        power: See `worthy_candidates`.
+
+    Returns:
+        Integer up to `most`, and from 250 on if that is more.
+    """
+    squares = _squares(counts, most, power)
+    for number in range(_LEAST_SCORED, most):
+        errors = squares[: number - 1] / np.arange(number - 1, 0, -1)
+        if errors.min() <= _SMALL_ERROR:
+            return number
+    return most
+
+
+def _squares(counts, number, power):
+    """Mean squares of what one noise gives for the sum over all classes.
+
+    Args:
+        counts, number, power: See `worthy_candidates`.
+
+    Returns:
+        Array `(number - 1,)`, for 1 candidate, 2, and so on.
+    """
     shares = np.sort(np.asarray(counts, "float64"))[::-1]
     shares /= shares[0]
-    candidates = np.arange(1, number)
     # Of all classes but so many.
     rest, squares = (
-        np.cumsum(part[::-1])[::-1][candidates]
+        np.cumsum(part[::-1])[::-1][1:number]
         for part in (shares**power, shares ** (2 - power))
     )
-    return int(candidates[np.argmin(rest * squares / (number - candidates))])
+    return rest * squares / shares.sum() ** 2

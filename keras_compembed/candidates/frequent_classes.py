@@ -70,6 +70,9 @@ class FrequentClasses(Selector):
     def select(self, scores, features, context=None):
         return self.classes.value
 
+    def load_own_variables(self, store):
+        """Leaves the classes: counts are settings, of the config."""
+
     def get_config(self):
         return {**super().get_config(), "counts": pack_array(self.counts)}
 

@@ -35,24 +35,20 @@ def add_arguments(command):
         "-m",
         "--num-codebooks",
         type=common.whole_number,
-        default=32,
         metavar="M",
-        help="subcodes per id (default: %(default)s)",
+        help="subcodes per id (default: 32)",
     )
     command.add_argument(
         "-k",
         "--codebook-size",
         type=common.whole_number,
-        default=16,
         metavar="K",
-        help="codewords per codebook, best a power of two "
-        "(default: %(default)s)",
+        help="codewords per codebook, best a power of two (default: 16)",
     )
     command.add_argument(
         "--composition",
         choices=("sum", "concat", "linear", "lstm"),
-        default="sum",
-        help="how codewords become a vector (default: %(default)s)",
+        help="how codewords become a vector (default: sum)",
     )
     command.add_argument(
         "--optimize-for",
@@ -78,10 +74,9 @@ def add_arguments(command):
     command.add_argument(
         "--effort",
         type=common.positive_number,
-        default=1.0,
         metavar="X",
         help="search longer for lower loss; time grows about in proportion "
-        "(default: %(default)s)",
+        "(default: 1.0)",
     )
     command.add_argument(
         "--max-time",
@@ -106,6 +101,7 @@ def add_arguments(command):
 
 
 def check(arguments):
+    limits.check_method(arguments)
     check_code_shape(arguments.num_codebooks, arguments.codebook_size)
     if arguments.max_time is not None and arguments.composition != "sum":
         raise ValueError(

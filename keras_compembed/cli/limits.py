@@ -118,9 +118,28 @@ def has_limit(arguments):
     return any(getattr(arguments, name) is not None for name in _LIMITS)
 
 
+def _given_limits(arguments):
+    return [_option(x) for x in _LIMITS if getattr(arguments, x) is not None]
+
+
+def check_method(arguments):
+    """Raises if the method is given with a limit, else fills it in."""
+    given = _given_limits(arguments)
+    for name, default in _METHOD.items():
+        value = getattr(arguments, name)
+        if value is None:
+            setattr(arguments, name, default)
+        elif given:
+            raise ValueError(
+                f"{given[0]} must not be given with {_option(name)}: it "
+                "searches for the method and its settings. Received: "
+                f"{_option(name)} {value}."
+            )
+
+
 def check(arguments):
     """Raises for arguments that do not go together, or files not there."""
-    given = [_option(x) for x in _LIMITS if getattr(arguments, x) is not None]
+    given = _given_limits(arguments)
     if len(given) > 1:
         raise ValueError(
             "One of --max-bytes, --ratio and --max-loss must be given, and no "
@@ -135,13 +154,6 @@ def check(arguments):
                 f"{getattr(arguments, idle[0])}."
             )
         return
-    for name, default in _METHOD.items():
-        if getattr(arguments, name) != default:
-            raise ValueError(
-                f"{given[0]} must not be given with {_option(name)}: it "
-                "searches for the method and its settings. Received: "
-                f"{_option(name)} {getattr(arguments, name)}."
-            )
     if arguments.max_loss is not None and arguments.data is None:
         raise ValueError(
             "--max-loss must be given with --data, on which the loss is "

@@ -33,12 +33,18 @@ from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 
 _SHAPE = frozenset(("num_codebooks", "codebook_size", "method"))
+_CODES_BY_DEFAULT = {
+    "num_codebooks": 32,
+    "codebook_size": 16,
+    "composition": None,
+    "learner": None,
+}
 
 
 def compress_model(
     model,
-    num_codebooks=32,
-    codebook_size=16,
+    num_codebooks=None,
+    codebook_size=None,
     layers=None,
     layer_settings=None,
     min_bytes=65_536,
@@ -118,9 +124,10 @@ def compress_model(
 
     Args:
         model: A built `keras.Model`: Sequential, functional or subclassed.
-        num_codebooks: Integer. Subcodes per id. Defaults to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords per codebook. Defaults
-            to `16`.
+        num_codebooks: Optional integer. Subcodes per id. Defaults to `None`:
+            32.
+        codebook_size: Optional integer from 2 to 65536. Codewords per
+            codebook. Defaults to `None`: 16.
         layers: Optional list of names: replace these layers only, whatever
             their size. Where several Embedding layers have one name, name
             them by path, e.g. `"tower_a/embedding"`. Defaults to `None`:
@@ -204,12 +211,18 @@ def compress_model(
             smallest).
     """
     check_model(model)
-    check_code_shape(num_codebooks, codebook_size)
     codes = (num_codebooks, codebook_size, composition, learner)
+    given = {
+        name: value
+        for name, value in zip(CODES, codes, strict=True)
+        if value is not None
+    }
+    codes = {**_CODES_BY_DEFAULT, **given}
+    check_code_shape(codes["num_codebooks"], codes["codebook_size"])
     limits = {"max_bytes": max_bytes, "ratio": ratio, "max_loss": max_loss}
     if search is not None or any(x is not None for x in limits.values()):
         others = {
-            **_codes_given(codes),
+            **given,
             "method": method,
             "optimize_for": optimize_for,
             "recode_every": recode_every,
@@ -225,7 +238,7 @@ def compress_model(
             verbose,
         )
     if method is not None:
-        _check_alone(method, codes, recode_every, optimize_for)
+        _check_alone(method, given, recode_every, optimize_for)
     check_choice("optimize_for", optimize_for, (None, "latency"))
     check_positive_int("min_bytes", min_bytes, minimum=0)
     if recode_every is not None:
@@ -238,7 +251,7 @@ def compress_model(
         groups |= {id(layer): group for _, layer in pairs}
     wanted |= set(groups)
     defaults = {
-        **dict(zip(CODES, codes, strict=True)),
+        **codes,
         "method": method,
         "pooled": None,
         "sample_weight": None,
@@ -372,19 +385,8 @@ def _within_limit(
     return find.within_loss(limits["max_loss"])
 
 
-def _codes_given(codes):
-    """Settings of codes that are not those by default."""
-    defaults = (32, 16, None, None)
-    return {
-        name: value
-        for name, value, default in zip(CODES, codes, defaults, strict=True)
-        if value is not default and value != default
-    }
-
-
-def _check_alone(method, codes, recode_every, optimize_for):
+def _check_alone(method, given, recode_every, optimize_for):
     check_method("method", method)
-    given = _codes_given(codes)
     if given:
         raise ValueError(
             f"`method` must not be given with {', '.join(given)}, which are "

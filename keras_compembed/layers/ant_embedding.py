@@ -122,8 +122,9 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         l1: Number of at least 0, the weight of the sum of absolute values of
             T in the loss, or a `keras_compembed.transforms.L1`, which says
             more: whether T may be negative, what thresholds follow, a number
-            of non-zeros to aim at. The weight may be set later. Defaults to
-            `1e-5`.
+            of non-zeros to aim at. The weight may be set later, as `l1` of
+            the layer; `load_weights` sets it to that of the file, as Keras
+            does with a learning rate. Defaults to `1e-5`.
         storage: `None`, `"dense"`, `"lazy"`, `"sparse"`, or an instance such
             as `keras_compembed.transforms.SparseRows(max_nonzeros=8)`.
             Defaults to `None`: by the size of T.
@@ -773,7 +774,12 @@ class ANTEmbedding(GrowingTable, LookupLayer):
 
     def load_own_variables(self, store):
         self.anchors.assign(store["anchors"])
-        self.l1_value.assign(store["l1"])
+        l1 = np.asarray(store["l1"])
+        self.l1_value.assign(l1)
+        # Of a weight that follows a target, the config keeps the start.
+        is_fixed = self._l1.target_nonzeros is None
+        if is_fixed and l1 != np.float32(self._l1.l1):
+            self._l1.l1 = float(l1)
         transform = SparseTransform(
             np.asarray(store["offsets"]),
             np.asarray(store["columns"]),

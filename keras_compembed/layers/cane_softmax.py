@@ -114,9 +114,11 @@ class CANESoftmax(ClassHead):
             takes little longer; of more classes, a step scores 1,000 that the
             batch shares: frequent ones as candidates (`FrequentClasses`), as
             many as their counts make worth it, and noises, of which labels of
-            the batch are the first. Given one of the two numbers, it has as
-            many of the other as make 1,000, or as it would choose if that is
-            more. `summary` says what was chosen. Defaults to `"auto"`.
+            the batch are the first. Where few classes are most labels, each
+            example scores fewer of them, see `noise_groups`. Given one of the
+            two numbers, it has as many of the other as make 1,000, or as it
+            would choose if that is more. `summary` says what was chosen.
+            Defaults to `"auto"`.
         num_candidates: Optional integer. Candidates of each example. Defaults
             to `None`: 10, or what `"auto"` chooses.
         num_noises: Optional integer. Noises of each example, or of the batch
@@ -149,6 +151,12 @@ class CANESoftmax(ClassHead):
             Defaults to `None`: `"labels"` where `"auto"` chooses at least 100
             noises by `class_counts`, `True` where it chooses them without,
             else `False`.
+        noise_groups: Optional integer. Groups that the examples of a batch
+            are dealt to in turn, if they share noises by `True` or
+            `"labels"`: each has `num_noises` of its own. What noises get
+            wrong then averages out over the batch as with so many times as
+            many, and an example scores no more. Defaults to `None`: 1, or
+            what `"auto"` chooses, up to 4.
         estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
             example are in one sum, as weighted samples of all classes that
             are not candidates; `"separate"` is Algorithm 1 of the paper, the
@@ -219,12 +227,14 @@ class CANESoftmax(ClassHead):
         use_bias=True,
         kernel_initializer=None,
         seed=None,
+        noise_groups=None,
         **kwargs,
     ):
         super().__init__(num_classes, **kwargs)
         for name, number in (
             ("num_candidates", num_candidates),
             ("num_noises", num_noises),
+            ("noise_groups", noise_groups),
         ):
             if number is not None:
                 check_positive_int(name, number)
@@ -240,8 +250,14 @@ class CANESoftmax(ClassHead):
             )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         if isinstance(selector, str) and selector == "auto":
+            if share_noises not in (None, True, LABELS):
+                noise_groups = noise_groups or 1
             choice = choose(
-                num_classes, self.class_counts, num_candidates, num_noises
+                num_classes,
+                self.class_counts,
+                num_candidates,
+                num_noises,
+                noise_groups,
             )
             selector = choice.selector
             num_candidates = choice.num_candidates
@@ -253,6 +269,7 @@ class CANESoftmax(ClassHead):
                 drawn = noise is not None or estimate != "joint"
                 if share_noises and not drawn and class_counts is not None:
                     share_noises = LABELS
+            noise_groups = choice.noise_groups
         self.selector = _get_selector(selector)
         of_all = isinstance(self.selector, AllClasses)
         if of_all:
@@ -266,6 +283,7 @@ class CANESoftmax(ClassHead):
             num_noises,
             share_noises is not None and share_noises,
             estimate,
+            noise_groups or 1,
         )
         self.scores = None
         self._lost_means = False
@@ -489,10 +507,10 @@ class CANESoftmax(ClassHead):
             if shared == LABELS
             else f"shared by {shared} examples at a time"
         )
-        yield (
-            f"noises: {self.estimation.num_noises:,}, {whose}, by "
-            f"{type(self.noise).__name__}"
-        )
+        number = f"{self.estimation.num_noises:,}"
+        if self.estimation.noise_groups > 1:
+            number += f" for each of {self.estimation.noise_groups} groups"
+        yield f"noises: {number}, {whose}, by {type(self.noise).__name__}"
 
     def save_own_variables(self, store):
         super().save_own_variables(store)
@@ -510,6 +528,7 @@ class CANESoftmax(ClassHead):
             "num_noises": self.estimation.num_noises,
             "noise": keras.saving.serialize_keras_object(self.noise),
             "share_noises": self.estimation.share_noises,
+            "noise_groups": self.estimation.noise_groups,
             "estimate": self.estimation.estimate,
             "class_counts": pack_array(self.class_counts),
             "class_embedding": (

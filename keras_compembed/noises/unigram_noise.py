@@ -57,5 +57,8 @@ class UnigramNoise(TableNoise):
         weights = np.where(self.counts > 0, np.maximum(weights, 1), 0)
         return np.append(0, np.cumsum(weights.astype("int64")))
 
+    def load_own_variables(self, store):
+        """Leaves the table: counts are settings, of the config."""
+
     def get_config(self):
         return {**super().get_config(), "power": self.power}

@@ -284,22 +284,23 @@ def take_step(estimation, scores, x, y, monkeypatch, jit_compile, **kwargs):
 
 
 @pytest.mark.parametrize(
-    ("estimate", "share_noises", "shared_candidates", "jit_compile"),
+    ("estimate", "share_noises", "groups", "shared_candidates", "jit_compile"),
     [
         *[
-            (estimate, share, shared, False)
+            (estimate, *share, shared, False)
             for estimate in ("joint", "separate")
-            for share in (False, True, 4)
+            for share in ((False, 1), (True, 1), (True, 4), (4, 1))
             for shared in (False, True)
         ],
         # Each kind of candidates and of noises once.
-        ("joint", False, False, True),
-        ("joint", True, True, True),
-        ("joint", 4, False, True),
+        ("joint", False, 1, False, True),
+        ("joint", True, 1, True, True),
+        ("joint", True, 4, True, True),
+        ("joint", 4, 1, False, True),
     ],
 )
 def test_algorithm_1(
-    estimate, share_noises, shared_candidates, jit_compile, monkeypatch
+    estimate, share_noises, groups, shared_candidates, jit_compile, monkeypatch
 ):
     """Losses and gradients against the paper in NumPy."""
     rows, noises = 30, 3
@@ -310,6 +311,7 @@ def test_algorithm_1(
         table,
         num_noises=noises,
         share_noises=share_noises,
+        noise_groups=groups,
         estimate=estimate,
     )
     x, y = batch(rows)
@@ -320,6 +322,9 @@ def test_algorithm_1(
         # 30 rows are 7 blocks of 4, and one of 2.
         assert drawn.shape == (8, noises)
         drawn = np.repeat(drawn, 4, axis=0)[:rows]
+    elif groups > 1:
+        # 30 rows are dealt to 4 groups in turn.
+        drawn = drawn.reshape(groups, noises)[np.arange(rows) % groups]
     assert 0 < np.mean(draw.hit) < 1
     q = COUNTS / COUNTS.sum()
     if share_noises and not shared_candidates:
@@ -461,22 +466,31 @@ def test_blocks_larger_than_the_batch():
 
 
 @pytest.mark.parametrize(
-    ("names", "rows", "num_noises", "jit_compile"),
+    ("names", "rows", "num_noises", "groups", "jit_compile"),
     [
         # More labels than noises, as many, and fewer.
-        ("shared", 30, 12, False),
-        ("shared", 12, 13, True),
-        ("shared", 5, 12, False),
-        ("own", 30, 31, False),
-        ("shared, groups, own", 12, 20, True),
+        ("shared", 30, 12, 1, False),
+        ("shared", 12, 13, 1, True),
+        ("shared", 5, 12, 1, False),
+        ("own", 30, 31, 1, False),
+        ("shared, groups, own", 12, 20, 1, True),
+        ("shared", 30, 5, 3, False),
+        ("shared", 13, 7, 4, True),
+        ("shared", 2, 4, 3, False),
+        ("shared, groups, own", 12, 20, 2, True),
     ],
 )
-def test_labels_as_noises(names, rows, num_noises, jit_compile, monkeypatch):
+def test_labels_as_noises(
+    names, rows, num_noises, groups, jit_compile, monkeypatch
+):
     known = in_parts(rows)
     parts = [known[name] for name in names.split(", ")]
     table = parts[0] if len(parts) == 1 else parts
     estimation, scores = make_parts(
-        table, num_noises=num_noises, share_noises="labels"
+        table,
+        num_noises=num_noises,
+        share_noises="labels",
+        noise_groups=groups,
     )
     x, y = batch(rows)
     counted = np.arange(rows) % 5 != 3
@@ -486,8 +500,11 @@ def test_labels_as_noises(names, rows, num_noises, jit_compile, monkeypatch):
     of_rows, shared = union(parts, rows)
     labels = np.where(counted, y.numpy(), -1)
     are_noises = (labels >= 0) & ~np.isin(labels, shared)
-    order = random_order(tf.constant([3, 4]), are_noises).numpy()
+    # XLA draws other numbers by the same seed.
+    draw_order = tf.function(random_order, jit_compile=jit_compile)
+    order = draw_order(tf.constant([3, 4]), tf.constant(are_noises)).numpy()
     np.testing.assert_array_equal(np.sort(order), range(rows))
+    noises = noises.reshape(groups, num_noises)
     expected = [
         reference.head(
             x.numpy()[[row]],
@@ -495,7 +512,16 @@ def test_labels_as_noises(names, rows, num_noises, jit_compile, monkeypatch):
             scores.bias.numpy(),
             y.numpy()[[row]],
             [of_rows[row]],
-            [reference.labels_as_noises(row, order, labels, noises, shared)],
+            [
+                reference.labels_as_noises(
+                    row,
+                    # Those of a group are every so many.
+                    order[row % groups :: groups],
+                    labels,
+                    noises[row % groups],
+                    shared,
+                )
+            ],
             reference.outside(COUNTS / COUNTS.sum(), shared),
             form="joint",
         )
@@ -533,6 +559,19 @@ def test_labels_as_noises_tend_to_the_truth(row, candidates, num_noises):
             size += chance * np.abs(gradient)
     np.testing.assert_allclose(total, 0, atol=1e-12)
     assert (size > 0.05).all()
+
+
+@pytest.mark.parametrize("share_noises", [True, "labels"])
+def test_groups_of_no_rows(share_noises):
+    """A batch may have fewer examples than groups, or none."""
+    for rows in (0, 2):
+        estimation, scores = make_parts(
+            np.arange(20), share_noises=share_noises, noise_groups=5
+        )
+        x, y = batch(rows)
+        draw = estimation.draw(scores, x, y, tf.constant([3, 4]))
+        assert draw.losses.shape == (rows,)
+        assert np.isfinite(draw.losses).all()
 
 
 def test_classes_that_were_never_counted_are_no_noises():
@@ -577,6 +616,12 @@ def test_a_step_teaches_the_selector_and_the_noise(learn):
         ({"share_noises": 2.5}, "`share_noises` must be a positive integer"),
         ({"share_noises": "label"}, "`share_noises` must be a positive int"),
         ({"estimate": "both"}, "`estimate` must be one of 'joint', 'separate'"),
+        ({"noise_groups": 0}, "`noise_groups` must be a positive integer"),
+        (
+            {"noise_groups": 2, "share_noises": 8},
+            "must be 1 unless.*noise_groups=2, share_noises=8",
+        ),
+        ({"noise_groups": 2}, "noise_groups=2, share_noises=False"),
         ({"share_noises": "labels"}, "UnigramNoise with power=0.75"),
         (
             {"share_noises": "labels", "num_noises": 1},

@@ -201,6 +201,35 @@ def test_means_are_no_part_of_a_config(copy, loss):
     assert np.isfinite(loss) and loss == model.evaluate(x, y, verbose=0)
 
 
+def test_counts_are_those_of_the_layer_that_loads_weights(tmp_path):
+    """Labels as noises rest on counts of the data that come."""
+    models = [
+        keras.Sequential(
+            [
+                keras.Input((WIDTH,)),
+                kc.CANESoftmax(
+                    CLASSES,
+                    FrequentClasses(counts),
+                    6,
+                    4,
+                    share_noises="labels",
+                    class_counts=counts,
+                ),
+            ]
+        )
+        for counts in (COUNTS, COUNTS[::-1])
+    ]
+    first, second = (model.layers[-1] for model in models)
+    tables = [each.noise.table.numpy() for each in (first, second)]
+    classes = second.selector.classes.numpy()
+    models[0].save_weights(tmp_path / "a.weights.h5")
+    models[1].load_weights(tmp_path / "a.weights.h5")
+    np.testing.assert_array_equal(second.kernel, first.kernel)
+    np.testing.assert_array_equal(second.noise.table, tables[1])
+    np.testing.assert_array_equal(second.selector.classes, classes)
+    assert (tables[0] != tables[1]).any()
+
+
 def test_means_that_are_missing_under_xla():
     """Which leaves checks out."""
     model = keras.models.clone_model(means_model())

@@ -12,6 +12,7 @@ from keras_compembed.candidates import AllClasses
 from keras_compembed.candidates import FrequentClasses
 from keras_compembed.candidates.default_choice import MOST_SCORED
 from keras_compembed.candidates.default_choice import SCORED
+from keras_compembed.candidates.default_choice import enough_scored
 from keras_compembed.candidates.default_choice import worthy_candidates
 from keras_compembed.noises import UniformNoise
 from keras_compembed.noises import UnigramNoise
@@ -45,6 +46,24 @@ def test_number_of_least_error(counts, power):
     chosen = worthy_candidates(counts, number, power)
     errors = [mean_square(counts, n, number, power) for n in range(1, number)]
     assert errors[chosen - 1] == pytest.approx(min(errors), rel=1e-9)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.7, 0.9, 1.0, 1.3])
+def test_an_example_scores_the_fewest_that_are_enough(exponent):
+    counts = np.random.default_rng(0).permutation(
+        np.arange(1, 5001) ** -exponent
+    )
+    chosen = enough_scored(counts, SCORED)
+    assert 250 <= chosen <= SCORED
+
+    def error(number):
+        worthy = worthy_candidates(counts, number)
+        return mean_square(counts, worthy, number, 0.75)
+
+    if chosen < SCORED:
+        assert error(chosen) <= 1e-3 * (1 + 1e-9)
+    if chosen > 250:
+        assert error(chosen - 1) > 1e-3
 
 
 def test_few_or_none_where_classes_are_as_frequent():
@@ -101,16 +120,29 @@ def test_many_classes_of_known_counts():
     head = kc.CANESoftmax(10_000, class_counts=ZIPF, name="head")
     assert isinstance(head.selector, FrequentClasses)
     assert isinstance(head.noise, UnigramNoise)
+    scored = enough_scored(ZIPF, SCORED)
     number = head.num_candidates
-    assert number == worthy_candidates(ZIPF, SCORED)
+    assert number == worthy_candidates(ZIPF, scored)
+    # As many groups as make a thousand classes or fewer.
+    assert number + 3 * (scored - number) <= SCORED
+    assert number + 4 * (scored - number) > SCORED
     assert lines_of(head) == [
         "head: 10,000 classes",
         f"candidates: {number}, by FrequentClasses",
-        f"noises: {SCORED - number}, labels of the batch first, "
-        "by UnigramNoise",
+        f"noises: {scored - number} for each of 3 groups, "
+        "labels of the batch first, by UnigramNoise",
     ]
     again = kc.CANESoftmax.from_config(head.get_config())
     assert lines_of(again) == lines_of(head)
+
+
+def test_one_group_where_examples_need_most_of_a_thousand():
+    counts = ZIPF**0.5
+    head = kc.CANESoftmax(10_000, class_counts=counts, name="head")
+    noises = enough_scored(counts, SCORED) - head.num_candidates
+    assert lines_of(head)[2] == (
+        f"noises: {noises}, labels of the batch first, by UnigramNoise"
+    )
 
 
 def test_many_classes_of_which_nothing_is_known():
@@ -126,24 +158,34 @@ def test_many_classes_of_which_nothing_is_known():
 @pytest.mark.parametrize(
     "numbers, chosen",
     [
-        ({"num_candidates": 300}, (300, 700, "labels")),
-        ({"num_noises": 400}, (600, 400, "labels")),
-        ({"num_noises": 2000}, (394, 2000, "labels")),
-        ({"num_noises": 9_900}, (99, 9_900, "labels")),
-        ({"num_candidates": 2000}, (2000, 606, "labels")),
-        ({"num_candidates": 9_900}, (9_900, 99, False)),
-        ({"noise": UnigramNoise(ZIPF)}, (394, 606, True)),
-        ({"share_noises": True}, (394, 606, True)),
-        ({"estimate": "separate"}, (394, 606, True)),
-        ({"num_candidates": 20, "num_noises": 10}, (20, 10, False)),
-        ({"num_candidates": 20, "share_noises": 16}, (20, 980, 16)),
+        ({"num_candidates": 300}, (300, 700, "labels", 1)),
+        ({"num_noises": 400}, (600, 400, "labels", 1)),
+        ({"num_noises": 2000}, (394, 2000, "labels", 1)),
+        ({"num_noises": 9_900}, (99, 9_900, "labels", 1)),
+        ({"num_candidates": 2000}, (2000, 606, "labels", 1)),
+        ({"num_candidates": 9_900}, (9_900, 99, False, 1)),
+        ({"noise": UnigramNoise(ZIPF)}, (114, 232, True, 3)),
+        ({"share_noises": True}, (114, 232, True, 3)),
+        ({"estimate": "separate"}, (114, 232, True, 3)),
+        ({"share_noises": 16}, (394, 606, 16, 1)),
+        ({"share_noises": False}, (394, 606, False, 1)),
+        ({"noise_groups": 1}, (394, 606, "labels", 1)),
+        ({"noise_groups": 5}, (394, 606, "labels", 5)),
+        ({"num_noises": 400, "noise_groups": 2}, (600, 400, "labels", 2)),
+        ({"num_candidates": 20, "num_noises": 10}, (20, 10, False, 1)),
+        ({"num_candidates": 20, "share_noises": 16}, (20, 980, 16, 1)),
     ],
 )
 def test_numbers_that_are_given(numbers, chosen):
     head = kc.CANESoftmax(10_000, class_counts=ZIPF, **numbers)
-    shared = head.estimation.share_noises
-    numbers = (head.num_candidates, head.estimation.num_noises, shared)
-    assert numbers == chosen
+    for each in (head, kc.CANESoftmax.from_config(head.get_config())):
+        found = each.estimation
+        assert chosen == (
+            each.num_candidates,
+            found.num_noises,
+            found.share_noises,
+            found.noise_groups,
+        )
 
 
 def test_labels_as_noises_of_few_classes():
@@ -168,7 +210,7 @@ def test_selectors_that_are_given():
 def test_wrong_arguments():
     with pytest.raises(ValueError, match='`selector` must be "auto", a'):
         kc.CANESoftmax(50, "frequent")
-    for name in ("num_candidates", "num_noises"):
+    for name in ("num_candidates", "num_noises", "noise_groups"):
         with pytest.raises(ValueError, match=f"`{name}` must be a positive"):
             kc.CANESoftmax(50, **{name: 0})
     head = kc.CANESoftmax(50, name="head")

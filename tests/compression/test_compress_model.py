@@ -362,6 +362,10 @@ def test_layers_of_one_name(capsys):
             },
             "a `method` and num_codebooks",
         ),
+        (
+            {"method": kc.methods.Codes(4, 16), "num_codebooks": 32},
+            "`method` must not be given with num_codebooks",
+        ),
         ({"layers": ["tower_c/words"]}, r"are \['kinds', 'words'\]"),
         (
             {"layers": ["kinds"], "codebook_size": 256},

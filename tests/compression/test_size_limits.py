@@ -376,6 +376,8 @@ def test_counts_of_ids():
         ({"search": BudgetSearch()}, "One of `max_bytes`, `ratio` and"),
         ({"max_bytes": 9, "method": Rounded(4)}, "be given with `method`"),
         ({"max_bytes": 9, "num_codebooks": 8}, "with `num_codebooks`"),
+        # Those by default are no less given.
+        ({"max_bytes": 9, "codebook_size": 16}, "with `codebook_size`"),
         ({"max_bytes": 9, "recode_every": 8}, "with `recode_every`"),
     ],
 )

@@ -158,8 +158,16 @@ def fit(
             lambda: Union([FrequentClasses(COUNTS), NearestCenters(4)], [2, 4]),
             {"share_noises": "labels", "num_noises": 12},
         ),
+        (
+            adam,
+            lambda: FrequentClasses(COUNTS),
+            {"share_noises": "labels", "num_noises": 6, "noise_groups": 3},
+        ),
     ],
-    ids=["tree", "frequent", "table", "tower", "subsets", "union", "labels"],
+    ids=[
+        *("tree", "frequent", "table", "tower", "subsets", "union", "labels"),
+        "groups",
+    ],
 )
 def test_two_devices_equal_one(strategy, optimizer, selector, kwargs, tmp_path):
     one, one_history = fit(

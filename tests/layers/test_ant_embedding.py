@@ -231,6 +231,17 @@ def test_files(storage, tmp_path):
         np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_the_weight_of_a_file_is_that_of_the_config(tmp_path):
+    path = tmp_path / "a.weights.h5"
+    make_model(make_layer(l1=1e-6)).save_weights(path)
+    model = make_model(make_layer(l1=3e-2))
+    model.load_weights(path)
+    layer = next(x for x in model.layers if isinstance(x, ANTEmbedding))
+    again = ANTEmbedding.from_config(layer.get_config())
+    assert layer.l1 == pytest.approx(1e-6, rel=1e-6)
+    assert again.l1 == pytest.approx(1e-6, rel=1e-6)
+
+
 def test_file_size_follows_the_nonzeros(tmp_path):
     sizes = []
     for nonzeros in (100, 10_000):

@@ -406,7 +406,11 @@ CASES = [
     LayerCase("classes-ngram", head(n_gram), Classes(context=True)),
     LayerCase(
         "classes-frequent",
-        head(lambda: candidates.FrequentClasses(COUNTS), share_noises=True),
+        head(
+            lambda: candidates.FrequentClasses(COUNTS),
+            share_noises=True,
+            noise_groups=2,
+        ),
         Classes(),
     ),
     LayerCase(
