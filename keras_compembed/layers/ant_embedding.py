@@ -67,9 +67,10 @@ class ANTEmbedding(GrowingTable, LookupLayer):
     - `"lazy"` touches the rows of the batch. Each row remembers when it was
       last shrunk, and what it owes since is taken when it is read, so that
       every reading is as up to date as with `"dense"`. With SGD the two are
-      equal. With thresholds that follow coordinates, what a row owes is by
-      the mean of its coordinates when it was last looked up: near to
-      `"dense"`, not equal. Pass the optimizer through
+      equal, but for `weight_decay`, which is of the whole variable: what a
+      row owes does not decay. With thresholds that follow coordinates, what
+      a row owes is by the mean of its coordinates when it was last looked up:
+      near to `"dense"`, not equal. Pass the optimizer through
       `keras_compembed.optimizers.SparseRowOptimizer` for steps whose time does
       not depend on `input_dim`: Keras's own Adam turns to the whole of T. Do so
       too where a model calls the layer more than once: Keras's optimizers

@@ -161,11 +161,14 @@ def _check(model, folder, card, figures, files, overwrite):
             )
     if figures is not None:
         try:
-            figures = json.loads(json.dumps(figures, default=_as_python))
+            # Not all readers of JSON know NaN and infinity.
+            figures = json.loads(
+                json.dumps(figures, default=_as_python, allow_nan=False)
+            )
         except (TypeError, ValueError) as error:
             raise ValueError(
-                "`figures` must hold numbers, strings, and lists and dicts of "
-                f"them ({error}). Received: figures={figures!r}"
+                "`figures` must hold finite numbers, strings, and lists and "
+                f"dicts of them ({error}). Received: figures={figures!r}"
             ) from error
         files[preset_files.FIGURES] = figures
     # Before the model is written.
