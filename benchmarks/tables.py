@@ -1124,8 +1124,11 @@ def head_to_head(task):
 
 def classes_of_step(row):
     """How many classes a row of `equal_time` scores in a step."""
-    if row["row"]["method"]["loss"] == "full":
+    method = row["row"]["method"]
+    if method["loss"] == "full":
         return "all"
+    if method["selector"] == "auto" and method["groups"] is None:
+        return "as it chooses"
     samples = row["row"]["samples"]
     return f"{samples:,}" if samples else "all labels"
 

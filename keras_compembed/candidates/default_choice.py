@@ -14,9 +14,10 @@ MOST_SCORED = 2_000
 SCORED = 1_000
 # What an example scores at least.
 _LEAST_SCORED = 250
+_MOST_GROUPS = 4
 # Mean square error of the sum over all classes, relative to it, that is small
 # enough for an example.
-_SMALL_ERROR = 1e-3
+_SMALL_ERROR = 5e-4
 # So few noises would be wrong for all examples alike if these shared them.
 _FEWEST_SHARED = 100
 
@@ -55,8 +56,9 @@ def choose(
     one of the numbers is given, the other is what makes `SCORED` of them, or
     what it would be by itself if that is more.
 
-    If none is given, groups of examples may have noises of their own: as many
-    groups as can each have enough of the `SCORED` classes. Then an example
+    If none is given, groups of examples may have noises of their own, where
+    these are enough for an example: as many groups as make about `SCORED`
+    classes. Then an example
     scores fewer, so that a step is faster, and what noises get wrong differs
     between groups, so that in the mean over the batch it is no more.
 
@@ -88,9 +90,11 @@ def choose(
         most = num_classes - 1 - num_candidates
         num_noises = max(scored - worthy, scored - num_candidates)
         num_noises = max(1, min(most, num_noises))
+    if in_groups:
+        num_noises = max(num_noises, _FEWEST_SHARED)
+        noise_groups = round((SCORED - num_candidates) / num_noises)
+        noise_groups = min(max(1, noise_groups), _MOST_GROUPS)
     share_noises = num_noises >= _FEWEST_SHARED
-    if in_groups and share_noises:
-        noise_groups = max(1, (SCORED - num_candidates) // num_noises)
     return Choice(
         FrequentClasses(class_counts),
         num_candidates,
@@ -127,7 +131,7 @@ def enough_scored(counts, most, power=0.75):
     """How many classes an example scores, candidates and noises together.
 
     The fewest whose estimate of the sum over all classes has a mean square
-    error of at most 0.001 of its square, where probabilities are counts.
+    error of at most 0.0005 of its square, where probabilities are counts.
 
     Args:
         counts: Array of positive numbers.

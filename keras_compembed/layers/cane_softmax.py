@@ -111,10 +111,10 @@ class CANESoftmax(ClassHead):
         selector: `"auto"`, a `keras_compembed.candidates.Selector`, or a
             function from features to ids, see `FunctionSelector`. `"auto"`
             trains the softmax over all classes up to 2,000 of them, which
-            takes little longer; of more classes, a step scores 1,000 that the
-            batch shares: frequent ones as candidates (`FrequentClasses`), as
-            many as their counts make worth it, and noises, of which labels of
-            the batch are the first. Where few classes are most labels, each
+            takes little longer; of more classes, a step scores about 1,000
+            that the batch shares: frequent ones as candidates
+            (`FrequentClasses`), as many as their counts make worth it, and
+            noises, of which labels of the batch are the first. Where few classes are most labels, each
             example scores fewer of them, see `noise_groups`. Given one of the
             two numbers, it has as many of the other as make 1,000, or as it
             would choose if that is more. `summary` says what was chosen.
@@ -156,7 +156,7 @@ class CANESoftmax(ClassHead):
             `"labels"`: each has `num_noises` of its own. What noises get
             wrong then averages out over the batch as with so many times as
             many, and an example scores no more. Defaults to `None`: 1, or
-            what `"auto"` chooses, up to 4.
+            what `"auto"` chooses.
         estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
             example are in one sum, as weighted samples of all classes that
             are not candidates; `"separate"` is Algorithm 1 of the paper, the

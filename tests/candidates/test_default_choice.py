@@ -61,9 +61,9 @@ def test_an_example_scores_the_fewest_that_are_enough(exponent):
         return mean_square(counts, worthy, number, 0.75)
 
     if chosen < SCORED:
-        assert error(chosen) <= 1e-3 * (1 + 1e-9)
+        assert error(chosen) <= 5e-4 * (1 + 1e-9)
     if chosen > 250:
-        assert error(chosen - 1) > 1e-3
+        assert error(chosen - 1) > 5e-4
 
 
 def test_few_or_none_where_classes_are_as_frequent():
@@ -123,13 +123,13 @@ def test_many_classes_of_known_counts():
     scored = enough_scored(ZIPF, SCORED)
     number = head.num_candidates
     assert number == worthy_candidates(ZIPF, scored)
-    # As many groups as make a thousand classes or fewer.
-    assert number + 3 * (scored - number) <= SCORED
-    assert number + 4 * (scored - number) > SCORED
+    # Another group would be further from a thousand classes.
+    noises = scored - number
+    assert abs(number + 2 * noises - SCORED) < noises / 2
     assert lines_of(head) == [
         "head: 10,000 classes",
         f"candidates: {number}, by FrequentClasses",
-        f"noises: {scored - number} for each of 3 groups, "
+        f"noises: {noises} for each of 2 groups, "
         "labels of the batch first, by UnigramNoise",
     ]
     again = kc.CANESoftmax.from_config(head.get_config())
@@ -142,6 +142,14 @@ def test_one_group_where_examples_need_most_of_a_thousand():
     noises = enough_scored(counts, SCORED) - head.num_candidates
     assert lines_of(head)[2] == (
         f"noises: {noises}, labels of the batch first, by UnigramNoise"
+    )
+
+
+def test_noises_are_shared_where_a_few_classes_are_nearly_all_labels():
+    head = kc.CANESoftmax(10_000, class_counts=ZIPF**2, name="head")
+    assert lines_of(head)[2] == (
+        "noises: 100 for each of 4 groups, labels of the batch first, "
+        "by UnigramNoise"
     )
 
 
@@ -164,9 +172,9 @@ def test_many_classes_of_which_nothing_is_known():
         ({"num_noises": 9_900}, (99, 9_900, "labels", 1)),
         ({"num_candidates": 2000}, (2000, 606, "labels", 1)),
         ({"num_candidates": 9_900}, (9_900, 99, False, 1)),
-        ({"noise": UnigramNoise(ZIPF)}, (114, 232, True, 3)),
-        ({"share_noises": True}, (114, 232, True, 3)),
-        ({"estimate": "separate"}, (114, 232, True, 3)),
+        ({"noise": UnigramNoise(ZIPF)}, (193, 353, True, 2)),
+        ({"share_noises": True}, (193, 353, True, 2)),
+        ({"estimate": "separate"}, (193, 353, True, 2)),
         ({"share_noises": 16}, (394, 606, 16, 1)),
         ({"share_noises": False}, (394, 606, False, 1)),
         ({"noise_groups": 1}, (394, 606, "labels", 1)),
