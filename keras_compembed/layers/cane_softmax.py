@@ -114,11 +114,11 @@ class CANESoftmax(ClassHead):
             takes little longer; of more classes, a step scores about 1,000
             that the batch shares: frequent ones as candidates
             (`FrequentClasses`), as many as their counts make worth it, and
-            noises, of which labels of the batch are the first. Where few classes are most labels, each
-            example scores fewer of them, see `noise_groups`. Given one of the
-            two numbers, it has as many of the other as make 1,000, or as it
-            would choose if that is more. `summary` says what was chosen.
-            Defaults to `"auto"`.
+            noises, of which labels of the batch are the first. Where few
+            classes are most labels, each example scores fewer of them, see
+            `noise_groups`. Given one of the two numbers, it has as many of
+            the other as make 1,000, or as it would choose if that is more.
+            `summary` says what was chosen. Defaults to `"auto"`.
         num_candidates: Optional integer. Candidates of each example. Defaults
             to `None`: 10, or what `"auto"` chooses.
         num_noises: Optional integer. Noises of each example, or of the batch
