@@ -12,7 +12,8 @@ from keras_compembed.candidates.selector import Selector
 MOST_SCORED = 2_000
 # What a step scores of more classes.
 SCORED = 1_000
-# What an example scores at least.
+# What an example scores at least, and how many groups have their own noises
+# at most.
 _LEAST_SCORED = 250
 _MOST_GROUPS = 4
 # Mean square error of the sum over all classes, relative to it, that is small
@@ -58,9 +59,9 @@ def choose(
 
     If none is given, groups of examples may have noises of their own, where
     these are enough for an example: as many groups as make about `SCORED`
-    classes. Then an example
-    scores fewer, so that a step is faster, and what noises get wrong differs
-    between groups, so that in the mean over the batch it is no more.
+    classes. An example then scores fewer, so that a step is faster. What
+    noises get wrong differs between groups, so that in the mean over the
+    batch it is no more.
 
     Args:
         num_classes: Integer.

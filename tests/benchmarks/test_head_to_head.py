@@ -95,3 +95,16 @@ def test_rows_are_those_that_were_chosen():
         ]
         assert benchmark.score(row) == max(map(benchmark.score, others))
         assert benchmark.steps(row) > 500
+
+
+def test_numbers_of_samples_that_are_given():
+    given = ["--samples", "200,4000", "--tasks", "ptb", "--methods"]
+    for method, samples in (
+        ("sampled softmax", [4000, 200]),
+        ("CANE by default", [1000]),
+    ):
+        args = parse(
+            head_to_head.HeadToHead, "classes.head_to_head", [*given, method]
+        )
+        rows = head_to_head.HeadToHead(args, None).rows()
+        assert [row.samples for row in rows] == samples
