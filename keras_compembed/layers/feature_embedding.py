@@ -61,7 +61,8 @@ class FeatureEmbedding(LookupLayer):
     Args:
         features: Array `(input_dim, ...)` of numbers, a row for each id, or a
             dict of such arrays. Floats are kept as float32, integers as
-            int32.
+            int32. They are saved with the weights, and `load_weights` sets
+            those of the file: give others by `set_features` after that.
         encoder: Layer or model from a batch of rows, or a dict of them, to
             vectors `(rows, output_dim)`.
         mask_zero: Boolean. Whether id 0 is padding to be masked, as in
