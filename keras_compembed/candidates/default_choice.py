@@ -18,7 +18,7 @@ _LEAST_SCORED = 250
 _MOST_GROUPS = 4
 # Mean square error of the sum over all classes, relative to it, that is small
 # enough for an example.
-_SMALL_ERROR = 5e-4
+_SMALL_ERROR = 7e-4
 # So few noises would be wrong for all examples alike if these shared them.
 _FEWEST_SHARED = 100
 
@@ -132,7 +132,7 @@ def enough_scored(counts, most, power=0.75):
     """How many classes an example scores, candidates and noises together.
 
     The fewest whose estimate of the sum over all classes has a mean square
-    error of at most 0.0005 of its square, where probabilities are counts.
+    error of at most 0.0007 of its square, where probabilities are counts.
 
     Args:
         counts: Array of positive numbers.
