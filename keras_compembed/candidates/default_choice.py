@@ -18,7 +18,7 @@ _LEAST_SCORED = 250
 _MOST_GROUPS = 4
 # Mean square error of the sum over all classes, relative to it, that is small
 # enough for an example.
-_SMALL_ERROR = 1e-3
+_SMALL_ERROR = 7e-4
 # So few noises would be wrong for all examples alike if these shared them.
 _FEWEST_SHARED = 100
 
@@ -58,7 +58,7 @@ def choose(
     what it would be by itself if that is more.
 
     If none is given, groups of examples may have noises of their own, where
-    these are enough for an example: as many groups as make at most `SCORED`
+    these are enough for an example: as many groups as make about `SCORED`
     classes. An example then scores fewer, so that a step is faster. What
     noises get wrong differs between groups, so that in the mean over the
     batch it is no more.
@@ -93,7 +93,7 @@ def choose(
         num_noises = max(1, min(most, num_noises))
     if in_groups:
         num_noises = max(num_noises, _FEWEST_SHARED)
-        noise_groups = (SCORED - num_candidates) // num_noises
+        noise_groups = round((SCORED - num_candidates) / num_noises)
         noise_groups = min(max(1, noise_groups), _MOST_GROUPS)
     share_noises = num_noises >= _FEWEST_SHARED
     return Choice(
@@ -132,7 +132,7 @@ def enough_scored(counts, most, power=0.75):
     """How many classes an example scores, candidates and noises together.
 
     The fewest whose estimate of the sum over all classes has a mean square
-    error of at most 0.001 of its square, where probabilities are counts.
+    error of at most 0.0007 of its square, where probabilities are counts.
 
     Args:
         counts: Array of positive numbers.

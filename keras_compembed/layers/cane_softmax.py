@@ -111,7 +111,7 @@ class CANESoftmax(ClassHead):
         selector: `"auto"`, a `keras_compembed.candidates.Selector`, or a
             function from features to ids, see `FunctionSelector`. `"auto"`
             trains the softmax over all classes up to 2,000 of them, which
-            takes little longer; of more classes, a step scores up to 1,000
+            takes little longer; of more classes, a step scores about 1,000
             that the batch shares: frequent ones as candidates
             (`FrequentClasses`), as many as their counts make worth it, and
             noises, of which labels of the batch are the first. Where few

@@ -61,9 +61,9 @@ def test_an_example_scores_the_fewest_that_are_enough(exponent):
         return mean_square(counts, worthy, number, 0.75)
 
     if chosen < SCORED:
-        assert error(chosen) <= 1e-3 * (1 + 1e-9)
+        assert error(chosen) <= 7e-4 * (1 + 1e-9)
     if chosen > 250:
-        assert error(chosen - 1) > 1e-3
+        assert error(chosen - 1) > 7e-4
 
 
 def test_few_or_none_where_classes_are_as_frequent():
@@ -123,9 +123,9 @@ def test_many_classes_of_known_counts():
     scored = enough_scored(ZIPF, SCORED)
     number = head.num_candidates
     assert number == worthy_candidates(ZIPF, scored)
-    # As many groups as make at most a thousand classes.
+    # Another group would be further from a thousand classes.
     noises = scored - number
-    assert number + 3 * noises <= SCORED < number + 4 * noises
+    assert abs(number + 3 * noises - SCORED) < noises / 2
     assert lines_of(head) == [
         "head: 10,000 classes",
         f"candidates: {number}, by FrequentClasses",
@@ -172,9 +172,9 @@ def test_many_classes_of_which_nothing_is_known():
         ({"num_noises": 9_900}, (99, 9_900, "labels", 1)),
         ({"num_candidates": 2000}, (2000, 606, "labels", 1)),
         ({"num_candidates": 9_900}, (9_900, 99, False, 1)),
-        ({"noise": UnigramNoise(ZIPF)}, (114, 232, True, 3)),
-        ({"share_noises": True}, (114, 232, True, 3)),
-        ({"estimate": "separate"}, (114, 232, True, 3)),
+        ({"noise": UnigramNoise(ZIPF)}, (149, 289, True, 3)),
+        ({"share_noises": True}, (149, 289, True, 3)),
+        ({"estimate": "separate"}, (149, 289, True, 3)),
         ({"share_noises": 16}, (394, 606, 16, 1)),
         ({"share_noises": False}, (394, 606, False, 1)),
         ({"noise_groups": 1}, (394, 606, "labels", 1)),
