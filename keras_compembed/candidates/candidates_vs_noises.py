@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import numbers
 
 import numpy as np
 import tensorflow as tf
@@ -43,6 +44,13 @@ Noises = collections.namedtuple(
 )
 # `share_noises`: noises are the labels of other examples.
 LABELS = "labels"
+
+
+def is_of_batch(share_noises):
+    """Whether a batch shares noises, not each example or block of them."""
+    is_block = isinstance(share_noises, numbers.Integral)
+    is_block &= not isinstance(share_noises, bool)
+    return bool(share_noises) and not is_block
 
 
 class CandidatesVsNoises:
@@ -95,11 +103,10 @@ class CandidatesVsNoises:
         else:
             check_positive_int("share_noises", share_noises)
         self.share_noises = share_noises
-        # Whether noises are those of the batch, not of blocks of examples.
-        self.of_batch = self.has_labels or share_noises is True
+        self.of_batch = is_of_batch(share_noises)
         self.block = 1 if self.of_batch else max(1, int(share_noises))
         self.noise_groups = check_positive_int("noise_groups", noise_groups)
-        if noise_groups > 1 and not self.of_batch:
+        if self.noise_groups > 1 and not self.of_batch:
             raise ValueError(
                 "`noise_groups` must be 1 unless the batch shares noises, "
                 f'`share_noises` of True or "{LABELS}". Received: '
@@ -227,15 +234,17 @@ class CandidatesVsNoises:
             number = None
         bits = random_bits(seed, self.noise_groups * self.num_noises, number)
         ids = self.noise.sample(bits, excluded)
-        groups = None
-        if self.noise_groups > 1:
-            # Of all devices: those next to each other are in different ones.
+        places = groups = None
+        if self.has_labels or self.noise_groups > 1:
             start, _ = rows_of_all_devices(rows)
-            groups = (start + tf.range(rows)) % self.noise_groups
+            places = start + tf.range(rows)
+        if self.noise_groups > 1:
+            # Examples next to each other are in different ones.
+            groups = places % self.noise_groups
         left_out, draws = None, self.num_noises
         if self.has_labels:
             ids, left_out = self._labels_first(
-                ids, labels, seed, excluded, counted, groups
+                ids, labels, seed, excluded, counted, places, groups
             )
             draws -= 1
         if groups is not None:
@@ -263,7 +272,9 @@ class CandidatesVsNoises:
             left_out = held if left_out is None else held | left_out
         return Noises(ids, offsets, left_out, label_offset)
 
-    def _labels_first(self, drawn, labels, seed, excluded, counted, groups):
+    def _labels_first(
+        self, drawn, labels, seed, excluded, counted, places, groups
+    ):
         """Noises that are labels of the batch, as far as there are.
 
         Labels of other examples are drawn independently of the own one, by
@@ -282,6 +293,8 @@ class CandidatesVsNoises:
             seed: Integer tensor `(2,)`.
             excluded: int32 tensor `(excluded,)`, or None.
             counted: Boolean tensor `(rows,)`, or None.
+            places: int32 tensor `(rows,)`, those of examples in the batch of
+                all devices.
             groups: int32 tensor `(rows,)`, or None if there is one.
 
         Returns:
@@ -292,27 +305,27 @@ class CandidatesVsNoises:
         if counted is not None:
             others = tf.where(counted, labels, -1)
         others = of_all_devices(others)
-        rows = tf.size(labels)
-        start, _ = rows_of_all_devices(rows)
         noises = self.noise.draws(others)
         if excluded is not None:
             noises &= tf.logical_not(is_in(excluded[None], others[None])[0])
         end = self.num_noises - 1
-        places = self.noise_groups * end
-        chosen = random_order(seed, noises)[:places]
+        most = self.noise_groups * end
+        chosen = random_order(seed, noises)[:most]
         whose = tf.where(tf.gather(noises, chosen), chosen, -1)
-        missing = places - tf.size(whose)
+        missing = most - tf.size(whose)
         whose = tf.pad(whose, [[0, missing]], constant_values=-1)
         whose = tf.transpose(tf.reshape(whose, (end, self.noise_groups)))
         whose = tf.pad(whose, [[0, 0], [0, 1]], constant_values=-1)
         # Of one tensor, as a batch may have no labels at all.
-        own_places = tf.size(others) + tf.range(self.noise_groups * (end + 1))
-        of_groups = tf.reshape(whose, (-1,))
-        places = tf.where(of_groups >= 0, of_groups, own_places)
-        ids = tf.gather(tf.concat([others, drawn], axis=0), places)
+        chosen = tf.reshape(whose, (-1,))
+        rest = tf.size(others) + tf.range(tf.size(drawn))
+        ids = tf.gather(
+            tf.concat([others, drawn], axis=0),
+            tf.where(chosen >= 0, chosen, rest),
+        )
         if groups is not None:
             whose = tf.gather(whose, groups)
-        own = tf.equal((start + tf.range(rows))[:, None], whose)
+        own = tf.equal(places[:, None], whose)
         has_none = tf.logical_not(tf.reduce_any(own, axis=1, keepdims=True))
         spare = tf.equal(tf.range(self.num_noises), end - 1)
         return ids, own | (has_none & spare)

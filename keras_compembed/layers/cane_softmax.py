@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_compembed.candidates.all_classes import AllClasses
 from keras_compembed.candidates.candidates_vs_noises import LABELS
 from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
+from keras_compembed.candidates.candidates_vs_noises import is_of_batch
 from keras_compembed.candidates.class_scores import ClassScores
 from keras_compembed.candidates.default_choice import choose
 from keras_compembed.candidates.function_selector import FunctionSelector
@@ -250,7 +251,7 @@ class CANESoftmax(ClassHead):
             )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         if isinstance(selector, str) and selector == "auto":
-            if share_noises not in (None, True, LABELS):
+            if share_noises is not None and not is_of_batch(share_noises):
                 noise_groups = noise_groups or 1
             choice = choose(
                 num_classes,

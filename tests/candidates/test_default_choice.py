@@ -176,6 +176,8 @@ def test_many_classes_of_which_nothing_is_known():
         ({"share_noises": True}, (149, 289, True, 3)),
         ({"estimate": "separate"}, (149, 289, True, 3)),
         ({"share_noises": 16}, (394, 606, 16, 1)),
+        # A block of one example, which is equal to `True`.
+        ({"share_noises": 1}, (394, 606, 1, 1)),
         ({"share_noises": False}, (394, 606, False, 1)),
         ({"noise_groups": 1}, (394, 606, "labels", 1)),
         ({"noise_groups": 5}, (394, 606, "labels", 5)),
