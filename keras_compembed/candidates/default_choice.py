@@ -14,11 +14,12 @@ MOST_SCORED = 2_000
 SCORED = 1_000
 # What an example scores at least, and how many groups have their own noises
 # at most.
-_LEAST_SCORED = 250
+_LEAST_SCORED = 200
 _MOST_GROUPS = 4
 # Mean square error of the sum over all classes, relative to it, that is small
-# enough for an example.
+# enough for an example, where labels are few, and where they are many.
 _SMALL_ERROR = 7e-4
+_FEW_LABELS, _MANY_LABELS = 1e6, 8e6
 # So few noises would be wrong for all examples alike if these shared them.
 _FEWEST_SHARED = 100
 
@@ -61,7 +62,8 @@ def choose(
     these are enough for an example: as many groups as make about `SCORED`
     classes. An example then scores fewer, so that a step is faster. What
     noises get wrong differs between groups, so that in the mean over the
-    batch it is no more.
+    batch it is no more. How many are enough is a matter of the number of
+    labels too, see `enough_scored`.
 
     Args:
         num_classes: Integer.
@@ -132,20 +134,25 @@ def enough_scored(counts, most, power=0.75):
     """How many classes an example scores, candidates and noises together.
 
     The fewest whose estimate of the sum over all classes has a mean square
-    error of at most 0.0007 of its square, where probabilities are counts.
+    error that is small enough, where probabilities are counts: 0.0007 of its
+    square for up to a million labels, 0.002 from eight million on, and
+    between them by the root of their number. Training does not get through
+    so many often, and more of them seen gain more than a better estimate.
 
     Args:
-        counts: Array of positive numbers.
+        counts: Array of positive numbers, of labels.
         most: Integer, less than the number of classes.
         power: See `worthy_candidates`.
 
     Returns:
-        Integer up to `most`, and from 250 on if that is more.
+        Integer up to `most`, and from 200 on if that is more.
     """
     squares = _squares(counts, most, power)
+    labels = np.clip(np.sum(counts), _FEW_LABELS, _MANY_LABELS)
+    small = _SMALL_ERROR * np.sqrt(labels / _FEW_LABELS)
     for number in range(_LEAST_SCORED, most):
         errors = squares[: number - 1] / np.arange(number - 1, 0, -1)
-        if errors.min() <= _SMALL_ERROR:
+        if errors.min() <= small:
             return number
     return most
 

@@ -17,7 +17,8 @@ from keras_compembed.candidates.default_choice import worthy_candidates
 from keras_compembed.noises import UniformNoise
 from keras_compembed.noises import UnigramNoise
 
-ZIPF = 1e6 / np.arange(1, 10_001)
+# Of nearly a million labels.
+ZIPF = 1e5 / np.arange(1, 10_001)
 
 
 def mean_square(counts, candidates, number, power):
@@ -48,22 +49,27 @@ def test_number_of_least_error(counts, power):
     assert errors[chosen - 1] == pytest.approx(min(errors), rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "labels, small",
+    [(1, 7e-4), (1e6, 7e-4), (4e6, 1.4e-3), (8e6, 1.98e-3), (1e9, 1.98e-3)],
+)
 @pytest.mark.parametrize("exponent", [0.0, 0.7, 0.9, 1.0, 1.3])
-def test_an_example_scores_the_fewest_that_are_enough(exponent):
+def test_an_example_scores_the_fewest_that_are_enough(exponent, labels, small):
     counts = np.random.default_rng(0).permutation(
         np.arange(1, 5001) ** -exponent
     )
+    counts *= labels / counts.sum()
     chosen = enough_scored(counts, SCORED)
-    assert 250 <= chosen <= SCORED
+    assert 200 <= chosen <= SCORED
 
     def error(number):
         worthy = worthy_candidates(counts, number)
         return mean_square(counts, worthy, number, 0.75)
 
     if chosen < SCORED:
-        assert error(chosen) <= 7e-4 * (1 + 1e-9)
-    if chosen > 250:
-        assert error(chosen - 1) > 7e-4
+        assert error(chosen) <= small
+    if chosen > 200:
+        assert error(chosen - 1) > small
 
 
 def test_few_or_none_where_classes_are_as_frequent():
@@ -134,6 +140,15 @@ def test_many_classes_of_known_counts():
     ]
     again = kc.CANESoftmax.from_config(head.get_config())
     assert lines_of(again) == lines_of(head)
+
+
+def test_an_example_scores_fewer_where_labels_are_many():
+    few, many = (
+        kc.CANESoftmax(10_000, class_counts=counts).estimation
+        for counts in (ZIPF, 8 * ZIPF)
+    )
+    assert many.num_noises < 0.6 * few.num_noises
+    assert (few.noise_groups, many.noise_groups) == (3, 4)
 
 
 def test_one_group_where_examples_need_most_of_a_thousand():
