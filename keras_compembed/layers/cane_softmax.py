@@ -165,8 +165,8 @@ class CANESoftmax(ClassHead):
             not a candidate. Both tend to the same parameters, joint ones
             with less variance. Defaults to `"joint"`.
         class_counts: Optional array `(num_classes,)` of how often each class
-            occurs, for the start of biases, and for noises. Counts of 0 are
-            taken for 0.5.
+            occurs, for the start of biases, for noises, and for what
+            `"auto"` chooses. Counts of 0 are taken for 0.5.
         class_embedding: Optional layer with a row for each class, whose
             vectors are used in place of `kernel`: an output that is tied to
             the input, compressed, or computed. A `keras.layers.Embedding`
