@@ -64,8 +64,12 @@ def inputs_of(model, rows=6):
 
 def expected(model, inputs, k):
     """The best classes by the scores of all."""
+    return best_classes(model, model(inputs).numpy(), k)
+
+
+def best_classes(model, features, k):
     (head,) = find_heads(model)
-    features = model(inputs).numpy().astype("float64")
+    features = features.astype("float64")
     ids = np.arange(head.num_classes)
     scores = features @ head.scores.class_vectors(ids).numpy().T
     scores += head.scores.class_biases(ids).numpy()
@@ -154,7 +158,9 @@ def test_mixed_precision():
     )
     randomize(model)
     answer = kc.top_k_model(model, k=3).predict(inputs_of(model), verbose=0)
-    ids, probabilities = expected(model, inputs_of(model), 3)
+    # Some processors add the bias before they round, but in a graph only.
+    features = model.predict(inputs_of(model), verbose=0)
+    ids, probabilities = best_classes(model, features, 3)
     np.testing.assert_array_equal(answer["ids"], ids)
     assert answer["probabilities"].dtype == "float32"
     np.testing.assert_allclose(
