@@ -1212,7 +1212,7 @@ def class_steps():
             ("the same, compiled by XLA", "sampled softmax 1000", True),
             ("sampled softmax, 40 classes", "sampled softmax 40", False),
             (
-                "CANE, `FrequentClasses`, 250, and 750 noises, as by default",
+                "CANE, `FrequentClasses`, 250, and 750 noises",
                 "frequent 250+750",
                 False,
             ),
