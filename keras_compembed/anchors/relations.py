@@ -10,6 +10,7 @@ from keras_compembed.anchors.cooccurrence import mutual_information
 from keras_compembed.anchors.wordnet import wordnet_pairs
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
 
 # About 1.6 GB while they are made.
@@ -238,6 +239,7 @@ class Relations:
               appendix E.1
             - Miller, WordNet: A Lexical Database for English, 1995
         """
+        check_order("vocabulary", vocabulary)
         vocabulary = list(vocabulary)
         return cls(
             wordnet_pairs(vocabulary, folder, lemmatize), len(vocabulary)

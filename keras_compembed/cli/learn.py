@@ -93,11 +93,17 @@ def add_arguments(command):
         help="how many of the first words to keep (default: all)",
     )
     command.add_argument(
+        "--encoding",
+        default="utf-8",
+        metavar="NAME",
+        help="how words are written, e.g. latin-1 (default: utf-8)",
+    )
+    command.add_argument(
         "--unicode-errors",
         choices=("strict", "ignore", "replace", "backslashreplace"),
         default="strict",
-        help="what to do with words that are no UTF-8 (default: end with an "
-        "error)",
+        help="what to do with words that are not written so (default: end "
+        "with an error)",
     )
     command.add_argument(
         "--subwords",
@@ -166,6 +172,7 @@ def run(arguments, stops):
             words=arguments.words,
             tensor=arguments.tensor,
             limit=arguments.limit,
+            encoding=arguments.encoding,
             unicode_errors=arguments.unicode_errors,
             subwords=arguments.subwords,
         )

@@ -5,6 +5,7 @@ import numpy as np
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.utils.validation import MAX_CODEBOOK_SIZE
+from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
 
 
@@ -219,6 +220,7 @@ def _read_codes(codes, codebook_size):
 
 
 def _check_vocabulary(vocabulary, num_rows):
+    check_order("vocabulary", vocabulary)
     vocabulary = list(vocabulary)
     if len(vocabulary) != num_rows:
         raise ValueError(

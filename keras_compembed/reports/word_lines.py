@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterable
 
+from keras_compembed.utils.validation import check_order
+
 
 def name_of_test(path):
     """What a test is called that is read from a file."""
@@ -68,6 +70,7 @@ def check_words(words, rows):
         raise ValueError(f"{rule}{len(words)} characters.")
     if not isinstance(words, Iterable):
         raise TypeError(f"{rule}words={words!r}.")
+    check_order("words", words)
     words = list(words)
     if len(words) != rows.shape[0]:
         raise ValueError(f"{rule}{len(words)} words.")

@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_compembed.utils.validation import check_order
+
 
 def words_by_layer(layers, words):
     """Words of the rows of layers.
@@ -58,6 +60,7 @@ def _as_list(words):
             "`words` must be a list of words, or a dict from the name of a "
             f"layer to one. Received: words={words!r}."
         )
+    check_order("words", words)
     return [
         word.decode("utf-8", "replace")
         if isinstance(word, bytes)

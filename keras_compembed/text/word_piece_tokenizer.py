@@ -11,6 +11,7 @@ from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.extras import require
 from keras_compembed.utils.extras import require_tensorflow_text
 from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
 
 _PAD, _UNKNOWN, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
@@ -204,6 +205,7 @@ def _check_pieces(vocabulary):
     if isinstance(vocabulary, (str, os.PathLike)):
         with open(vocabulary, encoding="utf-8") as file:
             vocabulary = file.read().removesuffix("\n").split("\n")
+    check_order("vocabulary", vocabulary)
     pieces = list(vocabulary)
     for piece in pieces:
         if not isinstance(piece, str) or piece in ("", "##"):

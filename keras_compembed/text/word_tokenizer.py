@@ -13,6 +13,7 @@ from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.extras import require_tensorflow_text
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
 
 # As in `keras.layers.TextVectorization`.
@@ -235,6 +236,7 @@ def _check_words(vocabulary):
             "`vocabulary` must be a list of strings. Received: one, "
             f"{vocabulary!r}."
         )
+    check_order("vocabulary", vocabulary)
     words = list(vocabulary)
     for word in words:
         is_word = isinstance(word, str) and _split(word) == [word]

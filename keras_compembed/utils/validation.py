@@ -3,6 +3,8 @@
 import numbers
 import re
 import warnings
+from collections.abc import Mapping
+from collections.abc import Set
 
 import numpy as np
 
@@ -121,6 +123,24 @@ def check_label(name, value):
             f"Received: {name}={value!r} (of type {type(value).__name__})."
         )
     return value if value is None else int(value)
+
+
+def check_order(name, items):
+    """Raises if items have no order that could be that of rows.
+
+    Sets have none, and a dict from tokens to ids is rarely in that of its ids.
+    """
+    if isinstance(items, Mapping | Set):
+        hint = ""
+        if isinstance(items, Mapping):
+            hint = (
+                " If it holds the rows of its keys, pass "
+                f"`sorted({name}, key={name}.get)`."
+            )
+        raise ValueError(
+            f"`{name}` must be a list, in the order of the rows. "
+            f"Received: an object of type {type(items).__name__}.{hint}"
+        )
 
 
 def check_boolean(name, value):

@@ -189,7 +189,7 @@ class CompressedVectors:
         fit = method.start(seed, verbose)
         layer = fit.from_table(table, sample_weight=sample_weight)
         small = cls.__new__(cls)
-        small._set(vectors.words, _stored_rows(layer), ngrams, packed)
+        small._set(list(vectors.words), _stored_rows(layer), ngrams, packed)
         return small
 
     @classmethod
@@ -678,8 +678,10 @@ def _check_kind(method):
 
 def _as_list(items):
     """A list of words, arrays and pairs."""
-    is_one = isinstance(items, str) or getattr(items, "ndim", None) == 1
-    if is_one:
+    is_array = getattr(items, "ndim", None) == 1
+    # Tensors of other libraries have other types.
+    has_words = is_array and getattr(items.dtype, "kind", None) in ("O", "U")
+    if isinstance(items, str) or (is_array and not has_words):
         return [items]
     if isinstance(items, bytes) or not isinstance(items, Iterable):
         raise TypeError(

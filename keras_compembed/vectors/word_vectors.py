@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_table
 from keras_compembed.vectors.subwords import Subwords
 
@@ -25,8 +26,9 @@ class WordVectors:
         subwords: Optional `Subwords`, of which other words get vectors.
 
     Raises:
-        ValueError: if there is not a row for each word, a word stands twice,
-            a number is not finite, or `subwords` has other columns.
+        ValueError: if there is not a row for each word, `words` have no order,
+            a word stands twice, a number is not finite, or `subwords` has
+            other columns.
     """
 
     words: list
@@ -76,6 +78,7 @@ def check_words(words):
     """Returns a list of strings, or raises unless each is there once."""
     if isinstance(words, str):
         raise TypeError(f"`words` must be a list. Received: words={words!r}.")
+    check_order("words", words)
     words = list(words)
     places = {}
     for row, word in enumerate(words):

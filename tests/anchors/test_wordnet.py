@@ -161,6 +161,8 @@ def test_pointers_to_nowhere(folder):
 def test_vocabulary_is_checked(folder):
     with pytest.raises(ValueError, match="`vocabulary` must hold strings"):
         Relations.from_wordnet(["dog", 3], folder)
+    with pytest.raises(ValueError, match="order of the rows"):
+        Relations.from_wordnet({"dog"}, folder)
     with pytest.raises(ValueError, match="`input_dim` must be"):
         Relations.from_wordnet([], folder)
 

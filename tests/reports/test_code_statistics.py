@@ -171,3 +171,5 @@ def test_vocabulary_must_fit():
     for function in FUNCTIONS[3:]:
         with pytest.raises(ValueError, match="each of the 3 rows of codes"):
             function(CODES[:3], 4)
+    with pytest.raises(ValueError, match="`vocabulary` .*order of the rows"):
+        codes_of_words(["dog"], set(WORDS), CODES, 4)

@@ -235,6 +235,7 @@ def test_bad_input_is_named_before_work(model, original, tmp_path, monkeypatch):
         "40 of 'words'. Received: 1 words": dict(words={"words": ["a"]}),
         r"which are \['words'\]. Received: 'x'": dict(words={"x": words()}),
         "`words` must be a list": dict(words="vocabulary.txt"),
+        "order of the rows": dict(words=set(words())),
         "`original` must hold a table": dict(original=other),
         r"tuple \(inputs, labels\)": dict(data=ids),
         "must hold arrays": dict(data=([[1, 2]], labels)),

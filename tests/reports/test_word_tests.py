@@ -231,6 +231,8 @@ def test_words_of_other_tables(words):
     ):
         with pytest.raises(ValueError, match="a list of 3 words"):
             test.evaluate(np.eye(3), words)
+        with pytest.raises(ValueError, match="order of the rows. .*type set"):
+            test.evaluate(np.eye(3), {"a", "b", "c"})
 
 
 @pytest.mark.parametrize("words", [None, 5, ["a", 5, "c"]])

@@ -128,6 +128,7 @@ def test_in_a_file(tmp_path):
         ({"vocabulary": [*PIECES, "a"]}, "Received: 'a' 2 times"),
         ({"vocabulary": [*PIECES, ""]}, "Received: '' in it"),
         ({"vocabulary": [*PIECES, 3]}, "Received: 3 in it"),
+        ({"vocabulary": set(PIECES)}, "in the order of the rows.*type set"),
         ({"lowercase": 1}, "`lowercase` must be"),
         ({"add_sep": "yes"}, "`add_sep` must be"),
         (

@@ -119,6 +119,7 @@ def test_train():
         ([b"a"], "strings"),
         ([], "at least one word"),
         ("ab", "list of strings"),
+        ({"a": 1, "b": 0}, "sorted.vocabulary, key=vocabulary.get"),
     ],
 )
 def test_wrong_vocabulary(vocabulary, message):

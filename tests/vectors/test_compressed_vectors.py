@@ -103,6 +103,15 @@ def test_look_ups(small):
     assert small.key_to_index["word20"] == 20
 
 
+def test_a_list_changed_later_makes_no_difference(table):
+    vectors = WordVectors(WORDS, table)
+    small = CompressedVectors.learn(vectors, METHODS[0], seed=0, verbose=0)
+    found = small.most_similar("word7")
+    vectors.words.reverse()
+    assert small.most_similar("word7") == found
+    assert small.index_to_key == list(WORDS)
+
+
 def check_neighbors(found, wanted):
     """Words of nearly equal cosines may change places."""
     assert len(found) == len(wanted)
@@ -411,6 +420,8 @@ def test_what_is_refused(vectors, make, error, message):
 
 def test_queries_that_are_refused(learned):
     small = learned["int8"]
+    words = ["word1", "word2"]
+    assert small.most_similar(np.array(words)) == small.most_similar(words)
     for query, message in (
         ({}, "neither"),
         ({"positive": np.ones(3)}, r"shape \(3,\)"),

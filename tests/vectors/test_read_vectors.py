@@ -252,6 +252,13 @@ def test_text_that_is_read(tmp_path, text, words, options):
         assert read.vectors[:2].tolist() == [[1, 2], [3, 4]]
 
 
+def test_bytes_with_line_ends_of_windows(tmp_path):
+    rows = [word + b" " + b"\0\0\x80?" + b"\r\n" for word in (b"a", b"b")]
+    path = tmp_path / "vectors.bin"
+    path.write_bytes(b"2 1\r\n" + b"".join(rows))
+    assert read_vectors(path).words == ["a", "b"]
+
+
 def test_words_that_stand_twice(files, tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_text("a 1\nb 2\na 3\nb 4\nc 5\n")

@@ -10,6 +10,7 @@ import pytest
 from vector_files import VECTORS
 from vector_files import WORDS
 from vector_files import assert_read
+from vector_files import keyed_vectors
 from vector_files import make_files
 from vector_files import tokenizer
 from vector_files import write_folder
@@ -37,6 +38,7 @@ def files(tmp_path_factory):
         (b"3 2\n", "Received: a header only", {}),
         (b"3 2\na 1 2\n", "says: 3. Received: 1. .*`limit=1`", {}),
         (b"1 2\na 1 2\n\nb 1 2\n", "one more in line 4: 'b 1 2'", {}),
+        (b"1 2\na 1 2\nb 1 2\n", "one more in line 3", {"limit": 2}),
         (b"2 3\na 1 2\nb 1 2\n", r"3 numbers \(by line 1\).*line 2 with 2", {}),
         (b"0 2\na 1 2\n", "two whole numbers", {}),
         (b"a 1 2\nb 1 2 3\n", "line 2 with 3 numbers.*`limit=1`", {}),
@@ -103,6 +105,9 @@ def test_word2vec_binary_that_is_refused(files, tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=message):
             read_vectors(path)
+    path.write_bytes(data.replace(b"6 5", b"5 5", 1))
+    with pytest.raises(ValueError, match="more bytes stand behind the 5 rows"):
+        read_vectors(path, limit=6)
     path.write_bytes(data.replace(b"6 5", b"9999999999 5", 1))
     assert_read(read_vectors(path, limit=6))
     # In a stream, whose length is not known.
@@ -173,6 +178,10 @@ def test_arrays_that_are_refused(files, tmp_path):
         (WORDS[1:], "`words` must hold a word .* 5 words and 6 rows"),
         (tmp_path / "words.txt", "words.txt' must hold .* 7 words and 6 rows"),
         (5, "`words` must be strings.* 5 among"),
+        (dict.fromkeys(WORDS), "`words` must be a list, .* order .* type dict"),
+        (tmp_path, "`words` must be a list, or the path of a file.*the folder"),
+        (tmp_path / "counts", "on all of its 6 lines, such as 'the 5'"),
+        (tmp_path / "twice.json", "'c' and 'new', both with the id 2"),
         (tmp_path / "tokenizer.json", "the id 6 for 'more', and 6 rows"),
         (tmp_path / "no.json", "one that it does not read"),
         (tmp_path / "latin", "line 2: b'.xe9'.*`unicode_errors='replace'`"),
@@ -181,6 +190,9 @@ def test_arrays_that_are_refused(files, tmp_path):
         tokenizer([*WORDS, "more"]).save(str(tmp_path / "tokenizer.json"))
         (tmp_path / "no.json").write_text("{}")
         (tmp_path / "latin").write_bytes(b"a\n\xe9")
+        counts = "\n".join(f"{word} 5" for word in WORDS)
+        (tmp_path / "counts").write_text(counts, "utf-8", newline="")
+        tokenizer_with_a_hole().save(str(tmp_path / "twice.json"))
         with pytest.raises(ValueError, match=message):
             read_vectors(path, words=words)
     with pytest.raises(FileNotFoundError, match="`words` must name a file"):
@@ -214,6 +226,29 @@ def test_arrays_that_are_refused(files, tmp_path):
         np.savez(tmp_path / "arrays.npz", **arrays)
         with pytest.raises(ValueError, match=message):
             read_vectors(tmp_path / "arrays.npz", **options)
+
+
+def tokenizer_with_a_hole():
+    """A token that is added has the number of tokens as its id."""
+    import tokenizers
+
+    found = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"a": 0, "c": 2}, "a")
+    )
+    found.add_tokens(["new"])
+    return found
+
+
+def test_gensim_files_that_are_refused(tmp_path):
+    keyed = keyed_vectors()
+    keyed.vectors = np.vstack([keyed.vectors, VECTORS[:1]])
+    keyed.save(str(tmp_path / "more"))
+    with pytest.raises(ValueError, match="6 words and 7 vectors"):
+        read_vectors(tmp_path / "more", format="gensim")
+    keyed.index_to_key = [*WORDS, None]
+    keyed.save(str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="things, 1 of 7, such as None"):
+        read_vectors(tmp_path / "none", format="gensim")
 
 
 def test_tensors_that_are_refused(tmp_path):
@@ -272,6 +307,12 @@ def test_folders_that_are_refused(tmp_path):
     refused("pytorch_model.bin, a pickle", format="hugging_face")
     (folder / "tokenizer.json").unlink()
     refused("without tokenizer.json and vocab.txt", format="hugging_face")
+    # Without its first ids, as PhoBERT writes it.
+    (folder / "vocab.txt").write_text("an@@ 500\nem 400\n")
+    save_file({"wte.weight": VECTORS}, folder / "model.safetensors")
+    refused("vocab.txt' must hold .* such as 'an@@ 500'")
+    (folder / "vocab.txt").unlink()
+    (folder / "model.safetensors").unlink()
     refused("must name a file for the format 'glove'.*a folder", format="glove")
     with pytest.raises(
         ValueError, match="must name a folder .*Received: a file"

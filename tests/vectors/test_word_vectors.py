@@ -12,6 +12,13 @@ import keras_compembed as kc
         (["a"], 2, ValueError, "a word for each row.*1 words, 2 rows"),
         (["a", "b", "a"], 3, ValueError, "'a' in rows 0 and 2"),
         (["a", 5], 2, TypeError, r"words\[1\]=5"),
+        (
+            {"a": 1, "b": 0},
+            2,
+            ValueError,
+            "rows. Received: .*type dict. .*key=wor",
+        ),
+        ({"a", "b"}, 2, ValueError, "order of the rows. Received: .*type set"),
     ],
 )
 def test_wrong_words(words, rows, error, message):

@@ -42,6 +42,10 @@ class Request:
         """How many of `count` rows are read."""
         return count if self.limit is None else min(count, self.limit)
 
+    def wants_all(self, count):
+        """Whether nothing may stand behind `count` rows."""
+        return self.limit is None or self.limit > count
+
     def decode(self, word):
         return word.decode(self.encoding, self.unicode_errors)
 

@@ -20,10 +20,16 @@ def _read(source, request):
             f"{type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
     tables.check_shape(source, "vectors", vectors.shape)
-    if not all(isinstance(word, str) for word in words):
+    others = [word for word in words if not isinstance(word, str)]
+    if others:
         raise ValueError(
-            f"{source} must hold vectors of words. Received: vectors of "
-            "other things, such as the numbers of texts."
+            f"{source} must hold vectors of words. Received: vectors of other "
+            f"things, {len(others)} of {len(words)}, such as {others[0]!r}."
+        )
+    if len(words) != len(vectors):
+        raise ValueError(
+            f"{source} must hold a word for each vector. Received: "
+            f"{len(words)} words and {len(vectors)} vectors."
         )
     kept = list(words[: request.limit])
     subwords = None

@@ -133,7 +133,7 @@ class _Reading:
         if end:
             self._parse(lines[:end])
         if self._is_done and end < rows:
-            if self.request.limit is None:
+            if self._must_end:
                 while not lines[end].strip():
                     self.line += 1
                     end += 1
@@ -141,7 +141,12 @@ class _Reading:
             return False
         self.line += len(lines) - end
         # Behind the rows of a header, there must be no more.
-        return not self._is_done or self.request.limit is None
+        return not self._is_done or self._must_end
+
+    @property
+    def _must_end(self):
+        """Whether the file must end behind the rows that are read."""
+        return self.header and self.request.wants_all(self.header[0])
 
     @property
     def _is_done(self):

@@ -84,9 +84,9 @@ def _read_rows(source, request, stream, data, counts):
             )
         data += more
     progress.finish()
-    if wanted == count:
+    if request.wants_all(count):
         rest = (data + stream.read(_HEADER_BYTES)).lstrip(b"\r\n")
-        if rest and request.limit is None:
+        if rest:
             raise _fault(
                 source,
                 stream.position - len(rest),
@@ -113,7 +113,7 @@ def _parse(data, columns, most, request):
         if space < 0 or end > len(data):
             break
         # Some writers end rows with a line end.
-        word = data[at:space].lstrip(b"\n")
+        word = data[at:space].lstrip(b"\r\n")
         try:
             words.append(request.decode(word))
         except UnicodeDecodeError:

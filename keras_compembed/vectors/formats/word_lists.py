@@ -1,11 +1,14 @@
 """The words of a table's rows."""
 
 import os
+import re
 
 from keras_compembed.utils.extras import require
+from keras_compembed.utils.validation import check_order
 from keras_compembed.vectors.formats.source import Source
 
 _READ_BYTES = 1 << 22
+_COUNTED = re.compile(r"[^ \t]+[ \t]+[0-9]+[ \t]*")
 
 
 def find_words(source, request, count, default=None):
@@ -50,6 +53,7 @@ def find_words(source, request, count, default=None):
 def _check_strings(words):
     if not hasattr(words, "__iter__"):
         words = [words]
+    check_order("words", words)
     words = list(words)
     for word in words:
         if not isinstance(word, str):
@@ -63,6 +67,11 @@ def _check_strings(words):
 def _read_list(path, request):
     """The words of a file, a word a line."""
     source = Source(path, "words")
+    if source.is_folder:
+        raise ValueError(
+            "`words` must be a list, or the path of a file. Received: the "
+            f"folder {source}."
+        )
     with source.open() as stream:
         parts = []
         while part := stream.read(_READ_BYTES):
@@ -81,6 +90,13 @@ def _read_list(path, request):
                 "If another `encoding=` such as 'latin-1' does not serve, "
                 "`unicode_errors='replace'` reads it."
             ) from None
+    if len(words) > 1 and all(map(_COUNTED.fullmatch, words)):
+        raise ValueError(
+            f"{source} must hold a word on each line. Received: a word and a "
+            f"number on all of its {len(words)} lines, such as {words[0]!r}. "
+            "Files of counts may leave out the first rows of a table: pass a "
+            "list, `words=`, with a word for each row."
+        )
     return words
 
 
@@ -99,12 +115,18 @@ def _read_tokenizer(path):
 
 def _place_tokens(ids, path, source, count):
     words = [None] * count
-    for token, row in sorted(ids.items(), key=lambda item: item[1]):
+    for token, row in sorted(ids.items(), key=lambda item: item[::-1]):
         if row >= count:
             raise ValueError(
                 f"{os.fspath(path)!r} must hold tokens of the rows of "
                 f"{source}. Received: the id {row} for {token!r}, and {count} "
                 "rows."
+            )
+        if words[row] is not None:
+            raise ValueError(
+                f"{os.fspath(path)!r} must hold one token for each id. "
+                f"Received: {words[row]!r} and {token!r}, both with the id "
+                f"{row}. Pass a list, `words=`, with a word for each row."
             )
         words[row] = token
     return words
