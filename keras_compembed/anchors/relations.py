@@ -239,8 +239,7 @@ class Relations:
               appendix E.1
             - Miller, WordNet: A Lexical Database for English, 1995
         """
-        check_order("vocabulary", vocabulary)
-        vocabulary = list(vocabulary)
+        vocabulary = check_order("vocabulary", vocabulary)
         return cls(
             wordnet_pairs(vocabulary, folder, lemmatize), len(vocabulary)
         )

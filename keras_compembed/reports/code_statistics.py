@@ -220,8 +220,7 @@ def _read_codes(codes, codebook_size):
 
 
 def _check_vocabulary(vocabulary, num_rows):
-    check_order("vocabulary", vocabulary)
-    vocabulary = list(vocabulary)
+    vocabulary = check_order("vocabulary", vocabulary)
     if len(vocabulary) != num_rows:
         raise ValueError(
             f"`vocabulary` must have a word for each of the {num_rows} rows "

@@ -70,8 +70,7 @@ def check_words(words, rows):
         raise ValueError(f"{rule}{len(words)} characters.")
     if not isinstance(words, Iterable):
         raise TypeError(f"{rule}words={words!r}.")
-    check_order("words", words)
-    words = list(words)
+    words = check_order("words", words)
     if len(words) != rows.shape[0]:
         raise ValueError(f"{rule}{len(words)} words.")
     for row, word in enumerate(words):

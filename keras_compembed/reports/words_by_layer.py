@@ -60,10 +60,9 @@ def _as_list(words):
             "`words` must be a list of words, or a dict from the name of a "
             f"layer to one. Received: words={words!r}."
         )
-    check_order("words", words)
     return [
         word.decode("utf-8", "replace")
         if isinstance(word, bytes)
         else str(word)
-        for word in words
+        for word in check_order("words", words)
     ]

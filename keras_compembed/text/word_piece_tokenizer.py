@@ -205,8 +205,7 @@ def _check_pieces(vocabulary):
     if isinstance(vocabulary, (str, os.PathLike)):
         with open(vocabulary, encoding="utf-8") as file:
             vocabulary = file.read().removesuffix("\n").split("\n")
-    check_order("vocabulary", vocabulary)
-    pieces = list(vocabulary)
+    pieces = check_order("vocabulary", vocabulary)
     for piece in pieces:
         if not isinstance(piece, str) or piece in ("", "##"):
             raise ValueError(

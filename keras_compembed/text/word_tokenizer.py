@@ -236,8 +236,7 @@ def _check_words(vocabulary):
             "`vocabulary` must be a list of strings. Received: one, "
             f"{vocabulary!r}."
         )
-    check_order("vocabulary", vocabulary)
-    words = list(vocabulary)
+    words = check_order("vocabulary", vocabulary)
     for word in words:
         is_word = isinstance(word, str) and _split(word) == [word]
         if not is_word or not {"\0", _NO_SPACE}.isdisjoint(word):

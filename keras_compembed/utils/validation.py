@@ -126,7 +126,7 @@ def check_label(name, value):
 
 
 def check_order(name, items):
-    """Raises if items have no order that could be that of rows.
+    """Returns a list, or raises if items have no order that rows could have.
 
     Sets have none, and a dict from tokens to ids is rarely in that of its ids.
     """
@@ -141,6 +141,7 @@ def check_order(name, items):
             f"`{name}` must be a list, in the order of the rows. "
             f"Received: an object of type {type(items).__name__}.{hint}"
         )
+    return list(items)
 
 
 def check_boolean(name, value):

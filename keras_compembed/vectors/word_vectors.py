@@ -78,8 +78,7 @@ def check_words(words):
     """Returns a list of strings, or raises unless each is there once."""
     if isinstance(words, str):
         raise TypeError(f"`words` must be a list. Received: words={words!r}.")
-    check_order("words", words)
-    words = list(words)
+    words = check_order("words", words)
     places = {}
     for row, word in enumerate(words):
         if not isinstance(word, str):

@@ -98,6 +98,7 @@ def fails_as_it_is_there(capsys, command):
         ("glove.txt -o small.npz --words gone.txt", "gone.txt"),
         ("glove.txt -o small.npz --format text", "invalid choice"),
         ("glove.txt -o small.npz --subwords 0", "--subwords"),
+        ("glove.txt -o small.npz --encoding x", "must be one that Python"),
         ("glove.txt -o small.npz --subwords", "--subwords must not be given"),
         ("glove.txt -o small.npz --max-bytes 90", "--max-bytes must be at"),
         (
@@ -114,6 +115,16 @@ def test_a_fault_in_the_text(glove, capsys):
     with open("glove.txt", "a") as file:
         file.write("word 1 2 3\n")
     assert f"line {ROWS + 1}" in fails(capsys, "learn glove.txt -o small.npz")
+
+
+def test_words_of_another_encoding(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open("latin.txt", "wb") as file:
+        file.write(b"\xe9t\xe9 1 2\na 3 4\nb 5 6\nc 8 7\n")
+    command = "learn latin.txt -o small.npz -m 1 -k 2"
+    assert cli.main(command.split()) == 2
+    assert cli.main(f"{command} --encoding latin-1".split()) == 0
+    assert CompressedVectors.load("small.npz").words[0] == "été"
 
 
 def test_names_of_formats():

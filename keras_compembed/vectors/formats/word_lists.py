@@ -53,8 +53,7 @@ def find_words(source, request, count, default=None):
 def _check_strings(words):
     if not hasattr(words, "__iter__"):
         words = [words]
-    check_order("words", words)
-    words = list(words)
+    words = check_order("words", words)
     for word in words:
         if not isinstance(word, str):
             raise ValueError(
