@@ -396,6 +396,25 @@ def test_overwrite(path, capsys):
         export.path = None
 
 
+def test_one_number_near_zero_is_no_difference(path):
+    """A regression gives one number, which may be as small as rounding."""
+    model = keras.Sequential(
+        [
+            ids_input(8),
+            code_embedding(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(1),
+        ]
+    )
+    (first, *_), (outputs, *_) = check.run_on_random_inputs(
+        model, get_signature(model, None)
+    )
+    assert len(first) == 1
+    model.layers[-1].bias.assign(-next(iter(outputs.values()))[0])
+    export = export_litert(model, path, verbose=0)
+    assert export.max_error < 1e-6
+
+
 def test_wrong_codes_are_caught_and_the_old_file_stays(path, monkeypatch):
     with open(path, "w") as file:
         file.write("old")
