@@ -68,6 +68,13 @@ def _read(source, request):
             default = _read_strings(source, request, *lists.popitem())
         if request.words is None and not lists:
             _check_no_pickles(source, arrays)
+        if request.words is None and len(lists) > 1:
+            raise ValueError(
+                "`words` must be given for a file with several arrays of "
+                f"strings. Received: {source} with {sorted(lists)}. Pass the "
+                "one that holds a word for each row, "
+                f"`words=np.load(path)[{min(lists)!r}].tolist()`."
+            )
         words = find_words(source, request, array.count, default)
         return array.read(words, request)
 

@@ -62,7 +62,7 @@ class Source:
                 f"device {self.path!r}. Write what it gives to a file first."
             )
         if not self.size:
-            raise ValueError(f"{self} must hold vectors. Received: no bytes.")
+            raise self.empty()
 
     def __str__(self):
         return repr(self.path)
@@ -111,7 +111,10 @@ class Source:
         if self.is_folder:
             return b""
         with self.open() as stream:
-            return stream.read(self.HEAD_BYTES)
+            head = stream.read(self.HEAD_BYTES)
+        if not head:
+            raise self.empty()
+        return head
 
     def open(self, member=None):
         """Returns a `Stream` of the contents.
@@ -121,6 +124,13 @@ class Source:
                 the only one.
         """
         return Stream(self, member)
+
+    def empty(self):
+        """The error to raise for one without contents."""
+        kind = f" in a {self.compression} file" if self.compression else ""
+        return ValueError(
+            f"{self} must hold vectors. Received: no bytes{kind}."
+        )
 
     def broken(self, error, position):
         """The error to raise for one that a decompressor raised."""
@@ -157,6 +167,8 @@ class Stream:
     def _decompressed(self, member):
         source = self._source
         if source.compression == "zip":
+            if not source.members:
+                raise source.empty()
             if member is None and len(source.members) != 1:
                 names = ", ".join(map(repr, source.members[:8]))
                 raise ValueError(
