@@ -60,6 +60,9 @@ class EmbeddingBaseline(LookupLayer):
     INITIAL_STDDEV = 0.05 / 3**0.5
     # Shapes of integers that are not trained, by the names of weights.
     integer_shapes = {}
+    # Whether vectors take long to compose: training does so once for each of
+    # the different ids of a batch.
+    composes_once = False
 
     def __init__(
         self, input_dim, output_dim, mask_zero=False, seed=None, **kwargs
@@ -157,6 +160,8 @@ class EmbeddingBaseline(LookupLayer):
         if reverse or not training:
             return super().call(inputs, reverse=reverse)
         embed = functools.partial(self.embed, read=read_rows)
+        if self.composes_once:
+            embed = functools.partial(_embed_once, embed)
         return self._set_mask(self.look_up(inputs, embed), inputs)
 
     def get_config(self):
@@ -167,3 +172,8 @@ class EmbeddingBaseline(LookupLayer):
             "mask_zero": self.mask_zero,
             "seed": self.seed,
         }
+
+
+def _embed_once(embed, ids):
+    different, places = tf.unique(ids)
+    return tf.gather(embed(different), places)
