@@ -288,6 +288,31 @@ def test_training_touches_the_rows_of_the_batch(case):
         )
 
 
+@pytest.mark.parametrize("case", ["tensor-train", "word2ket-3", "deep-hash"])
+def test_training_composes_each_vector_once(case, monkeypatch):
+    layer = make(case)
+    layer.build()
+    embed, sizes, gradients = layer.embed, [], []
+    monkeypatch.setattr(
+        layer,
+        "embed",
+        lambda ids, **kwargs: sizes.append(len(ids)) or embed(ids, **kwargs),
+    )
+    ids = tf.constant([[3, 3, 70], [0, 70, 3]])
+    upstream = np.random.default_rng(0).normal(size=(2, 3, WIDTH))
+    for training in (True, False):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(ids, training=training) * upstream)
+        weights = [weight.value for weight in layer.trainable_weights]
+        gradients.append(
+            map(tf.convert_to_tensor, tape.gradient(loss, weights))
+        )
+    assert sizes == [3, 6]
+    for gradient, exact in zip(*gradients, strict=True):
+        size = np.abs(exact).max()
+        np.testing.assert_allclose(gradient, exact, rtol=1e-5, atol=1e-5 * size)
+
+
 @EVERY
 def test_ids_that_there_are_not(case, trained):
     _, layer = trained(case)
