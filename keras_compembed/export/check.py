@@ -283,7 +283,7 @@ def compare(run, names, samples, outputs):
         are scored as high as the last that it names.
 
     Raises:
-        RuntimeError: if the file does not run.
+        RuntimeError: if the file does not run, or an output has another shape.
     """
     scales = {
         name: max(_largest(arrays[name]) for arrays in outputs)
@@ -315,6 +315,14 @@ def compare(run, names, samples, outputs):
                         )
                     )
         for name, array in expected.items():
+            if array.shape != got[name].shape:
+                shapes = {key: value.shape for key, value in inputs.items()}
+                raise RuntimeError(
+                    "The LiteRT file must give outputs of the shapes that "
+                    f"Keras gives, {array.shape} of {name!r} for inputs of "
+                    f"shape {shapes}. Received: {got[name].shape}. Nothing "
+                    "was written."
+                )
             worst = max(worst, _difference(array, got[name], scales[name]))
     return worst
 
@@ -337,12 +345,12 @@ def _largest(array):
 
 
 def _difference(expected, got, scale):
-    if expected.shape != got.shape:
-        return float("inf")
     if expected.dtype.kind != "f":
         return float(np.mean(expected != got)) if expected.size else 0.0
-    both_nan = np.isnan(expected) & np.isnan(got)
-    difference = np.where(both_nan | (expected == got), 0, got - expected)
+    same = (expected == got) | (np.isnan(expected) & np.isnan(got))
+    # Infinities, too, are not subtracted from each other.
+    difference = np.zeros(expected.shape)
+    np.subtract(got, expected, where=~same, out=difference)
     largest = np.max(np.abs(difference), initial=0.0)
     if not np.isfinite(largest):
         return float("inf")

@@ -276,12 +276,20 @@ def export_litert(
             for run in target.open(temporary):
                 error = max(error, check.compare(run, names, samples, outputs))
             if not error <= tolerance:
+                hint = (
+                    "If the difference is acceptable, pass a larger "
+                    "`tolerance`."
+                )
+                if error == float("inf"):
+                    hint = (
+                        "One of them gives NaN or an infinity where the other "
+                        "gives something else."
+                    )
                 raise RuntimeError(
                     "The LiteRT file must give what Keras gives, within "
                     f"{tolerance:g} of the largest output. Received: a "
                     f"difference of {error:.2g}. Nothing was written to "
-                    f"{path!r}. If the difference is acceptable, pass a "
-                    "larger `tolerance`."
+                    f"{path!r}. {hint}"
                 )
     export = LiteRTExport(
         path=path,

@@ -135,13 +135,13 @@ class WordAnalogies:
         if known:
             firsts = np.array([places[fold(word)] for word in words])
             found = _answers(rows, np.array(known)[:, :3], firsts)
-            right = firsts[found] == np.array(known)[:, 3]
+            right = (found >= 0) & (firsts[found] == np.array(known)[:, 3])
             score = float(np.mean(right))
         return WordScore(self.name, score, len(known), len(self.questions))
 
 
 def _answers(rows, asked, firsts):
-    """Rows that answer questions best.
+    """Rows that answer questions best, -1 where all are barred.
 
     Args:
         rows: `TableRows`.
@@ -154,7 +154,7 @@ def _answers(rows, asked, firsts):
     wanted = directions(rows[used])
     questions, barred = _barred(asked, firsts)
     best = np.full(len(asked), -np.inf, "float32")
-    answers = np.zeros(len(asked), "int64")
+    answers = np.full(len(asked), -1)
     for start in range(0, len(firsts), _ROWS):
         part = slice(start, min(start + _ROWS, len(firsts)))
         # Cosines of sums are sums of cosines, but for the sum's length, which

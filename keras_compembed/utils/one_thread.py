@@ -1,12 +1,35 @@
 """Matrix products in one thread."""
 
+import contextlib
+import threading
+
 import threadpoolctl
 
+# The limit is one of the process: the first that enters sets it, and the last
+# that leaves takes it back.
+_LOCK = threading.Lock()
+_USERS = []
 
+
+@contextlib.contextmanager
 def one_thread():
     """A context that keeps matrix products to one thread.
 
     Many small ones gain little from more, and threads that wait for each
-    other by spinning lose much wherever other work holds a core.
+    other by spinning lose much wherever other work holds a core. Several
+    threads of Python may be in it at once.
     """
-    return threadpoolctl.threadpool_limits(1, user_api="blas")
+    with _LOCK:
+        limits = (
+            _USERS[0]
+            if _USERS
+            else threadpoolctl.threadpool_limits(1, user_api="blas")
+        )
+        _USERS.append(limits)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _USERS.pop()
+            if not _USERS:
+                limits.restore_original_limits()

@@ -1,6 +1,7 @@
 """Words and their vectors in few bytes."""
 
 import numbers
+import os
 from collections.abc import Iterable
 
 import keras
@@ -220,9 +221,10 @@ class CompressedVectors:
             FileExistsError: if it does.
             ValueError: if `path` does not end so.
         """
-        if not str(path).endswith(".npz"):
+        path = os.fsdecode(path)
+        if not path.endswith(".npz"):
             raise ValueError(
-                f"`path` must end in '.npz'. Received: path={str(path)!r}."
+                f"`path` must end in '.npz'. Received: path={path!r}."
             )
         vectors_file.write(path, self._to_bytes(), overwrite)
 

@@ -20,6 +20,7 @@ from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.compositions.lstm_composition import LSTMComposition
 from keras_compembed.export import check
 from keras_compembed.export import conversion
+from keras_compembed.export import runtimes
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.interpreter import LiteRTModel
@@ -413,6 +414,38 @@ def test_one_number_near_zero_is_no_difference(path):
     model.layers[-1].bias.assign(-next(iter(outputs.values()))[0])
     export = export_litert(model, path, verbose=0)
     assert export.max_error < 1e-6
+
+
+def test_infinities_of_both_are_no_difference(path):
+    model = keras.Sequential(
+        [ids_input(8), code_embedding(), keras.layers.Rescaling(1e38)]
+    )
+    model.layers[0].codebooks.assign(100 * model.layers[0].codebooks)
+    assert np.isinf(model(random_ids(2, 8))).any()
+    export = export_litert(model, path, verbose=0)
+    assert export.max_error < 1e-6
+
+
+def test_other_shapes_and_infinities_are_said_to_be_such(path, monkeypatch):
+    class Cut(LiteRTModel):
+        def __call__(self, *args, **kwargs):
+            return super().__call__(*args, **kwargs)[:, :1]
+
+    class Overflow(LiteRTModel):
+        def __call__(self, *args, **kwargs):
+            return super().__call__(*args, **kwargs) / np.float32(0)
+
+    for file, message in (
+        (Cut, r"the shapes that Keras gives, \(1, 6\) of .* \(1, 1\)"),
+        (Overflow, "difference of inf.*NaN or an infinity where the other"),
+    ):
+        monkeypatch.setattr(runtimes, "LiteRTModel", file)
+        with (
+            pytest.raises(RuntimeError, match=message),
+            np.errstate(all="ignore"),
+        ):
+            export_litert(mean_model(), path, verbose=0)
+        assert not os.path.exists(path)
 
 
 def test_wrong_codes_are_caught_and_the_old_file_stays(path, monkeypatch):

@@ -109,6 +109,13 @@ def test_same_as_gensim(tmp_path, monkeypatch, restrict_vocab, parts):
     assert restrict_vocab or 0.3 < score.score < 0.8
 
 
+def test_what_no_word_may_answer_is_wrong():
+    words, table = ["a", "b", "c", "d"], np.eye(4)
+    questions = WordAnalogies([("a", "b", "c", "a")], restrict_vocab=3)
+    score = questions.evaluate(table, words)
+    assert (score.score, score.num_used) == (0, 1)
+
+
 def test_analogies_of_a_loop():
     table, questions = make_table(), make_questions()
     rows = {}
