@@ -66,8 +66,6 @@ class DeepHashEmbedding(EmbeddingBaseline):
           hashing and uniform codes
     """
 
-    composes_once = True
-
     def __init__(
         self,
         input_dim,

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.read_rows import read_rows
+from keras_compembed.utils.each_once import each_once
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
@@ -60,9 +61,6 @@ class EmbeddingBaseline(LookupLayer):
     INITIAL_STDDEV = 0.05 / 3**0.5
     # Shapes of integers that are not trained, by the names of weights.
     integer_shapes = {}
-    # Whether vectors take long to compose: training does so once for each of
-    # the different ids of a batch.
-    composes_once = False
 
     def __init__(
         self, input_dim, output_dim, mask_zero=False, seed=None, **kwargs
@@ -160,9 +158,8 @@ class EmbeddingBaseline(LookupLayer):
         if reverse or not training:
             return super().call(inputs, reverse=reverse)
         embed = functools.partial(self.embed, read=read_rows)
-        if self.composes_once:
-            embed = functools.partial(_embed_once, embed)
-        return self._set_mask(self.look_up(inputs, embed), inputs)
+        vectors = self.look_up(inputs, functools.partial(each_once, embed))
+        return self._set_mask(vectors, inputs)
 
     def get_config(self):
         return {
@@ -172,8 +169,3 @@ class EmbeddingBaseline(LookupLayer):
             "mask_zero": self.mask_zero,
             "seed": self.seed,
         }
-
-
-def _embed_once(embed, ids):
-    different, places = tf.unique(ids)
-    return tf.gather(embed(different), places)

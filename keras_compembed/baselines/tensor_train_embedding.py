@@ -69,8 +69,6 @@ class TensorTrainEmbedding(EmbeddingBaseline):
         - [Yin et al., 2021](https://arxiv.org/abs/2101.11714), TT-Rec
     """
 
-    composes_once = True
-
     def __init__(
         self,
         input_dim,

@@ -62,8 +62,6 @@ class Word2KetEmbedding(EmbeddingBaseline):
         - [Panahi et al., 2020](https://arxiv.org/abs/1911.04975), word2ketXS
     """
 
-    composes_once = True
-
     def __init__(
         self,
         input_dim,

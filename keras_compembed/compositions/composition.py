@@ -49,8 +49,8 @@ class Composition(keras.layers.Layer):
         ValueError: if `code_dim` is not a positive integer.
     """
 
-    # Whether composing takes so long that repeated ids are composed once.
-    composes_once = False
+    # Whether composing takes so long that files are held to fewer vectors.
+    is_slow = False
 
     def __init__(self, code_dim=None, **kwargs):
         if code_dim is not None:

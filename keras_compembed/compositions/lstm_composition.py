@@ -37,7 +37,7 @@ class LSTMComposition(Composition):
           https://doi.org/10.1162/neco.1997.9.8.1735)
     """
 
-    composes_once = True
+    is_slow = True
 
     def build(self, input_shape):
         units = self.code_dim

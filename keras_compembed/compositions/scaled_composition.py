@@ -59,8 +59,8 @@ class ScaledComposition(Composition):
         )
 
     @property
-    def composes_once(self):
-        return self.composition.composes_once
+    def is_slow(self):
+        return self.composition.is_slow
 
     @property
     def is_linear(self):

@@ -182,7 +182,7 @@ def _choose_ids(lookup, parts):
     """
     layer = lookup.layer
     every = np.arange(layer.input_dim, dtype="int32")
-    if lookup.codes is None or not layer.composition.composes_once:
+    if lookup.codes is None or not layer.composition.is_slow:
         return every
     codes = np.ascontiguousarray(lookup.codes).reshape(-1)
     for part in parts:

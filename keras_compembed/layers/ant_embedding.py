@@ -30,6 +30,7 @@ from keras_compembed.transforms.sparse_coding import sparse_code
 from keras_compembed.transforms.sparse_rows import SparseRows
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.transform_start import TransformStart
+from keras_compembed.utils.repeat_rows import repeat_rows
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
@@ -442,7 +443,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
         different, places, room = unique_ids(ids)
         rows = self.storage.read(different, room)
-        return tf.gather(self._compose(rows), places)
+        return repeat_rows(self._compose(rows), places)
 
     def sum_rows(self, ids, weights):
         """Weighted sums of vectors, in which no vector is composed.
@@ -465,7 +466,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         rows = self.storage.read(different, room)
         if separates:
             self.add_replica_loss(self._separation(different, rows))
-        mixed = tf.gather(self.mixture(rows, self.segments), places)
+        mixed = repeat_rows(self.mixture(rows, self.segments), places)
         anchors = tf.cast(self.anchors.value, weights.dtype)
         return tf.matmul(weighted_sums(mixed, weights), anchors)
 
@@ -473,7 +474,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         different, places, room = unique_ids(ids)
         rows = self.storage.read(different, room)
         self.add_replica_loss(self._separation(different, rows))
-        return tf.gather(self._compose(rows), places)
+        return repeat_rows(self._compose(rows), places)
 
     def _compose(self, rows):
         weights = self.mixture(rows, self.segments)

@@ -23,6 +23,7 @@ from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.optimizers.add_rows import add_rows
 from keras_compembed.optimizers.drop_weights import drop_weights
+from keras_compembed.utils.each_once import each_once
 from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
@@ -417,10 +418,7 @@ class CodeEmbedding(GrowingTable, LookupLayer):
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
         subcodes = (self.learn_codes or self._rows).subcodes
-        if not self.composition.composes_once:
-            return self._rows.compose(subcodes(ids))
-        different, places = tf.unique(ids)
-        return tf.gather(self._rows.compose(subcodes(different)), places)
+        return each_once(lambda ids: self._rows.compose(subcodes(ids)), ids)
 
     def sum_rows(self, ids, weights):
         """Weighted sums of vectors, in which no vector is composed.

@@ -23,6 +23,7 @@ from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import packed_width
+from keras_compembed.utils.each_once import each_once
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
@@ -403,7 +404,9 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        return self._project(self._current.read(ids))
+        return each_once(
+            lambda ids: self._project(self._current.read(ids)), ids
+        )
 
     def embed_all(self):
         """The table `(input_dim, output_dim)`, made for the moment."""

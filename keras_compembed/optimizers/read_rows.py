@@ -10,6 +10,7 @@ from keras_compembed.optimizers.device_rows import of_all_devices
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.repeat_rows import repeat_rows
 
 _READING = threading.local()
 
@@ -48,7 +49,7 @@ def read_rows(table, ids, once=False):
     if once and not on_several_devices():
         return tf.gather(table.value, ids)
     different, places, room = unique_ids(ids)
-    return tf.gather(read_unique_rows(table, different, room), places)
+    return repeat_rows(read_unique_rows(table, different, room), places)
 
 
 def unique_ids(ids):

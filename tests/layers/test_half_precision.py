@@ -69,3 +69,36 @@ def test_columns_of_sparse_rows_are_taken_as_in_float32(strategy):
     keras.config.set_dtype_policy("float32")
     expected = count(contextlib.nullcontext(), kc.optimizers.SparseRowOptimizer)
     assert abs(found / expected - 1) < 0.05
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: kc.CodeEmbedding(50, 8, 4, 16, dtype="bfloat16"),
+        lambda: kc.ANTEmbedding(50, 8, num_anchors=5, dtype="bfloat16"),
+        lambda: kc.ANTEmbedding(
+            50, 8, num_anchors=5, storage="sparse", dtype="bfloat16"
+        ),
+        lambda: kc.baselines.HashEmbedding(50, 8, 10, dtype="bfloat16"),
+    ],
+    ids=["codes", "anchors", "sparse", "hash"],
+)
+def test_gradients_of_an_id_that_is_often_there_are_summed(make):
+    """Padding is: 256 + 1 is 256 in bfloat16."""
+    layer = make()
+    layer.build((None,))
+    for weight in layer.trainable_weights:
+        weight.assign(tf.ones(weight.shape, weight.dtype))
+    weights = [weight.value for weight in layer.trainable_weights]
+    found = []
+    for often in (1, 2048):
+        with tf.GradientTape() as tape:
+            vectors = layer(tf.fill((often,), 3), training=True)
+        gradients = tape.gradient(vectors, weights, tf.ones_like(vectors))
+        found.append(
+            [
+                tf.cast(tf.reduce_max(tf.convert_to_tensor(x)), "float32")
+                for x in gradients
+            ]
+        )
+    np.testing.assert_allclose(found[1], 2048 * np.array(found[0]), rtol=0.01)
