@@ -8,6 +8,7 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.unique_places import unique_places
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.repeat_rows import repeat_rows
 from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.shared_parts import serialize_part
 from keras_compembed.utils.validation import check_boolean
@@ -138,7 +139,7 @@ class FeatureEmbedding(LookupLayer):
         # XLA takes no other way to find different ids.
         chosen, places = unique_places(ids, self.input_dim)
         vectors = self._encode(tf.gather(ids, chosen))
-        return tf.gather(vectors, places)
+        return repeat_rows(vectors, places)
 
     def embed_all(self):
         return self._encode(None)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
+from keras_compembed.utils.repeat_rows import repeat_rows
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.weighted_sums import weighted_sums
@@ -131,7 +132,7 @@ class TaskCodes:
             distances = tf.reduce_mean(distances, axis=1)
             losses = [*losses, self.teacher_weight * distances]
         losses = [mean_over_ids(loss, counts) for loss in losses]
-        return tf.gather(vectors, places), losses
+        return repeat_rows(vectors, places), losses
 
     def step_sums(self, ids, weights, mask=None):
         """Weighted sums of vectors in such a training step.
