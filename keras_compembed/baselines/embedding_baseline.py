@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.utils.each_once import each_once
 from keras_compembed.utils.sizes import count_litert_bytes
@@ -158,8 +159,10 @@ class EmbeddingBaseline(LookupLayer):
         if reverse or not training:
             return super().call(inputs, reverse=reverse)
         embed = functools.partial(self.embed, read=read_rows)
-        vectors = self.look_up(inputs, functools.partial(each_once, embed))
-        return self._set_mask(vectors, inputs)
+        # Several devices exchange ids, as many as there are in a batch.
+        if not on_several_devices():
+            embed = functools.partial(each_once, embed)
+        return self._set_mask(self.look_up(inputs, embed), inputs)
 
     def get_config(self):
         return {

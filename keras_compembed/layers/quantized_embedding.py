@@ -404,9 +404,10 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
 
     def embed(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        return each_once(
-            lambda ids: self._project(self._current.read(ids)), ids
-        )
+        if self._latents is not None:
+            # Which finds the different ids of all devices.
+            return self._project(self._latents.read(ids))
+        return each_once(lambda ids: self._project(self._rows.read(ids)), ids)
 
     def embed_all(self):
         """The table `(input_dim, output_dim)`, made for the moment."""
