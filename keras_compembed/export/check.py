@@ -276,9 +276,10 @@ def compare(run, names, samples, outputs):
     Returns:
         Float: the largest difference of an output, over the largest absolute
         value that Keras gives it for any sample: one number alone may come
-        out near 0, where rounding is large beside it. For outputs that are
-        not floats, the share of entries that differ. NaN in both is no
-        difference; in one, infinite.
+        out near 0, where rounding is large beside it. Where it gives zeros
+        alone, the difference itself; for outputs that are not floats, the
+        share of entries that differ. NaN in both is no difference; in one,
+        infinite.
         Of the best ids, those differ that Keras does not name, unless they
         are scored as high as the last that it names.
 
@@ -286,7 +287,7 @@ def compare(run, names, samples, outputs):
         RuntimeError: if the file does not run, or an output has another shape.
     """
     scales = {
-        name: max(_largest(arrays[name]) for arrays in outputs)
+        name: max(_largest(arrays[name]) for arrays in outputs) or 1.0
         for name in outputs[0]
     }
     worst = 0.0

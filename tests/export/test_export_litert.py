@@ -416,6 +416,17 @@ def test_one_number_near_zero_is_no_difference(path):
     assert export.max_error < 1e-6
 
 
+@pytest.mark.parametrize("rounding", [0.0, 1e-7])
+def test_zeros_alone_are_a_size_to_compare_with(rounding):
+    samples, outputs = [np.ones(2)], [{"logits": np.zeros((2, 3), "float32")}]
+
+    def run(inputs):
+        return outputs[0]["logits"] + np.float32(rounding)
+
+    found = check.compare(run, ["inputs"], samples, outputs)
+    assert found == pytest.approx(rounding)
+
+
 def test_infinities_of_both_are_no_difference(path):
     model = keras.Sequential(
         [ids_input(8), code_embedding(), keras.layers.Rescaling(1e38)]
