@@ -293,10 +293,10 @@ def compare(run, names, samples, outputs):
     worst = 0.0
     for sample, expected in zip(samples, outputs, strict=True):
         inputs = dict(zip(names, keras.tree.flatten(sample), strict=True))
+        shapes = {name: array.shape for name, array in inputs.items()}
         try:
             got = run(inputs)
         except (RuntimeError, ValueError) as error:
-            shapes = {name: array.shape for name, array in inputs.items()}
             raise RuntimeError(
                 "The LiteRT file must run. Received from the runtime, for "
                 f"inputs of shape {shapes}: {error}"
@@ -317,7 +317,6 @@ def compare(run, names, samples, outputs):
                     )
         for name, array in expected.items():
             if array.shape != got[name].shape:
-                shapes = {key: value.shape for key, value in inputs.items()}
                 raise RuntimeError(
                     "The LiteRT file must give outputs of the shapes that "
                     f"Keras gives, {array.shape} of {name!r} for inputs of "

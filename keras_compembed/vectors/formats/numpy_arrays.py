@@ -64,17 +64,8 @@ def _read(source, request):
     with source.open(member) as stream:
         array = _Array(source, f"the array {member[:-4]!r}", stream)
         default = None
-        if request.words is None and len(lists) == 1:
-            default = _read_strings(source, request, *lists.popitem())
-        if request.words is None and not lists:
-            _check_no_pickles(source, arrays)
-        if request.words is None and len(lists) > 1:
-            raise ValueError(
-                "`words` must be given for a file with several arrays of "
-                f"strings. Received: {source} with {sorted(lists)}. Pass the "
-                "one that holds a word for each row, "
-                f"`words=np.load(path)[{min(lists)!r}].tolist()`."
-            )
+        if request.words is None:
+            default = _own_words(source, request, arrays, lists)
         words = find_words(source, request, array.count, default)
         return array.read(words, request)
 
@@ -108,6 +99,20 @@ def _check_no_pickles(source, arrays):
                 f"array {name!r} of objects, a pickle, which is not opened. "
                 "Save it as `np.array(words, dtype=str)`, or pass `words`."
             )
+
+
+def _own_words(source, request, arrays, lists):
+    """The words that a `.npz` holds, None if it has no array of strings."""
+    if not lists:
+        return _check_no_pickles(source, arrays)
+    if len(lists) > 1:
+        raise ValueError(
+            "`words` must be given for a file with several arrays of "
+            f"strings. Received: {source} with {sorted(lists)}. Pass the "
+            "one that holds a word for each row, "
+            f"`words=np.load(path)[{min(lists)!r}].tolist()`."
+        )
+    return _read_strings(source, request, *lists.popitem())
 
 
 def _read_strings(source, request, name, entry):
