@@ -10,6 +10,7 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.utils.each_once import each_once
+from keras_compembed.utils.repeat_rows import repeat_rows
 from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
@@ -32,7 +33,7 @@ def read_all(variable, rows):
     """
     # The gradient of a reshape adds up that of rows that are read repeatedly.
     values = tf.reshape(tf.convert_to_tensor(variable.value), variable.shape)
-    return tf.gather(values, rows)
+    return repeat_rows(values, rows)
 
 
 class EmbeddingBaseline(LookupLayer):

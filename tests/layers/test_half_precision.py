@@ -119,3 +119,22 @@ def test_gradients_of_an_id_that_is_often_there_are_summed(name):
             ]
         )
     np.testing.assert_allclose(found[1], 2048 * np.array(found[0]), rtol=0.01)
+
+
+def test_gradients_of_cores_that_many_ids_read_are_summed():
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        layer = kc.baselines.TensorTrainEmbedding(8192, 8, 4, dtype=dtype)
+        layer.build((None,))
+        for core in layer.cores:
+            core.assign(tf.ones(core.shape, core.dtype))
+        with tf.GradientTape() as tape:
+            vectors = layer(tf.range(8192), training=True)
+        gradients = tape.gradient(
+            vectors, [core.value for core in layer.cores], tf.ones_like(vectors)
+        )
+        found[dtype] = [
+            tf.reduce_max(tf.cast(gradient, "float32"))
+            for gradient in gradients
+        ]
+    np.testing.assert_allclose(found["bfloat16"], found["float32"], rtol=0.01)
