@@ -24,13 +24,19 @@ else
 OLDEST = $(PYTHON)
 endif
 
-.PHONY: demo test test-oldest test-prune lint docs clean
+.PHONY: demo test test-slow test-oldest test-prune lint docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.compress_text_classifier --output build/demo $(ARGS)
 
+# What XLA compiles stays in memory: those tests have a run of their own, which
+# may have none of ARGS.
 test: $(STAMP)
-	$(BIN)/python $(PYTEST) $(ARGS)
+	$(BIN)/python $(PYTEST) -m "not slow and not xla" $(ARGS)
+	$(BIN)/python $(PYTEST) -m "xla and not slow" $(ARGS) || [ $$? -eq 5 ]
+
+test-slow: $(STAMP)
+	$(BIN)/python $(PYTEST) -m slow $(ARGS)
 
 # With the lowest versions that setup.cfg names, installed anew.
 test-oldest:

@@ -3,14 +3,27 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import ctypes
+import functools
 import gc
+import importlib.metadata
 import pathlib
 import signal
 import sys
 
+# What XLA compiles is run a few times only, and is the same in the next run.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault(
+    "TF_XLA_FLAGS",
+    "--tf_xla_persistent_cache_directory="
+    f"{pathlib.Path(__file__).parents[1]}/.cache/"
+    f"xla-{importlib.metadata.version('tensorflow')}",
+)
+
+import keras
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
+from zoo import Zoo
 
 # Before TensorFlow runs anything: afterwards devices cannot be added.
 tf.config.set_logical_device_configuration(
@@ -54,6 +67,29 @@ def clean_up():
     gc.freeze()
 
 
+# The class that has it: Keras asks whether a model's `compile` is its own.
+TRAINER = next(each for each in keras.Model.__mro__ if "compile" in vars(each))
+COMPILE = TRAINER.compile
+
+
+@functools.wraps(COMPILE)
+def compile_and_build(model, *args, **kwargs):
+    """Builds the optimizer, too: in `fit`, the step would be traced twice."""
+    COMPILE(model, *args, **kwargs)
+    optimizer = model.optimizer
+    # Keras builds those of a file again, which a loss scale does not bear.
+    scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if model.built and optimizer is not None and not scaled:
+        optimizer.build(model.trainable_variables)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built_optimizers():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TRAINER, "compile", compile_and_build)
+        yield patch
+
+
 @pytest.fixture(scope="session")
 def strategy():
     """Two devices. A second such strategy in one process would fail."""
@@ -61,6 +97,16 @@ def strategy():
         ["CPU:0", "CPU:1"],
         cross_device_ops=tf.distribute.HierarchicalCopyAllReduce(),
     )
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory):
+    """Trained models and files of them, which all workers share."""
+    folder = tmp_path_factory.getbasetemp()
+    # Each worker has a folder of its own in that of the run.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    return Zoo(folder / "zoo")
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +123,7 @@ def data_dir():
 
 def pytest_collection_modifyitems(items):
     # The longest first, so that two processes end together.
-    files = {item.path for item in items if "scripts" in item.keywords}
+    files = {item.path for item in items if "slow" in item.keywords}
     items.sort(key=lambda item: item.path not in files)
     if os.environ.get("COMPEMBED_DATA"):
         return

@@ -20,7 +20,7 @@ from benchmarks.data.words import Text
 from benchmarks.litert import anchors
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_classification(tmp_path, capsys):
     found = classification.main(["--quick", "--picture", str(tmp_path)])
     assert len(found) == len(classification.quick_rows())
@@ -55,7 +55,7 @@ def test_classification(tmp_path, capsys):
     assert f"| words | l1 1e-3 | 4 | {sparse['nonzeros']:,} |" in table
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_sparse_coding():
     pytest.importorskip("sklearn")
     rows = sparse_coding.main(["--quick"])
@@ -85,7 +85,7 @@ def test_domain_knowledge(data_dir):
     assert relations.pairs.tolist() == [[2, 3]]
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_language_model(tmp_path, capsys):
     write_sentences(tmp_path)
     arguments = ["--quick", "--data", str(tmp_path)]
@@ -99,7 +99,7 @@ def test_language_model(tmp_path, capsys):
     assert "| 6 anchors, l1 0.001 | 2 | " in capsys.readouterr().out
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_from_table(tmp_path, capsys):
     write_sentences(tmp_path)
     arguments = ["--quick", "--data", str(tmp_path)]
@@ -144,7 +144,7 @@ def test_sampled_loss_of_all_words_is_full(tmp_path):
     )
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_recommendation(tmp_path, capsys):
     arguments = ["--quick", "--cache", str(tmp_path)]
     rows = recommendation.main(
@@ -206,7 +206,7 @@ def test_nearest_have_the_same_visits():
 
 # Keras's own Adam, which is there for comparison, warns of tables it fills.
 @pytest.mark.filterwarnings("ignore:Converting sparse")
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_storage(capsys):
     rows = storage.main(["--quick", "--rows", "^(dense|sparse)"])
     *times, memory = rows
@@ -227,7 +227,7 @@ def test_rows_of_storage():
     assert memory.memory and not any(row.memory for row in times)
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_litert(capsys):
     pytest.importorskip("ai_edge_litert")
     rows = anchors.main(["--quick"])

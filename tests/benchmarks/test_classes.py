@@ -18,7 +18,7 @@ from benchmarks.classes import tree_classifiers
 from benchmarks.common.arguments import parse
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_accuracy(capsys):
     arguments = ["--quick", "--learning-rates", "0.01"]
     arguments += ["--rows", r"^full|^NCE|hierarchical|adaptive|^CANE 1\+9$"]
@@ -49,7 +49,7 @@ def test_accuracy(capsys):
     assert "| CANE 1+9 | " in printed and "| NCE 10 | " in printed
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_accuracy_at_learning_rates():
     arguments = ["--quick", "--rows", "^sampled softmax 10$"]
     (row,) = accuracy.main([*arguments, "--learning-rates", "1e-9,0.02"])
@@ -76,7 +76,7 @@ def arguments(tmp_path):
     return ["--quick", "--data", str(tmp_path)]
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_language_model(arguments, capsys):
     arguments += ["--rows", "sampled|paper|converged|^beam$|^nearest$"]
     found = language_model.main(arguments)
@@ -111,7 +111,7 @@ def test_language_model(arguments, capsys):
     assert "| 1 | 100.00 % |" in printed
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_language_model_at_learning_rates(arguments, capsys):
     arguments += ["--rows", "^bigrams$", "--learning-rates", "1e-6,0.05"]
     (row,) = language_model.main(arguments)
@@ -138,7 +138,7 @@ def test_context_vectors():
     assert near.tolist() == [True] * 10 + [False] * 10
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_speed(capsys, monkeypatch):
     pytest.importorskip("ai_edge_litert")
     # Compilation by XLA takes half a minute, and is tested with the layer.
@@ -181,7 +181,7 @@ def test_rows_of_speed():
     }
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_tree_classifiers(capsys):
     names = ["full softmax", "CANE 5+5", "hierarchical softmax"]
     if importlib.util.find_spec(tree_classifiers.PACKAGE):
@@ -196,7 +196,7 @@ def test_tree_classifiers(capsys):
         assert row["train_seconds"] > 0 and row["predict_ms"] > 0
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_search():
     product, all_classes, search = map(
         figures, search_benchmark.main(["--quick", "--tasks", "synthetic_100"])
@@ -209,7 +209,7 @@ def test_search():
     assert search["share_needed"] == 0.09
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_memory():
     arguments = ["--quick", "--rows", "SGD"]
     ours, full = map(figures, memory.main(arguments))

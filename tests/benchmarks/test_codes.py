@@ -25,7 +25,7 @@ from keras_compembed.codes.codeword_sums import decode_codes
 learning = load("codes.learning")
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_learning(capsys):
     rows = learning.main(["--quick", "--methods", "additive,gumbel,kd"])
     assert all(row["row"]["table"] == "generated" for row in rows)
@@ -61,7 +61,7 @@ def test_what_is_refined_goes_on_from_what_is_not(monkeypatch):
     assert row["row"]["refined"] and figures(row)["loss"] == 0
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rq", "lsq", "pq", "opq"])
 def test_learning_with_faiss(method):
     pytest.importorskip("faiss")
@@ -81,7 +81,7 @@ def test_unknown_names_are_refused(monkeypatch):
         learning.main(["--quick", "--tables", "generated,reviews"])
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_rounding_and_pruning(capsys):
     rows = rounding_and_pruning.main(["--quick", "--rows", "int|pruned"])
     found = {row["name"]: figures(row) for row in rows}
@@ -93,7 +93,7 @@ def test_rounding_and_pruning(capsys):
     assert "| generated | int8 |" in capsys.readouterr().out
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_sentiment(capsys):
     rows = sentiment.main(["--quick", "--rows", "^(table|int4|Gumbel)"])
     table, rounded, codes = [figures(row) for row in rows]
@@ -200,7 +200,7 @@ def test_gumbel_codes_of_sentiment_go_on(tmp_path, monkeypatch):
     assert losses[1] < losses[0]
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_task(capsys):
     rows = task.main(["--quick"])
     assert [row["name"] for row in rows] == [
@@ -213,7 +213,7 @@ def test_task(capsys):
     assert "| 2x8 |" in capsys.readouterr().out
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_language_model(tmp_path, monkeypatch, capsys):
     """Goes on from the last epoch of a row that was stopped."""
     write_sentences(tmp_path)
@@ -265,7 +265,7 @@ def test_language_model_needs_the_table(tmp_path):
         language_model.main([*arguments, "--cache", str(tmp_path / "none")])
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_training_step(capsys):
     rows = training_step.main(["--quick"])
     assert [row["name"] for row in rows] == ["SparseRowOptimizer(Adam)", "Adam"]
@@ -278,7 +278,7 @@ def test_training_step(capsys):
     assert "| 1,000 | SparseRowOptimizer(Adam) | " in table
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_pooled_step(capsys):
     rows = pooled_step.main(["--quick", "--words", "zipf"])
     assert [row["name"] for row in rows] == list(pooled_step.MAKERS)
@@ -290,7 +290,7 @@ def test_pooled_step(capsys):
     assert "| zipf | codes, pooled | " in capsys.readouterr().out
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_large_tables(capsys):
     (row,) = large_tables.main(["--quick"])
     found = figures(row)
@@ -300,7 +300,7 @@ def test_large_tables(capsys):
     assert "| 600 | 1 | " in capsys.readouterr().out
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_clusters(tmp_path, capsys):
     picture = tmp_path / "clusters.png"
     rows = clusters.main(["--quick", "--picture", str(picture)])
@@ -337,7 +337,7 @@ def test_loss_of_clusters():
     assert clusters.loss_of_clusters(table, of) == 0.5
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_models(capsys):
     rows = models.main(["--quick", "--rows", "shared|subclassed"])
     assert [row["name"] for row in rows] == ["two_tower_shared", "subclassed"]

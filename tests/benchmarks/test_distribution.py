@@ -5,7 +5,7 @@ import pytest
 from benchmarks.distribution import replicas
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_replicas(capsys):
     arguments = ["--quick", "--rows", "^(CodeEmbedding|CANESoftmax) by steps"]
     rows = replicas.main(arguments)

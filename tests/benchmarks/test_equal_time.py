@@ -22,7 +22,7 @@ equal_time = load("classes.equal_time")
 WORDS, LABELS, VISITS, LINKS = tasks.QUICK
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_equal_time(tmp_path, monkeypatch, capsys):
     """What is left, then rows with one seed, then the best with another."""
     monkeypatch.setattr(equal_time, "BEST", 1)

@@ -12,7 +12,7 @@ head_to_head = load("classes.head_to_head")
 WORDS = tasks.QUICK[0]
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_head_to_head(tmp_path, capsys):
     rows = head_to_head.main(
         ["--quick", "--output", str(tmp_path / "record.json")]

@@ -17,7 +17,7 @@ from benchmarks.litert import whole_models
 pytest.importorskip("ai_edge_litert")
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_lookups(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     path = tmp_path / "picture.png"
@@ -121,7 +121,7 @@ def test_peak_memory(tmp_path):
         assert measure([(path, {None: (1, 1)})]) > size
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_whole_models(capsys):
     found = whole_models.main(["--quick"])
     rows = {(row["row"]["model"], row["name"]): figures(row) for row in found}
@@ -176,7 +176,7 @@ def test_words_are_decoded_one_by_one():
     assert words.tolist() == [[3, 6, 2], [8, 6, 2]]
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_scoring(capsys):
     found = scoring.main(["--quick", "--rows", "LiteRT|8x256"])
     rows = {row["name"]: figures(row) for row in found}

@@ -17,7 +17,7 @@ SHAPE = (2000, 64)
 COUNTS = np.arange(2000)[::-1].astype("float32")
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_rivals(tmp_path, monkeypatch, capsys):
     """What is left, then texts with two seeds, then visits."""
     monkeypatch.setattr(accuracy, "BEST", 1)

@@ -6,7 +6,7 @@ from benchmark_files import figures
 from benchmarks.litert import row_graphs
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_row_graphs(capsys):
     pytest.importorskip("ai_edge_litert")
     rows = [figures(row) for row in row_graphs.main(["--quick"])]

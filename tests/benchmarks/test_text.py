@@ -10,7 +10,7 @@ pytest.importorskip("tensorflow_text")
 pytest.importorskip("mediapipe")
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_vocabulary(capsys):
     rows = vocabulary.main(["--quick"])
     assert len(rows) == 2 * len(vocabulary.STORAGES)
@@ -28,7 +28,7 @@ def test_vocabulary(capsys):
     assert "| generated | words | 50 | codes |" in capsys.readouterr().out
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_runtimes():
     rows = runtimes.main(["--quick", "--rows", "pieces"])
     assert len(rows) == len(vocabulary.STORAGES) + 1

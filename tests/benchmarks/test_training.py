@@ -7,7 +7,7 @@ import pytest
 from benchmarks.training import precision
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_precision(capsys):
     kinds = "Embedding|CodeEmbedding, nearest|CANESoftmax, tree|KDCodeLearner"
     arguments = ["--quick", "--rows", f"^({kinds}) in"]

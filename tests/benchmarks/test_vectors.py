@@ -7,7 +7,7 @@ from benchmarks.vectors import files
 from benchmarks.vectors import quality
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_quality(capsys):
     rows = quality.main(["--quick"])
     assert len(rows) == 2 + 2 + len(quality.OBJECTIVES) - 1
@@ -31,7 +31,7 @@ def test_largest_that_fits(family):
     assert quality.largest(family, shape, 10) is None
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_files(tmp_path, capsys):
     pytest.importorskip("gensim")
     rows = files.main(["--quick", "--folder", str(tmp_path)])

@@ -20,7 +20,7 @@ def check(rows):
         assert row["litert_accuracy"] == row["keras_accuracy"]
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_quick(tmp_path, capsys):
     rows = ant_text_classification.main(
         ["--quick", "--output", str(tmp_path / "ant")]
@@ -36,7 +36,7 @@ def test_quick(tmp_path, capsys):
     assert "non-zeros" in capsys.readouterr().out
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_two_devices(tmp_path, monkeypatch, strategy):
     monkeypatch.setattr(
         ant_text_classification, "mirrored_strategy", {2: strategy}.get

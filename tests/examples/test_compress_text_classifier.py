@@ -42,7 +42,7 @@ def run(folder, **arguments):
     return rows
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_demo_on_a_file(tmp_path, capsys, monkeypatch):
     # As small as the texts: learning codes takes most of the time.
     monkeypatch.setattr(
@@ -160,7 +160,7 @@ print("digest", hashlib.sha256(weights).hexdigest())
     return done.stdout.rsplit("digest ", 1)[1]
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here"
 )

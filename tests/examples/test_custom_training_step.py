@@ -7,7 +7,7 @@ import pytest
 from examples import custom_training_step
 
 # They share a training.
-pytestmark = pytest.mark.scripts
+pytestmark = pytest.mark.slow
 
 
 def weights(folder):

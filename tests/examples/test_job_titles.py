@@ -20,7 +20,7 @@ def check(results):
     assert results["file_bytes"] > results["embedding_bytes"]
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_quick(tmp_path, capsys):
     folder = tmp_path / "titles"
     results = job_titles.main(["--quick", "--output", str(folder)])
@@ -43,7 +43,7 @@ def test_quick(tmp_path, capsys):
     model.fit(x, answer["ids"][:, 0], verbose=0)
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_two_devices(tmp_path, monkeypatch, strategy):
     monkeypatch.setattr(job_titles, "mirrored_strategy", {2: strategy}.get)
     folder = str(tmp_path / "titles")

@@ -12,7 +12,7 @@ from benchmarks.data import visits
 from examples import next_item
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_quick(tmp_path, capsys):
     flags = ["--quick", "--losses", "CANE,SCE", "--user", "3"]
     results = next_item.main([*flags, "--output", str(tmp_path)])

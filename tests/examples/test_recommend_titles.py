@@ -10,7 +10,7 @@ from examples import recommend_titles
 from keras_compembed.presets.card_text import format_card
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_quick(tmp_path, capsys):
     output, saved = tmp_path / "output", tmp_path / "titles"
     flags = ["--quick", "--output", str(output), "--save", str(saved)]

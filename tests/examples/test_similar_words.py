@@ -23,7 +23,7 @@ def write_vectors(folder, as_text):
     return folder / "vectors.txt"
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 @pytest.mark.parametrize("as_text", [False, True], ids=["folder", "text"])
 def test_words_of_a_topic_share_a_code(tmp_path, capsys, as_text):
     path = write_vectors(tmp_path, as_text)

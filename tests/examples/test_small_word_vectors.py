@@ -5,7 +5,7 @@ import keras_compembed as kc
 from examples import small_word_vectors
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_vectors_are_saved_and_asked(tmp_path, capsys):
     rng = np.random.default_rng(0)
     # A part that all vectors share hides what tells them apart.

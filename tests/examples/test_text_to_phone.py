@@ -12,7 +12,7 @@ from keras_compembed.presets.card_text import format_card
 pytest.importorskip("tensorflow_text")
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_quick(tmp_path, capsys, monkeypatch):
     pytest.importorskip("mediapipe")
     output, saved = tmp_path / "output", tmp_path / "saved"

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "examples.train_distributed"]
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_two_devices_equal_one():
     """In a process of its own, where it makes the devices."""
     done = subprocess.run(

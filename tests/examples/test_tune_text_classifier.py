@@ -7,7 +7,7 @@ pytest.importorskip("keras_tuner")
 from examples import tune_text_classifier
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_quick(tmp_path, capsys):
     arguments = ["--quick", "--output", str(tmp_path / "tune")]
     result = tune_text_classifier.main(arguments)

@@ -28,7 +28,7 @@ def write_texts(path):
     return path
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_words_are_composed_from_words_of_their_topic(tmp_path, capsys):
     path = write_texts(tmp_path / "texts.csv")
     pairs = word_associations.main(

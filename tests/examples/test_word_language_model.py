@@ -10,7 +10,7 @@ import keras_compembed as kc
 from examples import word_language_model
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 @pytest.mark.parametrize("embedding", ["anchors", "codes", "table"])
 def test_quick(embedding, tmp_path, capsys):
     folder = tmp_path / "words"

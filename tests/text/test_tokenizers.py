@@ -184,7 +184,7 @@ def test_xla_is_left_out(tokenizer):
         model.compile("sgd", "mse", jit_compile=True)
 
 
-@pytest.mark.scripts
+@pytest.mark.slow
 def test_new_process(pieces, tmp_path):
     model = classifier(pieces)
     path = tmp_path / "m.keras"

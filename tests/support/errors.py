@@ -1,0 +1,28 @@
+"""What an error says, without its sentences."""
+
+import contextlib
+
+import pytest
+
+
+@contextlib.contextmanager
+def refused(argument=None, received=None, error=ValueError):
+    """Expects an error that names an argument and what was received.
+
+    Args:
+        argument: String, the name that stands in backticks, or `None`.
+        received: What is printed behind "Received:", or a part of it; any
+            object. Defaults to `None`, no such part is looked for.
+        error: Class of the error. Defaults to `ValueError`.
+
+    Yields:
+        What `pytest.raises` yields.
+    """
+    with pytest.raises(error) as caught:
+        yield caught
+    message = str(caught.value)
+    if argument is not None:
+        assert f"`{argument}`" in message, message
+    if received is not None:
+        _, found, shown = message.rpartition("Received")
+        assert found and str(received) in shown, message
