@@ -4,56 +4,64 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from errors import refused
 
 import keras_compembed as kc
-from keras_compembed.codes import code_scores
-from keras_compembed.codes.code_scores import CodeScores
-from keras_compembed.codes.codeword_sums import decode_codes
-from keras_compembed.codes.packing import pack_codes
-from keras_compembed.utils import top_rows
 
 V, D = 53, 6
 # Bits that share bytes, fill them, cross them, and take two.
 SHAPES = [(3, 2), (5, 4), (3, 10), (4, 16), (5, 7), (3, 256), (2, 300)]
+# More rows than are scored at once, of which the last part is shorter.
+MANY = (1 << 18) + 7
 
 
-def make_parts(num_codebooks, codebook_size, rows=V):
+def make_layer(num_codebooks, codebook_size, rows=V, width=D):
+    """A layer, its codes, and the rows that these stand for."""
     rng = np.random.default_rng(0)
     codes = rng.integers(codebook_size, size=(rows, num_codebooks))
-    codebooks = rng.normal(size=(num_codebooks, codebook_size, D))
-    return codes, codebooks.astype("float32")
+    codebooks = rng.normal(size=(num_codebooks, codebook_size, width))
+    layer = kc.CodeEmbedding(
+        rows,
+        width,
+        num_codebooks,
+        codebook_size,
+        codes=codes,
+        codebooks=codebooks,
+    )
+    table = codebooks[np.arange(num_codebooks), codes].sum(axis=1)
+    return layer, codes, table
 
 
-@pytest.mark.parametrize("part", ["whole", "parts", "words"])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_scores_and_gradients(shape, part, monkeypatch):
-    if part != "whole":
-        monkeypatch.setattr(code_scores, "_NUMBERS", 300)
-    if part == "words":
-        monkeypatch.setattr(code_scores, "_WORD_ROWS", 1)
-    count = 1 if part == "words" else 4
-    codes, codebooks = make_parts(*shape)
+@pytest.mark.parametrize(
+    "shape, rows, count",
+    [
+        *((shape, V, 4) for shape in SHAPES),
+        ((3, 2), V, 0),
+        ((3, 2), MANY, 3),
+        ((2, 7), MANY, 3),
+        # Two bytes are read as one number.
+        ((3, 10), MANY, 1),
+        ((4, 16), MANY, 1),
+    ],
+)
+def test_scores_and_gradients(shape, rows, count):
+    layer, codes, table = make_layer(*shape, rows)
     rng = np.random.default_rng(1)
-    vectors = rng.normal(size=(count, D)).astype("float32")
-    upstream = rng.normal(size=(count, V)).astype("float32")
-    scores = CodeScores(tf.constant(pack_codes(codes, shape[1])), *shape)
-
-    @tf.function(reduce_retracing=True)
-    def run(codebooks, vectors):
-        with tf.GradientTape() as tape:
-            tape.watch([codebooks, vectors])
-            found = scores.score(scores.tables(codebooks, vectors))
-        return found, *tape.gradient(found, [codebooks, vectors], upstream)
-
-    found, of_codebooks, of_vectors = run(codebooks, vectors)
-    table = decode_codes(codes, codebooks)
-    np.testing.assert_allclose(found, vectors @ table.T, atol=1e-5)
-    np.testing.assert_allclose(of_vectors, upstream @ table, atol=1e-4)
-    expected = np.zeros_like(codebooks)
-    for row, code in enumerate(codes):
-        for m, subcode in enumerate(code):
-            expected[m, subcode] += upstream[:, row] @ vectors
-    np.testing.assert_allclose(of_codebooks, expected, atol=1e-4)
+    vectors = tf.constant(rng.normal(size=(count, D)), "float32")
+    upstream = rng.normal(size=(count, rows)).astype("float32")
+    codebooks = layer.codebooks.value
+    with tf.GradientTape() as tape:
+        tape.watch([codebooks, vectors])
+        found = layer(vectors, reverse=True)
+    gradients = tape.gradient(found, [codebooks, vectors], upstream)
+    np.testing.assert_allclose(found, vectors @ table.T, atol=2e-5)
+    # Sums of all rows.
+    close = {"rtol": 1e-4, "atol": 1e-6 * rows + 1e-4}
+    np.testing.assert_allclose(gradients[1], upstream @ table, **close)
+    expected = np.zeros(codebooks.shape)
+    for m, subcodes in enumerate(codes.T):
+        np.add.at(expected[m], subcodes, upstream.T @ vectors.numpy())
+    np.testing.assert_allclose(gradients[0], expected, **close)
 
 
 def reference(logits, k):
@@ -61,56 +69,75 @@ def reference(logits, k):
     return ids[..., :k]
 
 
+def check_top_k(top_k, layer, queries, k=11):
+    logits = layer(queries, reverse=True)
+    expected = reference(logits, k)
+    scores, ids = top_k(queries, k)
+    assert scores.shape == ids.shape == (*queries.shape[:-1], k)
+    assert ids.dtype == "int32"
+    np.testing.assert_array_equal(ids, expected)
+    best = np.take_along_axis(np.asarray(logits), expected, -1)
+    np.testing.assert_allclose(scores, best, atol=1e-5)
+
+
+QUERIES = np.random.default_rng(2).normal(size=(2, 3, 4, D)).astype("float32")
+
+
 @pytest.mark.parametrize("composition", ["sum", "concat", "linear", "lstm"])
-@pytest.mark.parametrize("rows", [1 << 18, 8])
-def test_top_k(composition, rows, monkeypatch):
-    monkeypatch.setattr(top_rows, "_ROWS", (rows, rows))
-    monkeypatch.setattr(top_rows, "_VECTORS", 5)
+def test_top_k(composition):
     layer = kc.CodeEmbedding(V, D, 3, 16, composition, seed=1)
     layer.build()
-    queries = np.random.default_rng(2).normal(size=(2, 3, 4, D))
-    queries = queries.astype("float32")
-    graph = tf.function(
-        lambda queries: layer.top_k(queries, 11),
-        input_signature=[tf.TensorSpec((None, None, None, None))],
-    )
-    compiled = tf.function(
-        lambda queries: layer.top_k(queries, 11), jit_compile=True
-    )
     # Few of them, which codes score, and many.
-    for part in (queries[0, 0, 0], queries[0, 0], queries):
-        logits = layer(part, reverse=True)
-        expected = reference(logits, 11)
-        best = np.take_along_axis(np.asarray(logits), expected, -1)
-        functions = [lambda part: layer.top_k(part, 11), compiled]
-        if part.ndim == 4:
-            functions.append(graph)
-        for function in functions:
-            scores, ids = function(part)
-            assert scores.shape == ids.shape == (*part.shape[:-1], 11)
-            assert ids.dtype == "int32"
-            np.testing.assert_array_equal(ids, expected)
-            np.testing.assert_allclose(scores, best, atol=1e-5)
+    for queries in (QUERIES[0, 0, 0], QUERIES[0, 0], QUERIES):
+        check_top_k(layer.top_k, layer, queries)
 
 
-@pytest.mark.parametrize("rows", [1 << 18, 8])
-def test_ties_go_to_lower_ids(rows, monkeypatch):
-    monkeypatch.setattr(top_rows, "_ROWS", (rows, rows))
-    codes = np.zeros((V, 2), "int32")
-    codes[[7, 30, 31]] = 1
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"input_signature": [tf.TensorSpec((None,) * 4)]},
+        pytest.param({"jit_compile": True}, marks=pytest.mark.xla),
+    ],
+    ids=["unknown shape", "xla"],
+)
+def test_top_k_in_a_graph(options):
+    layer = kc.CodeEmbedding(V, D, 3, 16, seed=1)
+    layer.build()
+    graph = tf.function(lambda queries: layer.top_k(queries, 11), **options)
+    for queries in (QUERIES[:1, :1, :2], QUERIES):
+        check_top_k(lambda queries, k: graph(queries), layer, queries)
+
+
+@pytest.mark.parametrize("rows, count", [(4100, 1027), (MANY, 1)])
+def test_top_k_of_many(rows, count):
+    """More rows, or queries, than are looked at at once."""
+    layer, _, _ = make_layer(3, 16, rows, width=2)
+    queries = np.random.default_rng(3).normal(size=(count, 2)).astype("float32")
+    logits = layer(queries, reverse=True)
+    scores, ids = layer.top_k(queries, 5)
+    found = np.take_along_axis(np.asarray(logits), np.asarray(ids), -1)
+    np.testing.assert_allclose(scores, found, atol=1e-5)
+    np.testing.assert_allclose(
+        scores, tf.math.top_k(logits, 5).values, atol=1e-5
+    )
+    assert all(len(set(row)) == 5 for row in ids.numpy())
+
+
+@pytest.mark.parametrize("rows", [V, MANY])
+def test_ties_go_to_lower_ids(rows):
+    codes = np.zeros((rows, 2), "int32")
+    codes[[7, 30, rows - 2]] = 1
     layer = kc.CodeEmbedding(
-        V, 2, 2, 2, codes=codes, codebooks=[[[0, 0], [1, 0]]] * 2
+        rows, 2, 2, 2, codes=codes, codebooks=[[[0, 0], [1, 0]]] * 2
     )
     scores, ids = layer.top_k([[1.0, 0.0]], 5)
-    np.testing.assert_array_equal(ids, [[7, 30, 31, 0, 1]])
+    np.testing.assert_array_equal(ids, [[7, 30, rows - 2, 0, 1]])
     np.testing.assert_array_equal(scores, [[2, 2, 2, 0, 0]])
     assert layer.top_k(np.ones((0, 2), "float32"), V)[1].shape == (0, V)
 
 
-@pytest.mark.parametrize("rows", [1 << 18, 8])
 @pytest.mark.parametrize("worst", [-3e4, np.nan])
-def test_scores_that_are_no_numbers(worst, rows, monkeypatch):
-    monkeypatch.setattr(top_rows, "_ROWS", (rows, rows))
+def test_scores_that_are_no_numbers(worst):
     codes = np.arange(V)[:, None] % 2
     # In float16, -30,000 times 8 is as low as numbers get.
     layer = kc.CodeEmbedding(
@@ -151,59 +178,41 @@ def test_top_k_is_of_logits(kwargs):
     np.testing.assert_array_equal(scores, np.sort(logits)[:, :-8:-1])
 
 
-@pytest.mark.parametrize("k", [0, V + 1, 2.0, True])
-def test_k_out_of_range(k):
+def test_what_has_no_best_rows():
     layer = kc.CodeEmbedding(V, D, 3, 16)
+    with pytest.raises(AttributeError, match="build"):
+        layer.top_k(np.zeros((3, D), "float32"), 4)
     layer.build()
-    with pytest.raises(ValueError, match=f"`k` must be .* from 1 to {V}"):
-        layer.top_k(np.zeros((1, D), "float32"), k)
+    assert layer.top_k(np.zeros((1, D), "float32"), V)[1].shape == (1, V)
+    for k in (0, V + 1, 2.0, True):
+        with refused("k", k):
+            layer.top_k(np.zeros((1, D), "float32"), k)
+    for queries in (np.zeros((2, D + 1), "float32"), np.zeros((2, D), "int32")):
+        with refused("queries", queries.dtype):
+            layer.top_k(queries, 2)
+    with refused("table"):
+        kc.TopIds(keras.layers.Dense(3), 2)
+    with refused("k", V + 1):
+        kc.TopIds(layer, V + 1)
 
 
 @pytest.mark.parametrize(
-    "queries", [np.zeros((2, D + 1), "float32"), np.zeros((2, D), "int32")]
+    "layer",
+    [kc.CodeEmbedding(V, D, 3, 16, seed=0), kc.ANTEmbedding(V, D, 7, seed=0)],
+    ids=["codes", "anchors"],
 )
-def test_queries_that_are_no_vectors(queries):
-    layer = kc.CodeEmbedding(V, D, 3, 16)
-    layer.build()
-    with pytest.raises(ValueError, match="`queries` must be float vectors"):
-        layer.top_k(queries, 2)
-
-
-def test_top_ids_of_what_is_no_table():
-    with pytest.raises(ValueError, match="`table` must be a layer that turns"):
-        kc.TopIds(keras.layers.Dense(3), 2)
-    with pytest.raises(ValueError, match=f"`k` must be .* from 1 to {V}"):
-        kc.TopIds(kc.CodeEmbedding(V, D, 3, 16), V + 1)
-
-
-def test_ragged_queries():
-    layer = kc.CodeEmbedding(V, D, 3, 16, seed=0)
-    with pytest.raises(AttributeError, match="build the layer .* `top_k`"):
-        layer.top_k(np.zeros((3, D), "float32"), 4)
+def test_ragged_queries(layer):
     layer.build()
     queries = keras.random.normal((3, D), seed=1)
-    scores, ids = layer.top_k(queries, 4)
+    check_top_k(layer.top_k, layer, queries, 4)
     ragged = tf.RaggedTensor.from_row_lengths(queries, [2, 0, 1])
-    for got, wanted in zip(layer.top_k(ragged, 4), (scores, ids), strict=True):
+    found = (*layer.top_k(ragged, 4), layer(ragged, reverse=True))
+    wanted = (*layer.top_k(queries, 4), layer(queries, reverse=True))
+    for got, flat in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(got.row_lengths(), [2, 0, 1])
-        np.testing.assert_array_equal(got.flat_values, wanted)
-
-
-def test_anchors():
-    layer = kc.ANTEmbedding(V, D, 7, seed=0)
-    queries = keras.random.normal((3, 2, D), seed=1)
-    logits = np.asarray(layer(queries, reverse=True))
-    scores, ids = layer.top_k(queries, 4)
-    np.testing.assert_array_equal(ids, reference(logits, 4))
-    np.testing.assert_allclose(
-        scores, np.take_along_axis(logits, np.asarray(ids), -1), atol=1e-6
-    )
+        np.testing.assert_allclose(got.flat_values, flat, atol=1e-6)
     answer = kc.TopIds(layer, 4)(queries)
-    np.testing.assert_array_equal(answer["ids"], ids)
-    ragged = tf.RaggedTensor.from_row_lengths(queries[:, 0], [2, 0, 1])
-    got = layer(ragged, reverse=True)
-    np.testing.assert_array_equal(got.row_lengths(), [2, 0, 1])
-    np.testing.assert_allclose(got.flat_values, logits[:, 0], atol=1e-6)
+    np.testing.assert_array_equal(answer["ids"], wanted[1])
 
 
 def test_devices_agree(strategy):
@@ -213,8 +222,9 @@ def test_devices_agree(strategy):
         inputs = keras.Input((D,))
         model = keras.Model(inputs, layer(inputs, reverse=True))
         model.compile(keras.optimizers.SGD(0.1), "mse")
-    vectors = np.random.default_rng(3).normal(size=(4, D)).astype("float32")
-    targets = np.random.default_rng(4).normal(size=(4, V))
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(4, D)).astype("float32")
+    targets = rng.normal(size=(4, V)).astype("float32")
     before = layer.codebooks.numpy()
     with tf.GradientTape() as tape:
         codebooks = tf.constant(before)
