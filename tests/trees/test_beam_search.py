@@ -16,18 +16,14 @@ from keras_compembed.trees.beam_search import find_kinds
 ROUNDING = dict(rtol=1e-5, atol=1e-5)
 
 
-def start_depth(tree, max_frontier):
-    _, depth = find_frontier(tree, max_frontier)
-    return depth
-
-
-@pytest.mark.parametrize("max_frontier", [1, 8, 20, 1000])
+@pytest.mark.parametrize("max_frontier", [1, 8, 1000])
 @pytest.mark.parametrize("name", TREES)
-def test_reference(name, max_frontier):
+def test_as_by_brute_force(name, max_frontier):
+    """Candidates, and predictions, of beams that are narrow and wide."""
     tree, features = TREES[name](), make_features()
     head = make_head(tree, max_frontier=max_frontier)
-    depth = start_depth(tree, max_frontier)
-    for beam_width in (1, 2, 5, tree.num_classes):
+    _, depth = find_frontier(tree, max_frontier)
+    for beam_width in (1, 2, 5):
         head.selector.beam_width = beam_width
         k = min(beam_width, 4)
         ids, scores, total = head.selector.top_k(head.scores, features, k)
@@ -41,6 +37,16 @@ def test_reference(name, max_frontier):
         np.testing.assert_allclose(total, right_total, **ROUNDING)
         candidates = head.selector.select(head.scores, features)
         np.testing.assert_array_equal(candidates, best(met, 3)[0])
+    # As wide as the tree, a beam finds all.
+    k = head.selector.beam_width = tree.num_classes
+    ids, scores, total = head.selector.top_k(head.scores, features, k)
+    right = all_scores(head, tree, features)
+    np.testing.assert_array_equal(ids, np.argsort(-right, axis=1))
+    np.testing.assert_allclose(scores, -np.sort(-right, axis=1), **ROUNDING)
+    right_total = np.log(np.exp(right).sum(axis=1))
+    np.testing.assert_allclose(total, right_total, **ROUNDING)
+    _, probabilities = head.top_k(features, k)
+    np.testing.assert_allclose(probabilities.numpy().sum(axis=1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -53,36 +59,43 @@ def test_without_biases(name):
     np.testing.assert_allclose(scores, right_scores, **ROUNDING)
 
 
-@pytest.mark.parametrize("max_frontier", [1, 20])
-@pytest.mark.parametrize("name", TREES)
-def test_full_width_is_exact(name, max_frontier):
-    tree, features = TREES[name](), make_features()
-    head = make_head(tree, tree.num_classes, max_frontier)
-    k = tree.num_classes
-    ids, scores, total = head.selector.top_k(head.scores, features, k)
-    right = all_scores(head, tree, features)
-    np.testing.assert_array_equal(ids, np.argsort(-right, axis=1))
-    np.testing.assert_allclose(scores, -np.sort(-right, axis=1), **ROUNDING)
-    _, probabilities = head.top_k(features, k)
-    np.testing.assert_allclose(probabilities.numpy().sum(axis=1), 1, rtol=1e-5)
-    np.testing.assert_allclose(
-        total, np.log(np.exp(right).sum(axis=1)), **ROUNDING
-    )
+@pytest.mark.parametrize(
+    "beam_width, num_candidates, k, of_candidates, of_top_k",
+    [
+        (None, 6, 2, 6, 6),
+        (None, 3, 8, 3, 8),
+        (2, 6, 1, 2, 2),
+        (2, 6, 5, 2, 5),
+        (20, 3, 5, 20, 20),
+    ],
+)
+def test_beam_width(beam_width, num_candidates, k, of_candidates, of_top_k):
+    """Of its own, or of as many as are asked for."""
+    tree, features = TREES["even"](), make_features(20)
+    head = make_head(tree, beam_width, num_candidates=num_candidates)
+    candidates = head.selector.select(head.scores, features)
+    assert candidates.shape == (20, num_candidates)
+    assert candidates.dtype == "int32"
+    met = search(head, tree, features, of_candidates)
+    np.testing.assert_array_equal(candidates, best(met, num_candidates)[0])
+    ids, probabilities = head.top_k(features, k)
+    met = search(head, tree, features, of_top_k)
+    right, scores = best(met, k)
+    np.testing.assert_array_equal(ids, right)
+    totals = [np.sum(np.exp(list(found.values()))) for found in met]
+    right = np.exp(scores) / np.array(totals)[:, None]
+    np.testing.assert_allclose(probabilities, right, rtol=1e-4)
 
 
 def test_fewer_found_than_wanted():
     """A beam of one, under whose nodes there are fewer classes than asked."""
     tree = ClassTree.from_groups([0, 0, 1, 1, 1, 2])
-    head = make_head(tree, beam_width=1, num_candidates=1)
-    # Only the first subset is worth looking at.
-    head.node_bias.assign([1000.0, 0.0, -1000.0])
-    head.selector.num_candidates = 3
-    ids, scores, _ = head.selector.top_k(head.scores, make_features(), 2)
-    assert (np.sort(ids, axis=1) == [0, 1]).all()
-    head.node_bias.assign([-1000.0, 0.0, 1000.0])
-    head.selector.num_candidates = 1
-    candidates = head.selector.select(head.scores, make_features())
-    assert (candidates.numpy() == 5).all()
+    for subset, right in ((0, [-1, 0, 1]), (2, [-1, -1, 5])):
+        head = make_head(tree, beam_width=1, num_candidates=3)
+        # Only one subset is worth looking at.
+        head.node_bias.assign(1000.0 * (np.arange(3) == subset))
+        candidates = head.selector.select(head.scores, make_features())
+        assert (np.sort(candidates, axis=1) == right).all()
 
 
 @pytest.mark.parametrize("name", ["even", "huffman", "taxonomy"])
@@ -125,18 +138,15 @@ def test_nan_weights(where, max_frontier):
     values[1] = np.nan
     weight.assign(values)
     if where in ("kernel", "bias"):
-        spoilt = {1}
+        spoilt = [1]
     else:
-        spoilt = set(np.flatnonzero((tree.paths() == 1).any(axis=1)))
+        spoilt = list(np.flatnonzero((tree.paths() == 1).any(axis=1)))
     k = tree.num_classes
-    for chosen in (
-        head.selector.top_k(head.scores, features, k)[0].numpy(),
-        head.selector.select(head.scores, features).numpy(),
-    ):
-        assert not spoilt & set(chosen.ravel())
-    ids, scores, total = head.selector.top_k(head.scores, features, k)
+    candidates = head.selector.select(head.scores, features).numpy()
+    assert not np.isin(candidates, spoilt).any()
+    ids, _, total = head.selector.top_k(head.scores, features, k)
     right = all_scores(head, tree, features)
-    right[:, list(spoilt)] = -np.inf
+    right[:, spoilt] = -np.inf
     left = k - len(spoilt)
     np.testing.assert_array_equal(
         ids.numpy()[:, :left], np.argsort(-right, axis=1)[:, :left]
@@ -146,9 +156,14 @@ def test_nan_weights(where, max_frontier):
 
 
 @pytest.mark.parametrize(
-    "name, max_frontier", [("taxonomy", 4), ("one level", 1)]
+    "name, max_frontier, jit_compile",
+    [
+        ("taxonomy", 4, False),
+        pytest.param("taxonomy", 4, True, marks=pytest.mark.xla),
+        ("one level", 1, False),
+    ],
 )
-def test_graphs_and_xla(name, max_frontier):
+def test_graphs(name, max_frontier, jit_compile):
     head = make_head(name, 3, max_frontier)
 
     def run(features):
@@ -158,14 +173,22 @@ def test_graphs_and_xla(name, max_frontier):
     features = make_features()
     features[2, 0] = np.nan
     eager = run(tf.constant(features))
-    for jit_compile in (False, True):
-        open_rows = tf.TensorSpec((None, features.shape[1]))
-        function = tf.function(
-            run, input_signature=[open_rows], jit_compile=jit_compile
-        )
-        for got, expected in zip(function(features), eager, strict=True):
-            assert got.dtype == expected.dtype
-            np.testing.assert_allclose(got, expected, **ROUNDING)
+    open_rows = tf.TensorSpec((None, features.shape[1]))
+    function = tf.function(
+        run, input_signature=[open_rows], jit_compile=jit_compile
+    )
+    for got, expected in zip(function(features), eager, strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, **ROUNDING)
+
+
+def test_no_gradient():
+    """Choosing candidates has no part in the gradients."""
+    head, features = make_head("even"), tf.constant(make_features())
+    with tf.GradientTape() as tape:
+        tape.watch(features)
+        ids = head.selector.select(head.scores, features)
+    assert tape.gradient(ids, features) is None
 
 
 @pytest.mark.parametrize("name", TREES)
