@@ -1,25 +1,66 @@
-"""Models that earlier versions saved load, answer the same, and train on."""
+"""Files that earlier versions wrote are read, and answer the same."""
 
+import json
+import zipfile
+
+import golden_litert
+import golden_vectors
 import keras
 import make_golden
 import numpy as np
 import pytest
 
+import keras_compembed as kc
+
 COMMAND = "python tests/support/make_golden.py"
-THERE = {path.stem for path in make_golden.FOLDER.glob("*.keras")}
+MODELS, VECTORS, LITERT = make_golden.KINDS
 
 
-@pytest.mark.parametrize("name", sorted({*make_golden.NAMES, *THERE}))
-def test_golden_file(name):
-    path = make_golden.FOLDER / f"{name}.keras"
+def names(kind):
+    """Names of what is made, and of what is there."""
+    made, _, folder, ending = kind
+    return sorted({*made, *(path.stem for path in folder.glob(f"*{ending}"))})
+
+
+def path_of(name, kind):
+    *_, folder, ending = kind
+    path = folder / f"{name}{ending}"
     assert path.exists(), f"No {path.name}: run `{COMMAND}`, and commit it."
-    model = keras.saving.load_model(path)
+    return path
+
+
+def load_model(path):
+    with zipfile.ZipFile(path) as archive:
+        version = json.loads(archive.read("metadata.json"))["keras_version"]
+    written, own = (
+        tuple(map(int, each.split(".")[:2]))
+        for each in (version, keras.__version__)
+    )
+    if written > own:
+        pytest.skip(f"Keras {version} wrote it, which this Keras cannot read")
+    return keras.saving.load_model(path)
+
+
+def load_arrays(path):
+    with np.load(path.with_suffix(".npz")) as file:
+        # Paths of weights, which older ones name, depend on what was made.
+        return {
+            " ".join(name.split()[:2]): array for name, array in file.items()
+        }
+
+
+@pytest.mark.parametrize("name", names(MODELS))
+def test_models_load_answer_the_same_and_train_on(name):
+    path = path_of(name, MODELS)
+    model = load_model(path)
     # Single batches are done sooner than graphs of them.
     model.run_eagerly = True
-    with np.load(path.with_suffix(".npz")) as file:
-        expected = dict(file)
-    batch = expected.pop("inputs"), expected.pop("labels")
-    got = make_golden.describe(model, *batch)
+    expected = load_arrays(path)
+    inputs = []
+    while make_golden.input_name(len(inputs)) in expected:
+        inputs.append(expected.pop(make_golden.input_name(len(inputs))))
+    labels = expected.pop("labels")
+    got = make_golden.describe(model, inputs, labels)
     assert set(got) == set(expected)
     for key, values in expected.items():
         # Weights are read; the rest is computed, perhaps on another machine.
@@ -27,10 +68,66 @@ def test_golden_file(name):
         np.testing.assert_allclose(got[key], values, rtol, atol, err_msg=key)
 
     steps = int(model.optimizer.iterations)
-    model.train_on_batch(*batch)
+    model.train_on_batch(inputs[0] if len(inputs) == 1 else inputs, labels)
     assert model.optimizer.iterations == steps + 1
     for number, weight in enumerate(model.weights):
         if weight.trainable:
-            old = got[make_golden.weight_name(number, weight)]
+            old = got[make_golden.weight_name(number)]
             new = weight.numpy()
             assert np.isfinite(new).all() and not np.array_equal(old, new)
+
+
+def assert_close(got, expected, key=""):
+    """Equal where they are words or integers, else as float32 sums are."""
+    expected = np.asarray(expected)
+    if expected.dtype.kind != "f":
+        np.testing.assert_array_equal(got, expected, key)
+        return
+    size = np.abs(expected).max(initial=0)
+    np.testing.assert_allclose(
+        got, expected, rtol=0, atol=1e-5 * size, err_msg=key
+    )
+
+
+@pytest.mark.parametrize("name", names(VECTORS))
+def test_vectors_load_and_answer_the_same(name, tmp_path):
+    path = path_of(name, VECTORS)
+    small = kc.vectors.CompressedVectors.load(path)
+    expected = json.loads(path.with_suffix(".json").read_text("utf-8"))
+    got = golden_vectors.describe(small)
+    assert set(got) == set(expected)
+    for key in ("words", "method", "unknown"):
+        assert got[key] == expected[key]
+    for key in ("table", "vectors", "letters"):
+        if expected[key] is not None:
+            assert_close(got[key], expected[key], key)
+    lists = zip(
+        [*got["most_similar"], got["analogy"]],
+        [*expected["most_similar"], expected["analogy"]],
+        strict=True,
+    )
+    for found, wanted in lists:
+        for values in zip(
+            zip(*found, strict=True), zip(*wanted, strict=True), strict=True
+        ):
+            assert_close(*values)
+    small.save(tmp_path / "again.npz")
+    again = (tmp_path / "again.npz").stat().st_size
+    assert again <= 1.02 * path.stat().st_size + 500
+
+
+@pytest.mark.parametrize("name", names(LITERT))
+def test_litert_files_are_run_and_made_anew_alike(name, tmp_path):
+    path = path_of(name, LITERT)
+    model = load_model(path.with_suffix(".keras"))
+    expected = load_arrays(path)
+    inputs = expected.pop("inputs")
+    options = json.loads(str(expected.pop("options")))
+    again = tmp_path / path.name
+    kc.export.export_litert(model, again, verbose=0, **options)
+    for file in (path, again):
+        got = golden_litert.run(file, inputs)
+        assert set(got) == set(expected)
+        for key, values in expected.items():
+            assert_close(got[key], values, key)
+    assert again.stat().st_size <= 1.02 * path.stat().st_size + 500
