@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_compembed.noises.random_bits import random_bits
@@ -24,22 +25,20 @@ def test_seeds():
     # Keras's seed generators give unsigned numbers.
     unsigned = tf.constant(SEED, "uint32")
     np.testing.assert_array_equal(first, random_bits(unsigned, 5, 4))
+    shared = random_bits(SEED, 7)
+    assert shared.shape == (7,) and shared.dtype == tf.int64
 
 
-def test_shared():
-    bits = random_bits(SEED, 7)
-    assert bits.shape == (7,) and bits.dtype == tf.int64
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+)
+def test_graphs(jit_compile):
+    @tf.function(jit_compile=jit_compile)
+    def run(features):
+        return random_bits(SEED, 5, tf.shape(features)[0])
 
-
-def test_graphs_and_xla():
-    eager = random_bits(SEED, 5, 4)
-    for jit_compile in (False, True):
-
-        @tf.function(jit_compile=jit_compile)
-        def run(features):
-            return random_bits(SEED, 5, tf.shape(features)[0])
-
-        np.testing.assert_array_equal(run(tf.zeros((4, 2))), eager)
+    right = random_bits(SEED, 5, 4)
+    np.testing.assert_array_equal(run(tf.zeros((4, 2))), right)
 
 
 def test_two_devices_get_what_one_gets(strategy):
