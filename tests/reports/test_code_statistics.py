@@ -2,13 +2,14 @@ import json
 
 import numpy as np
 import pytest
+from errors import refused
 
-from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.reports.code_statistics import code_balance
-from keras_compembed.reports.code_statistics import code_usage
-from keras_compembed.reports.code_statistics import codes_of_words
-from keras_compembed.reports.code_statistics import format_codes
-from keras_compembed.reports.code_statistics import words_sharing_codes
+import keras_compembed as kc
+from keras_compembed.reports import code_balance
+from keras_compembed.reports import code_usage
+from keras_compembed.reports import codes_of_words
+from keras_compembed.reports import format_codes
+from keras_compembed.reports import words_sharing_codes
 
 CODES = np.array([[0, 3], [0, 1], [2, 3], [0, 3], [2, 1], [0, 3], [2, 3]])
 WORDS = ["nba", "dog", "yo", "nfl", "cat", "mlb", "ya"]
@@ -16,21 +17,16 @@ WORDS = ["nba", "dog", "yo", "nfl", "cat", "mlb", "ya"]
 
 def layer_of(codes, codebook_size):
     codes = np.asarray(codes)
-    return CodeEmbedding(
+    return kc.CodeEmbedding(
         len(codes), 2, codes.shape[1], codebook_size, codes=codes
     )
 
 
 def test_balance():
-    balance = code_balance(CODES, codebook_size=4)
     expected = [[4 / 7, 0, 3 / 7, 0], [0, 2 / 7, 0, 5 / 7]]
+    balance = code_balance(CODES, codebook_size=4)
     np.testing.assert_allclose(balance, expected, rtol=1e-15)
-
-
-def test_balance_of_layer():
-    np.testing.assert_array_equal(
-        code_balance(layer_of(CODES, 4)), code_balance(CODES, 4)
-    )
+    np.testing.assert_array_equal(code_balance(layer_of(CODES, 4)), balance)
 
 
 def test_usage():
@@ -43,9 +39,7 @@ def test_usage():
     assert usage["unused"] == [[0, 2], [1, 0]]
     assert usage["num_unused"] == 2
     assert json.loads(json.dumps(usage)) == usage
-
-
-def test_usage_of_equal_and_of_single_subcodes():
+    # Equal shares, and a single subcode.
     codes = np.stack([np.arange(8), np.zeros(8, int)], axis=1)
     usage = code_usage(codes, codebook_size=8)
     assert usage["entropy_bits"] == [3, 0]
@@ -91,6 +85,7 @@ def test_words_sharing_codes():
         ("0 3", [0, 3, 5]),
         ("2 3", [2, 6]),
     ]
+    assert words_sharing_codes([[0], [1], [2]], codebook_size=3) == []
 
 
 def test_words_sharing_codes_against_a_dict():
@@ -105,71 +100,42 @@ def test_words_sharing_codes_against_a_dict():
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_no_words_share_a_code():
-    assert words_sharing_codes([[0], [1], [2]], codebook_size=3) == []
+def dog(codes, size=None):
+    return codes_of_words(["dog"], WORDS, codes, size)
 
 
-FUNCTIONS = [
-    code_balance,
-    code_usage,
-    format_codes,
-    lambda codes, codebook_size=None: codes_of_words(
-        ["dog"], WORDS, codes, codebook_size
-    ),
-    lambda codes, codebook_size=None: words_sharing_codes(
-        codes, WORDS, codebook_size
-    ),
-]
-all_functions = pytest.mark.parametrize(
-    "function",
-    FUNCTIONS,
-    ids=["balance", "usage", "format", "of_words", "sharing"],
+def sharing(codes, size=None):
+    return words_sharing_codes(codes, WORDS, size)
+
+
+@pytest.mark.parametrize(
+    "function", [code_balance, code_usage, format_codes, dog, sharing]
 )
-
-
-@all_functions
-def test_array_needs_codebook_size(function):
-    with pytest.raises(ValueError, match="`codebook_size` must be an integer"):
+def test_codes_that_are_refused(function):
+    with refused("codebook_size", None):
         function(CODES)
-
-
-@all_functions
-def test_subcodes_in_range(function):
-    with pytest.raises(ValueError, match="`codes` must be from 0 to 2"):
+    with refused("codes", 3):
         function(CODES, 3)
-
-
-@all_functions
-def test_layer_has_its_own_codebook_size(function):
-    with pytest.raises(ValueError, match="must be left out or be the layer's"):
+    with refused("codebook_size", 8):
         function(layer_of(CODES, 4), 8)
-
-
-@all_functions
-def test_no_codes(function):
-    with pytest.raises(ValueError, match="`codes` must not be empty"):
+    with refused("codes", (0, 4)):
         function(np.zeros((0, 4), int), 8)
+    with pytest.raises(AttributeError, match="build"):
+        function(kc.CodeEmbedding(7, 2, 2, 4))
 
 
-@all_functions
-def test_layer_must_be_built(function):
-    with pytest.raises(AttributeError, match="must build the layer"):
-        function(CodeEmbedding(7, 2, 2, 4))
-
-
-def test_unknown_words():
-    with pytest.raises(ValueError, match=r"\['bird'\] \(not in it: 1\)"):
-        codes_of_words(["dog", "bird"], WORDS, CODES, 4)
-
-
-def test_words_must_be_a_list():
-    with pytest.raises(ValueError, match="`words` must be a list"):
-        codes_of_words("dog", WORDS, CODES, 4)
-
-
-def test_vocabulary_must_fit():
-    for function in FUNCTIONS[3:]:
-        with pytest.raises(ValueError, match="each of the 3 rows of codes"):
-            function(CODES[:3], 4)
-    with pytest.raises(ValueError, match="`vocabulary` .*order of the rows"):
-        codes_of_words(["dog"], set(WORDS), CODES, 4)
+@pytest.mark.parametrize(
+    "words, vocabulary, argument, received",
+    [
+        (["dog", "bird"], WORDS, "words", "['bird'] (not in it: 1)"),
+        ("dog", WORDS, "words", "dog"),
+        (["dog"], WORDS[:3], "vocabulary", "3 words"),
+        (["dog"], set(WORDS), "vocabulary", "set"),
+    ],
+)
+def test_words_that_are_refused(words, vocabulary, argument, received):
+    with refused(argument, received):
+        codes_of_words(words, vocabulary, CODES, 4)
+    if argument == "vocabulary":
+        with refused(argument, received):
+            words_sharing_codes(CODES, vocabulary, 4)

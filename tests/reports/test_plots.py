@@ -4,13 +4,14 @@ import sys
 import keras
 import numpy as np
 import pytest
+from errors import refused
 
-from keras_compembed.layers.ant_embedding import ANTEmbedding
-from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.reports import plots
-from keras_compembed.reports.size_report import size_report
+import keras_compembed as kc
+from keras_compembed.reports import plot_accuracy_against_size
+from keras_compembed.reports import plot_code_balance
+from keras_compembed.reports import size_report
 
-ROWS = [
+FIGURES = [
     ("baseline float32", 30_000_000, 0.761, 0.761),
     ("baseline int8", 7_500_000, None, 0.7605),
     ("codes 32 x 16", 620_000, 0.7622, 0.7619),
@@ -27,81 +28,72 @@ ROWS = [
         "litert_accuracy": litert_accuracy,
         "latency_ratio": 1.0,
     }
-    for name, size, keras_accuracy, litert_accuracy in ROWS
+    for name, size, keras_accuracy, litert_accuracy in FIGURES
 ]
 CODES = np.random.default_rng(0).integers(8, size=(500, 4))
 
 
 def tiny_report():
     inputs = keras.Input((None,), dtype="int32")
-    outputs = CodeEmbedding(5000, 8, 4, 16, name="tokens")(inputs)
+    outputs = kc.CodeEmbedding(5000, 8, 4, 16, name="tokens")(inputs)
     outputs += keras.layers.Embedding(50, 8)(inputs)
     return size_report(keras.Model(inputs, outputs))
 
 
-DRAWINGS = {
-    "balance": lambda path, **kwargs: plots.plot_code_balance(
-        CODES, path, codebook_size=8, **kwargs
-    ),
-    "accuracy": lambda path, **kwargs: plots.plot_accuracy_against_size(
-        ROWS, path, **kwargs
-    ),
-    "sizes": lambda path, **kwargs: tiny_report().plot(path, **kwargs),
-}
-each_drawing = pytest.mark.parametrize("name", DRAWINGS)
+def draw_balance(path, **kwargs):
+    plot_code_balance(CODES, path, codebook_size=8, **kwargs)
+
+
+def draw_accuracy(path, **kwargs):
+    plot_accuracy_against_size(ROWS, path, **kwargs)
+
+
+def draw_sizes(path, **kwargs):
+    tiny_report().plot(path, **kwargs)
+
+
+each_drawing = pytest.mark.parametrize(
+    "draw", [draw_balance, draw_accuracy, draw_sizes]
+)
 
 
 @pytest.fixture
-def figures(monkeypatch):
-    """Figures as they are written."""
-    pytest.importorskip("matplotlib")
+def axes(monkeypatch):
+    """Axes of figures as they are written."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
     kept = []
-    save = plots._save
+    save = figure.savefig
 
-    def keep(figure, *args):
-        kept.append(figure)
-        save(figure, *args)
+    def keep(figure, *args, **kwargs):
+        kept.append(figure.axes[0])
+        save(figure, *args, **kwargs)
 
-    monkeypatch.setattr(plots, "_save", keep)
+    monkeypatch.setattr(figure, "savefig", keep)
     return kept
 
 
 @each_drawing
-def test_writes_a_picture(tmp_path, name, figures):
+def test_files(tmp_path, draw):
+    pytest.importorskip("matplotlib")
     path = tmp_path / "picture.png"
-    DRAWINGS[name](path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@each_drawing
-def test_other_formats(tmp_path, name, figures):
-    DRAWINGS[name](tmp_path / "picture.svg")
-    assert "<svg" in (tmp_path / "picture.svg").read_text()
-    DRAWINGS[name](tmp_path / "picture")
-    assert (tmp_path / "picture").read_bytes().startswith(b"\x89PNG")
-
-
-@each_drawing
-def test_existing_file_stays(tmp_path, name, figures):
-    path = tmp_path / "picture.png"
+    with pytest.raises(ValueError, match="not supported"):
+        draw(tmp_path / "picture.docx")
+    assert not list(tmp_path.iterdir())
     path.write_text("old")
     with pytest.raises(FileExistsError, match="overwrite=True"):
-        DRAWINGS[name](path)
+        draw(path)
     assert path.read_text() == "old"
-    DRAWINGS[name](path, overwrite=True)
+    draw(path, overwrite=True)
     assert path.read_bytes().startswith(b"\x89PNG")
+    draw(tmp_path / "picture.svg")
+    assert "<svg" in (tmp_path / "picture.svg").read_text()
+    draw(tmp_path / "picture")
+    assert (tmp_path / "picture").read_bytes().startswith(b"\x89PNG")
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @each_drawing
-def test_unknown_format_leaves_nothing(tmp_path, name, figures):
-    with pytest.raises(ValueError, match="not supported"):
-        DRAWINGS[name](tmp_path / "picture.docx")
-    assert not list(tmp_path.iterdir())
-
-
-@each_drawing
-def test_missing_matplotlib_names_the_extra(tmp_path, name, monkeypatch):
+def test_missing_matplotlib_names_the_extra(tmp_path, draw, monkeypatch):
     for module in [m for m in sys.modules if m.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, module)
     real_import = importlib.import_module
@@ -113,28 +105,24 @@ def test_missing_matplotlib_names_the_extra(tmp_path, name, monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", without_matplotlib)
     with pytest.raises(ImportError, match=r"keras-compembed\[plots\]"):
-        DRAWINGS[name](tmp_path / "picture.png")
+        draw(tmp_path / "picture.png")
     assert not list(tmp_path.iterdir())
 
 
-def test_balance_shows_percentages_with_codebooks_across(tmp_path, figures):
+def test_balance_shows_percentages_with_codebooks_across(tmp_path, axes):
     codes = [[0, 1], [0, 0], [0, 1], [0, 1]]
-    plots.plot_code_balance(codes, tmp_path / "a.png", 3, title="A title")
-    axes = figures[0].axes[0]
-    shown = axes.images[0].get_array()
+    plot_code_balance(codes, tmp_path / "a.png", 3, title="A title")
+    shown = axes[0].images[0].get_array()
     np.testing.assert_array_equal(shown, [[100, 25], [0, 75], [0, 0]])
-    assert axes.get_title() == "A title"
+    assert axes[0].get_title() == "A title"
+    layer = kc.CodeEmbedding(500, 2, 4, 8, codes=CODES)
+    plot_code_balance(layer, tmp_path / "layer.png")
+    assert axes[1].get_title() == "Code balance, 4 x 8"
 
 
-def test_balance_of_layer(tmp_path, figures):
-    layer = CodeEmbedding(500, 2, 4, 8, codes=CODES)
-    plots.plot_code_balance(layer, tmp_path / "layer.png")
-    assert figures[0].axes[0].get_title() == "Code balance, 4 x 8"
-
-
-def test_labels_cover_neither_dots_nor_each_other(tmp_path, figures):
-    plots.plot_accuracy_against_size(ROWS, tmp_path / "a.png")
-    axes = figures[0].axes[0]
+def test_labels_cover_neither_dots_nor_each_other(tmp_path, axes):
+    draw_accuracy(tmp_path / "a.png")
+    (axes,) = axes
     labels = [text for text in axes.texts if text.get_text()]
     assert {text.get_text().split("\n")[0] for text in labels} == {
         row["name"] for row in ROWS
@@ -152,26 +140,22 @@ def test_labels_cover_neither_dots_nor_each_other(tmp_path, figures):
         assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
 
 
-def test_dots_stand_at_size_and_accuracy(tmp_path, figures):
-    plots.plot_accuracy_against_size(ROWS[:1], tmp_path / "a.png")
-    axes = figures[0].axes[0]
+def test_dots_stand_at_size_and_accuracy(tmp_path, axes):
+    rows = [{**ROWS[0], "accuracy_range": (0.6, 0.9)}, ROWS[1]]
+    plot_accuracy_against_size(rows, tmp_path / "a.png")
+    (axes,) = axes
     assert axes.get_xscale() == "log"
     keras_dot, litert_dot = (line.get_xydata()[0] for line in axes.lines[:2])
-    np.testing.assert_allclose(keras_dot, [30_000_000 / 2**20, 76.1])
-    np.testing.assert_allclose(litert_dot, keras_dot)
-
-
-def test_range_of_runs_is_a_line_within_the_frame(tmp_path, figures):
-    rows = [{**ROWS[0], "accuracy_range": (0.6, 0.9)}, ROWS[1]]
-    plots.plot_accuracy_against_size(rows, tmp_path / "a.png")
-    axes = figures[0].axes[0]
-    (line,) = axes.collections
     size = 30_000_000 / 2**20
+    np.testing.assert_allclose(keras_dot, [size, 76.1])
+    np.testing.assert_allclose(litert_dot, keras_dot)
+    # The range of runs is a line within the frame.
+    (line,) = axes.collections
     np.testing.assert_allclose(line.get_segments(), [[[size, 60], [size, 90]]])
     assert axes.get_ylim()[0] < 60 and 90 < axes.get_ylim()[1]
 
 
-def test_labels_do_not_cover_ranges(tmp_path, figures):
+def test_labels_do_not_cover_ranges(tmp_path, axes):
     rows = [
         {"name": name, "embedding_bytes": size, "keras_accuracy": accuracy}
         | {"accuracy_range": (accuracy - 0.01, accuracy + 0.01)}
@@ -182,8 +166,8 @@ def test_labels_do_not_cover_ranges(tmp_path, figures):
             ("baseline float32", 16_384_000, 0.621),
         )
     ]
-    plots.plot_accuracy_against_size(rows, tmp_path / "a.png")
-    axes = figures[0].axes[0]
+    plot_accuracy_against_size(rows, tmp_path / "a.png")
+    (axes,) = axes
     labels = [text for text in axes.texts if text.get_text()]
     assert len(labels) == len(axes.collections) == 4
     for line in axes.collections:
@@ -194,54 +178,38 @@ def test_labels_do_not_cover_ranges(tmp_path, figures):
             assert beside or box.y1 < low or high < box.y0
 
 
-def test_bars_add_up(tmp_path, figures):
-    report = tiny_report()
-    report.plot(tmp_path / "a.png")
-    axes = figures[0].axes[0]
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names[0] == "float32 tables" and "codes, as stored" in names
-    place = names.index("codes, as stored")
-    bars = [bar for bar in axes.patches if round(bar.get_y() + 0.4) == place]
-    total = sum(bar.get_width() for bar in bars) * 2**20
-    assert total == pytest.approx(report.total_bytes)
+def test_bars_add_up(tmp_path, axes):
+    anchors = kc.ANTEmbedding(5000, 8, num_anchors=5, storage="dense")
+    anchors.build()
+    for report, bar, parts in (
+        (tiny_report(), "codes, as stored", {"codes", "codebooks", "tables"}),
+        (size_report(anchors), "as stored", {"sparse rows", "anchors"}),
+    ):
+        report.plot(tmp_path / "a.png", overwrite=True)
+        names = [label.get_text() for label in axes[-1].get_yticklabels()]
+        assert names[0] == "float32 tables"
+        place = names.index(bar)
+        bars = axes[-1].patches
+        bars = [x for x in bars if round(x.get_y() + 0.4) == place]
+        total = sum(bar.get_width() for bar in bars) * 2**20
+        assert total == pytest.approx(report.total_bytes)
+        (legend,) = axes[-1].figure.legends
+        shown = {text.get_text() for text in legend.get_texts()}
+        assert shown == parts | {"tables"}
 
 
-def test_bars_of_anchors_add_up(tmp_path, figures):
-    layer = ANTEmbedding(5000, 8, num_anchors=5, storage="dense")
-    layer.build()
-    report = size_report(layer)
-    report.plot(tmp_path / "a.png")
-    axes = figures[0].axes[0]
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    place = names.index("as stored")
-    bars = [bar for bar in axes.patches if round(bar.get_y() + 0.4) == place]
-    total = sum(bar.get_width() for bar in bars) * 2**20
-    assert total == pytest.approx(report.total_bytes)
-    (legend,) = figures[0].legends
-    kinds = [text.get_text() for text in legend.get_texts()]
-    assert kinds == ["sparse rows", "anchors", "tables"]
-
-
-def test_report_without_layers(tmp_path):
-    with pytest.raises(ValueError, match="must have an embedding layer"):
-        size_report(keras.layers.Dense(2)).plot(tmp_path / "a.png")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_what_cannot_be_drawn(tmp_path):
+    path = tmp_path / "a.png"
+    with refused("report", "without any"):
+        size_report(keras.layers.Dense(2)).plot(path)
+    with refused("rows", "[]"):
+        plot_accuracy_against_size([], path)
+    for change in (
         {"name": None},
         {"embedding_bytes": 0},
         {"embedding_bytes": None},
         {"keras_accuracy": None, "litert_accuracy": None},
-    ],
-)
-def test_rows_must_have_figures(tmp_path, change):
-    rows = [ROWS[0], {**ROWS[1], **change}]
-    with pytest.raises(ValueError, match="`rows` must each have"):
-        plots.plot_accuracy_against_size(rows, tmp_path / "a.png")
-
-
-def test_no_rows(tmp_path):
-    with pytest.raises(ValueError, match="`rows` must not be empty"):
-        plots.plot_accuracy_against_size([], tmp_path / "a.png")
+    ):
+        row = {**ROWS[1], **change}
+        with refused("rows", row):
+            plot_accuracy_against_size([ROWS[0], row], path)
