@@ -1,4 +1,4 @@
-"""Ways to learn codes along with a task, alone and in layers."""
+"""Ways to learn codes along with a task, as objects of their own."""
 
 import json
 
@@ -6,16 +6,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from errors import refused
 
 import keras_compembed as kc
-from keras_compembed.codes.coded_rows import CodedRows
-from keras_compembed.codes.packing import pack_codes
-from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners import FollowingCodes
 from keras_compembed.learners import NearestCodes
 from keras_compembed.learners import SoftmaxCodes
 from keras_compembed.learners import TaskCodes
-from keras_compembed.learners.registry import get_task_codes
 
 ROWS, WIDTH, M, K = 12, 7, 3, 5
 TEACHER = np.random.default_rng(5).normal(size=(ROWS, WIDTH))
@@ -41,120 +38,73 @@ def kind(value):
     return type(value).__name__
 
 
-def coded_rows(composition="sum"):
-    composition = get_composition(composition, M, K, WIDTH)
+def make_layer(options, rows=ROWS, width=WIDTH, **kwargs):
+    return kc.CodeEmbedding(
+        rows, width, M, K, learn_codes=options, seed=0, **kwargs
+    )
+
+
+@pytest.mark.parametrize("name", ["softmax", "nearest"])
+def test_scores_are_normalized_over_the_last_batches(name):
+    """Statistics of a batch count 0.9 times as much after each further one."""
+    layer = make_layer(name)
+    layer.build()
     rng = np.random.default_rng(0)
-    codes = rng.integers(K, size=(ROWS, M))
-    return CodedRows(
-        keras.Variable(pack_codes(codes, K), dtype="uint8", trainable=False),
-        keras.Variable(
-            rng.normal(size=composition.codebooks_shape), dtype="float32"
-        ),
-        composition,
-    )
+    queries = rng.normal(2, 3, size=(ROWS, 4 * M))
+    keys = rng.normal(size=(K, 4 * M))
+    layer.queries.assign(queries)
+    layer.keys.assign(keys)
+    parts = queries.reshape(ROWS, M, 1, 4)
+    keys = keys.reshape(K, M, 4).swapaxes(0, 1)
+    scores = (parts * keys).sum(axis=3)
+    if name == "nearest":
+        scores = -np.square(parts - keys).sum(axis=3)
+    # Before there are statistics, scores are as they are.
+    np.testing.assert_array_equal(layer.codes, scores.argmax(axis=2))
+    weight = np.zeros(ROWS)
+    for ids in ([0, 1, 2, 3, 3], [2, 4, 5, 6, 7], [8, 0]):
+        layer(np.array(ids), training=True)
+        weight *= 0.9
+        weight[np.unique(ids)] += 1
+        mean = np.average(scores, axis=0, weights=weight)
+        variance = np.average((scores - mean) ** 2, axis=0, weights=weight)
+        np.testing.assert_array_equal(
+            layer.codes, ((scores - mean) / np.sqrt(variance)).argmax(axis=2)
+        )
 
 
-def add_weight(name, shape, initializer, dtype="float32", **kwargs):
-    keras.utils.set_random_seed(len(name))
-    return keras.Variable(initializer, shape, dtype, name=name, **kwargs)
+def test_codes_of_many_keys_are_found_in_parts():
+    layer = kc.CodeEmbedding(300, 8, 2, 16384, learn_codes="softmax", seed=0)
+    layer.build()
+    queries, keys = layer.queries.numpy(), layer.keys.numpy()
+    for m, part in enumerate((slice(0, 4), slice(4, 8))):
+        scores = queries[:, part] @ keys[:, part].T
+        chosen = np.take_along_axis(scores, layer.codes[:, m : m + 1], axis=1)
+        np.testing.assert_allclose(chosen[:, 0], scores.max(axis=1), rtol=1e-4)
 
 
-def alone(task_codes, composition="sum"):
-    """What learns codes, without a layer."""
-    table = coded_rows(composition)
-    task_codes.set_shape(ROWS, table.composition)
-    task_codes.build(add_weight, table)
-    return task_codes
-
-
-@pytest.mark.parametrize("composition", ["sum", "concat"])
-@pytest.mark.parametrize("options", OPTIONS, ids=kind)
-def test_alone(options, composition):
-    task_codes = alone(options.without_teacher(), composition)
-    task_codes.is_recoded = True
-    table = task_codes.rows
-    names = [weight.name for weight in task_codes.weights]
-    assert names[0] == "codes_are_fixed" and len(set(names)) == len(names)
-    ids = np.array([4, 0, 4, 7])
-    codes = task_codes.codes
-    assert codes.shape == (ROWS, M) and codes.dtype == np.uint8
-    np.testing.assert_array_equal(task_codes.subcodes(ids), codes[ids])
-
-    with tf.GradientTape() as tape:
-        vectors, losses = task_codes.step(ids, ids != 0)
-        loss = tf.reduce_sum(tf.square(vectors))
-    assert vectors.shape == (4, WIDTH)
-    np.testing.assert_array_equal(vectors[0], vectors[2])
-    straight = kind(options) == "NearestCodes" and composition == "concat"
-    assert len(losses) == straight
-    (state,) = (
-        one for one in task_codes.weights if one.name in ("queries", "latents")
-    )
-    gradient = tf.convert_to_tensor(tape.gradient(loss, state.value)).numpy()
-    assert set(np.flatnonzero(gradient.any(axis=1))) <= {0, 4, 7}
-    assert gradient[[4, 7]].any()
-
-    # With vectors in reverse, codes are those of the other end, where what
-    # is learned knows of vectors.
-    if straight or kind(options) == "FollowingCodes":
-        task_codes.restart(table.decode(codes)[::-1])
-    if kind(options) == "FollowingCodes":
-        assert 0 < task_codes.recode() <= ROWS
-    if straight:
-        found = table.decode(task_codes.codes)
-        np.testing.assert_allclose(found, table.decode(codes)[::-1], atol=1e-6)
-
-    task_codes.fix()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="were fixed by"):
-        task_codes.step(ids)
-
-
-def test_teacher_alone():
-    options = FollowingCodes(teacher=TEACHER, teacher_weight=3.0)
-    task_codes = alone(options.copy())
-    ids = np.array([4, 0, 4, 7])
-    vectors, (loss,) = task_codes.step(ids, ids != 0)
+def test_distance_to_a_teacher():
+    layer = make_layer(FollowingCodes(teacher=TEACHER, teacher_weight=3.0))
+    ids = np.array([4, 7, 4, 5])
+    vectors = layer(ids, training=True)
     squares = np.square(vectors - TEACHER[ids]).mean(axis=1)
-    np.testing.assert_allclose(loss, 3 * squares[[0, 2, 3]].mean(), rtol=1e-5)
-    np.testing.assert_allclose(task_codes.teacher, TEACHER, rtol=1e-6)
-    with pytest.raises(ValueError, match="`teacher` must have the shape"):
-        task_codes.teacher = TEACHER[:3]
-    task_codes.teacher = None
-    assert task_codes.step(ids)[1] == []
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=kind)
-def test_round_trip(options):
-    form = keras.saving.serialize_keras_object(options)
-    again = get_task_codes(json.loads(json.dumps(form)))
-    assert type(again) is type(options)
-    assert again.get_config() == options.get_config()
-    layer = kc.CodeEmbedding(ROWS, WIDTH, M, K, learn_codes=options)
-    again = kc.CodeEmbedding.from_config(
-        json.loads(json.dumps(layer.get_config()))
-    )
-    assert again.learn_codes.get_config() == options.get_config()
-    assert again.get_config() == layer.get_config()
-
-
-def test_names():
-    for name, options in zip(
-        ("softmax", "nearest", "follow"), OPTIONS, strict=True
-    ):
-        assert type(get_task_codes(name)) is type(options)
-    assert get_task_codes(None) is None
+    np.testing.assert_allclose(layer.losses, [3 * squares.mean()], rtol=1e-5)
+    np.testing.assert_allclose(layer.learn_codes.teacher, TEACHER, rtol=1e-6)
+    with refused("teacher", (3, 7)):
+        layer.learn_codes.teacher = TEACHER[:3]
+    layer.learn_codes.teacher = None
+    layer(ids, training=True)
+    assert not layer.losses
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=kind)
 def test_one_object_for_two_layers(options):
-    options = options.copy()
-    one, two = (
-        kc.CodeEmbedding(rows, width, M, K, learn_codes=options, seed=rows)
-        for rows, width in ((ROWS, WIDTH), (20, 3))
-    )
+    options = type(options).from_config(options.get_config())
+    one, two = make_layer(options), make_layer(options, 20, 3)
     for layer in (one, two):
         layer(np.array([1, 2]))
         assert layer.learn_codes is not options
+        assert layer.learn_codes.get_config() == options.get_config()
     one.learn_codes.teacher = TEACHER
     assert one.learn_codes.codes.shape == (ROWS, M)
     assert two.learn_codes.codes.shape == (20, M)
@@ -163,11 +113,14 @@ def test_one_object_for_two_layers(options):
     two.learn_codes.is_recoded = True
     two(np.array([1, 2]), training=True)
     assert options.weights == [] and options.rows is None
+    config = json.loads(json.dumps(one.get_config()))
+    again = kc.CodeEmbedding.from_config(config)
+    assert type(again.learn_codes) is type(options)
+    assert again.get_config() == one.get_config()
 
 
 def test_teacher_is_set_after_loading(tmp_path):
-    options = SoftmaxCodes(teacher=TEACHER)
-    layer = kc.CodeEmbedding(ROWS, WIDTH, M, K, learn_codes=options)
+    layer = make_layer(SoftmaxCodes(teacher=TEACHER))
     model = keras.Sequential([keras.Input((2,), dtype="int32"), layer])
     model.save(tmp_path / "model.keras")
     (again,) = keras.saving.load_model(tmp_path / "model.keras").layers
@@ -181,9 +134,7 @@ def test_teacher_is_set_after_loading(tmp_path):
 
 
 def test_task_codes_of_ones_own(tmp_path):
-    layer = kc.CodeEmbedding(
-        ROWS, WIDTH, M, K, learn_codes=FirstCodes(), mask_zero=True
-    )
+    layer = make_layer(FirstCodes(), mask_zero=True)
     model = keras.Sequential([keras.Input((2,), dtype="int32"), layer])
     layer(np.array([[3, 3], [0, 5]]), training=True)
     # Means over ids of 2 * counts, 4 twice and 2 once.
@@ -196,33 +147,23 @@ def test_task_codes_of_ones_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "make, message",
+    "cls, argument, value",
     [
-        (lambda: SoftmaxCodes(temperature=0), "`temperature` must be a posit"),
-        (lambda: NearestCodes(temperature=-1), "`temperature` must be a posi"),
-        (
-            lambda: NearestCodes(commitment=-1.0),
-            "`commitment` must be a number of at least 0",
-        ),
-        (
-            lambda: SoftmaxCodes(teacher_weight=0.0),
-            "`teacher_weight` must be a positive",
-        ),
-        (lambda: SoftmaxCodes(teacher=np.ones(3)), "`teacher` must have two"),
-        (
-            lambda: FollowingCodes(recode_every=0),
-            "`recode_every` must be a positive integer",
-        ),
-        (lambda: get_task_codes(SoftmaxCodes), "`learn_codes` must be None"),
-        (lambda: get_task_codes("kmeans"), "'softmax', 'nearest', 'follow' or"),
+        (SoftmaxCodes, "temperature", 0),
+        (SoftmaxCodes, "teacher_weight", 0.0),
+        (NearestCodes, "temperature", -1),
+        (NearestCodes, "commitment", -1.0),
+        (FollowingCodes, "recode_every", 0),
     ],
 )
-def test_bad_arguments(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+def test_bad_arguments(cls, argument, value):
+    with refused(argument, value):
+        cls(**{argument: value})
 
 
-@pytest.mark.parametrize("name", ["temperature", "teacher", "recode_every"])
-def test_options_are_of_the_object(name):
-    with pytest.raises((TypeError, ValueError), match=name):
-        kc.CodeEmbedding(ROWS, WIDTH, M, K, learn_codes="softmax", **{name: 1})
+def test_bad_teachers_and_options_of_the_layer():
+    with refused("teacher", (3,)):
+        SoftmaxCodes(teacher=np.ones(3))
+    for name in ("temperature", "teacher", "recode_every"):
+        with pytest.raises((TypeError, ValueError), match=name):
+            make_layer("softmax", **{name: 1})

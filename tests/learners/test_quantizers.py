@@ -1,0 +1,321 @@
+"""Learners that search: `AdditiveQuantizer`, `FactorQuantizer`, and random
+codes to compare with."""
+
+import tracemalloc
+
+import joblib
+import keras
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+from keras_compembed.learners import AdditiveQuantizer
+from keras_compembed.learners import FactorQuantizer
+from keras_compembed.learners import RandomCodeLearner
+
+
+def make_table(num_rows=300, width=12, seed=0):
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(10, width))
+    table = centres[rng.integers(10, size=num_rows)] + 3.0
+    return (table + 0.3 * rng.normal(size=table.shape)).astype("float32")
+
+
+def quantizer(num_codebooks=4, codebook_size=8, effort=0.1, **kwargs):
+    kwargs.setdefault("seed", 0)
+    return AdditiveQuantizer(
+        num_codebooks, codebook_size, effort=effort, verbose=0, **kwargs
+    )
+
+
+def mean_loss(table, learner, codes=None, weight=None):
+    codes = learner.codes if codes is None else codes
+    distance = np.square(table - learner.decode(codes), dtype="float64")
+    return np.average(distance.sum(axis=1), weights=weight)
+
+
+# The larger table starts with an encoder, and is searched in two blocks.
+SIZES = pytest.mark.parametrize("rows", [300, 17_000], ids=["cold", "warm"])
+
+
+@SIZES
+def test_learns(rows):
+    table = make_table(rows)
+    learner = quantizer(effort=0.3 if rows == 300 else 0.1)
+    assert learner.train(table) is learner
+    assert learner.codes.shape == (rows, 4)
+    assert learner.codes.dtype == np.uint8
+    assert learner.codebooks.shape == (4, 8, 12)
+    assert learner.codebooks.dtype == np.float32
+    losses = learner.history["loss"]
+    assert len(learner.history["seconds"]) == len(losses)
+    assert losses[-1] == min(losses)
+    assert losses[-1] == pytest.approx(mean_loss(table, learner), rel=1e-4)
+    # The table is ten clusters of this variance a row.
+    assert losses[-1] < 12 * 0.3**2
+    # A beam finds as good codes for the codebooks, of new rows as well.
+    for new in (table, make_table(rows)[:50] + np.float32(0.01)):
+        codes = learner.encode(new)
+        assert codes.dtype == np.uint8
+        assert mean_loss(new, learner, codes) <= 1.2 * losses[-1]
+
+
+@SIZES
+def test_seed_repeats(rows):
+    table = make_table(rows)
+    before = table.copy()
+    one, two, other = (
+        quantizer(effort=0.02, seed=seed).train(table) for seed in (7, 7, 8)
+    )
+    np.testing.assert_array_equal(one.codes, two.codes)
+    np.testing.assert_array_equal(one.codebooks, two.codebooks)
+    np.testing.assert_array_equal(one.encode(table), two.encode(table))
+    assert (one.codes != other.codes).any()
+    np.testing.assert_array_equal(table, before)
+
+
+@SIZES
+def test_rows_that_count_more_come_nearer(rows):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(rows, 8)).astype("float32")
+    weight = np.where(np.arange(rows) < 20, rows / 4, 1.0)
+    plain = quantizer(2, 8).train(table)
+    learner = quantizer(2, 8).train(table, weight)
+    assert mean_loss(table[:20], learner, learner.codes[:20]) < 0.5 * (
+        mean_loss(table[:20], plain, plain.codes[:20])
+    )
+    assert learner.history["loss"][-1] == pytest.approx(
+        mean_loss(table, learner, weight=weight), rel=1e-4
+    )
+    equal = quantizer(2, 8).train(table, np.full(rows, 3.0))
+    assert equal.history["loss"][-1] == pytest.approx(
+        plain.history["loss"][-1], rel=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        np.zeros((20, 3)),
+        np.full((15, 4), 7.5),
+        np.ones((1, 1)),
+        np.array([[1.0, -2.0, 3.0]]),
+    ],
+    ids=["zeros", "constant", "one number", "one row"],
+)
+def test_tables_that_codes_hold_exactly(table):
+    learner = quantizer(4, 16).train(table)
+    for codes in (learner.codes, learner.encode(table)):
+        np.testing.assert_allclose(learner.decode(codes), table, rtol=1e-6)
+
+
+def test_unusual_tables():
+    table = np.repeat(make_table(3), 10, axis=0)
+    learner = quantizer(4, 16, effort=1.0).train(table)
+    energy = np.square(table - table.mean(axis=0)).sum(axis=1).mean()
+    # The ridge pulls codewords that one row uses by 0.01 of their length,
+    # in each of the codebooks.
+    assert mean_loss(table, learner) < (4 * 0.01) ** 2 * energy
+    # More codewords than rows; the last are very many.
+    for shape, rows, dtype in (
+        ((4, 256), 50, "uint8"),
+        ((3, 257), 50, "uint16"),
+        ((2, 5000), 30, "uint16"),
+    ):
+        learner = quantizer(*shape).train(make_table(rows))
+        assert mean_loss(make_table(rows), learner) < 0.1
+        assert learner.codes.dtype == dtype
+    table = make_table()
+    table[:, 3] = 5.0
+    rebuilt = (learner := quantizer().train(table)).decode(learner.codes)
+    np.testing.assert_allclose(rebuilt[:, 3], 5.0, atol=1e-2)
+    narrow = quantizer(3, 4).train(table[:, :1])
+    assert narrow.codebooks.shape == (3, 4, 1)
+    assert mean_loss(table[:, :1], narrow) < 0.05
+
+
+@pytest.mark.parametrize("kind", ["float16", "float64", "int32", "bool"])
+def test_dtypes_and_layouts(kind, tmp_path):
+    table = (make_table(100) * 2).astype("int32").astype(kind)
+    wanted = quantizer().train(np.asarray(table, "float32"))
+    path = tmp_path / "table.npy"
+    np.save(path, table)
+    wide = np.zeros((200, 24), table.dtype)
+    wide[::2, ::2] = table
+    for same in (
+        table,
+        np.asfortranarray(table),
+        wide[::2, ::2],
+        np.load(path, mmap_mode="r"),
+    ):
+        learner = quantizer().train(same)
+        np.testing.assert_array_equal(learner.codes, wanted.codes)
+
+
+@pytest.mark.slow
+def test_memory_beyond_the_table_is_bounded(tmp_path):
+    path = tmp_path / "table.npy"
+    rng = np.random.default_rng(0)
+    np.save(path, rng.random((400_000, 128), "float32"))
+    table = np.load(path, mmap_mode="r")
+    learner = quantizer(2, 4, effort=0.01)
+    tracemalloc.start()
+    learner.train(table)
+    learner.encode(table)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < table.nbytes / 2
+
+
+def test_more_effort_is_more_faithful():
+    table = np.random.default_rng(0).normal(size=(500, 16))
+    little, much = (
+        quantizer(6, 8, effort=effort).train(table).history["loss"]
+        for effort in (0.02, 1.0)
+    )
+    # Sweeps while it cools down, three at zero, and what was kept.
+    assert (len(little), len(much)) == (1 + 3 + 1, 50 + 3 + 1)
+    assert much[-1] < little[-1]
+
+
+@SIZES
+def test_max_time_ends_what_would_take_days(rows):
+    table = make_table(rows)
+    learner = quantizer(effort=1e6, max_time=0.5).train(table)
+    assert learner.history["loss"][-1] == pytest.approx(
+        mean_loss(table, learner), rel=1e-4
+    )
+    learner = quantizer(max_time=1e-9).train(table)
+    energy = np.square(table - table.mean(axis=0)).sum(axis=1).mean()
+    assert mean_loss(table, learner) <= energy
+
+
+def test_progress(capsys):
+    AdditiveQuantizer(2, 4, effort=0.1, seed=0).train(make_table(30))
+    assert "loss" in capsys.readouterr().out
+    quantizer().train(make_table(30))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)]
+)
+def test_several_cores_give_the_codes_of_one(backend):
+    table = make_table(17_000, 4)
+    weight = np.random.default_rng(0).random(17_000)
+
+    def learn():
+        learner = quantizer(effort=0.05).train(table, sample_weight=weight)
+        return [learner.codes, learner.codebooks, learner.encode(table)]
+
+    expected = learn()
+    with joblib.parallel_config(backend, n_jobs=2):
+        found = learn()
+    if backend == "loky":
+        joblib.externals.loky.get_reusable_executor().shutdown()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+RNG = np.random.default_rng(0)
+# Four axes, of which the last matters little, about a mean far from zero.
+FACTORS = (RNG.normal(size=(300, 4)) * [4, 3, 2, 0.1]) @ RNG.normal(
+    size=(4, 10)
+) + 3
+
+
+def factor_quantizer(rank=4, **kwargs):
+    return FactorQuantizer(6, 8, rank, effort=0.3, seed=0, verbose=0, **kwargs)
+
+
+def test_factors_come_near_rows_of_full_width():
+    narrow = factor_quantizer().train(FACTORS)
+    wide = quantizer(6, 8, effort=0.3).train(FACTORS)
+    assert narrow.codebooks.shape == (6, 8, 4)
+    assert mean_loss(FACTORS, narrow) < 1.2 * mean_loss(FACTORS, wide)
+    fewer = factor_quantizer(2).train(FACTORS)
+    assert mean_loss(FACTORS, fewer) > 2 * mean_loss(FACTORS, narrow)
+    # Of the codes before the last fit.
+    assert mean_loss(FACTORS, narrow) <= narrow.history["refined_loss"][-1]
+    again = factor_quantizer().train(FACTORS)
+    np.testing.assert_array_equal(again.codes, narrow.codes)
+    codes = narrow.encode(FACTORS[:50])
+    near = mean_loss(FACTORS[:50], narrow, codes)
+    assert near < 1.5 * mean_loss(FACTORS, narrow)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_factors_of_few_rows_are_those_of_singular_vectors(weighted):
+    """Each row has a codeword of its own, so that rank alone costs."""
+    table = FACTORS[:12] + RNG.normal(size=(12, 10))
+    weight = RNG.uniform(0.1, 2, 12) if weighted else np.ones(12)
+    learner = FactorQuantizer(1, 256, 3, effort=1.0, seed=0, verbose=0)
+    learner.train(table, sample_weight=weight if weighted else None)
+    assert len(np.unique(learner.codes)) == 12
+    singular = np.linalg.svd(
+        np.sqrt(weight / weight.sum())[:, None] * table, compute_uv=False
+    )
+    least = np.sum(singular[3:] ** 2)
+    found = mean_loss(table, learner, weight=weight)
+    assert least * 0.999 < found < 1.02 * least
+
+
+def test_factors_of_rows_that_count_more_come_nearer():
+    weight = np.ones(300)
+    weight[:30] = 100
+    plain = factor_quantizer(2).train(FACTORS)
+    weighted = factor_quantizer(2).train(FACTORS, sample_weight=weight)
+    assert mean_loss(FACTORS, weighted, weight=weight) < 0.95 * (
+        mean_loss(FACTORS, plain, weight=weight)
+    )
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_codebooks_of_random_codes_are_those_of_least_squares(weighted):
+    table = np.random.default_rng(0).normal(size=(700, 6)) + 3
+    weight = np.random.default_rng(1).uniform(0.5, 2, size=700)
+    learner = RandomCodeLearner(3, 4, seed=0)
+    learner.train(table, sample_weight=weight if weighted else None)
+    one_hot = np.eye(4)[learner.codes].reshape(700, 12)
+    root = np.sqrt(weight)[:, None] if weighted else 1.0
+    solution = np.linalg.lstsq(root * one_hot, root * table, rcond=None)[0]
+    # A ridge of 0.01 against about 50 rows a codeword.
+    np.testing.assert_allclose(
+        learner.decode(learner.codes), one_hot @ solution, atol=3e-3
+    )
+    loss = mean_loss(table, learner, weight=weight if weighted else None)
+    assert learner.history["loss"] == [pytest.approx(loss, rel=1e-5)]
+
+
+def test_random_codes_are_random_and_repeatable():
+    table = make_table(4000, 6)
+    one, again, other = (
+        RandomCodeLearner(3, 4, seed=seed).train(table) for seed in (0, 0, 1)
+    )
+    assert one.codes.dtype == np.uint8
+    shares = [np.bincount(subcodes) / 4000 for subcodes in one.codes.T]
+    # Binomial: standard deviation 0.007.
+    np.testing.assert_allclose(shares, 0.25, atol=0.03)
+    np.testing.assert_array_equal(one.codes, again.codes)
+    assert not np.array_equal(one.codes, other.codes)
+    more = one.encode(table)
+    assert more.shape == one.codes.shape
+    assert not np.array_equal(more, one.codes)
+    np.testing.assert_array_equal(more, again.encode(table))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [quantizer, factor_quantizer, lambda: RandomCodeLearner(3, 4, seed=0)],
+    ids=["additive", "factors", "random"],
+)
+def test_layer_has_what_was_learned(make):
+    learner = make()
+    layer = kc.CodeEmbedding.from_table(
+        FACTORS, learner.num_codebooks, learner.codebook_size, learner=learner
+    )
+    fitted = make().train(FACTORS)
+    rows = keras.ops.convert_to_numpy(layer.embeddings)
+    np.testing.assert_allclose(
+        rows, fitted.decode(fitted.codes), atol=1e-4 * np.abs(FACTORS).max()
+    )
