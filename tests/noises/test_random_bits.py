@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_compembed.noises.random_bits import random_bits
+from keras_compembed.noises.random_bits import random_order
 
 SEED = (3, 4)
 
@@ -63,3 +64,15 @@ def test_two_devices_get_what_one_gets(strategy):
         np.testing.assert_array_equal(np.concatenate(parts), alone)
         for part in strategy.experimental_local_results(shared):
             np.testing.assert_array_equal(part, random_bits(SEED, 3))
+
+
+def test_random_order():
+    """Each place once, in an order by seed; those to come first do."""
+    first = np.arange(60) % 3 == 0
+    orders = [random_order((3, seed), first).numpy() for seed in (4, 4, 5)]
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(60))
+        assert first[order[:20]].all()
+        assert (np.diff(order[:20]) < 0).any()
+    np.testing.assert_array_equal(orders[0], orders[1])
+    assert (orders[0] != orders[2]).any()
