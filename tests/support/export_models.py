@@ -4,15 +4,16 @@ import tempfile
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
+import keras_compembed as kc
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import schema
-from keras_compembed.layers.ant_embedding import ANTEmbedding
-from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.transforms import L1
 
 ROWS = 97
+# What a file may be off by, of the largest number of an output.
+BOUNDS = {None: 2e-6, "float16": 5e-3, "int8": 0.05, "int8_codebooks": 0.05}
 
 
 def ids_input(length=None, dtype="int32", **kwargs):
@@ -22,7 +23,7 @@ def ids_input(length=None, dtype="int32", **kwargs):
 def code_embedding(num_codebooks=5, codebook_size=16, width=6, **kwargs):
     kwargs.setdefault("input_dim", ROWS)
     kwargs.setdefault("seed", 4)
-    return CodeEmbedding(
+    return kc.CodeEmbedding(
         output_dim=width,
         num_codebooks=num_codebooks,
         codebook_size=codebook_size,
@@ -35,8 +36,8 @@ def anchor_embedding(
     num_anchors=20, width=6, density=0.1, input_dim=ROWS, **kwargs
 ):
     kwargs.setdefault("storage", "dense")
-    kwargs.setdefault("l1", L1(non_negative=False))
-    layer = ANTEmbedding(input_dim, width, num_anchors, seed=3, **kwargs)
+    kwargs.setdefault("l1", kc.transforms.L1(non_negative=False))
+    layer = kc.ANTEmbedding(input_dim, width, num_anchors, seed=3, **kwargs)
     layer.build()
     rng = np.random.default_rng(3)
     transform = rng.normal(size=(input_dim, num_anchors))
@@ -49,6 +50,87 @@ def anchor_embedding(
 
 def random_ids(*shape, high=ROWS):
     return np.random.default_rng(5).integers(high, size=shape, dtype="int32")
+
+
+def towers(*towers, length=None):
+    """A model of one input of ids that some rows of layers take."""
+    ids = ids_input(length)
+    outputs = {}
+    for place, layers in enumerate(towers):
+        tensor = ids
+        for layer in layers:
+            tensor = layer(tensor)
+        outputs[f"tower_{place}"] = tensor
+    return keras.Model(ids, outputs if len(outputs) > 1 else tensor)
+
+
+def error_of(path, model, *inputs):
+    """The largest difference of a file's outputs from those of its model.
+
+    Over the largest number of each output; for inputs one after another.
+    """
+    litert, errors = kc.export.LiteRTModel(path), []
+    for each in inputs or (random_ids(3, 7),):
+        got, expected = litert(each), model(each)
+        if isinstance(expected, dict):
+            assert set(got) == set(expected)
+            got = [got[name] for name in expected]
+            expected = list(expected.values())
+        elif isinstance(expected, list | tuple):
+            got = list(got.values())
+        else:
+            got, expected = [got], [expected]
+        for one, other in zip(got, map(np.asarray, expected), strict=True):
+            assert one.shape == other.shape
+            size = np.abs(other).max() or 1.0
+            errors.append(np.abs(one - other).max() / size)
+    return np.max(errors)
+
+
+def export(model, path, *inputs, bound=None, **options):
+    """Exports a model, and holds the file to it on some inputs.
+
+    Args:
+        model: A `keras.Model`.
+        path: The file.
+        *inputs: Same as in `error_of`.
+        bound: Float, the largest difference allowed. Defaults to `None`: by
+            `quantize`.
+        **options: Those of `export_litert`.
+
+    Returns:
+        A `LiteRTExport`.
+    """
+    made = kc.export.export_litert(
+        model, path, verbose=0, overwrite=True, **options
+    )
+    bound = BOUNDS[options.get("quantize")] if bound is None else bound
+    assert error_of(path, model, *inputs) <= bound
+    return made
+
+
+def compiled(path):
+    """A file of one input and known shapes as a `CompiledModel` runs it.
+
+    A function of an array, and of sizes and dtypes of outputs, which it gives
+    as flat arrays, in the order of their names.
+    """
+    module = pytest.importorskip("ai_edge_litert.compiled_model")
+    model = module.CompiledModel.from_file(str(path))
+    inputs = model.create_input_buffers(0)
+    outputs = model.create_output_buffers(0)
+    names = list(model.get_signature_by_index(0)["outputs"])
+    named = dict(zip(names, outputs, strict=True))
+
+    def run(array, *sizes):
+        inputs[0].write(np.ascontiguousarray(array).reshape(-1))
+        model.run_by_index(0, inputs, outputs)
+        return [
+            named[name].read(size, dtype)
+            for name, (size, dtype) in zip(sorted(named), sizes, strict=True)
+        ]
+
+    return run
 
 
 def read_tensors(path):
