@@ -1,29 +1,27 @@
+"""Flatbuffers, and what is written into them: tables, int8, offsets."""
+
 import re
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from export_models import ROWS
 from export_models import code_embedding
-from export_models import ids_input
+from export_models import convert as convert_to_bytes
+from export_models import towers
 
+from keras_compembed.export import LiteRTModel
+from keras_compembed.export import export_litert
 from keras_compembed.export import flatbuffer
-from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.flatbuffer import StoredTable
 from keras_compembed.export.flatbuffer import read_model
+from keras_compembed.export.int8_matrices import quantize_matrices
+from keras_compembed.export.int8_matrices import round_to_int8
+from keras_compembed.export.packed_offsets import PackedOffsets
 
 
 def convert(function):
-    module = tf.Module()
-    module.function = tf.function(
-        function, input_signature=[tf.TensorSpec((None,), "int32")]
-    )
-    concrete = module.function.get_concrete_function()
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [concrete], module
-    )
-    return read_model(converter.convert())
+    return read_model(convert_to_bytes(function))
 
 
 class Int4Rows:
@@ -46,9 +44,8 @@ class Int4Rows:
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "model.tflite"
-    ids = ids_input()
-    outputs = [code_embedding(codebook_size=k)(ids) for k in (3, 16, 200)]
-    export_litert(keras.Model(ids, outputs), path, verbose=0)
+    model = towers(*([code_embedding(codebook_size=k)] for k in (3, 16, 200)))
+    export_litert(model, path, verbose=0)
     return path.read_bytes()
 
 
@@ -171,12 +168,82 @@ def test_other_tensors_keep_the_bytes_that_they_share():
     assert not np.any(model.buffers[kept.buffer].data)
 
 
-def test_int8_weights_are_no_unpacked_codes(tmp_path):
-    """As many as there are ids, where codes are stored column by column."""
-    queries = keras.Input((17,))
-    table = code_embedding(16, 4, 17, input_dim=17)
-    model = keras.Model(queries, table(queries, reverse=True))
-    export = export_litert(
-        model, tmp_path / "model.tflite", quantize="int8", verbose=0
+def test_int8_matrices_of_equal_bytes_and_other_shapes():
+    """The converter gives constants of equal bytes one buffer."""
+    numbers = np.random.default_rng(1).normal(size=48).astype("float32")
+    matrices = [numbers.reshape(6, 8).T, numbers.reshape(8, 6).T]
+
+    def function(ids):
+        numbers = tf.expand_dims(tf.cast(ids, tf.float32), 1)
+        features = [numbers + tf.range(float(len(x))) for x in matrices]
+        return tuple(map(tf.matmul, features, matrices))
+
+    model = convert(function)
+    assert quantize_matrices(model, matrices) == 2
+    (graph,) = model.subgraphs
+    kind = flatbuffer.schema.TensorType.INT8
+    weights = [tensor for tensor in graph.tensors if tensor.type == kind]
+    assert sorted(tensor.shape[0] for tensor in weights) == [6, 8]
+    for tensor in weights:
+        assert len(tensor.quantization.scale) == tensor.shape[0]
+
+
+def test_rounding_to_int8():
+    values = np.array([[1.0, -127.0], [0.0, 0.0], [0.5, 0.25]], "float32")
+    rounded, scales = round_to_int8(values, axis=0)
+    np.testing.assert_array_equal(rounded, [[1, -127], [0, 0], [127, 64]])
+    np.testing.assert_allclose(scales, [1, 1, 0.5 / 127])
+    rounded, scales = round_to_int8(values)
+    np.testing.assert_array_equal(rounded, [[1, -127], [0, 0], [0, 0]])
+    np.testing.assert_allclose(scales, [1])
+
+
+def lengths_of(share_present, num_rows=5000):
+    rng = np.random.default_rng(0)
+    present = rng.random(num_rows) < share_present
+    return present * rng.integers(1, 5, size=num_rows)
+
+
+LENGTHS = {
+    # Lengths, bytes a row, dtype of what a row has.
+    "plain": ([2, 0, 1, 3] * 1250, 1, "uint8"),
+    "long": ([200, 100] * 2500, 2, "int16"),
+    "longer": ([30_000] * 5000, 4, "int32"),
+    "longest": ([40_000, 2] * 2500, 4, "int32"),
+    # A bit, a place for each eight of them, and a byte where there is a row.
+    "no_rows": ([0] * 5000, 0.25, "int32"),
+    "few_rows": (lengths_of(0.05), 0.30, "uint8"),
+    "some_rows": (lengths_of(0.20), 0.45, "uint8"),
+    "half": (lengths_of(0.5), 1, "uint8"),
+    "last": ([0] * 4999 + [3], 0.25, "uint8"),
+    "first": ([3] + [0] * 4999, 0.25, "uint8"),
+    "one": ([3], 6, "uint8"),
+    "one_empty": ([0], 6, "uint8"),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_offsets_of_rows(path, name):
+    lengths, bytes_a_row, dtype = LENGTHS[name]
+    places = np.concatenate([[0], np.cumsum(lengths)])
+    offsets = PackedOffsets(places)
+    # What blocks have in common, and the numbers of bits, come on top.
+    assert offsets.nbytes <= 1.05 * bytes_a_row * len(lengths) + 160
+    assert offsets.tables[-1].dtype == dtype
+    path.write_bytes(
+        convert_to_bytes(lambda ids: tf.stack(offsets(ids), axis=1))
     )
-    assert export.held_layers == (table.name,)
+    ids = np.random.default_rng(0).permutation(len(lengths))
+    got = LiteRTModel(path)(ids)
+    # Where an empty row begins does not matter.
+    np.testing.assert_array_equal(
+        got[:, 1] - got[:, 0], np.asarray(lengths)[ids]
+    )
+    present = np.asarray(lengths)[ids] > 0
+    np.testing.assert_array_equal(got[present, 0], places[ids][present])
+
+
+def test_files_hold_no_more_than_the_tables_of_offsets():
+    offsets = PackedOffsets(np.append(0, np.cumsum(lengths_of(0.1, 40_000))))
+    content = convert_to_bytes(lambda ids: tf.stack(offsets(ids), axis=1))
+    assert offsets.nbytes < len(content) < offsets.nbytes + 6000
