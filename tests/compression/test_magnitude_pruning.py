@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from errors import refused
 
 from keras_compembed.compression import MagnitudePruning
 from keras_compembed.compression import PolynomialSparsity
@@ -57,6 +58,12 @@ def fit(model, batches, *callbacks, epochs=1, start=0, **kwargs):
 
 def table_of(model):
     return model.get_layer("words").embeddings.numpy()
+
+
+def check(model, expected):
+    np.testing.assert_allclose(
+        table_of(model), expected[-1], rtol=1e-4, atol=1e-6
+    )
 
 
 class Record(keras.callbacks.Callback):
@@ -118,7 +125,7 @@ def test_schedule():
     assert due == [2, 6, 10, 11]
     last = [schedule.last_due(step) for step in (1, 2, 5, 6, 10, 11, 20)]
     assert last == [None, 2, 2, 6, 10, 11, 11]
-    np.testing.assert_allclose(schedule(2), 0)
+    np.testing.assert_allclose([schedule(0), schedule(2)], 0)
     np.testing.assert_allclose(schedule(6), 0.9 * (1 - (5 / 9) ** 3), rtol=1e-6)
     np.testing.assert_allclose([schedule(11), schedule(50)], 0.9, rtol=1e-6)
 
@@ -130,48 +137,40 @@ def test_every_step_is_that_of_the_reference(expected):
         np.testing.assert_array_equal(table == 0, same == 0)
         np.testing.assert_allclose(table, same, rtol=1e-5, atol=1e-7)
     assert np.mean(table_of(model) == 0) == 0.9
+    # Zeros may come back.
+    was_zero = [table == 0 for table in record.tables]
+    assert any(
+        (before & ~after).any()
+        for before, after in zip(was_zero, was_zero[1:], strict=False)
+    )
     # Nothing is left of it: training without it fills zeros.
     assert model.get_layer("words").embeddings.constraint is None
     fit(model, 14)
     assert np.mean(table_of(model) == 0) < 0.5
 
 
-def test_zeros_may_come_back(expected):
-    was_zero = [table == 0 for table in expected]
-    assert any(
-        (before & ~after).any()
-        for before, after in zip(was_zero, was_zero[1:], strict=False)
-    )
-
-
 def test_several_steps_at_once(expected):
     model = make_model(steps_per_execution=5)
     fit(model, 14, MagnitudePruning(SCHEDULE))
-    np.testing.assert_allclose(
-        table_of(model), expected[-1], rtol=1e-5, atol=1e-7
-    )
+    check(model, expected)
 
 
 def test_two_devices_equal_one(expected, strategy):
     with strategy.scope():
         model = make_model()
     fit(model, 14, MagnitudePruning(SCHEDULE))
-    np.testing.assert_allclose(
-        table_of(model), expected[-1], rtol=1e-4, atol=1e-6
-    )
+    check(model, expected)
 
 
 def test_training_goes_on_after_a_reload(expected, tmp_path):
-    model = make_model()
+    model = make_model(run_eagerly=True)
     # Saved within training.
     path = str(tmp_path / "model.keras")
     save = keras.callbacks.ModelCheckpoint(path)
     fit(model, 8, MagnitudePruning(SCHEDULE), save)
     again = keras.saving.load_model(tmp_path / "model.keras")
     fit(again, 6, MagnitudePruning(SCHEDULE), start=8)
-    np.testing.assert_allclose(
-        table_of(again), expected[-1], rtol=1e-5, atol=1e-7
-    )
+    check(again, expected)
 
 
 def test_training_goes_on_after_a_crash(expected, tmp_path):
@@ -188,12 +187,10 @@ def test_training_goes_on_after_a_crash(expected, tmp_path):
         return MagnitudePruning(SCHEDULE), backup
 
     with pytest.raises(RuntimeError):
-        fit(make_model(), 14, *callbacks(), Crash())
-    again = make_model()
+        fit(make_model(run_eagerly=True), 14, *callbacks(), Crash())
+    again = make_model(run_eagerly=True)
     fit(again, 6, *callbacks(), start=8)
-    np.testing.assert_allclose(
-        table_of(again), expected[-1], rtol=1e-5, atol=1e-7
-    )
+    check(again, expected)
 
 
 def test_steps_that_add_up_gradients_do_not_count():
@@ -221,7 +218,7 @@ def test_scaled_losses_and_constraints():
 
 
 def test_other_variables_by_path():
-    model = make_model()
+    model = make_model(run_eagerly=True)
     schedule = PolynomialSparsity(0.5, end_step=2, frequency=1)
     fit(model, 3, MagnitudePruning(schedule, ["scores/kernel"]))
     assert (model.get_layer("scores").kernel.numpy() == 0).sum() == 6
@@ -234,78 +231,70 @@ def test_second_training_after_an_interrupt(expected):
             if batch == 7:
                 raise KeyboardInterrupt
 
-    model = make_model()
+    model = make_model(run_eagerly=True)
     pruning = MagnitudePruning(SCHEDULE)
     with pytest.raises(KeyboardInterrupt):
         fit(model, 14, pruning, Stop())
     fit(model, 6, MagnitudePruning(SCHEDULE), start=8)
-    np.testing.assert_allclose(
-        table_of(model), expected[-1], rtol=1e-5, atol=1e-7
-    )
+    check(model, expected)
     assert model.get_layer("words").embeddings.constraint is None
 
 
 def test_schedule_in_the_past_is_refused():
     model = make_model()
     fit(model, 5)
-    with pytest.raises(ValueError, match="add 5 to `begin_step`"):
+    with refused("schedule", "5, with") as caught:
         fit(model, 5, MagnitudePruning(SCHEDULE))
+    assert "add 5" in str(caught.value)
     # The graph that was there before knows nothing of it.
     fit(model, 1, MagnitudePruning(PolynomialSparsity(0.5, 6, begin_step=5)))
     assert np.mean(table_of(model) == 0) == 0.5
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["word"], "none has.*words"),
-        (["words/kernel"], "none has"),
-    ],
-)
-def test_unknown_names(names, message):
-    with pytest.raises(ValueError, match=message):
-        fit(make_model(), 1, MagnitudePruning(SCHEDULE, names))
-
-
-def test_what_is_not_trained_is_refused():
+def test_other_names_and_models_are_refused():
     model = make_model()
+    for name in ("word", "words/kernel"):
+        with refused("variables", f"'{name}', which none has"):
+            fit(model, 1, MagnitudePruning(SCHEDULE, [name]))
     model.get_layer("words").trainable = False
-    with pytest.raises(ValueError, match="an `?keras.layers.Embedding|none"):
+    with refused("variables", "none. Name"):
         fit(model, 1, MagnitudePruning(SCHEDULE))
-    with pytest.raises(ValueError, match="trainable=False"):
+    with refused("variables", "trainable=False"):
         fit(model, 1, MagnitudePruning(SCHEDULE, ["words"]))
+    # Averages of weights are not zero.
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
+    model.get_layer("words").trainable = True
+    with refused("use_ema", "use_ema=True"):
+        fit(model, 1, MagnitudePruning(SCHEDULE))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "received"),
     [
-        ({"final_sparsity": 1.0}, "`final_sparsity` must be a number from 0"),
-        ({"initial_sparsity": 0.95}, "must be at most `final_sparsity`"),
-        ({"end_step": 0}, "`end_step` must be a positive integer"),
-        ({"begin_step": -1}, "`begin_step` must be an integer of at least 0"),
-        ({"begin_step": 10}, "`end_step` must be an integer of at least 11"),
-        ({"frequency": 0}, "`frequency` must be a positive integer"),
-        ({"power": 0}, "`power` must be a positive number"),
+        ({"final_sparsity": 1.0}, 1.0),
+        ({"final_sparsity": -0.1}, -0.1),
+        ({"initial_sparsity": 0.95}, 0.95),
+        ({"end_step": 0}, 0),
+        ({"begin_step": -1}, -1),
+        ({"frequency": 0}, 0),
+        ({"power": 0}, 0),
     ],
 )
-def test_bad_schedules(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_schedules(arguments, received):
+    (name,) = arguments
+    with refused(name, received):
         PolynomialSparsity(
             **{"final_sparsity": 0.9, "end_step": 10} | arguments
         )
 
 
-def test_schedule_must_be_one():
-    with pytest.raises(TypeError, match="`schedule` must be"):
+def test_bad_arguments():
+    with refused("end_step", 10):
+        PolynomialSparsity(0.9, end_step=10, begin_step=10)
+    assert PolynomialSparsity(0.9, 10, initial_sparsity=0.9)
+    with refused("schedule", 0.9, TypeError):
         MagnitudePruning(0.9)
-    with pytest.raises(TypeError, match="`variables` must be a list"):
+    with refused("variables", "words", TypeError):
         MagnitudePruning(SCHEDULE, "words")
-    with pytest.raises(ValueError, match="must be None or name one at least"):
+    with refused("variables", "[]"):
         MagnitudePruning(SCHEDULE, [])
-
-
-def test_averages_of_weights_are_refused():
-    model = make_model()
-    model.compile(keras.optimizers.SGD(0.1, use_ema=True), "mse")
-    with pytest.raises(ValueError, match="`use_ema` must be False"):
-        fit(model, 1, MagnitudePruning(SCHEDULE))

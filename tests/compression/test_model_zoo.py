@@ -1,29 +1,24 @@
 """Models of all kinds: compressed, saved, reloaded, trained and exported."""
 
+import copy as copying
 import importlib.util
-import os
-import pathlib
 import pickle
 import re
-import subprocess
-import sys
 import warnings
 
 import keras
+import model_zoo
 import numpy as np
 import pytest
 import tensorflow as tf
+from children import run_python
 from model_zoo import CASES
 from model_zoo import SIZE
 from model_zoo import from_ids
-from model_zoo import functional_subclass
-from model_zoo import in_collections
 
 import keras_compembed as kc
 from benchmarks.common import models
-from keras_compembed.compression.layer_places import KEPT_LAYERS
 
-SUPPORT = pathlib.Path(__file__).parents[1] / "support"
 # Less than a table in int4.
 MIN_BYTES = 3_000
 pytestmark = [
@@ -35,7 +30,48 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The copy is not compiled"),
     pytest.mark.filterwarnings("ignore:`compile\\(\\)` was not called"),
 ]
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# The longest, and those of other libraries.
+LONG = {models.wide_and_deep, *models.HUB, *models.RS}
+# Files of these are made in ways of their own.
+EXPORTS = {
+    model_zoo.bidirectional,
+    model_zoo.in_collections,
+    model_zoo.pooled_tables,
+    model_zoo.quantized,
+    model_zoo.reversible_untied,
+    model_zoo.string_lookup,
+    model_zoo.tied_dense,
+    model_zoo.time_distributed,
+}
+# Files of these are made in the ways of those above.
+SAME_EXPORTS = {
+    model_zoo.called_twice,
+    model_zoo.given_to_layer,
+    model_zoo.in_layer,
+    model_zoo.in_layer_without_config,
+    model_zoo.named_as_tensorflow_names,
+    model_zoo.own_call,
+    model_zoo.quantized_table,
+    model_zoo.shared_by_two_layers,
+    model_zoo.shared_by_two_layers_alone,
+    model_zoo.with_lora,
+    models.token_and_position,
+    models.wide_and_deep,
+}
+
+
+def parametrize(is_slow, cases=CASES):
+    return pytest.mark.parametrize(
+        "case",
+        [
+            pytest.param(
+                case,
+                id=case.name,
+                marks=[pytest.mark.slow] if is_slow(case.make) else [],
+            )
+            for case in cases
+        ],
+    )
 
 
 class Made:
@@ -52,12 +88,10 @@ class Made:
     """
 
     def __init__(self, case, folder):
-        self.case = case
         keras.utils.set_random_seed(0)
         self.model, self.inputs = case.make(SIZE)
         self.expected = run(self.model, self.inputs)
-        self.weights = self.model.get_weights()
-        self.layers = list(self.model._flatten_layers())
+        self._remember()
         self.refusal = None
         try:
             self.copy = compress(self.model, self.inputs)
@@ -66,22 +100,16 @@ class Made:
                 raise
             self.refusal = error
             self.model = case.remedy(self.model)
-            self.weights = self.model.get_weights()
-            self.layers = list(self.model._flatten_layers())
-            if isinstance(self.inputs, dict):
-                (self.inputs,) = self.inputs.values()
+            self._remember()
             self.copy = compress(self.model, self.inputs)
         self.given = run(self.copy, self.inputs)
         self.path = folder / f"{case.name}.keras"
         self.copy.save(self.path)
         self.path.with_suffix(".inputs").write_bytes(pickle.dumps(self.inputs))
 
-    @property
-    def reloaded(self):
-        """Names of classes, layers with codes, and outputs of the file."""
-        found = pickle.loads(self.path.with_suffix(".outputs").read_bytes())
-        assert not isinstance(found, str), found
-        return found
+    def _remember(self):
+        self.weights = self.model.get_weights()
+        self.layers = list(self.model._flatten_layers())
 
 
 def compress(model, inputs, **kwargs):
@@ -117,47 +145,26 @@ def check_same(got, expected):
 
 
 @pytest.fixture(scope="module")
-def zoo(request, tmp_path_factory):
-    """Dict from the name of each case asked for to a `Made` or its error."""
+def make(tmp_path_factory):
+    """Function from a case to what was made of it, once."""
     folder = tmp_path_factory.mktemp("zoo")
-    asked = {
-        item.callspec.params["case"]
-        for item in request.session.items
-        if item.path == request.path and "case" in item.fixturenames
-    }
     made = {}
-    for case in CASES:
-        if case not in asked or not is_there(case.needs):
-            continue
-        try:
+
+    def make(case):
+        if case.needs is not None:
+            pytest.importorskip(case.needs)
+        if case.name not in made:
             made[case.name] = Made(case, folder)
-        except Exception as error:
-            made[case.name] = error
-    path = os.pathsep.join([str(SUPPORT), *map(str, sys.path)])
-    subprocess.run(
-        [sys.executable, SUPPORT / "read_models.py", folder],
-        env={**os.environ, "PYTHONPATH": path},
-        check=True,
-    )
-    return made
+        return made[case.name]
+
+    return make
 
 
-def is_there(package):
-    return package is None or importlib.util.find_spec(package) is not None
-
-
-def find(zoo, case):
-    if case.needs is not None:
-        pytest.importorskip(case.needs)
-    made = zoo[case.name]
-    if isinstance(made, Exception):
-        raise made
-    return made
-
-
-@every_case
-def test_copy(case, zoo):
-    made = find(zoo, case)
+@parametrize(lambda kind: kind in LONG)
+def test_copy_is_smaller_and_goes_on(case, make, tmp_path):
+    made = make(case)
+    if case.refused:
+        assert re.search(case.refused, str(made.refusal)), made.refusal
     assert isinstance(made.copy, type(made.model))
     assert len(code_layers(made.copy)) == case.codes
     assert not any(
@@ -165,43 +172,28 @@ def test_copy(case, zoo):
         and layer.input_dim * layer.output_dim * 4 >= MIN_BYTES
         for layer in made.copy._flatten_layers()
     )
-    size = sum(
-        variable.value.numpy().nbytes for variable in made.copy.variables
-    )
+    size = sum(x.value.numpy().nbytes for x in made.copy.variables)
     assert size < sum(array.nbytes for array in made.weights)
     for array, wanted in zip(made.given, made.expected, strict=True):
         assert array.shape == wanted.shape and array.dtype == wanted.dtype
         assert np.isfinite(array).all()
 
-
-@every_case
-def test_model_is_left_as_it_is(case, zoo):
-    made = find(zoo, case)
+    # The model is left as it is.
     assert list(made.model._flatten_layers()) == made.layers
     assert all(map(np.array_equal, made.model.get_weights(), made.weights))
     check_same(run(made.model, made.inputs), made.expected)
     ours = {id(layer) for layer in made.copy._flatten_layers()}
     assert not ours & {id(layer) for layer in made.layers}
 
-
-@every_case
-def test_new_process_reads_the_file(case, zoo):
-    made = find(zoo, case)
-    classes, codes, outputs = made.reloaded
-    assert type(made.model).__name__ in classes
-    assert codes == case.codes
-    check_same(outputs, made.given)
-
-
-@every_case
-def test_fit_goes_on(case, zoo, tmp_path):
-    made = find(zoo, case)
+    # The file of the copy holds it, and it can be trained.
     copy = keras.saving.load_model(made.path)
+    check_same(run(copy, made.inputs), made.given)
     # keras-hub's tasks have metrics of their own, for other losses.
     is_task = case.name.endswith(("_lm", "_classifier"))
     own = {"metrics": [], "weighted_metrics": []} if is_task else {}
     copy.compile("sgd", "mse", run_eagerly=True, **own)
     before = [layer.codebooks.numpy() for layer in code_layers(copy)]
+    assert len(before) == case.codes
     targets = keras.tree.map_structure(
         lambda output: np.ones(output.shape, "float32"),
         copy(made.inputs, training=False),
@@ -209,19 +201,39 @@ def test_fit_goes_on(case, zoo, tmp_path):
     # Keras takes strings as tensors only.
     inputs = keras.tree.map_structure(tf.constant, made.inputs)
     fitted = copy.fit(inputs, targets, shuffle=False, verbose=0)
-    history = fitted.history
-    assert np.isfinite(history["loss"]).all()
+    assert np.isfinite(fitted.history["loss"]).all()
     for layer, old in zip(code_layers(copy), before, strict=True):
         assert not np.array_equal(layer.codebooks.numpy(), old)
-    path = tmp_path / "again.keras"
-    copy.save(path)
-    again = keras.saving.load_model(path)
+    copy.save(tmp_path / "again.keras")
+    again = keras.saving.load_model(tmp_path / "again.keras")
     check_same(run(again, made.inputs), run(copy, made.inputs))
 
 
-@every_case
-def test_export(case, zoo, tmp_path):
-    made = find(zoo, case)
+@pytest.mark.slow
+def test_new_process_reads_the_files(make):
+    found = {}
+    for case in CASES:
+        needs = case.needs
+        if needs is None or importlib.util.find_spec(needs) is not None:
+            found[case.name] = case, make(case)
+    folder = make(CASES[0]).path.parent
+    child = run_python("import read_models", folder)
+    assert child.returncode == 0, child.stderr
+    for case, made in found.values():
+        read = pickle.loads(made.path.with_suffix(".outputs").read_bytes())
+        assert not isinstance(read, str), (case.name, read)
+        classes, codes, outputs = read
+        assert type(made.model).__name__ in classes
+        assert codes == case.codes, case.name
+        check_same(outputs, made.given)
+
+
+@parametrize(
+    lambda kind: kind not in EXPORTS,
+    [case for case in CASES if case.make not in SAME_EXPORTS],
+)
+def test_export(case, make, tmp_path):
+    made = make(case)
     copy, inputs = made.copy, made.inputs
     path = tmp_path / "small.tflite"
     if case.not_exported:
@@ -252,11 +264,8 @@ def test_export(case, zoo, tmp_path):
 def export(model, inputs, path, length=False):
     """Exports a model, with open axes wherever it has them."""
     signature = None
-    if (
-        length
-        or type(model) is not keras.Sequential
-        and not hasattr(model, "operations")
-    ):
+    is_graph = type(model) is keras.Sequential or hasattr(model, "operations")
+    if length or not is_graph:
         signature = keras.tree.map_structure(
             lambda array: tf.TensorSpec((None, *array.shape[1:]), array.dtype),
             inputs,
@@ -270,18 +279,32 @@ def has_lookup(model):
     return any(hasattr(layer, "get_vocabulary") for layer in model.layers)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in CASES if case.refused],
-    ids=lambda case: case.name,
+@parametrize(
+    lambda kind: False,
+    [
+        case
+        for case in CASES
+        if case.make
+        in (
+            model_zoo.in_collections,
+            model_zoo.makes_all,
+            model_zoo.task,
+        )
+    ],
 )
-def test_refused(case, zoo):
-    made = find(zoo, case)
-    assert re.search(case.refused, str(made.refusal)), made.refusal
+def test_copies_of_copies(case, make):
+    made = make(case)
+    for again in (
+        pickle.loads(pickle.dumps(made.copy)),
+        copying.deepcopy(made.copy),
+    ):
+        assert type(again) is type(made.copy)
+        assert len(code_layers(again)) == case.codes
+        check_same(run(again, made.inputs), made.given)
 
 
-def test_methods_of_the_class():
-    backbone, ids = functional_subclass(SIZE)
+def test_methods_and_parts_of_the_class():
+    backbone, ids = model_zoo.functional_subclass(SIZE)
     copy = compress(backbone, ids)
     assert copy.words is copy.layers[1]
     logits = copy.logits(copy(ids))
@@ -289,15 +312,50 @@ def test_methods_of_the_class():
     np.testing.assert_allclose(
         logits, keras.ops.matmul(copy(ids), table.numpy().T), rtol=1e-4
     )
+    part = keras.Model(copy.input, copy.layers[1].output)
+    np.testing.assert_array_equal(part(ids), copy.words(ids))
+    cloned = keras.Model.from_config(part.get_config())
+    assert [x.name for x in cloned.layers] == [x.name for x in part.layers]
+    copy = compress(*model_zoo.task(SIZE))
+    backbone = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(copy.backbone)
+    )
+    assert isinstance(backbone.words, kc.CodeEmbedding)
+    assert type(backbone) is type(copy.backbone)
 
 
-def test_files_have_what_nested_collections_hold():
-    # Keras before 3.15 leaves it out of files, without a word.
-    copy = compress(*in_collections(SIZE))
-    host = copy.layers[1]
-    assert host.nested["deep"][0] in vars(host)[KEPT_LAYERS]
+def test_checkpoints_of_tensorflow_hold_codes(tmp_path):
+    model, ids = model_zoo.in_collections(SIZE)
+    copy = compress(model, ids)
+    # Then, they hold all that is trained.
+    copy.compile("sgd", "mse", run_eagerly=True)
+    copy.fit(ids, np.ones((len(ids), 3)), verbose=0)
+    path = tf.train.Checkpoint(model=copy).save(tmp_path / "checkpoint")
+    shapes = [shape for _, shape in tf.train.list_variables(path)]
+    assert shapes.count([4, 8, SIZE.width]) == 8
+    assert [SIZE.rows, SIZE.width] not in shapes
 
 
+def test_class_that_is_defined_twice(tmp_path):
+    # As where a cell of a notebook is run again.
+    for _ in range(2):
+
+        @keras.saving.register_keras_serializable(package="tests")
+        class Again(model_zoo.LateHost):
+            pass
+
+        model, ids = model_zoo.pooled(Again(SIZE.rows, SIZE.width))
+        small = compress(model, ids)
+        small.save(tmp_path / "small.keras")
+        loaded = keras.saving.load_model(tmp_path / "small.keras")
+        assert isinstance(loaded.layers[1], Again)
+        check_same(run(loaded, ids), run(small, ids))
+
+
+# Of keras-hub.
+
+
+@pytest.mark.slow
 def test_text_goes_on_from_a_compressed_language_model():
     pytest.importorskip("keras_hub")
     model, inputs = models.gpt2_causal_lm(SIZE)
@@ -315,6 +373,7 @@ def test_text_goes_on_from_a_compressed_language_model():
     assert (ids[:, 4:] == np.argmax(logits, axis=-1)[:, 3:-1]).all()
 
 
+@pytest.mark.slow
 def test_quantized_backbone(tmp_path):
     """Keras-hub gives policies by path, in one map for all layers."""
     pytest.importorskip("keras_hub")
@@ -330,11 +389,12 @@ def test_quantized_backbone(tmp_path):
     check_same(run(again, inputs), run(copy, inputs))
 
 
+@pytest.mark.slow
 def test_backbone_with_lora(tmp_path):
     pytest.importorskip("keras_hub")
     model, inputs = models.gemma_causal_lm(SIZE)
     model.backbone.enable_lora(2)
-    with pytest.raises(ValueError, match="LoRA are merged when .* is saved"):
+    with pytest.raises(ValueError, match="LoRA"):
         compress(model, inputs)
     model.save(tmp_path / "merged.keras")
     compress(keras.saving.load_model(tmp_path / "merged.keras"), inputs)

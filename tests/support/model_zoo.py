@@ -5,6 +5,7 @@ those of `benchmarks.common.models`, which are here too. `CASES` says what
 `compress_model` makes of each.
 """
 
+import collections
 import dataclasses
 import warnings
 
@@ -20,6 +21,7 @@ from benchmarks.common.models import ids_input
 
 registered = keras.saving.register_keras_serializable(package="zoo")
 SIZE = models.Size(rows=300, width=16, length=8, layers=1)
+Pair = collections.namedtuple("Pair", ["first", "second"])
 
 
 def pooled(layer, size=SIZE, length=None):
@@ -93,7 +95,7 @@ class LateHost(keras.layers.Layer):
 
 @registered
 class Collections(keras.layers.Layer):
-    """Holds Embeddings in a list, a tuple, a dict, and a dict of lists."""
+    """Holds Embeddings in collections of all kinds, and one of them twice."""
 
     def __init__(self, rows, width, **kwargs):
         super().__init__(**kwargs)
@@ -105,11 +107,27 @@ class Collections(keras.layers.Layer):
         self.fixed = (table("third"),)
         self.named = {"a": table("fourth"), "b": table("fifth")}
         self.nested = {"deep": [table("sixth")]}
+        self.by_number = {7: table("seventh")}
+        self.pair = Pair(2.0, table("eighth"))
+        self.again = (self.listed[1],)
 
     def call(self, ids):
         tables = [*self.listed, *self.fixed, *self.named.values()]
-        tables += self.nested["deep"]
-        return sum(table(ids) for table in tables)
+        tables += [*self.nested["deep"], self.by_number[7], self.again[0]]
+        total = sum(table(ids) for table in tables)
+        return self.pair.first * total + self.pair.second(ids)
+
+
+@registered
+class NamedAsTensorFlowNames(keras.layers.Layer):
+    """Has an attribute named as TensorFlow names its own."""
+
+    def __init__(self, rows, width, **kwargs):
+        super().__init__(**kwargs)
+        self._self_table = Embedding(rows, width)
+
+    def call(self, ids):
+        return self._self_table(ids)
 
 
 @registered
@@ -135,7 +153,11 @@ class Given(keras.layers.Layer):
 
 @registered
 class TiedDense(Given):
-    """Logits: a product with the table of an Embedding."""
+    """Logits: a product with the table of an Embedding, held twice."""
+
+    def __init__(self, embedding, **kwargs):
+        super().__init__(embedding, **kwargs)
+        self.also = embedding
 
     def call(self, hidden):
         return keras.ops.matmul(
@@ -225,6 +247,10 @@ def given_to_layer(size):
     return pooled(Given(Embedding(size.rows, size.width)), size)
 
 
+def named_as_tensorflow_names(size):
+    return pooled(NamedAsTensorFlowNames(size.rows, size.width), size)
+
+
 def three_deep(size):
     return pooled(Outer(size.rows, size.width), size)
 
@@ -254,6 +280,15 @@ def shared_by_two_layers_alone(size):
     ids = ids_input()
     hidden = Given(table, name="one")(ids) + Given(table, name="other")(ids)
     scores = Dense(3)(GlobalAveragePooling1D()(hidden))
+    return keras.Model(ids, scores), size.ids()
+
+
+def shared_with_the_table_last(size):
+    """Files of the model itself do not load."""
+    table = Embedding(size.rows, size.width)
+    ids = ids_input()
+    hidden = Given(table, name="one")(ids) + Given(table, name="other")(ids)
+    scores = Dense(3)(GlobalAveragePooling1D()(hidden + table(ids)))
     return keras.Model(ids, scores), size.ids()
 
 
@@ -334,6 +369,51 @@ class Backbone(keras.Model):
 
 
 @registered
+class Task(keras.Model):
+    """Holds a backbone, of which its config tells."""
+
+    def __init__(self, backbone, **kwargs):
+        scores = Dense(3)(backbone(backbone.input))
+        super().__init__(backbone.input, scores, **kwargs)
+        self.backbone = backbone
+
+    def get_config(self):
+        backbone = keras.saving.serialize_keras_object(self.backbone)
+        return {"name": self.name, "backbone": backbone}
+
+    @classmethod
+    def from_config(cls, config):
+        backbone = keras.saving.deserialize_keras_object(config["backbone"])
+        return cls(**{**config, "backbone": backbone})
+
+
+@registered
+class MakesAll(keras.Model):
+    """Makes layers that no config tells of, and that share a table."""
+
+    def __init__(self, rows=SIZE.rows, width=SIZE.width, **kwargs):
+        super().__init__(**kwargs)
+        self.table = Embedding(rows, width)
+        self.scores = Scores(self.table)
+
+    def call(self, ids):
+        return self.scores(ids)
+
+
+class Scores(keras.layers.Layer):
+    """Reads a table that it is given."""
+
+    def __init__(self, table, **kwargs):
+        super().__init__(**kwargs)
+        self.table = table
+
+    def call(self, ids):
+        vectors = self.table(ids)
+        table = keras.ops.transpose(self.table.embeddings)
+        return keras.ops.matmul(vectors, table)
+
+
+@registered
 class Stack(keras.Sequential):
     """A Sequential model with a constructor of its own."""
 
@@ -389,6 +469,14 @@ def functional_subclass(size):
 
 def functional_subclass_inside(size):
     return pooled(Backbone(size.rows, size.width), size)
+
+
+def task(size):
+    return Task(Backbone(size.rows, size.width)), size.ids()
+
+
+def makes_all(size):
+    return called(MakesAll(), size.ids())
 
 
 def sequential_subclass(size):
@@ -598,6 +686,9 @@ class Case:
     def name(self):
         return self.make.__name__
 
+    def __str__(self):
+        return self.name
+
     @property
     def needs(self):
         """The package without which it is skipped, or None."""
@@ -630,12 +721,14 @@ CASES = (
     Case(in_layer_with_mask),
     Case(in_layer_without_config),
     Case(made_in_build),
-    Case(in_collections, 6),
+    Case(in_collections, 8),
+    Case(named_as_tensorflow_names),
     Case(given_to_layer),
     Case(three_deep),
     Case(called_twice),
     Case(shared_by_two_layers),
     Case(shared_by_two_layers_alone),
+    Case(shared_with_the_table_last),
     Case(tied_dense),
     Case(time_distributed),
     Case(bidirectional, 2),
@@ -643,6 +736,8 @@ CASES = (
     Case(subclassed_without_arguments, 2),
     Case(functional_subclass),
     Case(functional_subclass_inside),
+    Case(task),
+    Case(makes_all),
     Case(sequential_subclass),
     Case(subclassed_inside),
     Case(taking_layers, refused="get_config", remedy=with_config),
@@ -653,7 +748,7 @@ CASES = (
     Case(quantized, not_exported="8-bit"),
     Case(quantized_table),
     Case(with_lora),
-    Case(string_lookup, not_exported="begins behind the layer"),
+    Case(string_lookup, not_exported="begins behind"),
     Case(text_vectorization),
     Case(pooled_tables, 4),
     Case(embed_reduce),

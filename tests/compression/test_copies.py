@@ -1,0 +1,400 @@
+"""What `compress_model` makes of the layers that it does not replace."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_zoo import TiedDense
+
+import keras_compembed as kc
+
+layers = keras.layers
+# `pytest.warns` gives again what Keras warns of, as if it came from here.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+IDS = np.arange(10).reshape(2, 5)
+
+
+class NeverTrained(kc.learners.AdditiveQuantizer):
+    """A learner that no error may come after."""
+
+    def train(self, table, sample_weight=None):
+        raise AssertionError("codes are learned before all is checked")
+
+
+def compress(model, **kwargs):
+    settings = {
+        "num_codebooks": 4,
+        "codebook_size": 8,
+        "min_bytes": 1000,
+        "learner": kc.learners.RandomCodeLearner,
+        "seed": 0,
+        "verbose": 0,
+    }
+    return kc.compression.compress_model(model, **{**settings, **kwargs})
+
+
+def words_model(*parts):
+    """A functional model of an Embedding and one layer after another."""
+    inputs = x = keras.Input((5,), dtype="int32")
+    for part in (layers.Embedding(60, 8, name="words"), *parts):
+        x = part(x)
+    return keras.Model(inputs, x)
+
+
+def check_same_function(model, small):
+    """The copy gives what the model gives with the copy's rows."""
+    words = model.get_layer("words")
+    table = words.get_weights()
+    words.set_weights([small.get_layer("words").embeddings])
+    np.testing.assert_allclose(small(IDS), model(IDS), atol=1e-6)
+    words.set_weights(table)
+
+
+# State.
+
+
+def test_state_is_copied_and_stays():
+    inputs = keras.Input(batch_shape=(2, 5), dtype="int32")
+    lstm = layers.LSTM(4, stateful=True, return_sequences=True, name="lstm")
+    x = lstm(layers.Embedding(60, 8)(inputs))
+    x = layers.Dropout(0.5, seed=1)(layers.BatchNormalization()(x))
+    model = keras.Model(inputs, layers.Bidirectional(layers.LSTM(3))(x))
+    for variable in model.variables:
+        if "float" in variable.dtype:
+            variable.assign(np.random.default_rng(0).random(variable.shape))
+    # Numbers are drawn, and the state changes.
+    model(IDS, training=True)
+
+    def read(model):
+        states = model.get_layer("lstm").states
+        variables = [x for layer in model.layers[2:] for x in layer.variables]
+        return [x.numpy() for x in (*states, *variables)]
+
+    before = read(model)
+    assert before[0].any()
+    small = compress(model)
+    for holder in (model, small):
+        for value, same in zip(read(holder), before, strict=True):
+            np.testing.assert_array_equal(value, same)
+
+
+def test_state_that_is_no_variable():
+    normalization = layers.Normalization()
+    inputs = keras.Input((5,), dtype="int32")
+    numbers = keras.Input((8,))
+    normalization.adapt(np.random.default_rng(0).normal(3, 2, size=(50, 8)))
+    x = layers.Embedding(60, 8, name="words")(inputs)
+    x = layers.GlobalAveragePooling1D()(x) + normalization(numbers)
+    small = compress(keras.Model([inputs, numbers], x))
+    copy = next(x for x in small.layers if isinstance(x, layers.Normalization))
+    rows = np.ones((1, 8))
+    np.testing.assert_array_equal(copy(rows), normalization(rows))
+
+
+def test_vocabularies_and_inputs_of_other_kinds():
+    texts = layers.TextVectorization(output_sequence_length=5, name="texts")
+    texts.adapt(["a few words", "and a few more"])
+    lookup = layers.StringLookup(name="lookup")
+    lookup.adapt(np.array(["a", "b", "b", "c"] * 3))
+    sentence = keras.Input((), dtype="string", name="sentence")
+    word = keras.Input((5,), dtype="string", name="word")
+    bags = keras.Input((9,), sparse=True, name="bags")
+    more = keras.Input((8,), optional=True, name="more")
+    words = layers.Embedding(60, 8, name="words")
+    x = layers.Add()([words(texts(sentence)), words(lookup(word))])
+    x = layers.GlobalAveragePooling1D()(x) + layers.Dense(8)(bags) + more
+    inputs = {"bags": bags, "more": more, "sentence": sentence, "word": word}
+    small = compress(keras.Model(inputs, x))
+    assert small.get_layer("bags").sparse and small.get_layer("more").optional
+    for layer in (texts, lookup):
+        copy = small.get_layer(layer.name)
+        assert copy.get_vocabulary() == layer.get_vocabulary()
+
+
+def test_kernel_with_lora_stays_frozen():
+    model = words_model(layers.Dense(4, name="dense"))
+    model.get_layer("dense").enable_lora(2)
+    dense = compress(model).get_layer("dense")
+    trained = {variable.name for variable in dense.trainable_variables}
+    assert trained == {"bias", "lora_kernel_a", "lora_kernel_b"}
+
+
+# Configs.
+
+
+class Shift(layers.Layer):
+    """Keras makes up a config for it, without its name."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+
+    def build(self, input_shape):
+        self.shift = self.add_weight(shape=(8,), name="shift")
+
+    def call(self, inputs):
+        return keras.ops.sin(inputs + self.shift)
+
+
+class ShiftWithoutOptions(Shift):
+    """Its config has arguments that it does not take."""
+
+    def __init__(self):
+        super().__init__()
+
+
+@pytest.mark.parametrize("clear", [False, True])
+@pytest.mark.parametrize("cls", [Shift, ShiftWithoutOptions])
+def test_layers_whose_config_has_no_name(cls, clear):
+    keras.utils.clear_session()
+    # Made in another order than they are called in.
+    first, second, third = cls(), cls(), cls()
+    model = words_model(third, first, second)
+    for number, layer in enumerate((first, second, third)):
+        layer.set_weights([np.full(8, 0.3 + number)])
+    if clear:
+        keras.utils.clear_session()
+    small = compress(model)
+    assert [x.name for x in small.layers] == [x.name for x in model.layers]
+    check_same_function(model, small)
+
+
+def test_policy_of_a_class_whose_config_has_none():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = words_model(Shift())
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert compress(model).layers[-1].compute_dtype == "bfloat16"
+
+
+def wave(x):
+    return keras.ops.sin(x)
+
+
+def test_functions_that_are_not_registered():
+    model = words_model(
+        layers.Lambda(lambda x, factor: factor * x, arguments={"factor": 3.0}),
+        layers.Dense(8, activation=wave),
+        layers.Dense(8, activation=lambda x: keras.ops.cos(x)),
+        layers.Lambda(wave, mask=lambda inputs, mask: None),
+    )
+    check_same_function(model, compress(model))
+
+
+# Ties.
+
+
+def test_tie_to_a_layer_is_kept(tmp_path):
+    words = layers.Embedding(60, 8, name="words")
+    inputs = keras.Input((5,), dtype="int32")
+    other = layers.Embedding(70, 8, name="other")(inputs)
+    logits = TiedDense(words, name="logits")
+    small = compress(keras.Model(inputs, logits(words(inputs) + other)))
+    copied = small.get_layer("words")
+    assert isinstance(copied, kc.CodeEmbedding)
+    assert copied is small.get_layer("logits").embedding
+    assert copied is small.get_layer("logits").also
+    assert small.count_params() == (60 + 70) * 2 + 2 * 4 * 8 * 8
+    small.compile("sgd", "mse", run_eagerly=True)
+    before = np.asarray(copied.embeddings)
+    small.fit(np.ones((2, 5)), np.ones((2, 5, 60)), verbose=0)
+    after = np.asarray(copied.embeddings)
+    # By the output as well: of the inputs only id 1 has a gradient.
+    assert (np.abs(after - before).max(axis=1) > 0).sum() > 10
+    small.save(tmp_path / "tied.keras")
+    loaded = keras.saving.load_model(tmp_path / "tied.keras")
+    assert loaded.get_layer("logits").embedding is loaded.get_layer("words")
+    np.testing.assert_allclose(loaded(IDS), small(IDS), rtol=1e-6)
+
+
+def test_tie_to_a_model_in_a_wrapper_is_kept():
+    tower = keras.Sequential(
+        [
+            keras.Input((5,), dtype="int32"),
+            layers.Embedding(60, 8, name="words"),
+            layers.Dense(3),
+        ],
+        name="tower",
+    )
+    inputs = keras.Input((5,), dtype="int32")
+    many = keras.Input((2, 5), dtype="int32")
+    other = layers.Embedding(70, 3, name="other")(inputs)
+    each = layers.TimeDistributed(tower, name="each")(many)
+    model = keras.Model([inputs, many], [tower(inputs) + other, each])
+    small = compress(model, codebook_size=2, min_bytes=100)
+    assert isinstance(small.get_layer("other"), kc.CodeEmbedding)
+    tower = small.get_layer("tower")
+    assert small.get_layer("each").layer is tower
+    assert isinstance(tower.get_layer("words"), kc.CodeEmbedding)
+
+
+# The copy is compared with the model.
+
+
+class Power(layers.Layer):
+    """Its config lacks what is set later."""
+
+    exponent = 1.0
+
+    def call(self, inputs):
+        return keras.ops.abs(inputs) ** self.exponent
+
+
+class OnlyShort(layers.Layer):
+    def call(self, inputs):
+        tf.debugging.assert_less(tf.reduce_max(inputs), 4.0)
+        return inputs
+
+
+class Noise(layers.Layer):
+    def call(self, inputs):
+        return inputs + tf.random.normal(tf.shape(inputs))
+
+
+def power(exponent):
+    layer = Power(name="power")
+    layer.exponent = exponent
+    return layer
+
+
+@pytest.mark.parametrize("exponent, name", [(2.0, "tower/power"), (1.01, "")])
+def test_layer_that_differs_is_named(exponent, name):
+    if name:
+        tower = keras.Sequential([power(exponent)], name="tower")
+        model = words_model(layers.Dense(4), tower, layers.Dense(2))
+    else:
+        # What is behind it does not show it.
+        name = "power"
+        zeros = layers.Lambda(keras.ops.zeros_like)
+        model = words_model(power(exponent), zeros)
+    with pytest.raises(ValueError, match=f"'{name}'"):
+        compress(model, learner=NeverTrained)
+
+
+def test_sample_inputs_in_a_structure():
+    inputs = {
+        name: keras.Input((None,), dtype="int32", name=name) for name in "ab"
+    }
+    words = layers.Embedding(60, 8)
+    outputs = [power(2.0)(words(inputs["a"])), words(inputs["b"])]
+    sample = {"a": np.ones((2, 3)), "b": np.ones((2, 4))}
+    with pytest.raises(ValueError, match="'power'"):
+        compress(keras.Model(inputs, outputs), sample_inputs=sample)
+
+
+def test_inputs_that_are_not_taken():
+    inputs = keras.Input((5,), dtype="int32")
+    numbers = layers.Rescaling(1.0)(inputs)
+    outputs = layers.Embedding(60, 8)(inputs), OnlyShort()(numbers)
+    model = keras.Model(inputs, outputs)
+    with pytest.warns(UserWarning, match="`sample_inputs`"):
+        compress(model)
+    compress(model, sample_inputs=np.array([[1, 2, 3, 0, 0]]))
+    with pytest.raises(ValueError, match="`sample_inputs`"):
+        compress(model, sample_inputs=IDS, learner=NeverTrained)
+
+
+def test_layers_that_give_something_else_each_time():
+    with pytest.warns(UserWarning, match="each time"):
+        compress(words_model(Noise()))
+
+
+# What cannot be copied.
+
+
+class NoConfig(layers.Layer):
+    def __init__(self, function):
+        super().__init__(name="no_config")
+        self.function = function
+
+    def call(self, inputs):
+        return self.function(inputs)
+
+
+class GrowsInConfig(layers.Dense):
+    def get_config(self):
+        return {**super().get_config(), "units": self.units + 1}
+
+
+class OwnConstructor(keras.Model):
+    def __init__(self, rows):
+        inputs = keras.Input((5,), dtype="int32")
+        outputs = layers.Embedding(rows, 8, name="words")(inputs)
+        super().__init__(inputs, outputs, name="own")
+
+
+class HoldsVariable(layers.Layer):
+    """Reads the table of a layer that it does not hold."""
+
+    table = None
+
+    def build(self, input_shape):
+        self.kernel = self.table
+        if self.table is None:
+            self.kernel = self.add_weight(shape=(60, 8))
+
+    def call(self, inputs):
+        kernel = keras.ops.convert_to_tensor(self.kernel)
+        return keras.ops.matmul(inputs, keras.ops.transpose(kernel))
+
+
+def with_its_variable():
+    words = layers.Embedding(60, 8, name="words")
+    words.build()
+    logits = HoldsVariable(name="logits")
+    logits.table = words.weights[0]
+    inputs = keras.Input((5,), dtype="int32")
+    other = layers.Embedding(70, 8, name="other")(inputs)
+    return keras.Model(inputs, logits(words(inputs) + other))
+
+
+def in_a_function():
+    words = layers.Embedding(60, 8, name="words")
+
+    def logits(x):
+        table = tf.convert_to_tensor(words.embeddings)
+        return tf.matmul(x, table, transpose_b=True)
+
+    inputs = keras.Input((5,), dtype="int32")
+    outputs = layers.Lambda(logits, name="logits")(words(inputs))
+    return keras.Model(inputs, outputs)
+
+
+def in_the_graph():
+    dense = layers.Dense(8, name="dense")
+    inputs = keras.Input((5,), dtype="int32")
+    x = dense(layers.Embedding(60, 8)(inputs))
+    return keras.Model(inputs, keras.ops.matmul(x, dense.kernel))
+
+
+@pytest.mark.parametrize(
+    "make, names",
+    [
+        (lambda: words_model(NoConfig(wave)), ["'no_config'", "get_config"]),
+        (
+            lambda: words_model(
+                keras.Sequential([NoConfig(wave)], name="tower")
+            ),
+            ["'tower/no_config'"],
+        ),
+        (
+            lambda: words_model(GrowsInConfig(4, name="more")),
+            ["'more'", "GrowsInConfig"],
+        ),
+        (lambda: OwnConstructor(60), ["'own'", "keras.Model(model.inputs"]),
+        (with_its_variable, ["'words'", "'logits'"]),
+        (in_a_function, ["'words/embeddings'", "'logits'"]),
+        (in_the_graph, ["'dense/kernel'"]),
+    ],
+)
+def test_what_cannot_be_copied_is_named_first(make, names):
+    with pytest.raises(ValueError) as caught:
+        compress(make(), learner=NeverTrained)
+    for name in names:
+        assert name in str(caught.value)
+
+
+def test_plain_model_of_a_class_that_no_config_makes_again():
+    model = OwnConstructor(60)
+    plain = keras.Model(model.inputs, model.outputs)
+    assert isinstance(compress(plain).get_layer("words"), kc.CodeEmbedding)
