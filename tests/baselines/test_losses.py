@@ -1,0 +1,582 @@
+"""Losses over sampled classes, over those of a batch, and over all classes."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from class_models import NUM_CLASSES
+from class_models import WIDTH
+from class_models import FirstClasses
+from class_models import build_model
+from class_models import check_any_size
+from class_models import check_exact
+from class_models import check_files
+from class_models import counts
+from class_models import examples
+from class_models import fit
+from class_models import loss_and_gradients
+from class_models import numerical_gradient
+from class_models import randomize
+from errors import refused
+
+import keras_compembed as kc
+from keras_compembed import baselines
+from keras_compembed.noises import LearnedNoise
+from keras_compembed.noises import UniformNoise
+from keras_compembed.noises import UnigramNoise
+
+ROWS = 20
+COUNTS = np.maximum(counts(), 0.5)
+# Some twice, and some of them labels.
+SAMPLED = np.array([3, 0, 7, 7, 1, 10, 0], "int32")
+
+
+class FixedNoise(UnigramNoise):
+    """Always draws the same."""
+
+    sampled = SAMPLED
+
+    def sample(self, bits, excluded=None):
+        return tf.constant(self.sampled)
+
+
+def log_sum_exp(scores):
+    largest = scores.max(axis=-1, keepdims=True)
+    return (largest + np.log(np.exp(scores - largest).sum(-1, keepdims=True)))[
+        ..., 0
+    ]
+
+
+def own(scores, labels):
+    return scores[np.arange(len(labels)), labels]
+
+
+def shares_of_noise():
+    q = counts() ** 0.75
+    return q / q.sum()
+
+
+def full(scores, labels):
+    return log_sum_exp(scores) - own(scores, labels)
+
+
+def sampled_softmax(scores, labels):
+    """Each class once, by the probability that it is among the samples."""
+    q = shares_of_noise()
+    scores = scores - np.log(1 - (1 - q) ** len(SAMPLED))
+    label, sampled = own(scores, labels), np.unique(SAMPLED)
+    others = np.where(labels[:, None] == sampled, -np.inf, scores[:, sampled])
+    return log_sum_exp(np.column_stack([label, others])) - label
+
+
+def nce(scores, labels):
+    scores = scores - np.log(len(SAMPLED) * shares_of_noise())
+    noise = np.log1p(np.exp(scores[:, SAMPLED])).sum(axis=1)
+    return np.log1p(np.exp(-own(scores, labels))) + noise
+
+
+def blackout(scores, labels):
+    scores = scores - np.log(len(SAMPLED) * shares_of_noise())
+    others = np.where(labels[:, None] == SAMPLED, -np.inf, scores[:, SAMPLED])
+    weights = np.exp(np.column_stack([own(scores, labels), others]))
+    p = weights / weights.sum(axis=1, keepdims=True)
+    return -np.log(p[:, 0]) - np.log(1 - p[:, 1:]).sum(axis=1)
+
+
+def gbce(scores, labels):
+    """As the paper has it, of scores as they are."""
+    positive = 1 / (1 + np.exp(-own(scores, labels)))
+    negative = 1 / (1 + np.exp(-scores[:, SAMPLED]))
+    negative = np.where(labels[:, None] == SAMPLED, 0, negative)
+    share, t = len(SAMPLED) / (NUM_CLASSES - 1), 0.75
+    beta = share * (t * (1 - 1 / share) + 1 / share)
+    logs = np.log(positive**beta) + np.log(1 - negative).sum(axis=1)
+    return -logs / (len(SAMPLED) + 1)
+
+
+def among(scores, labels, near):
+    """Cross-entropies of labels among classes of a mask, and themselves."""
+    near[np.arange(len(labels)), labels] = True
+    return log_sum_exp(np.where(near, scores, -np.inf)) - own(scores, labels)
+
+
+def in_batch(scores, labels):
+    q = COUNTS / COUNTS.sum()
+    scores = scores - np.log(1 - (1 - q) ** (len(labels) - 1))
+    near = np.zeros(scores.shape, bool)
+    near[:, labels] = True
+    return among(scores, labels, near)
+
+
+def normal(*shape):
+    """What a layer with the seed 0 draws first."""
+    seed = tf.cast(keras.random.SeedGenerator(0).next(), "int32")
+    return tf.random.stateless_normal(shape, seed).numpy().astype("float64")
+
+
+def in_buckets(features, labels, kernel, bias, mix=False):
+    """SCE: the largest loss of each example; NaN of one in no bucket."""
+    rows, width = features.shape
+    directions = normal(3, rows if mix else width)
+    if mix:
+        directions = directions @ features
+    scores = features @ kernel.T + bias
+    losses = np.full((len(directions), rows), np.nan)
+    for bucket, direction in enumerate(directions):
+        near = np.zeros(scores.shape, bool)
+        near[:, np.argsort(-kernel @ direction)[:5]] = True
+        placed = np.argsort(-features @ direction)[:6]
+        found = among(scores, labels, near)
+        losses[bucket, placed] = found[placed]
+    return np.fmax.reduce(losses)
+
+
+def chunks_of(vectors, directions, number):
+    """The chunk of each vector, in one round."""
+    order = np.argsort((vectors @ directions.T).argmax(axis=1), kind="stable")
+    chunks = np.empty(len(vectors), "int64")
+    for chunk in range(number):
+        start = chunk * len(vectors) // number
+        stop = (chunk + 1) * len(vectors) // number
+        chunks[order[start:stop]] = chunk
+    return chunks
+
+
+def in_chunks(features, labels, kernel, bias, number=4, extra=0, rounds=1):
+    """RECE."""
+    near = False
+    for directions in normal(rounds, 5, features.shape[1]):
+        of_rows = chunks_of(features, directions, number)
+        of_classes = chunks_of(kernel, directions, number)
+        near |= abs(of_rows[:, None] - of_classes) <= extra
+    return among(features @ kernel.T + bias, labels, near)
+
+
+def of_scores(function):
+    def losses(features, labels, kernel, bias):
+        return function(features @ kernel.T + bias, labels)
+
+    return losses
+
+
+SCE, RECE = baselines.SCELoss, baselines.RECELoss
+# Each with its reference.
+LOSSES = {
+    "full": (baselines.FullSoftmaxLoss, of_scores(full)),
+    "sampled": (baselines.SampledSoftmaxLoss, of_scores(sampled_softmax)),
+    "nce": (baselines.NCELoss, of_scores(nce)),
+    "blackout": (baselines.BlackOutLoss, of_scores(blackout)),
+    "gbce": (baselines.GBCELoss, of_scores(gbce)),
+    "in_batch": (baselines.InBatchSoftmaxLoss, of_scores(in_batch)),
+    "sce": (functools.partial(SCE, 3, 6, 5, mix=False), in_buckets),
+    "sce_mix": (
+        functools.partial(SCE, 3, 6, 5),
+        functools.partial(in_buckets, mix=True),
+    ),
+    "rece": (functools.partial(RECE, 5, 4, num_extra_chunks=0), in_chunks),
+    "rece_rounds": (
+        functools.partial(RECE, 5, num_rounds=3),
+        functools.partial(in_chunks, number=5, extra=1, rounds=3),
+    ),
+}
+OF_SAMPLES = ["sampled", "nce", "blackout", "gbce"]
+OF_BATCHES = ["in_batch", "sce", "rece", "rece_rounds"]
+EVERY = pytest.mark.parametrize("name", LOSSES)
+
+
+def make_layer(noise=None, **kwargs):
+    kwargs = {
+        "selector": FirstClasses(),
+        "num_candidates": 3,
+        "num_noises": 4,
+        "class_counts": counts(),
+        "noise": noise or UnigramNoise(counts()),
+        "seed": 0,
+    } | kwargs
+    return kc.CANESoftmax(NUM_CLASSES, **kwargs)
+
+
+def random_layer(noise=None, **kwargs):
+    layer = make_layer(noise or FixedNoise(counts()), **kwargs)
+    layer.build((None, WIDTH))
+    randomize(layer)
+    return layer
+
+
+def float64_arrays(layer, features):
+    arrays = features, layer.kernel.numpy(), layer.bias.numpy()
+    return [array.astype("float64") for array in arrays]
+
+
+@pytest.mark.parametrize(
+    ("name", "jit_compile"),
+    [(name, False) for name in LOSSES]
+    + [
+        pytest.param(name, True, marks=pytest.mark.xla)
+        for name in ("sampled", "nce", "in_batch")
+    ],
+)
+def test_loss_and_gradients(name, jit_compile):
+    make_loss, losses = LOSSES[name]
+    layer = random_layer()
+    features, labels = examples(ROWS)
+
+    def reference(features, kernel, bias):
+        # Of SCE, some are in several buckets and some in none.
+        return np.nanmean(losses(features, labels, kernel, bias))
+
+    arrays = float64_arrays(layer, features)
+    value, gradients = loss_and_gradients(
+        layer, make_loss(), features, labels, jit_compile
+    )
+    assert float(value) == pytest.approx(reference(*arrays), rel=1e-5)
+    expected = numerical_gradient(reference, *arrays)
+    for gradient, wanted in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sampled", "nce"])
+def test_equal_to_tensorflow(name):
+    noise = FixedNoise(counts())
+    # TensorFlow takes samples for different classes.
+    noise.sampled = np.array([3, 0, 7, 1, 10], "int32")
+    layer = random_layer(noise)
+    features, labels = examples(ROWS)
+    q, number = shares_of_noise(), len(noise.sampled)
+    function, expected = {
+        # As its samplers of different classes have it.
+        "sampled": (tf.nn.sampled_softmax_loss, 1 - (1 - q) ** number),
+        "nce": (tf.nn.nce_loss, number * q),
+    }[name]
+    expected = expected.astype("float32")
+    wanted = function(
+        weights=tf.constant(layer.kernel.numpy()),
+        biases=tf.constant(layer.bias.numpy()),
+        labels=tf.constant(labels[:, None], "int64"),
+        inputs=tf.constant(features),
+        num_sampled=number,
+        num_classes=NUM_CLASSES,
+        sampled_values=(
+            tf.constant(noise.sampled, "int64"),
+            tf.constant(expected[labels][:, None]),
+            tf.constant(expected[noise.sampled]),
+        ),
+    )
+    loss = LOSSES[name][0](num_sampled=number, reduction="none")
+    losses = loss(labels, layer(features, training=True))
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_in_batch_as_keras_rs():
+    layers = pytest.importorskip("keras_rs").layers
+    layer = random_layer()
+    features, _ = examples(8)
+    labels = np.array([3, 0, 5, 7, 1, 2, 9, 10])
+    features_, kernel, bias = float64_arrays(layer, features)
+    scores = (features_ @ kernel.T + bias)[:, labels].astype("float32")
+    q = COUNTS / COUNTS.sum()
+    probabilities = (1 - (1 - q) ** 7).astype("float32")[labels]
+    scores = layers.SamplingProbabilityCorrection()(scores, probabilities)
+    wanted = tf.nn.softmax_cross_entropy_with_logits(
+        np.eye(8, dtype="float32"), scores
+    )
+    loss = baselines.InBatchSoftmaxLoss(reduction="none")
+    losses = loss(labels, layer(features, training=True))
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+
+
+ALL_CLASSES = {
+    # Many samples of frequent labels, also where labels repeat.
+    "sampled": baselines.SampledSoftmaxLoss(num_sampled=2000, reduction="none"),
+    # With all classes in each bucket or chunk.
+    "mixed": SCE(2, 1000, 1000, reduction="none"),
+    "buckets": SCE(2, 1000, 1000, mix=False, reduction="none"),
+    "chunks": RECE(7, 4, 3, reduction="none"),
+    "rounds": RECE(7, num_extra_chunks=6, num_rounds=2, reduction="none"),
+    "one": RECE(1, reduction="none"),
+}
+
+
+@pytest.mark.parametrize("name", ALL_CLASSES)
+def test_over_all_classes_it_is_the_full_softmax(name):
+    layer = random_layer(UnigramNoise(counts() + 1))
+    features, labels = examples(ROWS)
+    found, accuracies = [], []
+    for loss in (
+        ALL_CLASSES[name],
+        baselines.FullSoftmaxLoss(reduction="none"),
+    ):
+        outputs = layer(features, training=True)
+        found.append(loss(labels, outputs))
+        accuracy = kc.ClassAccuracy()
+        accuracy.update_state(labels, outputs)
+        accuracies.append(float(accuracy.result()))
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+    assert accuracies[0] == accuracies[1]
+
+
+def test_blackout_of_extreme_scores():
+    label = tf.Variable([0.0, 200.0, 0.0])
+    sampled = tf.Variable([[200.0, 0.0], [0.0, 0.0], [300.0, 300.0]])
+    hits = tf.constant([[False, False], [False, False], [True, True]])
+    with tf.GradientTape() as tape:
+        losses = baselines.BlackOutLoss().sampled_losses(
+            label, sampled, hits, NUM_CLASSES
+        )
+    # -log p of the label, and -log(1 - p) of the sample that takes all.
+    expected = [200 + 200 - np.log(2), 0, 0]
+    np.testing.assert_allclose(losses, expected, rtol=1e-6, atol=1e-6)
+    by_label, by_sampled = tape.gradient(losses, [label, sampled])
+    np.testing.assert_allclose(by_label, [-1.5, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        by_sampled, [[2, -0.5], [0, 0], [0, 0]], atol=1e-6
+    )
+
+
+@functools.cache
+def trained(name):
+    """A trained model, and the exact loss that it reaches."""
+    model, _ = fit(make_layer, LOSSES[name][0](), epochs=12, jit_compile=False)
+    return model, model.evaluate(*examples(), verbose=0)
+
+
+@pytest.mark.parametrize("name", ["sampled", "nce", "in_batch"])
+def test_fit(name, tmp_path):
+    model, exact = trained(name)
+    # What the full softmax reaches.
+    _, best = trained("full")
+    features, labels = examples()
+    unigram = -np.log((counts() / counts().sum())[labels]).mean()
+    # Far from what frequencies alone reach, near what the full softmax does.
+    assert exact < best + 0.35 * (unigram - best)
+    model.run_eagerly = True
+    # A batch of another size, with weights.
+    weight = np.arange(13.0)
+    model.fit(features[:13], labels[:13], sample_weight=weight, verbose=0)
+    layer = model.layers[-1]
+
+    def log_probabilities(features):
+        scores = features @ layer.kernel.numpy().astype("float64").T
+        scores += layer.bias.numpy()
+        return scores - log_sum_exp(scores)[:, None]
+
+    check_exact(model, log_probabilities)
+    check_files(model, tmp_path / "model.keras")
+
+
+@EVERY
+def test_config(name):
+    loss = LOSSES[name][0](ignore_class=-1, name="own")
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert type(again) is type(loss)
+    assert again.get_config() == loss.get_config()
+
+
+def test_reduced_precision():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model, losses = fit(
+            make_layer,
+            baselines.InBatchSoftmaxLoss(),
+            optimizer=keras.optimizers.SGD(0.2),
+            epochs=15,
+            jit_compile=False,
+        )
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("name", ["sampled", "in_batch"])
+def test_trees(name):
+    """Vectors that are sums over paths, and a noise that learns labels."""
+    tree = kc.trees.ClassTree.random(NUM_CLASSES, branching=3, seed=0)
+    noise = LearnedNoise(refresh_every=1, decay=1.0)
+    _, losses = fit(
+        lambda: make_layer(noise, selector=kc.candidates.BeamTree(tree)),
+        LOSSES[name][0](),
+        epochs=3,
+        run_eagerly=True,
+    )
+    assert losses[-1] < losses[0]
+    if name == "sampled":
+        np.testing.assert_allclose(noise.misses, 3 * counts())
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        baselines.SampledSoftmaxLoss(),
+        baselines.InBatchSoftmaxLoss(),
+        # With all examples in each bucket, and all classes in each chunk: as
+        # else those of a device are not those of all.
+        pytest.param(SCE(2, 16, 5, mix=False), marks=pytest.mark.slow),
+        pytest.param(RECE(4, num_extra_chunks=3), marks=pytest.mark.slow),
+    ],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_two_devices(strategy, loss):
+    def layer():
+        return make_layer(use_bias=False)
+
+    one, one_losses = fit(layer, loss, epochs=1, run_eagerly=True)
+    two, two_losses = fit(
+        layer, loss, strategy.scope(), epochs=1, jit_compile=False
+    )
+    np.testing.assert_allclose(one_losses, two_losses, rtol=1e-5)
+    for a, b in zip(one.weights, two.weights, strict=True):
+        # Adam divides sums in another order by their size.
+        np.testing.assert_allclose(a.numpy(), b.numpy(), atol=1e-5)
+        replicas = strategy.experimental_local_results(b.value)
+        np.testing.assert_array_equal(*replicas)
+
+
+@pytest.mark.parametrize("name", ["full", *OF_SAMPLES])
+def test_sampled_evaluation_learns_nothing(name):
+    noise = LearnedNoise(refresh_every=1)
+    layer = make_layer(noise)
+    features, labels = examples()
+    outputs = layer(features, training=False)
+    value = LOSSES[name][0](evaluation="sampled")(labels, outputs)
+    assert np.isfinite(value) and value > 0
+    assert not noise.misses.numpy().any()
+    assert not noise.age.numpy()
+
+
+@pytest.mark.parametrize("name", ["full", *OF_SAMPLES])
+def test_metrics_of_training(name):
+    """They go by the classes of the loss, and draw no candidates."""
+
+    class NoSelector(FirstClasses):
+        def select(self, scores, features, context=None):
+            raise AssertionError
+
+    layer = random_layer(selector=NoSelector())
+    features, labels = examples(ROWS)
+    outputs = layer(features, training=True)
+    LOSSES[name][0]()(labels, outputs)
+    metrics = [kc.ClassAccuracy(), kc.Perplexity(), kc.Coverage()]
+    for metric in metrics:
+        metric.update_state(labels, outputs)
+    accuracy, perplexity, coverage = (float(m.result()) for m in metrics)
+    scores = features @ layer.kernel.numpy().T + layer.bias.numpy()
+    others, losses = scores[:, SAMPLED], sampled_softmax(scores, labels)
+    if name == "full":
+        others, losses = scores, full(scores, labels)
+    best = own(scores, labels) >= others.max(axis=1)
+    assert accuracy == pytest.approx(best.mean())
+    assert perplexity == pytest.approx(np.exp(losses.mean()), rel=1e-4)
+    assert coverage == (name == "full")
+
+
+@pytest.mark.parametrize(
+    "name", ["full", "sampled", "nce", "in_batch", "sce_mix", "rece_rounds"]
+)
+def test_batches_of_any_size(name):
+    check_any_size(random_layer(), random_layer(), LOSSES[name][0]())
+
+
+@pytest.mark.parametrize("name", ["in_batch", "sce_mix", "rece_rounds"])
+def test_diverged(name):
+    features, labels = examples(ROWS)
+    features[:] = np.nan
+    outputs = random_layer()(features, training=True)
+    assert np.isnan(LOSSES[name][0]()(labels, outputs))
+
+
+@pytest.mark.parametrize("name", ["full", *OF_SAMPLES, *OF_BATCHES])
+def test_examples_left_out(name):
+    """What a mask leaves out changes nothing for the others."""
+    layer, make_loss = random_layer(), LOSSES[name][0]
+    features, labels = examples(ROWS)
+    counted = np.arange(ROWS) % 3 > 0
+    wild = np.where(counted[:, None], features, 100)
+    padded = np.where(counted, labels, -1)
+    wanted = make_loss(reduction="none")(
+        labels[counted], random_layer()(features[counted], training=True)
+    )
+    losses = make_loss(ignore_class=-1, reduction="none")(
+        padded.reshape(4, 5),
+        layer(wild.reshape(4, 5, WIDTH).astype("float32"), training=True),
+    ).numpy()
+    assert losses.shape == (4, 5)
+    losses = losses.reshape(-1)
+    np.testing.assert_array_equal(losses[~counted], 0)
+    np.testing.assert_allclose(losses[counted], wanted, rtol=1e-5, atol=1e-6)
+    nothing = make_loss(ignore_class=-1)(
+        -np.ones(ROWS, "int32"), layer(features, training=True)
+    )
+    assert float(nothing) == 0
+
+
+def test_default_number_of_samples():
+    drawn = []
+
+    class Noise(UniformNoise):
+        def sample(self, bits, excluded=None):
+            drawn.append(bits.shape)
+            return super().sample(bits, excluded)
+
+    layer = make_layer(Noise())
+    features, labels = examples(ROWS)
+    for number in (None, 5, 30):
+        loss = baselines.NCELoss(num_sampled=number)
+        assert np.isfinite(loss(labels, layer(features, training=True)))
+    assert drawn == [(7,), (5,), (30,)]
+
+
+BAD = [
+    *(
+        (cls, (), {"num_sampled": number}, "num_sampled", number)
+        for cls in (
+            *(baselines.SampledSoftmaxLoss, baselines.NCELoss),
+            *(baselines.BlackOutLoss, baselines.GBCELoss),
+        )
+        for number in (0, 2.5, True, "4")
+    ),
+    (baselines.NCELoss, (), {"evaluation": "other"}, "evaluation", "other"),
+    *(
+        (baselines.GBCELoss, (), {"calibration": x}, "calibration", x)
+        for x in (-0.1, 1.1, True, "1")
+    ),
+    (SCE, (0, 1, 1), {}, "num_buckets", 0),
+    (SCE, (1, 0, 1), {}, "bucket_size_examples", 0),
+    (SCE, (1, 1, 2.5), {}, "bucket_size_classes", 2.5),
+    (SCE, (1, 1, 1), {"mix": "yes"}, "mix", "yes"),
+    (RECE, (0, 1, 1), {}, "num_buckets", 0),
+    (RECE, (4, 5), {}, "num_chunks", 5),
+    (RECE, (4,), {"num_extra_chunks": -1}, "num_extra_chunks", -1),
+    (RECE, (4,), {"num_rounds": 0}, "num_rounds", 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings", "options", "argument", "received"), BAD
+)
+def test_bad_arguments(cls, settings, options, argument, received):
+    with refused(argument, received):
+        cls(*settings, **options)
+
+
+def test_layers_that_do_not_fit():
+    features, labels = examples(4)
+    with refused("num_chunks", 13):
+        RECE(13)(labels, make_layer()(features, training=True))
+    layer = make_layer(class_counts=None, name="titles")
+    with refused("class_counts", "'titles'"):
+        baselines.InBatchSoftmaxLoss()(labels, layer(features, training=True))
+    layer = kc.CANESoftmax(NUM_CLASSES, kc.candidates.AllClasses())
+    with refused("num_sampled", None):
+        baselines.NCELoss()(labels, layer(features, training=True))
+    tree = kc.trees.ClassTree.random(NUM_CLASSES, 3)
+    other = baselines.HierarchicalSoftmax(tree)(features, training=True)
+    for name in (*OF_SAMPLES, *OF_BATCHES):
+        loss = LOSSES[name][0]()
+        with refused(type(loss).__name__, "HierarchicalSoftmax"):
+            loss(labels, other)
+    model = build_model(keras.layers.Dense(NUM_CLASSES))
+    for make_loss, _ in LOSSES.values():
+        with pytest.raises(ValueError, match="output of a"):
+            make_loss()(tf.constant([1]), model(np.zeros((1, WIDTH))))
