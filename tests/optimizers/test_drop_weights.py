@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.optimizers.drop_weights import drop_weights
 
 ROWS, WIDTH = 2000, 16
 IDS = np.random.default_rng(0).integers(ROWS, size=(8, 5)).astype("int32")
@@ -16,9 +15,6 @@ OPTIMIZERS = {
     "averaging": lambda: keras.optimizers.Adam(0.01, use_ema=True),
     "accumulating": lambda: keras.optimizers.SGD(
         0.1, momentum=0.9, gradient_accumulation_steps=2
-    ),
-    "sparse": lambda: kc.optimizers.SparseRowOptimizer(
-        keras.optimizers.Adam(0.01)
     ),
     "scaled": lambda: keras.optimizers.LossScaleOptimizer(
         kc.optimizers.SparseRowOptimizer("adam")
@@ -50,10 +46,6 @@ def fit(model):
     model.fit(IDS, TARGETS, batch_size=4, epochs=2, shuffle=False, verbose=0)
 
 
-def folder_bytes(folder):
-    return sum(file.stat().st_size for file in folder.rglob("*"))
-
-
 def check_dropped(model, drop, limit, tmp_path):
     """After `drop`, nothing of what went is anywhere; training goes on."""
     model.predict(IDS, verbose=0)
@@ -69,8 +61,11 @@ def check_dropped(model, drop, limit, tmp_path):
     assert path.stat().st_size < limit
     # A warning, if the optimizer's variables did not fit.
     loaded = keras.saving.load_model(path)
-    model.export(tmp_path / "saved_model", verbose=False)
-    assert folder_bytes(tmp_path / "saved_model" / "variables") < limit
+    if not model.run_eagerly:
+        model.export(tmp_path / "saved_model", verbose=False)
+        variables = tmp_path / "saved_model" / "variables"
+        assert sum(x.stat().st_size for x in variables.rglob("*")) < limit
+    loaded.run_eagerly = model.run_eagerly
 
     before = layer.embeddings
     for one in (model, loaded):
@@ -91,8 +86,7 @@ def values(model):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_freeze_codes(optimizer, tmp_path):
-    # Functions of a model are made again whatever its optimizer is.
-    model = trained(coded(), optimizer, run_eagerly=optimizer != "adam")
+    model = trained(coded(), optimizer)
     check_dropped(model, model.layers[0].freeze_codes, 60_000, tmp_path)
 
 
@@ -100,21 +94,6 @@ def test_sparsify(tmp_path):
     layer = kc.ANTEmbedding(ROWS, WIDTH, num_anchors=32, storage="lazy", seed=0)
     model = trained(layer, run_eagerly=False)
     check_dropped(model, layer.sparsify, 120_000, tmp_path)
-
-
-def test_any_layer():
-    """Weights in attributes, and those that the layer only tracks."""
-    layer = keras.layers.Dense(3)
-    layer.build((None, 2))
-    layer._tracker.unlock()
-    extra = layer.add_weight(shape=(4,), name="extra")
-    optimizer = keras.optimizers.Adam()
-    optimizer.build(layer.trainable_weights)
-    number = len(optimizer.variables)
-    drop_weights(layer, [layer.bias, extra])
-    assert layer.weights == [layer.kernel]
-    assert not hasattr(layer, "bias")
-    assert len(optimizer.variables) == number - 4
 
 
 def test_codes_frozen_in_the_midst_of_training():
@@ -137,7 +116,7 @@ def test_one_layer_after_another():
     model = keras.Model(
         inputs, keras.layers.Add()([first(inputs), second(inputs)])
     )
-    model.compile("adam", "mse")
+    model.compile("adam", "mse", run_eagerly=True)
     targets = np.zeros(model(IDS).shape)
     model.fit(IDS, targets, verbose=0)
     second.recode()

@@ -1,4 +1,3 @@
-import contextlib
 import zipfile
 
 import h5py
@@ -6,6 +5,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from errors import refused
 
 import keras_compembed as kc
 
@@ -74,15 +74,14 @@ def assert_same(one, two):
         np.testing.assert_allclose(a, b, **TOLERANCE)
 
 
-def steps_on_all_rows(optimizer, steps=4, **kwargs):
+def steps_on_all_rows(optimizer, steps=4):
     variables = make_variables()
     optimizer.build(variables)
     ids = np.random.default_rng(0).permutation(ROWS)
-    rows = isinstance(optimizer, kc.optimizers.SparseRowOptimizer)
 
-    @tf.function(**kwargs)
+    @tf.function
     def take_step(table, bias, w):
-        if rows:
+        if isinstance(optimizer, kc.optimizers.SparseRowOptimizer):
             table, bias = sparse(table, ids), sparse(bias, ids)
         optimizer.apply([table, bias, w], variables)
 
@@ -92,26 +91,21 @@ def steps_on_all_rows(optimizer, steps=4, **kwargs):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_all_rows_as_in_keras(name):
-    assert_same(
-        steps_on_all_rows(kc.optimizers.SparseRowOptimizer(make(name))),
-        steps_on_all_rows(make(name)),
-    )
+def test_rows_that_are_seen(name):
+    """All of them, some, or none.
 
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_some_rows(name):
-    # The reference takes a step on all rows, and puts back those not seen.
-    reference, optimizer = (
-        make(name),
-        kc.optimizers.SparseRowOptimizer(make(name)),
-    )
+    The reference takes a step on all rows, and puts back those not seen.
+    """
+    reference = make(name)
+    optimizer = kc.optimizers.SparseRowOptimizer(make(name))
     expected, variables = make_variables(), make_variables()
     reference.build(expected)
     optimizer.build(variables)
-    for step in range(5):
+    # Keras's `add` fails for no rows in what other optimizers compute.
+    least = 0 if name == "adam" else 2
+    for step, number in enumerate((ROWS, 5, 5, least, ROWS, 1)):
         table, bias, w = gradients(step)
-        seen = np.random.default_rng(step).permutation(ROWS)[:5]
+        seen = np.random.default_rng(step).permutation(ROWS)[:number]
         unseen = np.setdiff1d(np.arange(ROWS), seen)
         before = values(reference, expected)
         reference.apply([table, bias, w], expected)
@@ -130,40 +124,43 @@ def test_some_rows(name):
         for old, new in zip(before, after, strict=True):
             if old.shape[:1] == (ROWS,):
                 np.testing.assert_array_equal(old[unseen], new[unseen])
-    assert optimizer.iterations == reference.iterations == 5
-
-
-def test_no_rows():
-    variables = make_variables()
-    optimizer = kc.optimizers.SparseRowOptimizer("adam")
-    optimizer.build(variables)
-    before = variables[0].numpy()
-    none = sparse(tf.ones(SHAPE), np.zeros(0, "int64"))
-    optimizer.apply([none], variables[:1])
-    np.testing.assert_array_equal(variables[0], before)
-    assert optimizer.iterations == 1
+    assert optimizer.iterations == reference.iterations == 6
 
 
 @pytest.mark.parametrize(
-    "clip", [{"clipnorm": 1.0}, {"clipvalue": 0.5}, {"global_clipnorm": 1.0}]
-)
-def test_clipping(clip):
-    assert_same(
-        steps_on_all_rows(
-            kc.optimizers.SparseRowOptimizer(make("momentum", **clip))
+    ("name", "kwargs"),
+    [
+        ("momentum", {"clipnorm": 1.0}),
+        ("momentum", {"clipvalue": 0.5}),
+        ("momentum", {"global_clipnorm": 1.0}),
+        (
+            "adam",
+            {
+                "learning_rate": keras.optimizers.schedules.ExponentialDecay(
+                    0.1, 2, 0.5
+                )
+            },
         ),
-        steps_on_all_rows(make("momentum", **clip)),
+    ],
+)
+def test_settings_of_the_inner_one(name, kwargs):
+    optimizer = kc.optimizers.SparseRowOptimizer(make(name, **kwargs))
+    expected = make(name, **kwargs)
+    assert_same(steps_on_all_rows(optimizer), steps_on_all_rows(expected))
+    np.testing.assert_allclose(
+        optimizer.learning_rate, expected.learning_rate, rtol=1e-6
     )
+    config = keras.optimizers.serialize(optimizer)
+    again = keras.optimizers.deserialize(config)
+    np.testing.assert_allclose(again.learning_rate, 0.1, rtol=1e-6)
 
 
 def test_excluded_from_weight_decay():
     plain, rows = make("adamw"), kc.optimizers.SparseRowOptimizer(make("adamw"))
     for optimizer in (plain, rows):
         optimizer.exclude_from_weight_decay(var_names=["table", "w"])
-    decayed, expected = (
-        steps_on_all_rows(make("adamw")),
-        steps_on_all_rows(plain),
-    )
+    decayed = steps_on_all_rows(make("adamw"))
+    expected = steps_on_all_rows(plain)
     assert not np.allclose(decayed[0], expected[0], atol=1e-3)
     np.testing.assert_allclose(decayed[1], expected[1], atol=1e-6)
     assert_same(steps_on_all_rows(rows), expected)
@@ -188,29 +185,15 @@ def sizes_of_tensors(function):
     }
 
 
-@pytest.mark.parametrize("clip", [{}, {"global_clipnorm": 1.0}])
-def test_memory_follows_the_rows(clip):
-    table = keras.Variable(tf.zeros((1_000_000, 4)))
-    optimizer = kc.optimizers.SparseRowOptimizer(
-        keras.optimizers.AdamW(0.1, **clip)
-    )
-    optimizer.build([table])
-
-    @tf.function
-    def take_step(values, indices):
-        gradient = tf.IndexedSlices(values, indices, (1_000_000, 4))
-        optimizer.apply([gradient], [table])
-
-    function = take_step.get_concrete_function(
-        tf.TensorSpec((3, 4)), tf.TensorSpec((3,), "int32")
-    )
-    assert max(sizes_of_tensors(function)) <= 12
-
-
-def test_memory_follows_the_rows_on_two_devices(strategy):
+@pytest.mark.parametrize("devices", [1, 2])
+def test_memory_follows_the_rows(devices, strategy):
+    if devices == 1:
+        strategy = tf.distribute.get_strategy()
     with strategy.scope():
         table = keras.Variable(tf.zeros((1_000_000, 4)))
-        optimizer = kc.optimizers.SparseRowOptimizer("adam")
+        optimizer = kc.optimizers.SparseRowOptimizer(
+            keras.optimizers.AdamW(0.1, global_clipnorm=1.0)
+        )
         optimizer.build([table])
 
     def apply(values, indices):
@@ -224,7 +207,7 @@ def test_memory_follows_the_rows_on_two_devices(strategy):
     function = take_step.get_concrete_function(
         tf.TensorSpec((3, 4)), tf.TensorSpec((3,), "int32")
     )
-    assert max(sizes_of_tensors(function)) <= 2 * 12
+    assert max(sizes_of_tensors(function)) <= devices * 12
 
 
 def make_model(layer="embedding"):
@@ -250,9 +233,11 @@ def make_data(rows=48):
     return rng.integers(30, size=(rows, 7)), rng.integers(3, size=rows)
 
 
-def compile_model(model, optimizer, **kwargs):
+def compile_model(model, optimizer, run_eagerly=True, **kwargs):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, **kwargs)
+    if kwargs:
+        run_eagerly = False
+    model.compile(optimizer, loss, run_eagerly=run_eagerly, **kwargs)
     return model
 
 
@@ -280,28 +265,24 @@ def fitted(optimizer=None, layer="embedding", **kwargs):
     return [*model.get_weights(), *losses]
 
 
-@pytest.mark.parametrize(
-    "name, layer", [("Adam", "codes"), ("Nadam", "embedding")]
-)
-def test_two_devices_equal_one(strategy, layer, name):
-    def train(scope):
-        with scope:
-            inner = getattr(keras.optimizers, name)(
-                0.05, epsilon=1e-3, weight_decay=0.1
-            )
-            model = compile_model(
-                make_model(layer), kc.optimizers.SparseRowOptimizer(inner)
-            )
-        losses = fit(model)
-        return model, losses
+def test_two_devices_equal_one(strategy):
+    """With weight decay, of which each row has its own, and a loss scale."""
 
-    one, one_losses = train(contextlib.nullcontext())
-    two, two_losses = train(strategy.scope())
+    def train(run_eagerly):
+        inner = keras.optimizers.Nadam(0.05, epsilon=1e-3, weight_decay=0.1)
+        optimizer = keras.optimizers.LossScaleOptimizer(
+            kc.optimizers.SparseRowOptimizer(inner)
+        )
+        model = compile_model(make_model("codes"), optimizer, run_eagerly)
+        return model, fit(model)
+
+    one, one_losses = train(True)
+    with strategy.scope():
+        two, two_losses = train(False)
     np.testing.assert_allclose(one_losses, two_losses, rtol=1e-5)
+    inner = (each.optimizer.inner_optimizer.variables for each in (one, two))
     for a, b in zip(
-        (*one.weights, *one.optimizer.variables),
-        (*two.weights, *two.optimizer.variables),
-        strict=True,
+        (*one.weights, *next(inner)), (*two.weights, *next(inner)), strict=True
     ):
         np.testing.assert_allclose(a.numpy(), b.numpy(), atol=2e-5)
         first, *others = strategy.experimental_local_results(b.value)
@@ -319,6 +300,7 @@ def test_save_and_load(tmp_path, scaled):
     fit(model)
     model.save(path)
     loaded = keras.saving.load_model(path)
+    loaded.run_eagerly = True
     assert type(loaded.optimizer) is type(optimizer)
     assert loaded.optimizer.iterations == model.optimizer.iterations == 6
     losses = fit(model)
@@ -329,23 +311,20 @@ def test_save_and_load(tmp_path, scaled):
         strict=True,
     ):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
-
-
-def test_slots_are_saved_once(tmp_path):
-    model = compile_model(make_model(), adam())
-    fit(model)
-    model.save(tmp_path / "model.keras")
     tables = []
 
     def visit(_, item):
         if getattr(item, "shape", None) == (40, 6):
             tables.append(item)
 
-    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
-        with archive.open("model.weights.h5") as file:
-            with h5py.File(file) as weights:
-                weights.visititems(visit)
-    assert len(tables) == 3
+    with (
+        zipfile.ZipFile(path) as archive,
+        archive.open("model.weights.h5") as file,
+        h5py.File(file) as weights,
+    ):
+        weights.visititems(visit)
+    # The table and its two slots, each of them once.
+    assert len(tables) == 3 or scaled
 
 
 def test_config():
@@ -356,21 +335,6 @@ def test_config():
     assert again.name == "rows"
     assert isinstance(again.inner, keras.optimizers.Lion)
     assert again.learning_rate == 0.5
-
-
-def test_schedule():
-    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
-    optimizer = kc.optimizers.SparseRowOptimizer(
-        keras.optimizers.Adam(learning_rate=schedule)
-    )
-    assert_same(
-        steps_on_all_rows(optimizer),
-        steps_on_all_rows(keras.optimizers.Adam(learning_rate=schedule)),
-    )
-    np.testing.assert_allclose(optimizer.learning_rate, 0.025, rtol=1e-6)
-    config = keras.optimizers.serialize(optimizer)
-    again = keras.optimizers.deserialize(config)
-    np.testing.assert_allclose(again.learning_rate, 0.1, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -393,45 +357,37 @@ def test_loss_scale_around():
     scaled = keras.optimizers.LossScaleOptimizer(
         adam(), initial_scale=1024.0, dynamic_growth_steps=2
     )
+    expected = fitted()
     # Powers of two change exponents only.
-    assert_same(fitted(scaled), fitted())
+    assert_same(fitted(scaled), expected)
     assert scaled.dynamic_scale > 1024
     assert scaled.learning_rate is scaled.inner_optimizer.inner.learning_rate
-
-
-def test_loss_scale_around_on_two_devices(strategy):
-    with strategy.scope():
-        optimizer = keras.optimizers.LossScaleOptimizer(adam())
-        model = compile_model(make_model(), optimizer)
-    losses = fit(model)
-    one = compile_model(make_model(), adam())
-    np.testing.assert_allclose(losses, fit(one), rtol=1e-5)
-
-
-def test_mixed_precision():
+    # As `compile` puts it there.
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
         model = compile_model(make_model(), adam())
         losses = fit(model)
     finally:
         keras.mixed_precision.set_global_policy("float32")
-    optimizer = model.optimizer
-    assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    assert isinstance(
-        optimizer.inner_optimizer, kc.optimizers.SparseRowOptimizer
-    )
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    inner = model.optimizer.inner_optimizer
+    assert isinstance(inner, kc.optimizers.SparseRowOptimizer)
     # float16 has 11 bits.
-    np.testing.assert_allclose(losses, fitted()[-2:], rtol=2e-3)
+    np.testing.assert_allclose(losses, expected[-2:], rtol=2e-3)
 
 
-def test_steps_per_execution():
-    assert_same(fitted(steps_per_execution=3), fitted())
-
-
-@pytest.mark.parametrize("layer", ["embedding", "codes"])
-def test_jit_compile(layer):
-    jitted = fitted(layer=layer, jit_compile=True)
-    for a, b in zip(jitted, fitted(layer=layer), strict=True):
+@pytest.mark.parametrize(
+    ("layer", "kwargs"),
+    [
+        ("embedding", {"steps_per_execution": 3}),
+        pytest.param("embedding", {"jit_compile": True}, marks=pytest.mark.xla),
+        pytest.param("codes", {"jit_compile": True}, marks=pytest.mark.xla),
+    ],
+)
+def test_compiled_steps(layer, kwargs):
+    for a, b in zip(
+        fitted(None, layer, **kwargs), fitted(None, layer), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -449,40 +405,36 @@ def test_from_a_trained_optimizer():
 
 
 @pytest.mark.parametrize(
-    "inner, message",
+    ("make_inner", "received"),
     [
-        (5, "`inner` must be a Keras optimizer.*Received: inner=5 "),
-        (keras.optimizers.Adam, "must be a Keras optimizer"),
-        ("adafactor", "each element.*Received: inner=Adafactor"),
-        (
-            lambda: keras.optimizers.Muon(),
-            "each element.*Received: inner=Muon",
-        ),
+        (lambda: 5, "inner=5"),
+        (lambda: keras.optimizers.Adam, "Adam"),
+        (lambda: "adafactor", "inner=Adafactor"),
+        (lambda: keras.optimizers.Muon(), "inner=Muon"),
         (
             lambda: keras.optimizers.LossScaleOptimizer(
                 keras.optimizers.Adam()
             ),
-            "must not be a `LossScaleOptimizer`.*around",
+            "inner=LossScaleOptimizer",
         ),
-        (lambda: kc.optimizers.SparseRowOptimizer("adam"), "must not wrap"),
+        (
+            lambda: kc.optimizers.SparseRowOptimizer("adam"),
+            "inner=SparseRowOptimizer",
+        ),
         (
             lambda: keras.optimizers.Adam(gradient_accumulation_steps=4),
-            "must not have `gradient_accumulation_steps`.*steps=4",
+            "gradient_accumulation_steps=4",
         ),
-        (
-            lambda: keras.optimizers.Adam(use_ema=True),
-            "must not have `use_ema`",
-        ),
+        (lambda: keras.optimizers.Adam(use_ema=True), "use_ema=True"),
         (
             lambda: keras.optimizers.Adam(loss_scale_factor=8.0),
-            "must not have `loss_scale_factor`.*factor=8.0",
+            "loss_scale_factor=8.0",
         ),
     ],
 )
-def test_refused(inner, message):
-    if getattr(inner, "__name__", "") == "<lambda>":
-        inner = inner()
-    with pytest.raises(ValueError, match=message):
+def test_refused(make_inner, received):
+    inner = make_inner()
+    with refused("inner", received):
         kc.optimizers.SparseRowOptimizer(inner)
 
 
@@ -501,5 +453,5 @@ def test_slots_of_another_shape():
     variables = make_variables()[:1]
     optimizer = kc.optimizers.SparseRowOptimizer(ScaleOfColumns(0.1))
     optimizer.build(variables)
-    with pytest.raises(ValueError, match=r"slot of shape \(3,\) for table"):
+    with refused("inner", "slot of shape (3,) for table"):
         optimizer.apply([sparse(tf.ones(SHAPE), [1])], variables)

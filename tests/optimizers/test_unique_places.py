@@ -2,23 +2,25 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.optimizers import unique_places as module
 from keras_compembed.optimizers.unique_places import computed_once
 from keras_compembed.optimizers.unique_places import unique_places
 
+JIT = pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+)
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("marked_rows", [100, 10])
+
+@JIT
+# Small tables are marked, for large ones ids are sorted.
+@pytest.mark.parametrize("num_rows", [50, 1 << 23])
 @pytest.mark.parametrize("lowest", [0, -1, -20])
 @pytest.mark.parametrize("size", [0, 1, 40])
-def test_different_places(size, lowest, marked_rows, jit_compile, monkeypatch):
-    """Small tables are marked, for large ones ids are sorted."""
-    monkeypatch.setattr(module, "_MARKED_ROWS", marked_rows)
+def test_different_places(size, lowest, num_rows, jit_compile):
     ids = np.random.default_rng(0).integers(lowest, 50, size=size)
 
     @tf.function(jit_compile=jit_compile)
     def find(ids):
-        firsts, places = unique_places(ids, 50)
+        firsts, places = unique_places(ids, num_rows)
         # XLA returns as many as there might be.
         return firsts, places, tf.size(firsts)
 
@@ -33,7 +35,7 @@ def test_different_places(size, lowest, marked_rows, jit_compile, monkeypatch):
     np.testing.assert_array_equal(right[places[ids >= 0]], known)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@JIT
 def test_computed_once(jit_compile):
     values = tf.constant([3, -1, 3, 7])
     result = tf.function(computed_once, jit_compile=jit_compile)(values)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import keras_compembed as kc
 
-ROWS, LENGTH, IDS, WIDTH, BATCH_SIZE, EPOCHS = 112, 5, 60, 8, 16, 3
+ROWS, LENGTH, IDS, WIDTH, BATCH_SIZE, EPOCHS = 80, 5, 60, 8, 16, 2
 COUNTS = 1 + 600 // np.arange(1, IDS + 1)
 
 
@@ -57,11 +57,6 @@ def classifier(embeddings, optimizer):
     return model
 
 
-def plain():
-    layer = keras.layers.Embedding(IDS, WIDTH)
-    return classifier([layer], keras.optimizers.SGD(0.5))
-
-
 def codes():
     make = functools.partial(
         kc.CodeEmbedding, IDS, WIDTH, num_codebooks=4, codebook_size=8
@@ -94,6 +89,7 @@ def sums():
     layers = [
         kc.CodeEmbedReduce(IDS, WIDTH, 4, 8, combiner="sum"),
         kc.CodeEmbedReduce(IDS, WIDTH, 4, 8, learn_codes="softmax"),
+        kc.ANTEmbedReduce(IDS, WIDTH, 6, l1=1e-3, seed=0, storage="dense"),
         kc.ANTEmbedReduce(
             IDS, WIDTH, 6, l1=1e-3, seed=0, storage="lazy", combiner="sqrtn"
         ),
@@ -107,36 +103,105 @@ def first_classes(features):
     return tf.range(6)
 
 
+def frequent():
+    return kc.candidates.FrequentClasses(COUNTS)
+
+
+def union():
+    near = kc.candidates.NearestCenters(4)
+    return kc.candidates.Union([frequent(), near], [2, 4])
+
+
+def tree():
+    random = kc.trees.ClassTree.random(IDS, 4, seed=0)
+    return kc.candidates.BeamTree(random, max_frontier=4)
+
+
+def class_codes():
+    return kc.CodeEmbedding(
+        IDS, WIDTH, num_codebooks=4, codebook_size=8, seed=0
+    )
+
+
+def class_anchors():
+    return kc.ANTEmbedding(IDS, WIDTH, num_anchors=9, storage="lazy", seed=0)
+
+
+def items():
+    features = np.random.default_rng(3).normal(size=(IDS, 5))
+    # A bias would move the logits of all classes alike: no gradient, of which
+    # Adam makes steps.
+    encoder = keras.layers.Dense(WIDTH, use_bias=False)
+    return kc.FeatureEmbedding(features, encoder)
+
+
+HEADS = {
+    "followers": (
+        lambda: kc.candidates.NGram.from_text(texts()[0], IDS, num_best=6),
+        {},
+    ),
+    "function": (lambda: first_classes, {}),
+    "all": (kc.candidates.AllClasses, {}),
+    "items": (frequent, {"class_embedding": items}),
+    "labels": (
+        frequent,
+        {"share_noises": "labels", "num_noises": 12, "noise_groups": 3},
+    ),
+    "shared": (
+        frequent,
+        {"share_noises": True, "class_embedding": class_codes},
+    ),
+    "tree": (
+        tree,
+        {
+            "class_embedding": class_anchors,
+            "noise": lambda: kc.noises.LearnedNoise(refresh_every=3),
+        },
+    ),
+    "subsets": (
+        lambda: kc.candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0),
+        {
+            "estimate": "separate",
+            "noise": lambda: kc.noises.UnigramNoise(COUNTS),
+        },
+    ),
+    "union": (union, {"share_noises": True}),
+    "nearest": (
+        lambda: kc.candidates.ApproximateNearest(
+            6, num_probes=2, refresh_every=5
+        ),
+        {},
+    ),
+}
+
+
+def head(name):
+    selector, settings = HEADS[name]
+    settings = {
+        key: value() if callable(value) else value
+        for key, value in settings.items()
+    }
+    return kc.CANESoftmax(
+        IDS,
+        selector(),
+        num_candidates=6,
+        class_counts=COUNTS,
+        seed=0,
+        name=name,
+        **{"num_noises": 4, **settings},
+    )
+
+
 def heads():
-    """Several layers of classes over the mean of a text's vectors."""
+    """Layers of classes over the mean of a text's vectors."""
     ids = keras.Input((LENGTH,), dtype="int32")
     features = keras.layers.Embedding(IDS, WIDTH)(ids)
     features = keras.layers.GlobalAveragePooling1D()(features)
-    items = kc.FeatureEmbedding(
-        np.random.default_rng(3).normal(size=(IDS, 5)),
-        # A bias would move the logits of all classes alike: no gradient, of
-        # which Adam makes steps.
-        keras.layers.Dense(WIDTH, use_bias=False),
-    )
-    followers = kc.candidates.NGram.from_text(texts()[0], IDS, num_best=6)
-
-    def head(name, selector, class_embedding=None):
-        return kc.CANESoftmax(
-            IDS,
-            selector,
-            num_candidates=6,
-            num_noises=4,
-            class_counts=COUNTS,
-            class_embedding=class_embedding,
-            seed=0,
-            name=name,
-        )
-
     outputs = [
-        head("followers", followers)(features, context=ids[:, -1]),
-        head("function", first_classes)(features),
-        head("all", kc.candidates.AllClasses())(features),
-        head("items", frequent(), items)(features),
+        head(name)(
+            features, **({"context": ids[:, -1]} if name == "followers" else {})
+        )
+        for name in HEADS
     ]
     model = keras.Model(ids, outputs)
     model.compile(
@@ -150,22 +215,12 @@ def heads():
 
 def first_words():
     ids, _ = texts()
-    return ids, (ids[:, 0],) * 4
+    return ids, (ids[:, 0],) * len(HEADS)
 
 
-def softmax(selector, noise=None, embedding=None, **kwargs):
-    head = kc.CANESoftmax(
-        IDS,
-        selector(),
-        num_candidates=6,
-        class_counts=COUNTS,
-        noise=noise and noise(),
-        class_embedding=embedding and embedding(),
-        seed=0,
-        **{"num_noises": 4, **kwargs},
-    )
+def softmax(name):
     model = keras.Sequential(
-        [keras.Input((WIDTH,)), keras.layers.Dense(WIDTH), head]
+        [keras.Input((WIDTH,)), keras.layers.Dense(WIDTH), head(name)]
     )
     model.compile(
         adam(), kc.CANELoss(), metrics=[kc.ClassAccuracy()], jit_compile=False
@@ -173,71 +228,13 @@ def softmax(selector, noise=None, embedding=None, **kwargs):
     return model
 
 
-def frequent():
-    return kc.candidates.FrequentClasses(COUNTS)
-
-
-def union():
-    near = kc.candidates.NearestCenters(4)
-    return kc.candidates.Union([frequent(), near], [2, 4])
-
-
-def subsets():
-    return kc.candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0)
-
-
-def tree():
-    random = kc.trees.ClassTree.random(IDS, 4, seed=0)
-    return kc.candidates.BeamTree(random, max_frontier=4)
-
-
-def nearest():
-    return kc.candidates.ApproximateNearest(6, num_probes=2, refresh_every=5)
-
-
-def class_codes():
-    return kc.CodeEmbedding(
-        IDS, WIDTH, num_codebooks=4, codebook_size=8, seed=0
-    )
-
-
-def class_anchors():
-    return kc.ANTEmbedding(IDS, WIDTH, num_anchors=9, storage="lazy", seed=0)
-
-
 MODELS = {
-    "plain": (plain, texts),
     "codes": (codes, texts),
     "anchors": (anchors, texts),
     "sums": (sums, texts),
     "heads": (heads, first_words),
-    **{
-        name: (functools.partial(softmax, *args, **kwargs), classes)
-        for name, args, kwargs in (
-            (
-                "labels",
-                [frequent],
-                {"share_noises": "labels", "num_noises": 12},
-            ),
-            (
-                "shared",
-                [frequent],
-                {"embedding": class_codes, "share_noises": True},
-            ),
-            (
-                "tree",
-                [tree, lambda: kc.noises.LearnedNoise(refresh_every=3)],
-                {"embedding": class_anchors},
-            ),
-            (
-                "subsets",
-                [subsets, lambda: kc.noises.UnigramNoise(COUNTS)],
-                {"estimate": "separate"},
-            ),
-            ("union", [union], {"share_noises": True}),
-            ("nearest", [nearest], {}),
-        )
-    },
+    "labels": (functools.partial(softmax, "labels"), classes),
+    "tree": (functools.partial(softmax, "tree"), classes),
 }
 # From 0, two codewords of "codes" come as near to a row as float32 can tell.
 SEEDS = {"codes": 4}
@@ -356,8 +353,8 @@ def loop(name, strategy):
     return {"losses": losses, "added": added, **weights_of(model)}
 
 
-def mistakes(strategy):
-    """Messages of what cannot be right on several workers."""
+def messages(strategy):
+    """Of what cannot be right on several workers."""
     x, y = texts()
     # As many rows again on the second worker.
     more = 1 + strategy.cluster_resolver.task_id
@@ -365,15 +362,16 @@ def mistakes(strategy):
     options = tf.data.Options()
     policy = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_distribute.auto_shard_policy = policy
+    uneven = uneven.with_options(options)
     layer = class_anchors()
     layer.build((None,))
     with strategy.scope():
         part_outside = classifier([layer], sgd())
-        inside = plain()
-    messages = {}
-    uneven = uneven.with_options(options)
+        inside = classifier([keras.layers.Embedding(IDS, WIDTH)], "sgd")
+    outside = classifier([keras.layers.Embedding(IDS, WIDTH)], "sgd")
+    found = {}
     for name, call, data in (
-        ("model outside", plain().fit, batches(texts)),
+        ("model outside", outside.fit, batches(texts)),
         ("layer outside", part_outside.fit, batches(texts)),
         ("uneven", inside.fit, uneven),
         ("uneven evaluate", inside.evaluate, uneven),
@@ -383,8 +381,8 @@ def mistakes(strategy):
             with kc.distribution.multi_worker_fit(strategy):
                 call(data, verbose=0)
         except ValueError as error:
-            messages[name] = str(error)
-    return messages
+            found[name] = str(error)
+    return found
 
 
 def main(folder, ports, index, names):
@@ -401,9 +399,8 @@ def main(folder, ports, index, names):
         return pathlib.Path(folder, f"{name}-{index}.{kind}")
 
     for name in names.split(","):
-        if name == "mistakes":
-            messages = json.dumps(mistakes(strategy))
-            path(name, "json").write_text(messages)
+        if name == "messages":
+            path(name, "json").write_text(json.dumps(messages(strategy)))
         elif name.startswith("loop "):
             np.savez(path(name, "npz"), **loop(name[len("loop ") :], strategy))
         else:
