@@ -278,11 +278,11 @@ def fit(name, strategy):
         verbose=0,
         callbacks=recode if make is codes else [],
     ).history
-    return model, {
-        **{f"history {key}": values for key, values in history.items()},
-        "evaluated": model.evaluate(dataset, verbose=0),
-        "predicted": model.predict(dataset, verbose=0),
-    }
+    results = {f"history {key}": values for key, values in history.items()}
+    results["evaluated"] = model.evaluate(dataset, verbose=0)
+    if make is not heads:
+        results["predicted"] = model.predict(dataset, verbose=0)
+    return model, results
 
 
 def batches(data):
