@@ -23,15 +23,30 @@ README = ROOT / "README.md"
 # Of examples that do not run everywhere.
 NEEDED = {"from_wordnet": "WordNet's files", "text_page": "npm"}
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+# Snippets by page and number, and examples, that take over a second.
+SLOW = (
+    *("codes-0", "many_classes-1", "phones-0", "sizes-0", "text-0", "tuning-0"),
+    "keras_compembed.compression.BudgetSearch",
+    "keras_compembed.text.train_classifier",
+    "keras_compembed.tuning.CompressedHyperModel",
+    "keras_compembed.tuning.best_model",
+    "keras_compembed.tuning.resumable",
+)
 
 
 def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
 
 
+def case(name, *values):
+    """A case of a test, marked slow if it is."""
+    marks = [pytest.mark.slow] if name in SLOW else []
+    return pytest.param(*values, id=name, marks=marks)
+
+
 def snippets():
     return [
-        pytest.param(page.name, block, id=f"{page.stem}-{number}")
+        case(f"{page.stem}-{number}", page.name, block)
         for page in PAGES
         for number, block in enumerate(blocks(page, "python"))
     ]
@@ -145,7 +160,7 @@ def examples():
         known[value.__name__] = value
         for test in finder.find(value, name, globs=known):
             if test.examples:
-                yield pytest.param(test, id=test.name)
+                yield case(test.name, test)
 
 
 @pytest.mark.parametrize("example", list(examples()))

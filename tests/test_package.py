@@ -1,14 +1,16 @@
 import importlib.metadata
 import importlib.util
 import pathlib
+import runpy
 import subprocess
 import sys
 import zipfile
 
+import keras
+import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.utils.extras import require
 
 EXTRAS = (
     "ai_edge_litert",
@@ -23,20 +25,14 @@ EXTRAS = (
 )
 
 
-def run(code):
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
+@pytest.mark.slow
 def test_import_needs_no_extra():
     hidden = "".join(f"sys.modules[{name!r}] = None;" for name in EXTRAS)
-    result = run(
-        f"import sys; {hidden}"
-        "import keras_compembed as kc; print(kc.CodeEmbedding.__name__)"
+    code = "import keras_compembed as kc; print(kc.CodeEmbedding.__name__)"
+    result = subprocess.run(
+        [sys.executable, "-c", f"import sys; {hidden} {code}"],
+        capture_output=True,
+        text=True,
     )
     assert result.stdout == "CodeEmbedding\n", result.stderr
 
@@ -49,6 +45,7 @@ def test_extras_that_are_installed_import():
             importlib.import_module(name)
 
 
+@pytest.mark.slow
 def test_wheel_has_what_is_no_code(tmp_path):
     root = pathlib.Path(__file__).parents[1]
     steps = "egg_info --egg-base {0} build --build-base {0} bdist_wheel -d {0}"
@@ -69,18 +66,18 @@ def test_wheel_has_what_is_no_code(tmp_path):
             assert file.relative_to(root).as_posix() in packed
 
 
-def test_another_backend_is_refused():
-    result = run(
-        "import keras; keras.backend.backend = lambda: 'jax'\n"
-        "import keras_compembed"
-    )
-    assert "KERAS_BACKEND=tensorflow" in result.stderr
+def test_another_backend_is_refused(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(ImportError, match="KERAS_BACKEND=tensorflow"):
+        runpy.run_path(kc.__file__)
 
 
-def test_missing_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"keras-compembed\[plots\]"):
-        require("matplotlib", "plots")
+def test_missing_extra_is_named(monkeypatch):
+    layer = kc.QuantizedEmbedding.from_table(np.eye(3), verbose=0)
+    small = kc.vectors.CompressedVectors(["a", "b", "c"], layer)
+    monkeypatch.setitem(sys.modules, "gensim.models", None)
+    with pytest.raises(ImportError, match=r"keras-compembed\[vectors\]"):
+        small.as_keyed_vectors()
 
 
 def test_public_names():

@@ -17,14 +17,20 @@ from keras_compembed.presets.get_folder import NAMES
 from keras_compembed.utils.files import replacing
 
 
-def main():
+def cards():
+    """Yields the path of each card and what it says."""
     for name in NAMES:
         folder = kc.presets.get_folder(name)
         card = format_card(folder, kc.from_preset(name))
-        with replacing(folder / preset_files.CARD, overwrite=True) as path:
-            with open(path, "w", encoding="utf-8") as file:
+        yield folder / preset_files.CARD, card
+
+
+def main():
+    for path, card in cards():
+        with replacing(path, overwrite=True) as beside:
+            with open(beside, "w", encoding="utf-8") as file:
                 file.write(card)
-        print(folder / preset_files.CARD)
+        print(path)
 
 
 if __name__ == "__main__":

@@ -1,221 +1,224 @@
-"""Benchmarks of many classes run, each once in its quick mode."""
+"""Parts of the benchmarks of many classes, by references and made-up times."""
 
-import importlib.util
 import itertools
-import re
+import time
+import types
 
+import keras
 import numpy as np
 import pytest
 from benchmark_files import figures
-from benchmark_files import write_sentences
+from benchmark_files import load
 
-from benchmarks.classes import accuracy
-from benchmarks.classes import language_model
-from benchmarks.classes import memory
-from benchmarks.classes import search as search_benchmark
-from benchmarks.classes import speed
-from benchmarks.classes import tree_classifiers
+import keras_compembed as kc
+from benchmarks.classes import methods
+from benchmarks.classes import tasks
 from benchmarks.common.arguments import parse
+from benchmarks.common.timing import TimedTraining
+
+equal_time = load("classes.equal_time")
+head_to_head = load("classes.head_to_head")
+WORDS, LABELS, VISITS, LINKS = tasks.QUICK
 
 
-@pytest.mark.slow
-def test_accuracy(capsys):
-    arguments = ["--quick", "--learning-rates", "0.01"]
-    arguments += ["--rows", r"^full|^NCE|hierarchical|adaptive|^CANE 1\+9$"]
-    rows = accuracy.main(arguments)
-    assert rows[0]["settings"]["epochs"] == 2
-    for row in map(figures, rows):
-        # 1,000 examples in batches of 50, twice; of 100 classes.
-        assert row["steps"] == 40 and row["seconds"] > 0
-        for part in ("valid", "test"):
-            found = row[part]
-            assert 0.1 < found["accuracy"] < found["top_5_accuracy"] < 1
-            assert 1 < found["loss"] < 4.6
-    assert [row["row"]["head"] for row in rows[:-1]] == [
-        *("full", "nce", "hierarchical", "adaptive")
+def test_time_of_steps():
+    """The first step and evaluation count no time; the rate falls by it."""
+    now, rates = types.SimpleNamespace(time=100.0), []
+    optimizer = types.SimpleNamespace(learning_rate=None)
+    model = types.SimpleNamespace(optimizer=optimizer, stop_training=False)
+
+    def evaluate():
+        now.time += 1000
+        return {"valid": len(rates)}
+
+    clock = TimedTraining(
+        0.5, 10.0, (0.25, 0.5), evaluate, now=lambda: now.time
+    )
+    clock.set_model(model)
+    while not model.stop_training:
+        clock.on_train_batch_begin(0)
+        rates.append(optimizer.learning_rate)
+        now.time += 1 if rates[1:] else 77
+        clock.on_train_batch_end(0)
+        now.time += 5
+    assert clock.seconds == 10 and clock.steps == 11
+    assert clock.curve == [
+        {"seconds": 3.0, "steps": 4, "valid": 4},
+        {"seconds": 5.0, "steps": 6, "valid": 6},
     ]
-    *rivals, cane = map(figures, rows)
-    assert not any("first" in row for row in rivals)
-    # One candidate, which is mostly the best of all classes.
-    assert cane["test"]["coverage"] <= cane["test"]["accuracy"] + 0.1
-    assert cane["first"]["beam_width"] == 1
-    assert cane["calibrated"]["beam_width"] > 1
-    assert cane["first"]["recall"] < cane["calibrated"]["recall"]
-    assert 0.9 < cane["calibrated"]["recall"] <= 1
-    assert abs(cane["calibrated"]["accuracy"] - cane["test"]["accuracy"]) < 0.1
-    for times in cane["times_faster"].values():
-        assert times["dense_ms"] > 0 and times["search_ms"] > 0
-    printed = capsys.readouterr().out
-    assert "| CANE 1+9 | " in printed and "| NCE 10 | " in printed
+    # No time has passed before the first two; then a cosine, a tenth a step.
+    shares = np.arange(1, 10) / 10
+    expected = 0.5 * (0.5 + 0.5 * np.cos(np.pi * shares))
+    assert rates[:2] == [0.01, 0.01]
+    np.testing.assert_allclose(rates[2:], expected, rtol=1e-12)
 
 
 @pytest.mark.slow
-def test_accuracy_at_learning_rates():
-    arguments = ["--quick", "--rows", "^sampled softmax 10$"]
-    (row,) = accuracy.main([*arguments, "--learning-rates", "1e-9,0.02"])
-    found = figures(row)
-    assert set(found["valid_accuracy_by_learning_rate"]) == {"1e-09", "0.02"}
-    assert found["learning_rate"] == 0.02
-    # Biases of the layer alone.
-    assert found["valid_accuracy_by_learning_rate"]["1e-09"] < 0.3
+def test_all_rates_start_alike(monkeypatch):
+    """A rate that is tried again, after another, comes to the same."""
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "process_time", lambda: next(ticks) / 100)
+    (row,) = equal_time.rows_of(WORDS, "sampled softmax")
+    training = equal_time.Training(row, WORDS.load(None), 0, (), False)
+    weights = []
+    for rate in (0.03, 0.01, 0.03):
+        training.score_of(rate)
+        weights.append(training.model.get_weights())
+    first, other, again = weights
+    assert not np.array_equal(first[0], other[0])
+    for one, two in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
-def test_tasks_have_records_of_their_own():
-    paths = {
-        accuracy.Accuracy.path(
-            parse(accuracy.Accuracy, "classes.accuracy", ["--task", task])
-        ).name
-        for task in ("job_titles", "clinc150")
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_layer_scores_as_many_as_are_sampled(name):
+    method = methods.METHODS[name]
+    task = types.SimpleNamespace(
+        # Of more than a million labels, the default scores fewer.
+        counts=np.arange(5000)[::-1] // 20,
+        settings=types.SimpleNamespace(batch_size=4, steps=20),
+        followers=lambda number: kc.candidates.NGram(
+            np.arange(2 * number).reshape(2, number)
+        ),
+    )
+    tree = kc.trees.ClassTree.random(5000, seed=0)
+    for samples in method.samples or (40, 4000):
+        head = methods.make_head(method, samples, task, lambda: tree, seed=0)
+        number = head.num_candidates + head.estimation.num_noises
+        assert number == (samples or 2)
+        loss = methods.make_loss(method, samples, task)
+        assert loss.ignore_class == tasks.IGNORED
+
+
+def test_places_of_users():
+    task = VISITS.load(None)
+    inputs, labels = task.epoch(np.random.default_rng(0))
+    assert inputs.shape == labels.shape and inputs.shape[1] == VISITS.steps
+    # What comes next is what is read next, and pads are at the end.
+    np.testing.assert_array_equal(inputs[:, 1:], labels[:, :-1] + 1)
+    assert (labels[:, 0] >= 0).all()
+    pairs = np.array([[0, 7], [0, 5], [2, 3], [2, 1], [2, 9]])
+    rows = task.sequences(pairs, 4, np.random.default_rng(0))
+    assert sorted(rows[0]) == [-1, -1, 5, 7] and set(rows[1]) == {-1}
+    assert set(rows[2][:3]) == {1, 3, 9} and rows[2][3] == -1
+    # Of more places than there is room for, any.
+    found = {
+        tuple(sorted(task.sequences(pairs, 2, np.random.default_rng(s))[2]))
+        for s in range(30)
     }
-    assert paths == {"accuracy_job_titles.json", "accuracy_clinc150.json"}
+    assert found == {(1, 3), (1, 9), (3, 9)}
 
 
-@pytest.fixture
-def arguments(tmp_path):
-    write_sentences(tmp_path)
-    return ["--quick", "--data", str(tmp_path)]
-
-
-@pytest.mark.slow
-def test_language_model(arguments, capsys):
-    arguments += ["--rows", "sampled|paper|converged|^beam$|^nearest$"]
-    found = language_model.main(arguments)
-    assert found[0]["settings"]["sampled"] == 8
-    rows = {row["name"]: figures(row) for row in found}
-    for row in rows.values():
-        assert 1 < row["test"] < 35 and 1 < row["valid"] < 35
-        assert row["steps_per_second"] == pytest.approx(
-            row["steps"] / row["seconds"], rel=0.02
-        )
-        # A row that has its time alone may be over before a mark is looked at.
-        assert len(row["curve"]) <= 2
-        for first, second in itertools.pairwise([*row["curve"], row]):
-            for key in ("seconds", "steps"):
-                assert 0 < first[key] < second[key]
-            assert 1 < first["valid"] < 35
-    for name in ("sampled softmax", "paper: subsets"):
-        assert rows[name]["seconds"] >= 0.5
-    paper = {row["name"]: row["row"] for row in found}["paper: subsets"]
-    assert (paper["candidates"], paper["noises"]) == (8, 1)
-    converged = rows["full softmax, converged"]
-    # 540 words are 44 segments of 4 x 3, twice.
-    assert converged["steps"] == 88 and converged["epochs"] == 2
-    assert [point["steps"] for point in converged["curve"]] == [30, 59]
-    beam, nearest = rows["beam"], rows["nearest"]
-    assert 0 <= beam["recall_as_trained"] <= beam["recall"] <= 1
-    # Few enough words that the tree is scored whole.
-    assert beam["recall"] == 1 and beam["beam_width"] == 1
-    assert 0 < nearest["recall"] <= 1
-    printed = capsys.readouterr().out
-    assert "| sampled softmax |  | 8 |" in printed
-    assert "| 1 | 100.00 % |" in printed
-
-
-@pytest.mark.slow
-def test_language_model_at_learning_rates(arguments, capsys):
-    arguments += ["--rows", "^bigrams$", "--learning-rates", "1e-6,0.05"]
-    (row,) = language_model.main(arguments)
-    assert (row["row"]["candidates"], row["row"]["noises"]) == (2, 6)
-    found = figures(row)
-    assert set(found["valid_by_learning_rate"]) == {"1e-06", "0.05"}
-    assert found["learning_rate"] == 0.05
-    assert found["seconds"] >= 0.5
-    assert "| bigrams | 2 | 6 |" in capsys.readouterr().out
-
-
-def test_context_vectors():
-    rng = np.random.default_rng(0)
-    # Words of two kinds in turn.
-    ids = np.stack(
-        [rng.integers(10, size=500), 10 + rng.integers(10, size=500)]
+def test_figures_of_places():
+    """Features that point to one place rank it first."""
+    task = VISITS.load(None)
+    number = task.data.num_items
+    # Of each place, the one after.
+    features = keras.layers.Embedding(
+        number + 1,
+        number,
+        embeddings_initializer=lambda shape, dtype: np.eye(*shape, dtype=dtype),
     )
-    vectors = language_model.context_vectors(ids.T.ravel(), 20, width=4)
-    assert vectors.shape == (20, 4)
-    first, second = vectors[:10].mean(0), vectors[10:].mean(0)
-    near = np.square(vectors - first).sum(1) < np.square(vectors - second).sum(
-        1
+    head = kc.CANESoftmax(
+        number,
+        kc.candidates.FrequentClasses(np.ones(number)),
+        kernel_initializer="identity",
     )
-    assert near.tolist() == [True] * 10 + [False] * 10
-
-
-@pytest.mark.slow
-def test_speed(capsys, monkeypatch):
-    pytest.importorskip("ai_edge_litert")
-    # Compilation by XLA takes half a minute, and is tested with the layer.
-    monkeypatch.setattr(speed, "COMPILED", (False,))
-    names = "tree|frequent|near|subsets|full|Dense|sampled|beam of 5|all"
-    rows = speed.main(["--quick", "--rows", f"^({names})"])
-    for row in map(figures, rows):
-        assert 0 < row["fastest"] <= row["milliseconds"]
-    parts = [row["row"]["part"] for row in rows]
-    assert [parts.count(part) for part in ("training", "prediction")] == [16, 4]
-    sizes = [
-        figures(row)["file_bytes"]
-        for row in rows
-        if row["row"]["part"] == "litert"
-    ]
-    assert len(sizes) == 4
-    # 8 bits a weight take less.
-    for with_floats, with_bits in zip(sizes[:2], sizes[2:], strict=True):
-        assert with_bits < with_floats
-    printed = capsys.readouterr().out
-    assert "| training | 300 | subsets 40+1 | SGD | False |" in printed
-
-
-def test_rows_of_speed():
-    flags = ["--quick", "--num-classes", "300,1200"]
-    args = parse(speed.Speed, "classes.speed", flags)
-    rows = speed.Speed(args, None).rows()
-    training = [row.num_classes for row in rows if row.part == "training"]
-    of_all = len(speed.VARIANTS)
-    # No softmax over all classes where there are many.
-    # Of 200, what scores some or all of them, by XLA and not.
-    assert training == [*[200] * 8, *[300] * of_all, *[1200] * (of_all - 4)]
-    of_many = [row for row in rows if row.num_classes == 1200]
-    assert not any(row.part == "litert" for row in of_many)
-    assert not any(
-        row.name == "all scores" and row.jit_compile for row in of_many
+    ids = keras.Input((None,), dtype="int32")
+    model = keras.Model(ids, head(features(ids)))
+    width = dict(vars(VISITS), width=number)
+    task.settings = types.SimpleNamespace(**width)
+    # Users who were at one place, and then at the one after.
+    users = places = np.arange(20)
+    task.data = types.SimpleNamespace(
+        num_users=20,
+        num_items=number,
+        train=np.stack([users, places], 1),
+        valid=np.stack([users, (places + 1) % number], 1),
     )
-    assert {row.batch_size for row in rows if row.part == "prediction"} == {
-        *(1, 16)
-    }
+    task.valid_users = users
+    assert task.figures(model, "valid") == {"ndcg": 1.0, "recall": 1.0}
 
 
-@pytest.mark.slow
-def test_tree_classifiers(capsys):
-    names = ["full softmax", "CANE 5+5", "hierarchical softmax"]
-    if importlib.util.find_spec(tree_classifiers.PACKAGE):
-        names += ["Recall Tree", "LOMTree"]
-    asked = f"^({'|'.join(map(re.escape, names))})$"
-    rows = tree_classifiers.main(["--quick", "--rows", asked])
-    assert [row["name"] for row in rows] == names
-    for row in map(figures, rows):
-        # Of 100 classes, of which the most frequent has a fifth.
-        assert 0.22 < row["valid"] < 1 and 0.22 < row["accuracy"] < 1
-        assert row["valid"] == max(row["tried"].values())
-        assert row["train_seconds"] > 0 and row["predict_ms"] > 0
+def full_softmax(task):
+    inputs, features, _ = task.features()
+    method = methods.METHODS["full softmax"]
+    head = methods.make_head(method, 0, task, None, seed=0)
+    return keras.Model(inputs, head(features)), head
 
 
-@pytest.mark.slow
-def test_search():
-    product, all_classes, search = map(
-        figures, search_benchmark.main(["--quick", "--tasks", "synthetic_100"])
-    )
-    assert product["num_classes"] == 100 and product["times_faster"] == 1
-    assert "recall" not in all_classes
-    assert 0.7 < search["recall"] <= 1
-    # 12 lists of 9 classes.
-    assert search["share"] == search["lists"] * 9 / 100 < 1.08
-    assert search["share_needed"] == 0.09
+def test_figures_of_links():
+    """Ranks among all that are no other answer, by plain loops."""
+    task = LINKS.load(None)
+    model, head = full_softmax(task)
+    vectors, biases = tasks.class_table(head)
+    # One table, for questions and for answers.
+    table = task.class_embedding.embeddings.numpy()
+    np.testing.assert_array_equal(vectors, table)
+    data = task.data
+    everything = np.concatenate([data.train, data.valid, data.test])
+    scores = model.predict(data.test[:, :2], verbose=0) @ vectors.T + biases
+    ranks = []
+    for row, of_row in zip(data.test, scores, strict=True):
+        alike = (everything[:, :2] == row[:2]).all(axis=1)
+        others = set(range(data.num_entities)) - set(everything[alike, 2])
+        ranks.append(1 + sum(of_row[k] >= of_row[row[2]] for k in others))
+    found = task.figures(model, "test")
+    assert found["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)))
+    assert found["hits_10"] == np.mean(np.array(ranks) <= 10)
 
 
-@pytest.mark.slow
-def test_memory():
-    arguments = ["--quick", "--rows", "SGD"]
-    ours, full = map(figures, memory.main(arguments))
-    # Vectors and biases of 3,000 classes, 8 wide, and the table of noises.
-    assert ours["variable_bytes"] == full["variable_bytes"]
-    assert full["variable_bytes"] >= 3000 * (9 * 4 + 8)
-    for row in ours, full:
-        assert row["training_bytes"] >= 0
-        assert row["evaluation_bytes"] >= 0
+class Training:
+    """In place of `equal_time.Training`; a step of NCE takes twice the time."""
+
+    made = []
+
+    def __init__(self, row, task, seed, rates, jit_compile):
+        self.row, self.seed, self.rates = row, seed, rates
+        self.turns = []
+        self.made.append(self)
+
+    def fit(self, seed, clock, epochs, steps_per_epoch):
+        self.turns.append(seed)
+        # The first step is traced, and the first turn compiled.
+        of_a_step = 1.0 if seed == 0 else 0.01 + 0.01 * self.row.method.is_rival
+        clock.seconds = (steps_per_epoch - 1) * of_a_step
+
+    def measure(self):
+        found = {"rate": max(self.rates), "steps": self.max_steps}
+        parts = dict.fromkeys(("valid", "test"), {"perplexity": 9.0})
+        return found | parts
+
+
+def test_steps_follow_time_and_rates_the_first_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(equal_time, "Training", Training)
+    monkeypatch.setattr(Training, "made", [])
+    flags = ["--quick", "--output", str(tmp_path / "record.json")]
+    timed = [*flags, "--turns", "3", "--rates", "0.01,0.03"]
+    cane, nce = head_to_head.main([*timed, "--seeds", "0"])
+    assert figures(cane)["steps"] == 30 and figures(nce)["steps"] == 15
+    assert figures(nce)["relative_time"] == 2
+    assert {each.rates for each in Training.made} == {(0.01, 0.03)}
+    assert all(each.turns == [0, 1, 2, 3] for each in Training.made)
+    # What is in the record is not measured again, and other seeds take its
+    # rate; the row whose time all have is timed with them.
+    Training.made.clear()
+    head_to_head.main([*timed, "--seeds", "0,1", "--methods", "NCE"])
+    assert [each.row.method.is_rival for each in Training.made] == [False, True]
+    assert Training.made[1].seed == 1 and Training.made[1].rates == (0.03,)
+    # A bound makes all steps.
+    flags[-1] = str(tmp_path / "bounds.json")
+    flags += ["--methods", "CANE 1/4 frequent", "--bounds", "NCE"]
+    _, nce = head_to_head.main(flags)
+    assert figures(nce)["steps"] == 30 and figures(nce)["relative_time"] == 2
+
+
+def test_rows_are_those_that_were_chosen():
+    args = parse(head_to_head.HeadToHead, "classes.head_to_head", [])
+    benchmark = head_to_head.HeadToHead(args, None)
+    for row in benchmark.rows():
+        (rate,) = benchmark.rates(row, 0)
+        assert 0 < rate < 1 and benchmark.steps(row) > 500
+        method = row.name.split("; ")[1]
+        others = equal_time.rows_of(row.task, method)
+        assert benchmark.score(row) == max(map(benchmark.score, others))

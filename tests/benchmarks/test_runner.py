@@ -1,19 +1,24 @@
-"""The runner: flags, seeds, rows, what it keeps, and what it prints."""
+"""The runner: flags, seeds, rows, records it keeps, and tables it prints."""
 
 import dataclasses
 import json
+import os
 import pathlib
 import re
 
 import pytest
+from benchmark_files import load
 
 from benchmarks import __main__ as command_line
+from benchmarks import tables as pages
 from benchmarks.common import arguments
 from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
+from benchmarks.common.benchmark import FOLDER
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.common.record import Record
+from benchmarks.common.record import dumps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +46,7 @@ class Toy(Benchmark):
         "seeds": tables.seeds,
     }
     measured = []
+    finished = []
     fail_at = None
 
     def rows(self):
@@ -54,133 +60,6 @@ class Toy(Benchmark):
 
     def finish(self, rows):
         self.finished.append([row["name"] for row in rows])
-
-
-@pytest.fixture
-def toy(monkeypatch):
-    monkeypatch.setattr(Toy, "measured", [])
-    monkeypatch.setattr(Toy, "finished", [], raising=False)
-    return Toy
-
-
-@pytest.fixture
-def output(tmp_path):
-    return tmp_path / "folder" / "record.json"
-
-
-def read(output):
-    return json.loads(output.read_text())
-
-
-def squares(rows):
-    return [
-        [found["figures"]["square"] for found in row["runs"]] for row in rows
-    ]
-
-
-def test_rows_and_seeds(toy, output, capsys):
-    rows = run(toy, ["--output", str(output), "--seeds", "0,4"])
-    # All rows of a seed come before the next seed.
-    assert toy.measured == [(2, 0), (3, 0), (2, 4), (3, 4)]
-    assert squares(rows) == [[4, 8], [9, 13]]
-    assert toy.finished == [["size 2", "size 3"]]
-    content = read(output)
-    assert content["rows"] == rows
-    assert content["format"] == 1
-    assert content["benchmark"] == toy.called() == "benchmarks.test_runner"
-    (maker,) = content["made_by"]
-    assert maker["command"] == (
-        "python -m benchmarks benchmarks.test_runner --seeds 0,4"
-    )
-    assert maker["cores"] > 0 and maker["versions"]["keras"]
-    assert set(maker) == {
-        *("command", "python", "versions", "cores", "machine", "processor")
-    }
-    row = rows[0]
-    assert row["name"] == "size 2" and row["row"] == {"size": 2, "parts": []}
-    assert row["settings"] == {
-        "epochs": 3,
-        "rate": 0.5,
-        "widths": [1, 2],
-        "kind": "plain",
-        "limit": None,
-    }
-    first = row["runs"][0]
-    assert first["seed"] == 0 and first["made_by"] == 0
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", first["date"])
-    assert first["figures"] == {"square": 4, "seen": [1, 2]}
-    printed = capsys.readouterr().out
-    # Mean and standard deviation.
-    assert "| row | square | seeds |\n| --- | --- | --- |\n" in printed
-    assert "| size 2 | 6.0 ± 2.8 | 2 |" in printed
-    assert "size 3\n  square 13\n" in printed
-
-
-def test_goes_on_where_it_stopped(toy, output, monkeypatch, capsys):
-    flags = ["--output", str(output), "--seeds", "0,1"]
-    monkeypatch.setattr(toy, "fail_at", (3, 1))
-    with pytest.raises(KeyboardInterrupt):
-        run(toy, flags)
-    assert squares(read(output)["rows"]) == [[4, 5], [9]]
-    monkeypatch.setattr(toy, "fail_at", None)
-    toy.measured.clear()
-    assert squares(run(toy, flags)) == [[4, 5], [9, 10]]
-    assert toy.measured == [(3, 1)]
-    # Nothing of it runs again.
-    before = output.read_bytes()
-    run(toy, flags)
-    assert toy.measured == [(3, 1)] and output.read_bytes() == before
-    # More seeds and rows come to what stands there.
-    run(toy, [*flags, "--seeds", "2", "--sizes", "2,5"])
-    assert toy.measured == [(3, 1), (2, 2), (5, 2)]
-    assert squares(read(output)["rows"]) == [[4, 5, 6], [9, 10], [27]]
-    assert len(read(output)["made_by"]) == 2
-    assert "| size 2 | 5.0 ± 1.0 | 3 |" in capsys.readouterr().out
-
-
-def test_other_settings_are_other_rows(toy, output, capsys):
-    run(toy, ["--output", str(output)])
-    capsys.readouterr()
-    rows = run(toy, ["--output", str(output), "--epochs", "9"])
-    assert toy.measured == 2 * [(2, 0), (3, 0)]
-    assert [row["settings"]["epochs"] for row in rows] == [9, 9]
-    # What stood there is kept, and not printed.
-    assert len(read(output)["rows"]) == 4
-    assert capsys.readouterr().out.count("| size 2 |") == 1
-
-
-def test_rows_by_name(toy, output):
-    (row,) = run(toy, ["--output", str(output), "--rows", "3$"])
-    assert row["name"] == "size 3" and toy.measured == [(3, 0)]
-    with pytest.raises(SystemExit, match="No row is asked for.*'nothing'"):
-        run(toy, ["--output", str(output), "--rows", "nothing"])
-
-
-def test_quick(toy, output, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    path = toy.path(None)
-    (row,) = run(toy, ["--quick"])
-    assert row["name"] == "size 1" and row["settings"]["epochs"] == 1
-    # Nothing is kept that was not asked for.
-    assert list(tmp_path.iterdir()) == [] and not path.exists()
-    # Flags win.
-    (row,) = run(toy, ["--epochs=7", "--quick", "--output", str(output)])
-    assert row["settings"]["epochs"] == 7
-    assert read(output)["made_by"][0]["command"].endswith("--quick --epochs 7")
-
-
-def test_command_has_no_folders(toy, output):
-    run(
-        toy,
-        [
-            *("--output", str(output), "--data", "somewhere"),
-            *("--cache", "elsewhere", "--widths", "4,5", "--rows", "size 2|3"),
-        ],
-    )
-    assert read(output)["made_by"][0]["command"] == (
-        "python -m benchmarks benchmarks.test_runner --rows 'size 2|3' "
-        "--widths 4,5"
-    )
 
 
 class Turns(Toy):
@@ -202,45 +81,146 @@ class Turns(Toy):
             yield {"square": 1}
 
 
-def test_rows_measured_together(toy, output, monkeypatch):
+@pytest.fixture
+def toy(monkeypatch):
+    monkeypatch.setattr(Toy, "measured", [])
+    monkeypatch.setattr(Toy, "finished", [])
     monkeypatch.setattr(Turns, "groups", [])
+    return Toy
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "folder" / "record.json"
+
+
+@pytest.fixture
+def output(path):
+    return ["--output", str(path)]
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def squares(rows):
+    return [
+        [found["figures"]["square"] for found in row["runs"]] for row in rows
+    ]
+
+
+def test_rows_and_seeds(toy, path, output, capsys):
+    folders = ["--data", "somewhere", "--cache", "elsewhere"]
+    asked = ["--rows", "size 2|3", "--seeds", "0,4"]
+    rows = run(toy, [*output, *folders, *asked])
+    # All rows of a seed come before the next seed.
+    assert toy.measured == [(2, 0), (3, 0), (2, 4), (3, 4)]
+    assert squares(rows) == [[4, 8], [9, 13]]
+    assert toy.finished == [["size 2", "size 3"]]
+    content = read(path)
+    assert content["rows"] == rows
+    assert content["format"] == 1
+    assert content["benchmark"] == toy.called() == "benchmarks.test_runner"
+    (maker,) = content["made_by"]
+    # Without folders.
+    assert maker["command"] == (
+        "python -m benchmarks benchmarks.test_runner --seeds 0,4 "
+        "--rows 'size 2|3'"
+    )
+    assert maker["cores"] > 0 and maker["versions"]["keras"]
+    assert set(maker) == {
+        *("command", "python", "versions", "cores", "machine", "processor")
+    }
+    row = rows[0]
+    assert row["name"] == "size 2" and row["row"] == {"size": 2, "parts": []}
+    assert row["settings"] == {
+        **{"epochs": 3, "rate": 0.5, "widths": [1, 2]},
+        **{"kind": "plain", "limit": None},
+    }
+    first = row["runs"][0]
+    assert first["seed"] == 0 and first["made_by"] == 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", first["date"])
+    assert first["figures"] == {"square": 4, "seen": [1, 2]}
+    printed = capsys.readouterr().out
+    # Mean and standard deviation.
+    assert "| row | square | seeds |\n| --- | --- | --- |\n" in printed
+    assert "| size 2 | 6.0 ± 2.8 | 2 |" in printed
+    assert "size 3\n  square 13\n" in printed
+
+
+def test_goes_on_where_it_stopped(toy, path, output, monkeypatch, capsys):
+    flags = [*output, "--seeds", "0,1"]
+    monkeypatch.setattr(toy, "fail_at", (3, 1))
+    with pytest.raises(KeyboardInterrupt):
+        run(toy, flags)
+    assert squares(read(path)["rows"]) == [[4, 5], [9]]
+    args = arguments.parse(toy, "toy", flags)
+    benchmark = toy(args, Record(toy.called(), path))
+    assert benchmark.figures_of(Row("size 2", 2), 0)["square"] == 4
+    assert benchmark.has(Row("size 3", 3), 0)
+    assert not benchmark.has(Row("size 3", 3), 1)
+    monkeypatch.setattr(toy, "fail_at", None)
+    toy.measured.clear()
+    assert squares(run(toy, flags)) == [[4, 5], [9, 10]]
+    assert toy.measured == [(3, 1)]
+    # Nothing of it runs again.
+    before = path.read_bytes()
+    run(toy, flags)
+    assert toy.measured == [(3, 1)] and path.read_bytes() == before
+    # More seeds and rows come to what stands there.
+    run(toy, [*flags, "--seeds", "2", "--sizes", "2,5"])
+    assert toy.measured == [(3, 1), (2, 2), (5, 2)]
+    assert squares(read(path)["rows"]) == [[4, 5, 6], [9, 10], [27]]
+    assert len(read(path)["made_by"]) == 2
+    assert "| size 2 | 5.0 ± 1.0 | 3 |" in capsys.readouterr().out
+    # Other settings are other rows, printed alone beside what is kept.
+    rows = run(toy, [*output, "--epochs", "9"])
+    assert [row["settings"]["epochs"] for row in rows] == [9, 9]
+    assert len(read(path)["rows"]) == 5
+    assert capsys.readouterr().out.count("| size 2 |") == 1
+
+
+def test_quick_rows_and_rows_by_name(toy, path, output, tmp_path, monkeypatch):
+    (row,) = run(toy, [*output, "--rows", "3$"])
+    assert row["name"] == "size 3" and toy.measured == [(3, 0)]
+    with pytest.raises(SystemExit, match="No row is asked for.*'nothing'"):
+        run(toy, [*output, "--rows", "nothing"])
+    # Flags win.
+    (row,) = run(toy, ["--epochs=7", "--quick", *output])
+    assert row["settings"]["epochs"] == 7
+    assert read(path)["made_by"][-1]["command"].endswith("--quick --epochs 7")
+    # Nothing is kept that was not asked for.
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    (row,) = run(toy, ["--quick"])
+    assert row["name"] == "size 1" and row["settings"]["epochs"] == 1
+    assert not list(pathlib.Path().iterdir()) and not toy.path(None).exists()
+
+
+def test_rows_measured_together(toy, path, output, monkeypatch):
     monkeypatch.setattr(Turns, "fail_at", "dd")
     with pytest.raises(KeyboardInterrupt):
-        run(Turns, ["--output", str(output)])
+        run(Turns, output)
     # Each is kept as soon as it is there.
-    assert [row["name"] for row in read(output)["rows"]] == ["a", "b", "cc"]
+    assert [row["name"] for row in read(path)["rows"]] == ["a", "b", "cc"]
     monkeypatch.setattr(Turns, "fail_at", None)
-    run(Turns, ["--output", str(output)])
+    run(Turns, output)
     assert Turns.groups == [["a", "b"], ["cc", "dd"], ["dd"]]
-
-
-def test_figures_must_be_as_many_as_rows(toy, monkeypatch):
     monkeypatch.setattr(Turns, "measure_together", lambda *args: iter([{}]))
     with pytest.raises(ValueError, match="shorter"):
         run(Turns, ["--quick"])
 
 
-def test_figures_of_a_row(toy, output):
-    record = Record(toy.called(), output)
-    args = arguments.parse(toy, "toy", ["--output", str(output)])
-    benchmark = toy(args, record)
-    row = Row("size 2", 2)
-    assert benchmark.figures_of(row, 0) is None
-    run(toy, ["--output", str(output)])
-    benchmark = toy(args, Record(toy.called(), output))
-    assert benchmark.figures_of(row, 0)["square"] == 4
-    assert benchmark.has(row, 0) and not benchmark.has(row, 1)
+def parse(*flags):
+    return arguments.parse(Toy, "toy", list(flags))
 
 
-def test_flags(toy, capsys):
-    def parse(*flags):
-        return arguments.parse(toy, "toy", list(flags))
-
+def test_flags(capsys):
     args = parse("--widths", "3", "--rate", "2", "--limit", "8", "--sizes", "")
     assert args.widths == (3,) and args.rate == 2.0 and args.limit == 8
     assert args.sizes == () and args.seeds == (0,)
     assert args.cache == pathlib.Path("nowhere")
-    assert args.output == toy.path(args) and args.output.suffix == ".json"
+    assert args.output == Toy.path(args) and args.output.suffix == ".json"
     for flags, message in (
         (["--kind", "other"], "invalid choice"),
         (["--rows", "("], "argument --rows: missing ), unterminated"),
@@ -255,25 +235,29 @@ def test_flags(toy, capsys):
     with pytest.raises(SystemExit):
         parse("--help")
     printed = capsys.readouterr().out
-    assert "The runner: flags, seeds" in printed
-    assert "of nothing; default: None" in printed
-    assert "--widths" in printed and "default: 1,2" in printed
+    for text in ("The runner: flags", "of nothing; default: None", "--widths"):
+        assert text in printed
 
 
-def test_data_folder(toy, monkeypatch):
-    def folder(*flags):
-        return toy(arguments.parse(toy, "toy", list(flags)), None).folder
-
+def test_data_folder(monkeypatch):
     monkeypatch.setenv("COMPEMBED_DATA", "some/where")
-    assert folder() == pathlib.Path("some/where")
-    assert folder("--data", "other") == pathlib.Path("other")
+    assert Toy(parse(), None).folder == pathlib.Path("some/where")
+    named = Toy(parse("--data", "other"), None)
+    assert named.folder == pathlib.Path("other")
     monkeypatch.setenv("COMPEMBED_DATA", "")
     for flags in ([], ["--data", ""]):
         with pytest.raises(SystemExit, match="data folder: --data, or"):
-            folder(*flags)
+            _ = Toy(parse(*flags), None).folder
 
 
 def test_names(capsys):
+    folder = pathlib.Path(command_line.__file__).parent
+    found = {
+        f"{path.parent.name}.{path.stem}"
+        for path in folder.glob("*/*.py")
+        if "(Benchmark):" in path.read_text() and path.parent.name != "common"
+    }
+    assert found == set(command_line.NAMES)
     command_line.main([])
     printed = capsys.readouterr().out
     for name in command_line.NAMES:
@@ -283,11 +267,132 @@ def test_names(capsys):
         command_line.main(["codes.no"])
 
 
-def test_all_benchmarks_are_named():
-    folder = pathlib.Path(command_line.__file__).parent
-    found = {
-        f"{path.parent.name}.{path.stem}"
-        for path in folder.glob("*/*.py")
-        if "(Benchmark):" in path.read_text() and path.parent.name != "common"
+def add(record, name="a", seed=0, **figures):
+    record.add(name, {"size": 1}, {"epochs": 2}, seed, figures)
+
+
+def test_record_is_read_again(path):
+    record = Record("codes.toy", path, "a command")
+    add(record, loss=1.5, by_epoch=({"loss": 1},))
+    add(record, seed=3, loss=2.5)
+    add(record, "b", loss=None)
+    again = Record("codes.toy", path, "another command")
+    assert again.rows == record.rows and again.made_by == record.made_by
+    for size, epochs, seed, is_there in (
+        *((1, 2, 3, True), (1, 2, 1, False)),
+        *((2, 2, 0, False), (1, 3, 0, False)),
+    ):
+        found = again.has("a", {"size": size}, {"epochs": epochs}, seed)
+        assert found == is_there
+    add(again, "c", loss=0)
+    commands = [maker["command"] for maker in again.made_by]
+    assert commands == ["a command", "another command"]
+    assert again.rows[-1]["runs"][0]["made_by"] == 1
+    # Of whatever benchmark.
+    assert Record(None, path).rows == again.rows
+    value = {"a": [{"b": 1, "c": [1.5, None]}], "d": ["[x", "y]", "{\n", "é"]}
+    text = dumps(value)
+    assert json.loads(text) == value
+    # Innermost lists and objects take a line each.
+    assert '"c": [ 1.5, null ]' in text and "é" in text
+
+
+def test_record_is_whole_after_an_error(path, monkeypatch):
+    record = Record("codes.toy", path)
+    add(record, loss=1)
+    before = path.read_bytes()
+
+    def full(*args):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        add(record, "c", loss=3)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("content", "received"),
+    [
+        ([], "format=None"),
+        ({"format": 2}, "format=2"),
+        ({"format": 1, "benchmark": "codes.other"}, "benchmark='codes.other'"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, content, received):
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"Received: {received}"):
+        Record("codes.toy", path)
+
+
+def row(*figures, **fields):
+    runs = [
+        {"seed": seed, "figures": found} for seed, found in enumerate(figures)
+    ]
+    return {"name": "a", "row": fields, "settings": {}, "runs": runs}
+
+
+def test_cells_and_tables():
+    two = row({"test": {"loss": 0.5}}, {"test": {"loss": 0.7}}, size=1000)
+    assert tables.figure("test.loss")(two) == "0.6 ± 0.1"
+    percent = tables.figure("test.loss", "{:.0f}", 100, " %")
+    assert percent(two) == "60 ± 14 %"
+    assert percent(row({"test": {"loss": 0.5}})) == "50 %"
+    # A seed may lack a figure; so may a row.
+    assert percent(row({"test": {"loss": 0.5}}, {"test": None})) == "50 %"
+    assert tables.figure("none", empty="-")(two) == "-"
+    assert tables.mean(two, "test.loss") == pytest.approx(0.6)
+    assert tables.mean(two, "none") is None
+    assert tables.field("row.size", "{:,}")(two) == "1,000"
+    assert tables.field("row.none", empty="?")(two) == "?"
+    assert tables.seeds(two) == "2"
+    columns = {
+        "row": tables.field("name"),
+        "none": tables.figure("none"),
+        "loss": tables.figure("loss"),
     }
-    assert found == set(command_line.NAMES)
+    # Empty columns are left out.
+    found = tables.of_columns(columns, [row({}), row({"loss": 0})])
+    assert found == "| row | loss |\n| --- | --- |\n| a |  |\n| a | 0.0 |"
+
+
+def test_pages_are_those_of_the_records(tmp_path, monkeypatch):
+    pages.main(["--check"])
+    monkeypatch.setattr(pages, "TABLES", {"one": lambda: "| 1 |"})
+    page = tmp_path / "page.md"
+    text = "Before.\n\n<!-- table: one -->\n{}<!-- /table -->\n\nAfter.\n"
+    page.write_text(text.format(""))
+    with pytest.raises(SystemExit, match="page.md differs from the records"):
+        pages.main(["--check", "--pages", str(page)])
+    assert page.read_text() == text.format("")
+    pages.main(["--pages", str(page)])
+    assert page.read_text() == text.format("| 1 |\n")
+    pages.main(["--check", "--pages", str(page)])
+    page.write_text("No place.")
+    with pytest.raises(ValueError, match="one place for each .* one"):
+        pages.main(["--pages", str(page)])
+
+
+@pytest.mark.parametrize("name", command_line.NAMES)
+def test_committed_rows_do_not_run_again(name, tmp_path):
+    """Rows and settings of committed records are named as in the scripts."""
+    module = load(name)
+    benchmark_class = module.main.args[0]
+    flags = ["--data", str(tmp_path)]
+    if name == "classes.language_model":
+        flags += ["--seconds", "180"]
+    args = arguments.parse(benchmark_class, name, flags)
+    benchmark = benchmark_class(args, Record(name, args.output))
+    assert any(benchmark.has(row, 0) for row in benchmark.rows())
+    fields = {field.name for field in dataclasses.fields(module.Row)}
+    for path in FOLDER.glob(f"{name.replace('.', '/')}*.json"):
+        record = Record(name, path)
+        assert record.rows
+        for found in record.rows:
+            assert set(found["row"]) | {"name"} == fields
+            assert set(found["settings"]) == set(benchmark_class.settings)
+            for each in found["runs"]:
+                assert set(each) == {"seed", "date", "made_by", "figures"}
+                assert record.made_by[each["made_by"]]["command"]

@@ -1,17 +1,72 @@
 """Results of benchmarks, and data of the form that they read."""
 
+import contextlib
 import importlib
+import io
 import lzma
 import os
 from unittest import mock
 
 import numpy as np
+import pytest
 
 
 def load(name):
     """The module of a benchmark, which may set numbers of threads."""
     with mock.patch.dict(os.environ):
         return importlib.import_module(f"benchmarks.{name}")
+
+
+# What benchmarks need, by their names or those of folders.
+LIBRARIES = {
+    "anchors.sparse_coding": ["sklearn"],
+    "litert": ["ai_edge_litert", "matplotlib"],
+    "text": ["tensorflow_text", "mediapipe"],
+    "vectors.files": ["gensim"],
+}
+# Names of figures that are above 0, by their ends.
+POSITIVE = ("milliseconds", "_ms", "ratio", "second", "file_bytes", "fastest")
+
+
+def quick(name, prints="", *, by=None, **flags):
+    """Runs a benchmark in its quick mode, and looks at all its figures.
+
+    Args:
+        name: String, such as `"codes.learning"`.
+        prints: String, part of a line that it prints.
+        by: Optional name of what rows of one name differ in.
+        **flags: Such as `rows="int4"`.
+
+    Returns:
+        Dict from names of rows, or pairs of `by` and names, to figures.
+    """
+    for library in LIBRARIES.get(name, LIBRARIES.get(name.split(".")[0], ())):
+        pytest.importorskip(library)
+    arguments = [
+        f"--{flag.replace('_', '-')}={value}" for flag, value in flags.items()
+    ]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        rows = load(name).main(["--quick", *arguments])
+    assert prints in printed.getvalue()
+    found = {}
+    for row in rows:
+        key = (row["row"][by], row["name"]) if by else row["name"]
+        found[key] = figures(row)
+        check_figures(found[key], key)
+    assert len(found) == len(rows)
+    return found
+
+
+def check_figures(value, name):
+    """Numbers are finite, and times and sizes above 0."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            check_figures(each, key)
+    elif isinstance(value, float | int):
+        assert np.isfinite(value), name
+        if isinstance(name, str) and name.endswith(POSITIVE):
+            assert value > 0, name
 
 
 def figures(row):

@@ -1,0 +1,364 @@
+"""Benchmarks of tables run, each once in its quick mode with a few rows.
+
+Those of classes are in `test_class_runs.py`.
+"""
+
+import numpy as np
+import pytest
+from benchmark_files import load
+from benchmark_files import quick
+from benchmark_files import write_sentences
+
+pytestmark = pytest.mark.slow
+
+
+# Flags, how many rows there are, and part of a line that is printed.
+SMALL = {
+    "codes.clusters": ({}, 3, "| straight-through, constant temperature | "),
+    "codes.large_tables": ({}, 1, "| 600 | 1 | "),
+    "codes.pooled_step": ({"words": "zipf"}, 5, "| zipf | codes, pooled | "),
+    "codes.task": ({"rows": "table|fixed|end to end"}, 3, "| 2x8 |"),
+    "codes.training_step": ({}, 2, "| 1,000 | SparseRowOptimizer(Adam) | "),
+    "distribution.replicas": ({"rows": "^CodeEmbedding by steps"}, 1, "replicas"),
+    "litert.row_graphs": ({}, 2, "| 3 x 64 of 8, 5 ids, int8 | "),
+    "text.runtimes": ({"rows": "pieces"}, 5, "| "),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_benchmark(name):
+    flags, number, line = SMALL[name]
+    rows = quick(name, line, **flags)
+    assert len(rows) == number
+    for found in rows.values():
+        if {"fastest", "milliseconds"} <= set(found):
+            assert found["fastest"] <= found["milliseconds"]
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A folder of sentences, and one of what is kept."""
+    write_sentences(tmp_path)
+    return {"data": tmp_path, "cache": tmp_path / "cache"}
+
+
+def test_anchors_of_classifiers(tmp_path):
+    rows = quick(
+        "anchors.classification",
+        "| words | l1 1e-3 | 4 | ",
+        picture=tmp_path,
+        tasks="words",
+        rows="^(full table|l1|frequency|50 words|sparse code)",
+    )
+    full, sparse = rows["full table"], rows["l1 1e-3"]
+    words = full["parameters"] // 8
+    # 180 words, most of which occur twice, padding and unknown.
+    assert 150 < words <= 182
+    assert full["times_fewer"] == 1 and full["bytes"] == 4 * 8 * words
+    assert full["test"] > 0.6
+    for name in ("l1 1e-3", "frequency", "sparse code"):
+        found = rows[name]
+        assert found["parameters"] == found["nonzeros"] + 4 * 8
+    assert all(len(found["by_epoch"]) == 3 for found in rows.values())
+    assert sparse["nonzeros"] == sparse["by_epoch"][-1]["nonzeros"]
+    assert sparse["by_epoch"][-1]["l1"] == pytest.approx(1e-3)
+    assert rows["frequency"]["nonzeros"] == 150
+    assert rows["50 words by tf-idf"]["parameters"] == 50 * 8
+    assert rows["sparse code"]["nonzeros"] <= 2 * words
+    assert (tmp_path / "ant_words.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_anchors_of_language_models(folders):
+    line = "| 6 anchors, l1 0.001 | 2 | "
+    rows = quick("anchors.language_model", line, **folders)
+    table, anchors = rows.values()
+    # 31 words, of width 8.
+    assert table["parameters"] == 31 * 8
+    assert 6 * 8 < anchors["parameters"] <= 6 * 8 + 31 * 6
+    assert all(1 < row["test"] < 40 for row in rows.values())
+
+
+def test_anchors_from_a_table(folders, tmp_path):
+    folders["rows"] = "^(table|anchors|group lasso)"
+    line = "| ptb | anchors | "
+    rows = quick("anchors.from_table", line, by="task", **folders)
+    table, anchors, pruned, lasso = rows.values()
+    # 31 words, of width 8; then words of width 8 too.
+    assert table["numbers"] == 31 * 8 and anchors["numbers"] <= 130
+    # The same first half.
+    assert table["valid_before"] < anchors["valid_before"] < 40
+    assert pruned["numbers"] <= 400 == lasso["numbers"]
+    assert pruned["test"] > 60 and lasso["test"] > 60
+    # One first half of each kind, and no unfinished row.
+    kept = [path.name for path in (tmp_path / "cache").iterdir()]
+    assert len(kept) == 3 and all(name.endswith(".npz") for name in kept)
+
+
+def test_anchors_of_recommenders(tmp_path):
+    flags = {"cache": tmp_path, "rows": "^tables|fitted|l1"}
+    line = "| tables | 2,000 | 1.0 | "
+    rows = quick("anchors.recommendation", line, **flags)
+    tables, fitted, shrunk = rows.values()
+    assert tables["parameters"] == (150 + 100) * 8
+    assert tables["times_smaller"] == 1
+    for row in rows.values():
+        # 20 of 100 places at random are 0.2 of them.
+        assert row["recall"] > 0.5 and 0 < row["ndcg"] <= 1
+        assert len(row["by_epoch"]) == 4
+    # Ten anchors of width 8 on each side, two numbers a row.
+    assert 160 < fitted["parameters"] <= 160 + 2 * 250
+    numbers = [size for _, size in shrunk["by_epoch"]]
+    assert shrunk["parameters"] == numbers[-1] < numbers[0]
+
+
+def test_sparse_coding():
+    rows = quick("anchors.sparse_coding")
+    errors = [figures["relative_error"] for figures in rows.values()]
+    assert list(rows) == list(load("anchors.sparse_coding").WAYS)
+    assert all(0 < error < 0.6 for error in errors)
+    # Two ways to the same.
+    assert errors[-2] == pytest.approx(errors[-1], rel=1e-2)
+
+
+# Keras's own Adam, which is there for comparison, warns of tables it fills.
+@pytest.mark.filterwarnings("ignore:Converting sparse")
+def test_storage_of_anchors():
+    line = "| 2,000 | 20 | sparse | SparseRowOptimizer(Adam) |  |  |  | "
+    flags = {"by": "memory", "input_dims": 100, "rows": "^(dense|sparse)"}
+    *times, memory = quick("anchors.storage", line, **flags).values()
+    assert len(times) == 2 and memory["peak_bytes"] > 1e8
+
+
+def test_learning_of_codes():
+    line, learners = "| generated | 4 | 8 |", "additive,gumbel,kd"
+    rows = quick("codes.learning", line, methods=learners)
+    assert list(rows)[::4] == [
+        "AdditiveQuantizer, effort 0.2",
+        "KDCodeLearner sum, 50 steps, refined",
+        "KDCodeLearner concat, 50 steps, refined",
+    ]
+    additive, *others = rows.values()
+    for row in rows.values():
+        assert 0 < row["loss"]
+        assert row["relative_error"] < row["relative_error_centred"]
+    assert additive["relative_error_centred"] < 0.5
+    for plain, refined in zip(others[::2], others[1::2], strict=True):
+        assert refined["loss"] < plain["loss"]
+        assert refined["cpu_seconds"] >= plain["cpu_seconds"]
+
+
+def test_rounding_and_pruning():
+    line = "| generated | int8 |"
+    found = quick("codes.rounding_and_pruning", line, rows="int|pruned")
+    errors = [found[f"int{x}"]["relative_error"] for x in (8, 4, 2)]
+    assert errors == sorted(errors) and errors[0] < 1e-4
+    errors = [found[f"pruned {x}%"]["relative_error"] for x in (80, 90, 95, 98)]
+    assert errors == sorted(errors) and errors[-1] < 1
+    assert found["pruned 98%"]["bytes"] < found["pruned 80%"]["bytes"]
+
+
+def test_sentiment():
+    line = "| Gumbel codes 4x8 |"
+    rows = quick("codes.sentiment", line, rows="^(table|Gumbel)")
+    table, codes = rows.values()
+    assert table["relative_error"] == 0
+    assert table["counted_bytes"] == 4 * 500 * 16
+    # Codes of 12 bits take two bytes a row; codewords are float32.
+    assert codes["counted_bytes"] == 500 * 2 + 4 * 4 * 8 * 16
+    assert table["accuracy"] > 0.8 and codes["accuracy"] > 0.8
+    file = codes["float32_file"]
+    assert codes["counted_bytes"] < file["bytes"]
+    assert file["bytes"] < table["float32_file"]["bytes"]
+    # The file holds the vectors that the classifier was trained on.
+    assert codes["relative_error"] > 0
+    assert file["relative_error"] == pytest.approx(codes["relative_error"])
+
+
+def test_codes_of_language_models(folders):
+    folders["rows"] = "conventional|linear.linear"
+    rows = quick("codes.language_model", "linear+linear | 4 | 4 |", **folders)
+    conventional, linear = rows.values()
+    assert conventional["ratio"] == 1
+    # 31 words, of width 8.
+    assert conventional["parameters"] == 31 * 8
+    assert conventional["bytes"] == 31 * 8 * 4
+    assert linear["parameters"] == 4 * 4 * 8 + 8 * 8
+    assert linear["bytes"] == 31 * 1 + 4 * 4 * 8 * 4
+    assert linear["paper"] == 118.40
+    for row in rows.values():
+        assert 1 < row["test"] < 35 and len(row["valid_by_epoch"]) == 2
+        assert abs(row["valid"] - row["valid_by_epoch"][-1]) < 0.01
+
+
+def test_models_of_codes():
+    line = "| Two towers with one table | 300 x 16 | 0.02 → 0.00 |"
+    (found,) = quick("codes.models", line, rows="shared").values()
+    assert found["before_embedding_bytes"] == 4 * 300 * 16
+    # A byte for two subcodes, and codebooks.
+    assert found["after_embedding_bytes"] == 300 * 2 + 4 * 4 * 16 * 16
+    for name in ("keras_bytes", "litert_bytes"):
+        assert found[f"after_{name}"] < found[f"before_{name}"]
+    assert found["after_reload_difference"] < 1e-5
+    assert found["after_litert_difference"] < 1e-5
+
+
+def test_anchors_in_litert():
+    rows = quick("litert.anchors", "| table, float32 | 5")
+    kinds = ["float32", "float32, static", "float16", "int8"]
+    assert list(rows) == [
+        "table, float32",
+        *(f"rows, {kind}" for kind in kinds),
+    ]
+    sizes = [row["file_bytes"] for row in rows.values()]
+    assert sizes[0] > 4 * 2000 * 64
+    # Every form is smaller than the one before.
+    assert sizes[1:] == sorted(sizes[1:], reverse=True)
+
+
+def test_lookups_in_litert(tmp_path):
+    path = tmp_path / "picture.png"
+    found = quick(
+        "litert.lookups",
+        "| 2,000 | mean | codes 8x16, int8 | ",
+        by="pooled",
+        full_dim=2000,
+        picture=path,
+        picture_length=8,
+        rows="^(table, (float32|int8)|rounded, int(4|2)|codes)",
+    )
+    assert path.read_bytes().startswith(b"\x89PNG")
+    # 2,000 rows of 32 numbers, a scale for each in few bits, and a graph.
+    for name, row_bytes in (
+        ("table, float32", 128),
+        ("table, int8", 32),
+        ("rounded, int4", 16 + 1),
+        ("rounded, int2", 8 + 1),
+        ("rounded, int4 rank 16", 8 + 1 + 1),
+    ):
+        size = found[False, name]["file_bytes"]
+        assert 500 < size - 2000 * row_bytes < 4000
+    int8, float32 = (
+        found[False, f"codes 8x16, {kind}"]["file_bytes"]
+        for kind in ("int8", "float32")
+    )
+    assert int8 < float32 < 2000 * 128 / 5
+    for each in found.values():
+        for length in ("1", "8"):
+            measured = each["lengths"][length]
+            assert measured["microseconds"] > 0
+            peak = measured["peak_bytes"]
+            assert peak is None or peak > 0.5 * each["file_bytes"]
+
+
+def test_scoring_in_litert():
+    names = "8x256 of 64, LiteRT|^table of 64, Keras"
+    line = "| codes 8x256 of 64, LiteRT |"
+    rows = quick("litert.scoring", line, rows=names)
+    codes, table = rows.values()
+    # Eight bytes a row, and a graph.
+    rest = codes["file_bytes"] - 3000 * 8 - 8 * 256 * 64 * 4
+    assert 0 < rest < 30_000
+    assert table["ratio"] == 1
+
+
+def test_whole_models_in_litert():
+    line = "| mean of words | tables, float32 | "
+    rows = quick("litert.whole_models", line, by="model")
+    tables, codes = "tables, float32", "codes 4x16, float32"
+    for model in ("mean", "encoder-decoder"):
+        size = rows[model, tables]["file_bytes"]
+        assert rows[model, codes]["file_bytes"] < size
+    for name in (tables, codes):
+        sentences = rows["encoder-decoder", name]
+        assert sentences["equal_sentences"] == 1
+        # They depend on what is read.
+        assert sentences["different_sentences"] > 10
+
+
+def test_rivals(tmp_path, monkeypatch, capsys):
+    """What is left, then texts with two seeds, then visits."""
+    accuracy = load("rivals.accuracy")
+    monkeypatch.setattr(accuracy, "BEST", 1)
+    monkeypatch.setattr(accuracy, "NUM_TUNED", 1)
+    flags = ["--output", str(tmp_path / "record.json")]
+    flags = ["--quick", *flags, "--cache", str(tmp_path / "cache")]
+    texts = [*flags, "--tasks", "generated", "--seeds", "0,1"]
+    texts += ["--methods", "table,int4,search"]
+    assert not accuracy.main([*texts, "--minutes", "0"])
+    assert "generated, 1/4, search (0)" in capsys.readouterr().out
+    rows = accuracy.main([*texts, "--picture", str(tmp_path)])
+    assert "Left" not in capsys.readouterr().out
+    assert (tmp_path / "rivals_generated.png").read_bytes()[:4] == b"\x89PNG"
+    # The table and the best have two seeds, the second at the first's rate.
+    again = [row for row in rows if len(row["runs"]) == 2]
+    assert len(again) == 2 and again[0]["row"]["method"] == "table"
+    for row in again:
+        first, second = (run["figures"] for run in row["runs"])
+        assert second["rate"] == first["rate"]
+        assert len(first["tried"]) == 2 and len(second["tried"]) == 1
+    visits = ["--tasks", "made up", "--methods", "table,pruned"]
+    rows += accuracy.main([*flags, *visits, "--rates", "0.01"])
+    found = {row["name"]: row["runs"][0]["figures"] for row in rows}
+    assert len(found) == 5
+    for task in ("generated", "made up"):
+        table = found[f"{task}, table"]
+        # Both schedules, from the same rates as all others.
+        assert set(table["schedules"]) == {"float32, whole", "float32, halves"}
+        for name, one in found.items():
+            if name.startswith(f"{task}, 1/4"):
+                assert one["bytes"] <= table["bytes"] // 4
+                assert 0 < next(iter(one["test"].values())) <= 1
+
+
+def test_vocabulary_of_text():
+    line = "| generated | words | 50 | codes |"
+    rows = quick("text.vocabulary", line, rows="words")
+    assert len(rows) == len(load("text.vocabulary").STORAGES)
+    first, *_ = (row["accuracy"] for row in rows.values())
+    for name, found in rows.items():
+        assert 0 < found["tokenizer_bytes"] < found["file_bytes"]
+        assert found["vocabulary_size"] <= 50
+        if "int8" not in name:
+            assert found["accuracy"] == found["keras_accuracy"]
+        if "float32" in name:
+            assert found["max_error"] < 1e-5
+        else:
+            assert found["difference"] == found["accuracy"] - first
+
+
+def test_precision():
+    policies = load("training.precision").POLICIES
+    kinds = ("CodeEmbedding, nearest", "KDCodeLearner")
+    rows = quick("training.precision", rows=f"^({'|'.join(kinds)}) in")
+    assert len(rows) == len(kinds) * len(policies)
+    for kind in kinds:
+        found = [rows[f"{kind} in {policy}"] for policy in policies]
+        losses = [row["loss"] for row in found]
+        assert all(row["finite"] is True for row in found)
+        exact = rows[f"{kind} in float32"]["loss"]
+        np.testing.assert_allclose(losses, exact, rtol=0.02)
+        assert len(set(losses)) > 1
+
+
+def test_quality_of_vectors():
+    rows = quick("vectors.quality", "| generated | 4 | narrow int2 |")
+    objectives = load("vectors.quality").OBJECTIVES
+    assert len(rows) == 2 + 2 + len(objectives) - 1
+    for name, found in rows.items():
+        assert len(found["tests"]) == 2
+        if ", table, " in name:
+            continue
+        assert found["bytes"] <= 500 * 16 * 4 / 4
+        assert found["bytes"] < found["file_bytes"]
+        assert 0 < found["relative_error"] < 0.2
+        assert 0.5 < found["neighbor_overlap"] < 1
+
+
+def test_files_of_vectors(tmp_path):
+    module = load("vectors.files")
+    flags = {"folder": tmp_path, "rows": "command|neighbors"}
+    rows = quick("vectors.files", "| command | 500 |", **flags)
+    command = rows["command"]
+    assert command["bytes"] <= 8000 < command["text_bytes"]
+    assert command["method"] in command["report"]
+    assert len(rows) == 2 + len(module.STORED) + len(module.MANY)

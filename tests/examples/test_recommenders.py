@@ -1,0 +1,246 @@
+"""Examples of recommending run, each once in its quick mode."""
+
+import json
+import lzma
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+from benchmarks.data import visits
+from examples import job_titles
+from examples import next_item
+from examples import recommend_titles
+
+
+@pytest.mark.slow
+def test_job_titles(tmp_path, capsys):
+    results = job_titles.main(["--quick", "--output", str(tmp_path)])
+    assert results["accuracy"] > 0.6
+    assert results["coverage"] > 0.9
+    assert results["recall"] >= 0.99 and results["beam_width"] < 32
+    # The file searches, and evaluation does not.
+    for name in ("accuracy", "top_5_accuracy"):
+        assert abs(results[f"litert_{name}"] - results[name]) < 0.03
+    assert results["embedding_bytes"] == 4 * 2048 * 32
+    assert results["file_bytes"] > results["embedding_bytes"]
+    assert json.loads((tmp_path / "results.json").read_text()) == results
+    names = (tmp_path / "occupations.txt").read_text().split("\n")
+    assert len(names) == 132
+    printed = capsys.readouterr().out
+    first = printed.split("junior red baker\n")[1].splitlines()[0]
+    assert first.endswith("%  red baker")
+
+    # The saved model predicts as the file does.
+    model = keras.saving.load_model(tmp_path / "job_titles.keras")
+    args = job_titles.parse_arguments(["--quick"])
+    x = job_titles.vectorize(["junior red baker", "tall cook two"], args)
+    answer = kc.top_k_model(model, k=5).predict(x, verbose=0)
+    phone = kc.export.LiteRTModel(tmp_path / "job_titles.tflite")(x)
+    np.testing.assert_array_equal(answer["ids"], phone["ids"])
+
+
+def test_tables_of_occupations(tmp_path):
+    def write(folder, opened, blank, ending):
+        folder.mkdir(exist_ok=True, parents=True)
+        for name, text in (
+            ("Occupation Data", "1\tCooks\tCook.\n2\tNurses\tNurse.\n"),
+            (
+                "Alternate Titles",
+                '1\tChef "de partie"\n2\tNurse\n1\tCOOKS\n2\tChef\n',
+            ),
+        ):
+            path = folder / f"{name.replace(' ', blank)}.txt{ending}"
+            with opened(path, "wt", encoding="utf-8") as file:
+                file.write("Code\tTitle\tMore\n" + text)
+
+    titles = ["chef", 'chef "de partie"', "cooks", "nurse", "nurses"]
+    pairs = list(zip(titles, (1, 0, 0, 1, 1), strict=True))
+    other = tmp_path / "other"
+    write(tmp_path, open, " ", "")
+    write(other / "onet_titles", lzma.open, "_", ".xz")
+    for folder in (tmp_path, other):
+        found = job_titles.read_occupations(folder)
+        assert found == (["Cooks", "Nurses"], pairs)
+    with pytest.raises(SystemExit, match="no 'Occupation Data.txt'"):
+        job_titles.read_occupations(tmp_path / "none")
+
+
+def test_a_title_is_in_one_part():
+    pairs = [(f"title {k // 2}", k) for k in range(400)]
+    parts = job_titles.split(pairs, seed=0)
+    assert sorted(sum(parts, [])) == sorted(pairs)
+    titles = [{title for title, _ in part} for part in parts]
+    assert len(set.union(*titles)) == sum(map(len, titles)) == 200
+    assert len(titles[0]) > 120 and min(map(len, titles)) > 5
+
+
+@pytest.mark.slow
+def test_recommend_titles(tmp_path, capsys):
+    output, saved = tmp_path / "output", tmp_path / "titles"
+    flags = ["--quick", "--output", str(output), "--save", str(saved)]
+    figures = recommend_titles.main(flags)
+    assert json.loads((output / "results.json").read_text()) == figures
+    # Codes cost little of what is right.
+    for name in ("litert", "keras", "table"):
+        shares = figures[name]
+        assert 0.5 < shares["top_1"] <= shares["top_5"] <= shares["top_10"]
+        assert abs(shares["top_5"] - figures["table"]["top_5"]) < 0.1
+    assert figures["table_bytes"] > 4 * (2048 + figures["items"]) * 32
+    assert figures["file_bytes"] < figures["table_bytes"] / 2
+    assert figures["items"] + figures["test_titles"] < 132 * 9
+
+    titles = (saved / "labels.txt").read_text().splitlines()
+    assert len(titles) == figures["items"]
+    args = recommend_titles.parse_arguments(flags)
+    ids = job_titles.vectorize(["tall cook two"], args)
+    model = kc.from_preset(saved)
+    phone = kc.export.LiteRTModel(saved / "model.tflite")
+    for answer in (kc.top_k_model(model, k=3)(ids), phone(ids)):
+        assert "tall cook" in titles[answer["ids"][0, 0]]
+    # The score of a title to itself is that of a vector to its codes.
+    own = model(job_titles.vectorize(titles[:50], args))
+    assert np.mean(np.diag(own)) > 0.9
+    assert keras.ops.max(own) < 1.1
+
+    card = (saved / "README.md").read_text()
+    assert f"{figures['litert']['top_1']:.1%}" in card
+    assert "% 2047`; the first 32 are taken" in card
+    printed = capsys.readouterr().out
+    first = printed.split("junior red baker\n")[1].splitlines()[0]
+    assert "red baker" in first
+
+
+def test_hits():
+    answers = [[{1}, {2, 3}] + [{9}] * 8, [{4}] * 10, [{8}] * 9 + [{5}]]
+    right = [{2}, {4, 5}, {5}]
+    assert recommend_titles.hits(answers, right) == pytest.approx(
+        {"top_1": 1 / 3, "top_5": 2 / 3, "top_10": 1.0}
+    )
+
+
+@pytest.mark.slow
+def test_next_item(tmp_path, capsys):
+    flags = ["--quick", "--losses", "CANE,SCE", "--user", "3"]
+    results = next_item.main([*flags, "--output", str(tmp_path)])
+    assert json.loads((tmp_path / "results.json").read_text()) == results
+    assert list(results["losses"]) == ["CANE", "SCE"]
+    for figures in results["losses"].values():
+        # 20 of some 85 places by chance would be 0.24.
+        assert figures["test"]["recall_at_20"] > 0.5
+        assert figures["rate"] == 0.03 and figures["steps"] > 1
+    valid = {
+        name: figures["valid"]["ndcg_at_10"]
+        for name, figures in results["losses"].items()
+    }
+    assert valid[results["best"]] == max(valid.values())
+
+    # What the user has been to is left out, and most are of the user's kind.
+    data = visits.generated()
+    known = np.concatenate([data.train, data.valid])
+    recommended = np.array(results["recommended"])
+    assert len(recommended) == next_item.SHOWN
+    assert not set(recommended) & set(known[known[:, 0] == 3, 1])
+    assert np.mean(recommended % 5 == 3) >= 0.6
+    assert results["same_as_keras"] > 0.9
+    assert "| SCE |" in capsys.readouterr().out
+
+    # The saved model has one table, and answers as the file does.
+    model = keras.saving.load_model(tmp_path / "next_item.keras")
+    shapes = [tuple(weight.shape) for weight in model.trainable_weights]
+    assert [s for s in shapes if s[0] == 101] == [(101, 16), (101,)]
+    x = next_item.histories(
+        data.train, data.num_users, 30, np.random.default_rng(0)
+    )
+    answer = kc.top_k_model(model, k=50).predict(x, verbose=0)
+    phone = kc.export.LiteRTModel(tmp_path / "next_item.tflite").predict(x)
+    np.testing.assert_allclose(
+        phone["probabilities"], answer["probabilities"], rtol=1e-4
+    )
+
+
+def test_histories():
+    pairs = np.array([[2, 5], [0, 1], [2, 6], [0, 2], [2, 7]])
+    rows = next_item.histories(pairs, 4, 2, np.random.default_rng(0))
+    assert rows.dtype == np.int32
+    assert set(rows[0]) == {2, 3}
+    np.testing.assert_array_equal(rows[[1, 3]], 0)
+    # The first ones are left out where there is no room.
+    assert len(set(rows[2])) == 2 and set(rows[2]) < {6, 7, 8}
+    rng = np.random.default_rng(0)
+    found = [next_item.histories(pairs, 4, 5, rng)[2] for _ in range(60)]
+    assert all((row[:2] == 0).all() for row in found)
+    orders = {tuple(row[2:]) for row in found}
+    assert len(orders) == 6 and set.union(*map(set, orders)) == {6, 7, 8}
+
+
+def test_a_place_is_predicted_from_those_before():
+    args = next_item.parse_arguments(["--quick"])
+    trained, recommender = next_item.build_models(np.arange(40), "CANE", args)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 40, size=(3, args.history)).astype("int32")
+    ids[0, :7] = 0
+    found = trained(ids).numpy()
+    changed = ids.copy()
+    changed[:, 20:] = rng.integers(1, 40, size=(3, args.history - 20))
+    np.testing.assert_array_equal(trained(changed)[:, :20], found[:, :20])
+    # The same whatever is in front, and in any order.
+    last = recommender(ids)
+    np.testing.assert_allclose(last, found[:, -1], rtol=1e-4, atol=1e-5)
+    short = trained(ids[:1, :6:-1])
+    np.testing.assert_allclose(short[:, -1], last[:1], rtol=1e-4, atol=1e-5)
+
+
+def test_evaluation_is_that_of_plain_loops():
+    data = visits.generated()
+    args = next_item.parse_arguments(["--quick"])
+    keras.utils.set_random_seed(0)
+    counts = np.ones(data.num_items + 1)
+    _, recommender = next_item.build_models(counts, "CANE", args)
+    head = recommender.get_layer("next_item")
+    head.bias.assign(np.linspace(-2, 2, data.num_items + 1))
+    known = np.concatenate([data.train, data.valid])
+    users = np.unique(data.test[:, 0])[::-1]
+    found = next_item.evaluate(recommender, users, known, data.test, data, args)
+
+    rows = next_item.histories(
+        known, data.num_users, args.history, np.random.default_rng(args.seed)
+    )
+    table = head.class_embedding.embeddings.numpy()
+    scores = recommender(rows).numpy() @ table.T + head.bias.numpy()
+    discounts = [1 / math.log2(place + 2) for place in range(10)]
+    recalls, gains = [], []
+    for user in users:
+        been = set(known[known[:, 0] == user, 1] + 1) | {0}
+        right = set(data.test[data.test[:, 0] == user, 1] + 1)
+        order = [k for k in np.argsort(-scores[user]) if k not in been]
+        recalls.append(len(right & set(order[:20])) / len(right))
+        hits = [k in right for k in order[:10]]
+        gains.append(np.dot(hits, discounts) / sum(discounts[: len(right)]))
+    assert found["recall_at_20"] == pytest.approx(np.mean(recalls), abs=1e-3)
+    assert found["ndcg_at_10"] == pytest.approx(np.mean(gains), abs=1e-3)
+
+
+def test_the_rate_is_chosen_by_validation(monkeypatch):
+    data = visits.generated()
+    args = next_item.parse_arguments(["--quick"])
+    args.rates = [0.1, 0.2, 0.3]
+    at = []
+    monkeypatch.setattr(next_item, "build_models", lambda *args: (None, None))
+    monkeypatch.setattr(
+        next_item, "train", lambda *args: at.append(args[3]) or len(at)
+    )
+
+    def evaluate(recommender, users, seen, right, data, args):
+        if right is data.test:
+            assert len(seen) == len(data.train) + len(data.valid)
+            return "test"
+        assert right is data.valid and seen is data.train
+        return {"ndcg_at_10": {0.1: 0.4, 0.2: 0.6, 0.3: 0.5}[at[-1]]}
+
+    monkeypatch.setattr(next_item, "evaluate", evaluate)
+    figures, _ = next_item.best_of_rates("CANE", None, data, args)
+    expected = {"rate": 0.2, "steps": 2, "test": "test"}
+    assert figures == {**expected, "valid": {"ndcg_at_10": 0.6}}
