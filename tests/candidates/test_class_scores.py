@@ -5,13 +5,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from beam_heads import TREES
+from errors import refused
 
 from keras_compembed.candidates import CandidateGroups
 from keras_compembed.candidates import ClassScores
-from keras_compembed.candidates import class_scores
+from keras_compembed.candidates.sorted_sets import is_in
 from keras_compembed.trees.tree_arrays import TreeArrays
 
 WIDTH = 3
+# How many classes are scored at a time, where the number of rows is unknown.
+CHUNK = 4096
 
 
 def variable(*shape, seed):
@@ -22,9 +25,9 @@ def variable(*shape, seed):
 class Embedding:
     """What `ClassScores` uses of a layer that looks vectors up."""
 
-    def __init__(self, num_classes):
-        self.input_dim, self.output_dim = num_classes, WIDTH
-        self.rows = variable(num_classes, WIDTH, seed=0)
+    def __init__(self, rows):
+        self.rows = rows
+        self.input_dim, self.output_dim = rows.shape
 
     def embed(self, ids):
         return tf.gather(self.rows.value, ids)
@@ -40,7 +43,7 @@ def make(tree=None, biases=True, embeds=False):
         num_classes, num_nodes = arrays.num_classes, arrays.num_nodes
     table = variable(num_classes, WIDTH, seed=0)
     if embeds:
-        table = Embedding(num_classes)
+        table = Embedding(table)
     return ClassScores(
         table,
         variable(num_classes, seed=1) if biases else None,
@@ -48,6 +51,15 @@ def make(tree=None, biases=True, embeds=False):
         variable(num_nodes, WIDTH, seed=2) if num_nodes else None,
         variable(num_nodes, seed=3) if num_nodes and biases else None,
     )
+
+
+def sum_up(tree, values, node):
+    """Of a node, what it and those above it hold."""
+    total = np.zeros(values.shape[1:])
+    while node >= 0:
+        total = total + values[node]
+        node = tree.node_parents[node]
+    return total
 
 
 def by_hand(made):
@@ -60,11 +72,9 @@ def by_hand(made):
     if made.nodes is not None:
         tree = made.tree.class_tree
         for place, node in enumerate(tree.class_parents):
-            while node >= 0:
-                vectors[place] += made.nodes.numpy()[node]
-                if made.bias is not None:
-                    biases[place] += made.node_bias.numpy()[node]
-                node = tree.node_parents[node]
+            vectors[place] += sum_up(tree, made.nodes.numpy(), node)
+            if made.bias is not None:
+                biases[place] += sum_up(tree, made.node_bias.numpy(), node)
     return vectors, biases
 
 
@@ -73,16 +83,19 @@ def features_of(rows):
     return tf.constant(values, "float32")
 
 
-CASES = [
-    (None, True, False),
-    (None, False, True),
-    ("taxonomy", True, False),
-    ("taxonomy", True, True),
-    ("huffman", False, False),
-]
+EVERY = pytest.mark.parametrize(
+    ("tree", "biases", "embeds"),
+    [
+        (None, True, False),
+        (None, False, True),
+        *[(tree, True, False) for tree in TREES],
+        ("taxonomy", True, True),
+        ("huffman", False, False),
+    ],
+)
 
 
-@pytest.mark.parametrize(("tree", "biases", "embeds"), CASES)
+@EVERY
 def test_vectors_biases_and_all_scores(tree, biases, embeds):
     made = make(tree, biases, embeds)
     vectors, offsets = by_hand(made)
@@ -106,7 +119,24 @@ def test_vectors_biases_and_all_scores(tree, biases, embeds):
     assert np.isneginf(chunk[:, exist:]).all()
 
 
-@pytest.mark.parametrize(("tree", "biases", "embeds"), CASES)
+@pytest.mark.parametrize(
+    "name", [name for name in TREES if name != "one level"]
+)
+def test_vectors_and_biases_of_inner_nodes(name):
+    made = make(name)
+    tree = made.tree.class_tree
+    ends = np.cumsum(tree.level_sizes, dtype=int)
+    for depth, end in enumerate(ends, 1):
+        nodes = np.arange(end - tree.level_sizes[depth - 1], end)
+        for values, table in (
+            (made.node_vectors(depth), made.nodes.numpy()),
+            (made.node_biases(depth), made.node_bias.numpy()),
+        ):
+            right = [sum_up(tree, table, node) for node in nodes]
+            np.testing.assert_allclose(values, right, atol=1e-5)
+
+
+@EVERY
 def test_score_and_gradients(tree, biases, embeds):
     """Groups of all kinds, some of them without a class."""
     made = make(tree, biases, embeds)
@@ -151,103 +181,125 @@ def test_score_and_gradients(tree, biases, embeds):
         )
 
 
-@pytest.mark.parametrize(("tree", "biases", "embeds"), CASES)
-def test_exact(tree, biases, embeds, monkeypatch):
-    # Several chunks of rows and classes, the last of them not full.
-    monkeypatch.setattr(class_scores, "chunk_sizes", lambda *_: (2, 4))
-    made = make(tree, biases, embeds)
-    x, labels = features_of(5), np.array([0, 6, 3, 1, 5])
+def check_exact(exact, made, x, labels):
     vectors, offsets = by_hand(made)
     scores = x.numpy() @ vectors.T + offsets
-    own = scores[np.arange(5), labels]
-    losses, ranks = made.exact(x, tf.constant(labels, "int32"))
+    own = scores[np.arange(len(labels)), labels]
+    losses, ranks = exact(x, tf.constant(labels, "int32"))
     right = np.log(np.exp(scores).sum(axis=1)) - own
     np.testing.assert_allclose(losses, right, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(ranks, (scores > own[:, None]).sum(axis=1))
 
 
-def scored(scores):
-    """`ClassScores` whose features are the scores of all classes."""
-    num_classes = scores.shape[1]
-    made = ClassScores(keras.Variable(np.zeros((num_classes, 1))))
-
-    def score_chunk(features, start, size):
-        ids = start + tf.range(size)
-        exists = ids < num_classes
-        ids = tf.minimum(ids, num_classes - 1)
-        chunk = tf.gather(features, ids, axis=1)
-        return ids, tf.where(exists, chunk, float("-inf"))
-
-    made.score_chunk = score_chunk
-    return made
+@EVERY
+def test_exact(tree, biases, embeds):
+    made = make(tree, biases, embeds)
+    check_exact(made.exact, made, features_of(5), [0, 6, 3, 1, 5])
 
 
-@pytest.fixture
-def small_chunks(monkeypatch):
-    """300 classes and 4 rows at a time."""
-    monkeypatch.setattr(class_scores, "chunk_sizes", lambda *_: (4, 300))
-
-
-@pytest.mark.parametrize("num_classes", [299, 300, 301, 600, 1234])
-@pytest.mark.parametrize("k", [1, 7, 299])
-def test_top_k(small_chunks, num_classes, k):
-    rng = np.random.default_rng(num_classes)
-    scores = rng.normal(size=(6, num_classes)).astype("float32")
-    # The best and the worst at the boundaries of chunks.
-    scores[0, [0, -1]] = 10, 20
-    scores[1, [min(299, num_classes - 1), num_classes // 2]] = 20, 10
-    scores[2, -min(3, num_classes) :] = -50
-    ids, best, total = scored(scores).top_k(tf.constant(scores), k)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    assert ids.dtype == tf.int32
-    np.testing.assert_array_equal(ids, order)
-    np.testing.assert_array_equal(
-        best, np.take_along_axis(scores, order, axis=1)
+def large(num_classes, embeds=True):
+    table = variable(num_classes, WIDTH, seed=0)
+    return ClassScores(
+        Embedding(table) if embeds else table, variable(num_classes, seed=1)
     )
-    exact = np.log(np.exp(scores.astype("float64")).sum(axis=1))
+
+
+def in_a_graph(function, *dtypes):
+    """The same for an unknown number of rows: in chunks of classes."""
+    shapes = [(None, WIDTH), *[(None,) for _ in dtypes]]
+    signature = [
+        tf.TensorSpec(shape, dtype)
+        for shape, dtype in zip(shapes, ("float32", *dtypes), strict=True)
+    ]
+    return tf.function(function, input_signature=signature)
+
+
+@pytest.mark.parametrize("num_classes", [CHUNK - 1, CHUNK, CHUNK + 1, 9000])
+def test_exact_in_chunks(num_classes):
+    """Chunks of classes and, of 1100 examples, of these."""
+    made = large(num_classes)
+    labels = np.random.default_rng(5).integers(num_classes, size=1100)
+    labels[:2] = 0, num_classes - 1
+    exact = in_a_graph(made.exact, "int32")
+    check_exact(exact, made, features_of(1100), labels)
+
+
+@pytest.mark.parametrize(
+    "num_classes, k, embeds",
+    [
+        (CHUNK - 1, 7, True),
+        (CHUNK, 1, True),
+        (CHUNK + 1, 7, True),
+        (9000, 5000, True),
+        (9000, 9000, True),
+        (9000, 7, False),
+    ],
+)
+def test_top_k(num_classes, k, embeds):
+    """Of chunks of vectors that are looked up, or by the table as it is."""
+    made = large(num_classes, embeds)
+    x = features_of(6)
+    vectors, offsets = by_hand(made)
+    # The best are next to the boundaries of chunks.
+    places = [0, min(CHUNK, num_classes) - 1, num_classes - 1]
+    offsets[places] += 20, 19, 18
+    made.bias.assign(offsets)
+    scores = x.numpy() @ vectors.T + made.bias.numpy()
+    ids, best, total = in_a_graph(lambda x: made.top_k(x, k))(x)
+    assert ids.dtype == tf.int32
+    order = np.argsort(-scores, axis=1)[:, :k]
+    found = np.take_along_axis(scores, ids.numpy(), axis=1)
+    right = np.take_along_axis(scores, order, axis=1)
+    # Those of equal scores, but for rounding, may come in another order.
+    np.testing.assert_allclose(found, right, atol=1e-5)
+    np.testing.assert_allclose(best, right, atol=1e-5)
+    assert all(len(set(row)) == k for row in ids.numpy())
+    exact = np.log(np.exp(scores).sum(axis=1))
     np.testing.assert_allclose(total, exact, rtol=1e-5)
 
 
-def test_ties_go_to_the_first(small_chunks):
-    scores = np.zeros((2, 1000), "float32")
-    ids, _, total = scored(scores).top_k(tf.constant(scores), 400)
-    np.testing.assert_array_equal(ids, [np.arange(400)] * 2)
-    np.testing.assert_allclose(total, [np.log(1000)] * 2, rtol=1e-6)
+@pytest.mark.parametrize("embeds", [False, True])
+def test_ties_go_to_the_first(embeds):
+    made = large(9000, embeds)
+    made.bias.assign(np.zeros(9000))
+    ids, _, total = in_a_graph(lambda x: made.top_k(x, 5000))(
+        tf.zeros((2, WIDTH))
+    )
+    np.testing.assert_array_equal(ids, [np.arange(5000)] * 2)
+    np.testing.assert_allclose(total, [np.log(9000)] * 2, rtol=1e-6)
 
 
-def test_more_than_a_chunk(small_chunks):
-    scores = np.random.default_rng(0).normal(size=(3, 700)).astype("float32")
-    ids, _, _ = scored(scores).top_k(tf.constant(scores), 700)
-    np.testing.assert_array_equal(ids, np.argsort(-scores, axis=1))
-
-
-def test_nan_and_infinite_scores(small_chunks):
-    scores = np.random.default_rng(0).normal(size=(5, 700)).astype("float32")
-    scores[0, :650] = np.nan
-    scores[1, :650] = -np.inf
-    scores[2] = np.nan
-    scores[3, 5] = 1e30
-    ids, best, total = scored(scores).top_k(tf.constant(scores), 100)
-    for row in (0, 1):
-        order = 650 + np.argsort(-scores[row, 650:])
+@pytest.mark.parametrize("embeds", [False, True])
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_classes_without_a_score_are_not_found(value, embeds):
+    made = large(9000, embeds)
+    bias = made.bias.numpy()
+    bias[:8950] = value
+    made.bias.assign(bias)
+    x = features_of(3).numpy()
+    x[1] = np.nan
+    ids, best, total = in_a_graph(lambda x: made.top_k(x, 100))(x)
+    vectors, offsets = by_hand(made)
+    scores = x @ vectors[8950:].T + offsets[8950:]
+    for row in (0, 2):
+        order = 8950 + np.argsort(-scores[row])
         np.testing.assert_array_equal(ids[row, :50], order)
         assert (ids[row, 50:].numpy() == -1).all()
         assert (best[row, 50:].numpy() == -np.inf).all()
-        exact = np.log(np.exp(scores[row, 650:]).sum())
+        exact = np.log(np.exp(scores[row]).sum())
         np.testing.assert_allclose(total[row], exact, rtol=1e-5)
-    assert (ids[2].numpy() == -1).all() and total[2] == -np.inf
-    assert ids[3, 0] == 5 and total[3] == 1e30
-    assert (ids[4].numpy() >= 0).all()
+    assert (ids[1].numpy() == -1).all() and total[1] == -np.inf
 
 
-@pytest.mark.parametrize("rows", [None, 4])
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_top_k_in_graphs(small_chunks, rows, jit_compile):
-    scores = np.random.default_rng(0).normal(size=(4, 700)).astype("float32")
-    made = scored(scores)
+@pytest.mark.parametrize(
+    ("rows", "jit_compile"),
+    [(4, False), pytest.param(4, True, marks=pytest.mark.xla)],
+)
+def test_top_k_of_known_rows(rows, jit_compile):
+    made = large(5000)
 
     @tf.function(
-        input_signature=[tf.TensorSpec((rows, 700))], jit_compile=jit_compile
+        input_signature=[tf.TensorSpec((rows, WIDTH))], jit_compile=jit_compile
     )
     def run(features):
         ids, best, total = made.top_k(features, 5)
@@ -255,8 +307,10 @@ def test_top_k_in_graphs(small_chunks, rows, jit_compile):
         assert total.shape == (rows,)
         return ids
 
-    order = np.argsort(-scores, axis=1)[:, :5]
-    np.testing.assert_array_equal(run(scores), order)
+    vectors, offsets = by_hand(made)
+    x = features_of(rows)
+    order = np.argsort(-(x.numpy() @ vectors.T + offsets), axis=1)[:, :5]
+    np.testing.assert_array_equal(run(x), order)
 
 
 def test_offsets_are_added_to_scores():
@@ -286,5 +340,28 @@ def test_offsets_are_added_to_scores():
 
 
 def test_no_group_of_rows():
-    with pytest.raises(ValueError, match=r"`groups` at least .*\[\(3,\)\]"):
+    with refused("groups", "(3,)"):
         make().score(features_of(2), tf.constant([4, 0, 5]))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9])
+def test_which_ids_are_in_sets(size):
+    rng = np.random.default_rng(size)
+    sets = np.array([rng.permutation(20)[:size] for _ in range(4)], "int32")
+    sets[::2, -2:] = -1
+    of_rows = rng.integers(4, size=30).astype("int32")
+    ids = rng.integers(-1, 20, size=(30, 5)).astype("int32")
+
+    def right(ids, of_rows):
+        return [
+            [k >= 0 and k in sets[own] for k in row]
+            for row, own in zip(ids, of_rows, strict=True)
+        ]
+
+    ids_of = tf.constant(ids)
+    found = is_in(tf.constant(sets), ids_of, tf.constant(of_rows))
+    np.testing.assert_array_equal(found, right(ids, of_rows))
+    # Each set, for one row of ids each, and for one row of all.
+    for rows, every in ((4, ids[:4]), (1, ids[[0] * 4])):
+        found = is_in(tf.constant(sets), ids_of[:rows])
+        np.testing.assert_array_equal(found, right(every, range(4)))

@@ -187,32 +187,6 @@ def expected_gradient(
     return total
 
 
-def information(p, candidates, q, num_noises=1):
-    """The matrix M of Theorem 3, of the joint form for several noises.
-
-    It is the expected second derivative of the loss at the true scores, and
-    there also the covariance of its gradient; its inverse is the variance of
-    estimated scores. The last class is the one whose score is 0, in neither
-    the candidates nor the noises.
-
-    Args:
-        p: Array `(classes,)`.
-        candidates: Class ids, without the last.
-        q: Array `(classes - 1,)` of sum 1 outside the candidates.
-    """
-    size = len(p) - 1
-    others = [j for j in range(size) if j not in candidates]
-    total = np.zeros((size, size))
-    for noises in itertools.product(others, repeat=num_noises):
-        u = np.zeros(size)
-        u[list(candidates)] = p[list(candidates)]
-        for j in noises:
-            u[j] += p[j] / q[j] / num_noises
-        chance = np.prod(q[list(noises)])
-        total += chance * (np.diag(u) - np.outer(u, u) / (p[-1] + u.sum()))
-    return total
-
-
 def paths(tree):
     """Dict from a class to the list of edges from the root to it."""
     found = {}
@@ -266,36 +240,6 @@ def edge_gradients(tree, edges, features, label, candidates, noises, q):
             share = (edge in found[label]) - above / below
             gradients[edge] += share * features / len(noises)
     return gradients
-
-
-def beam_search(tree, edges, features, width, k):
-    """The best `k` classes that a beam of `width` inner nodes finds.
-
-    From each level the best `width` inner nodes are expanded. Classes do not
-    compete with inner nodes: all that the beam meets are kept to the end.
-
-    Returns:
-        Class ids and scores, best first, fewer than `k` where the beam met
-        fewer.
-    """
-    beam, met = [(0.0, (), tree)], []
-    while beam:
-        reached = [
-            (score + features @ edges[(*edge, place)], (*edge, place), child)
-            for score, edge, node in beam
-            for place, child in enumerate(node)
-        ]
-        met += [(s, node) for s, _, node in reached if type(node) is not list]
-        inner = [item for item in reached if type(item[2]) is list]
-        beam = sorted(inner, key=lambda item: -item[0])[:width]
-    met = sorted(met, key=lambda item: -item[0])[:k]
-    return [node for _, node in met], [score for score, _ in met]
-
-
-def top_k(scores, k):
-    """The best `k` classes and their scores, lowest id first among equals."""
-    ids = np.argsort(-np.asarray(scores), kind="stable")[:k]
-    return ids, np.asarray(scores)[ids]
 
 
 def softmax_loss(scores, label):

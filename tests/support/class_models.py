@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.candidates.selector import Selector
+from keras_compembed.candidates import Selector
 
 NUM_CLASSES = 12
 WIDTH = 4
