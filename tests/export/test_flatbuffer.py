@@ -13,6 +13,7 @@ from export_models import towers
 from keras_compembed.export import LiteRTModel
 from keras_compembed.export import export_litert
 from keras_compembed.export import flatbuffer
+from keras_compembed.export.compressed_rows import CompressedRows
 from keras_compembed.export.flatbuffer import StoredTable
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.int8_matrices import quantize_matrices
@@ -247,3 +248,29 @@ def test_files_hold_no_more_than_the_tables_of_offsets():
     offsets = PackedOffsets(np.append(0, np.cumsum(lengths_of(0.1, 40_000))))
     content = convert_to_bytes(lambda ids: tf.stack(offsets(ids), axis=1))
     assert offsets.nbytes < len(content) < offsets.nbytes + 6000
+
+
+@pytest.mark.parametrize(
+    ("num_columns", "dtype"),
+    [
+        (256, "uint8"),
+        (257, "int16"),
+        (2**15, "int16"),
+        (2**15 + 1, "int16"),
+        (2**16, "int16"),
+        (2**16 + 1, "int32"),
+    ],
+)
+def test_columns_are_as_narrow_as_can_be(num_columns, dtype, path):
+    columns = np.random.default_rng(0).permutation(num_columns)
+    rows = CompressedRows(
+        PackedOffsets(np.arange(num_columns + 1)),
+        np.ones(num_columns, int),
+        np.append(columns, 0),
+        np.append(np.ones(num_columns, "float32"), 0),
+        num_columns,
+    )
+    assert rows.columns.dtype == dtype
+    path.write_bytes(convert_to_bytes(lambda ids: rows.windows(ids)[0]))
+    ids = np.concatenate([np.arange(9), num_columns - 1 - np.arange(9)])
+    np.testing.assert_array_equal(LiteRTModel(path)(ids), columns[ids][None])
