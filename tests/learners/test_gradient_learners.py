@@ -473,24 +473,8 @@ def test_scale_of_the_table_does_not_matter(composition, logits):
             np.multiply(scale**2, first.history["val_loss"]),
             rtol=0.01,
         )
-
-
-def test_lstm_learns_tables_of_any_scale():
-    errors = []
-    for scale in (0.03, 30):
-        table = scale * TABLE
-        learner = small_learner(
-            composition="lstm",
-            learning_rate=2e-2,
-            batch_size=64,
-            iterations=25,
-            validation_interval=25,
-        ).train(table)
-        energy = np.square(table - table.mean(axis=0)).sum(axis=1).mean()
-        errors.append(loss_of(learner, table) / energy)
-    # Unscaled, that of the larger was 5.9, the other's 0.5.
-    assert max(errors) < 0.25
-    np.testing.assert_allclose(*errors, rtol=0.1)
+    # Before there were units, LSTMs learned nothing of large tables.
+    assert first.history["val_loss"][-1] < first.history["val_loss"][0]
 
 
 @pytest.mark.parametrize(

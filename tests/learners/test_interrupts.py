@@ -1,209 +1,32 @@
 """Ctrl-C at every phase of every learner."""
 
-import functools
+import os
+import sys
+import threading
 
-import keras
 import numpy as np
 import pytest
+import threadpoolctl
 from small_learners import make_learner
 
 import keras_compembed as kc
-from keras_compembed.compositions.linear_composition import LinearComposition
-from keras_compembed.learners import coordinate_search as search
-from keras_compembed.learners import gradient_code_learner
-from keras_compembed.learners import quantizer_run
-from keras_compembed.learners import refinement
-from keras_compembed.learners.straight_through import StraightThroughEncoder
-from keras_compembed.learners.training import KeepBest
 
+PACKAGE = os.path.dirname(kc.__file__)
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(12, 8)) + 2
-TABLE = CENTRES[RNG.integers(12, size=96)] + 0.1 * RNG.normal(size=(96, 8))
-TABLE = TABLE.astype("float32")
 
 
-class Interruptions:
-    """Raises KeyboardInterrupt at chosen ones of the events it counts.
-
-    Before and after each call of what `watch` is given.
-    """
-
-    def __init__(self, monkeypatch):
-        self.monkeypatch = monkeypatch
-        self.start()
-
-    def start(self, *places):
-        self.places, self.count = places, 0
-
-    def watch(self, owner, *names):
-        for name in names:
-            function = getattr(owner, name)
-            self.monkeypatch.setattr(owner, name, self.counted(function))
-
-    def counted(self, function):
-        @functools.wraps(function)
-        def call(*args, **kwargs):
-            self.event()
-            result = function(*args, **kwargs)
-            self.event()
-            return result
-
-        return call
-
-    def event(self):
-        self.count += 1
-        if self.count in self.places:
-            raise KeyboardInterrupt
-
-    def runs(self, run, times=1):
-        """Runs with interrupts at every place, until there is none there.
-
-        Yields what `run` returns, None if the interrupt came through.
-        """
-        place = 0
-        while True:
-            place += 1
-            self.start(*range(place, place + times))
-            try:
-                result = run()
-            except KeyboardInterrupt:
-                result = None
-            done = self.count < place
-            self.start()
-            if done:
-                return
-            yield result
+def make_table(rows):
+    table = CENTRES[RNG.integers(12, size=rows)]
+    return (table + 0.1 * RNG.normal(size=table.shape)).astype("float32")
 
 
-@pytest.fixture
-def interruptions(monkeypatch):
-    return Interruptions(monkeypatch)
+TABLE = make_table(96)
+# Learned from a warm start.
+LONG = make_table(10_000)
 
 
-def loss_of(learner, codes=None):
-    codes = learner.codes if codes is None else codes
-    rows = learner.decode(codes)
-    return np.square(rows - TABLE).sum(axis=1).mean(dtype="float64")
-
-
-@pytest.fixture
-def shown(monkeypatch):
-    """Losses that the progress bar was told."""
-    losses = []
-
-    def update(self, current, values=None, finalize=None):
-        losses.extend(value for name, value in values or () if name == "loss")
-
-    monkeypatch.setattr(keras.utils.Progbar, "update", update)
-    return losses
-
-
-@pytest.mark.parametrize(("warm", "times"), [(False, 1), (True, 1), (True, 2)])
-def test_additive_quantizer(warm, times, interruptions, shown, monkeypatch):
-    monkeypatch.setattr(quantizer_run, "_WARM_ROWS", 1 if warm else 1e9)
-    monkeypatch.setattr(quantizer_run, "_WARM_STEPS", 8)
-    monkeypatch.setattr(quantizer_run, "_WARM_ITERATIONS", 2)
-    monkeypatch.setattr(quantizer_run, "_ITERATIONS", 2)
-    monkeypatch.setattr(quantizer_run, "_ROUND", 4)
-    monkeypatch.setattr(search, "_CHUNK_ROWS", 50)
-    interruptions.watch(
-        search,
-        "mean_row",
-        "covariance",
-        "random_codes",
-        "sums_by_subcode",
-        "least_squares_step",
-    )
-    interruptions.watch(search.Sweep, "run")
-    interruptions.watch(StraightThroughEncoder, "codes", "_adam")
-    interruptions.watch(keras.utils.Progbar, "update")
-    learners = []
-
-    def train():
-        shown.clear()
-        learners.append(kc.learners.AdditiveQuantizer(4, 6, seed=0, verbose=0))
-        return learners[-1].train(TABLE)
-
-    stopped = kept = 0
-    for learner in interruptions.runs(train, times):
-        if learner is None:
-            # Nothing was there to keep, or Ctrl-C came again.
-            stopped += 1
-            learner = learners[-1]
-            assert learner.codes is None and learner.codebooks is None
-            assert learner.history["loss"] == []
-            assert not shown or times == 2
-            continue
-        kept += 1
-        loss = loss_of(learner)
-        assert learner.history["loss"][-1] == pytest.approx(loss, rel=1e-5)
-        assert loss <= min(shown, default=np.inf) * (1 + 1e-5)
-    assert stopped >= 4
-    assert kept > 30
-    # Twice before anything was kept.
-    train()
-    interruptions.start(1)
-    learner, codes = learners[-1], learners[-1].codes
-    with pytest.raises(KeyboardInterrupt):
-        learner.train(-TABLE)
-    assert learner.codes is codes
-    before = learner.history["loss"][-1]
-    assert loss_of(learner) == pytest.approx(before, rel=1e-5)
-
-
-def test_random_codes(interruptions):
-    interruptions.watch(
-        search, "mean_row", "random_codes", "least_squares_step"
-    )
-    interruptions.watch(search, "subtract_codewords")
-    learner = kc.learners.RandomCodeLearner(4, 6, seed=0).train(TABLE)
-    loss = learner.history["loss"][-1]
-    runs = 0
-    for result in interruptions.runs(lambda: learner.train(-3 * TABLE)):
-        runs += 1
-        assert result is None
-        assert loss_of(learner) == pytest.approx(loss, rel=1e-5)
-    assert runs == 8
-    assert learner.train(TABLE).history["loss"][-1] == pytest.approx(
-        loss_of(learner), rel=1e-5
-    )
-
-
-class Watched(keras.callbacks.Callback):
-    """Counts what goes on in `fit`, and keeps what was shown."""
-
-    def __init__(self, interruptions):
-        super().__init__()
-        self.losses = []
-        self.event = interruptions.event
-
-    def on_train_begin(self, logs=None):
-        self.event()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.event()
-
-    def on_test_begin(self, logs=None):
-        self.event()
-
-    def on_test_end(self, logs=None):
-        self.event()
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.losses.append(logs["val_loss"])
-        self.event()
-
-    def on_train_end(self, logs=None):
-        self.event()
-
-
-def in_order(num_rows, weight, batch_size, seed):
-    """Stands in for `drawn_places`: all rows are validated."""
-    while True:
-        yield np.arange(batch_size) % num_rows
-
-
-def small_learner(cls, composition, **kwargs):
+def gradient_learner(cls, composition, **kwargs):
     return make_learner(
         cls,
         num_codebooks=4,
@@ -220,130 +43,204 @@ def small_learner(cls, composition, **kwargs):
     )
 
 
-GRADIENT_LEARNERS = [
-    (kc.learners.KDCodeLearner, "linear", {}),
-    (kc.learners.KDCodeLearner, "concat", {}),
-    (
-        kc.learners.KDCodeLearner,
-        kc.compositions.LSTMComposition(code_dim=3),
-        {},
+def additive():
+    return kc.learners.AdditiveQuantizer(4, 6, effort=0.05, seed=0, verbose=0)
+
+
+# Each with its table, and how many calls there are to one that is interrupted.
+LEARNERS = {
+    "additive": (additive, TABLE, 4),
+    "warm": (additive, LONG, 150),
+    "factors": (
+        lambda: kc.learners.FactorQuantizer(
+            4, 6, 3, effort=0.05, seed=0, verbose=0
+        ),
+        TABLE,
+        9,
     ),
-    (kc.learners.GumbelCodeLearner, "sum", {"refine": True}),
-]
+    "random": (lambda: kc.learners.RandomCodeLearner(4, 6, seed=0), TABLE, 1),
+    "linear": (
+        lambda: gradient_learner(kc.learners.KDCodeLearner, "linear"),
+        TABLE,
+        14,
+    ),
+    "concat": (
+        lambda: gradient_learner(kc.learners.KDCodeLearner, "concat"),
+        TABLE,
+        43,
+    ),
+    "lstm": (
+        lambda: gradient_learner(
+            kc.learners.KDCodeLearner,
+            kc.compositions.LSTMComposition(code_dim=3),
+        ),
+        TABLE,
+        21,
+    ),
+    "gumbel": (
+        lambda: gradient_learner(
+            kc.learners.GumbelCodeLearner, "sum", refine=True
+        ),
+        TABLE,
+        13,
+    ),
+}
 
 
-@pytest.fixture
-def shortened(monkeypatch):
-    monkeypatch.setattr(gradient_code_learner, "drawn_places", in_order)
-    monkeypatch.setattr(refinement, "_SWEEPS", 2)
-    monkeypatch.setattr(refinement, "_SWEEPS_OF_PARTS", 2)
+def interrupted(run, place):
+    """Runs with Ctrl-C at the so-manieth call of a function of the package.
+
+    Returns what `run` returns, or None if the interrupt came through; and
+    whether there was such a call.
+    """
+    calls = 0
+
+    def count(frame, event, arg):
+        nonlocal calls
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            calls += 1
+            if calls == place:
+                raise KeyboardInterrupt
+
+    sys.setprofile(count)
+    try:
+        result = run()
+    except KeyboardInterrupt:
+        result = None
+    finally:
+        sys.setprofile(None)
+    return result, calls == place
 
 
-def check_loss(learner, *shown):
-    """The codes kept are as good as the best that was shown."""
-    shown += tuple(learner.history.get("val_loss", [])[-1:])
-    shown += tuple(learner.history.get("refined_loss", [])[-1:])
-    # Least squares has a ridge of 0.01 against some 16 rows a codeword.
-    assert loss_of(learner) <= min(shown, default=np.inf) * (1 + 1e-3)
+class Reads(np.ndarray):
+    """A table that calls `Reads.event` before each time that it is read.
+
+    In the main thread, the one that Ctrl-C interrupts.
+    """
+
+    def __getitem__(self, rows):
+        if threading.current_thread() is threading.main_thread():
+            Reads.event()
+        return np.asarray(self)[rows]
 
 
-def test_fit_of_gradient_learners(interruptions, shortened):
-    # All of them share it.
-    cls, composition, _ = GRADIENT_LEARNERS[0]
-    interruptions.watch(cls, "begin", "_argmax_codes")
-    interruptions.watch(KeepBest, "restore", "on_epoch_end")
-    seen = []
+def check_kept(learner, table):
+    """Codes are as good as the losses say, and the best of them."""
+    rows = learner.decode(learner.codes)
+    loss = np.square(rows - table).sum(axis=1).mean(dtype="float64")
+    refined = learner.history.get("refined_loss", [])
+    if isinstance(
+        learner, kc.learners.AdditiveQuantizer | kc.learners.RandomCodeLearner
+    ):
+        losses = learner.history["loss"]
+        assert losses[-1] == pytest.approx(loss, rel=1e-4)
+        assert losses[-1] <= min(losses) * (1 + 1e-5)
+    elif refined:
+        # Least squares has a ridge of 0.01 against some 16 rows a codeword.
+        assert loss <= refined[-1] * (1 + 1e-3)
+        assert (np.diff(refined) < 1e-3).all()
+    elif learner.composition.is_linear is False:
+        np.testing.assert_array_equal(learner.codes, learner.encode(table))
 
-    def train():
-        learner = small_learner(cls, composition)
-        seen.append((learner, Watched(interruptions)))
-        return learner.train(TABLE, callbacks=[seen[-1][1]])
 
-    stopped = kept = 0
-    for result in interruptions.runs(train):
-        kept += 1
-        learner, watched = seen[-1]
-        if result is None:
-            stopped += 1
+@pytest.mark.parametrize("name", LEARNERS)
+def test_ctrl_c_anywhere(name):
+    make, table, every = LEARNERS[name]
+    place, came_through, kept = 1, 0, 0
+    while True:
+        learner = make()
+        before = learner.codes
+        result, was_interrupted = interrupted(
+            lambda: learner.train(table),  # noqa: B023
+            place,
+        )
+        if not was_interrupted:
+            break
+        place += every
+        if result is not None:
+            kept += 1
+            check_kept(learner, table)
+            continue
+        came_through += 1
+        if learner.codes is not before:
+            # All had been kept by then.
+            check_kept(learner, table)
+            continue
+        try:
+            check_kept(learner.train(table), table)
+        except ValueError as error:
+            assert "make a new one" in str(error)
+    assert came_through
+    # The baseline keeps what it had.
+    assert kept or name == "random"
+
+
+@pytest.mark.parametrize("name", ["additive", "factors", "random"])
+def test_what_was_learned_before_is_kept(name):
+    make, _, _ = LEARNERS[name]
+    learner = make().train(TABLE)
+    codes, codebooks = learner.codes, learner.codebooks
+    result, _ = interrupted(lambda: learner.train(-3 * TABLE), 5)
+    assert result is None
+    assert learner.codes is codes and learner.codebooks is codebooks
+    check_kept(learner, TABLE)
+
+
+@pytest.mark.parametrize("name", ["additive", "warm", "linear", "gumbel"])
+def test_ctrl_c_twice(name, capsys):
+    """What is under way is given up; nothing is left half done."""
+    make, table, every = LEARNERS[name]
+    outcomes = set()
+    for place in range(1, 400, max(1, every // 4)):
+        reads = 0
+
+        def event():
+            nonlocal reads
+            reads += 1
+            if reads in (place, place + 1):  # noqa: B023
+                raise KeyboardInterrupt
+
+        Reads.event = staticmethod(event)
+        learner = make()
+        try:
+            learner.train(table.view(Reads))
+            outcomes.add("kept")
+            check_kept(learner, table)
+        except KeyboardInterrupt:
+            outcomes.add("came through")
             assert learner.codes is None
-            learner.train(TABLE)
-        check_loss(learner, *watched.losses[-1:])
-    # It comes through where nothing was learned.
-    assert stopped == 2
-    assert kept >= 12
+        if reads < place:
+            break
+    assert outcomes == {"kept", "came through"}
+    assert "Interrupted" in capsys.readouterr().out
+    Reads.event = staticmethod(lambda: None)
+    check_kept(make().train(table.view(Reads)), table)
 
 
-@pytest.mark.parametrize(
-    "cls, composition, kwargs",
-    GRADIENT_LEARNERS,
-    ids=["linear", "concat", "lstm", "gumbel"],
-)
-def test_refinement_of_gradient_learners(
-    cls, composition, kwargs, interruptions, shortened, monkeypatch
-):
-    learner = small_learner(cls, composition, **kwargs).train(TABLE)
+@pytest.mark.parametrize("name", ["additive", "factors", "linear"])
+def test_searches_keep_to_one_thread(name):
+    threads = []
 
-    def fit(self, *args, **kwargs):
-        self._codes = None
-        self.history = keras.callbacks.History()
-        self._fit_history.history = {}
+    def event():
+        pools = threadpoolctl.ThreadpoolController().select(user_api="blas")
+        threads.append({pool["num_threads"] for pool in pools.info()})
 
-    # The learner is the one fitted above, whose `fit` is interrupted in the
-    # test before.
-    monkeypatch.setattr(cls, "fit", fit)
-    interruptions.watch(cls, "_argmax_codes", "assign_codebooks")
-    interruptions.watch(KeepBest, "restore")
-    interruptions.watch(LinearComposition, "set_weights")
-    interruptions.watch(search, "least_squares_step")
-    interruptions.watch(search.Sweep, "run")
-    interruptions.watch(refinement, "_nearest_parts")
-    kept = 0
-    for result in interruptions.runs(lambda: learner.train(TABLE)):
-        kept += 1
-        assert result is not None
-        check_loss(learner)
-    assert kept >= (12 if composition == "linear" else 4)
-
-
-def test_second_interrupt_gives_up(interruptions, monkeypatch):
-    learner = small_learner(kc.learners.KDCodeLearner, "linear").train(TABLE)
-    interruptions.watch(kc.learners.KDCodeLearner, "_argmax_codes")
-    interruptions.start(1, 2)
-    with pytest.raises(KeyboardInterrupt):
-        learner.train(TABLE)
-    # Weights have changed, so the codes of before are none of theirs.
-    assert learner.codes is None
-    interruptions.start()
-    learner.train(TABLE)
-    assert loss_of(learner) <= learner.history["refined_loss"][-1] * 1.001
-
-
-def test_interrupt_while_weights_are_made(interruptions):
-    learner = small_learner(kc.learners.KDCodeLearner, "linear")
-    interruptions.watch(kc.learners.KDCodeLearner, "build_logits")
-    interruptions.start(2)
-    with pytest.raises(KeyboardInterrupt):
-        learner.train(TABLE)
-    with pytest.raises(ValueError, match="make a new one"):
-        learner.train(TABLE)
-
-
-def test_training_by_hand_forgets_codes():
-    learner = small_learner(kc.learners.KDCodeLearner, "sum").train(TABLE)
+    Reads.event = staticmethod(event)
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        learner = LEARNERS[name][0]().train(TABLE.view(Reads))
+        # Before the search, and in it.
+        assert threads[0] == {2} and threads[-1] == {1}
+        event()
+        assert threads[-1] == {2}
     assert learner.codes is not None
-    learner.fit(TABLE, TABLE, verbose=0)
-    assert learner.codes is None
 
 
-def test_layer_of_an_interrupted_learner(interruptions):
-    interruptions.watch(search.Sweep, "run")
-    interruptions.start(3)
-    learner = kc.learners.AdditiveQuantizer(4, 6, seed=0, verbose=0)
-    layer = kc.CodeEmbedding.from_table(TABLE, 4, 6, learner=learner)
+def test_layer_of_an_interrupted_learner():
+    learner = additive()
+    layer, was_interrupted = interrupted(
+        lambda: kc.CodeEmbedding.from_table(TABLE, 4, 6, learner=learner), 150
+    )
+    assert was_interrupted
     np.testing.assert_allclose(
         layer.embeddings, learner.decode(learner.codes), atol=1e-5
     )
-    interruptions.watch(search, "mean_row")
-    interruptions.start(1)
-    with pytest.raises(KeyboardInterrupt):
-        kc.CodeEmbedding.from_table(TABLE, 4, 6, verbose=0)

@@ -1,0 +1,283 @@
+"""What learners refuse, tables at the bounds, and settings of training."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from errors import refused
+
+import keras_compembed as kc
+from keras_compembed.learners import AdditiveQuantizer
+from keras_compembed.learners import FactorQuantizer
+from keras_compembed.learners import GumbelCodeLearner
+from keras_compembed.learners import KDCodeLearner
+from keras_compembed.learners import RandomCodeLearner
+from keras_compembed.learners import TemperatureSchedule
+from keras_compembed.learners import Training
+
+TABLE = np.random.default_rng(0).normal(size=(120, 6)) + 2
+GRADIENTS = [KDCodeLearner, GumbelCodeLearner]
+LEARNERS = [AdditiveQuantizer, RandomCodeLearner, *GRADIENTS]
+EVERY = pytest.mark.parametrize("cls", [*LEARNERS, FactorQuantizer])
+MANY_ROWS = 10_000
+
+
+def make(cls, **kwargs):
+    if cls in GRADIENTS:
+        kwargs |= {
+            "composition": "sum",
+            "training": Training(2, validation_rows=50),
+            "verbose": 0,
+        }
+    elif cls is not RandomCodeLearner:
+        kwargs |= {"effort": 0.1, "verbose": 0}
+    if cls is FactorQuantizer:
+        kwargs["rank"] = 3
+    return cls(4, 6, seed=0, **kwargs)
+
+
+def relative_error(learner, table, codes):
+    squares = np.square(learner.decode(codes) - table, dtype="float64")
+    return squares.sum() / np.square(table - table.mean(axis=0)).sum()
+
+
+@EVERY
+def test_bad_shapes_and_seeds(cls):
+    for name, value in (
+        ("num_codebooks", 0),
+        ("codebook_size", 1),
+        ("codebook_size", 65537),
+        *(("seed", seed) for seed in (-1, 0.0, True, "0", np.float32(1), [1])),
+    ):
+        with refused(name, value):
+            cls(**{name: value})
+    for seed in (None, 0, 2**70, np.uint32(2**32 - 1)):
+        learner = cls(2, 2, seed=seed)
+        assert getattr(learner, "seed", seed) == seed
+
+
+@EVERY
+def test_bad_tables_and_weights(cls):
+    learner = make(cls)
+    for use in (learner.encode, learner.decode):
+        with pytest.raises(ValueError, match="`train`"):
+            use(np.zeros((3, 4), "uint8"))
+    for table, received in (
+        (1e18 * TABLE, "e+18"),
+        (1e-30 * TABLE, "e-30"),
+        # These are 0 in float32.
+        (1e-60 * TABLE, "e-60"),
+        (np.where(np.arange(120) == 7, np.nan, TABLE.T).T, "row 7"),
+        (-np.full((9, 6), np.inf), "row 0"),
+        (np.full((9, 6), 1e300), "row 0"),
+        (TABLE[0], "(6,)"),
+        (np.zeros((0, 4)), "(0, 4)"),
+        (TABLE.astype(str), "<U"),
+        (TABLE + 1j, "complex128"),
+        ([[1, 2], [3]], "list"),
+    ):
+        with refused("table", received):
+            learner.train(table)
+    for weight, received in (
+        ([1.0], "(1,)"),
+        (np.zeros(120), "zeros"),
+        (-np.ones(120), "-1"),
+        (np.full(120, np.nan), "nan"),
+        (["a"] * 120, "<U"),
+        (1j * np.ones(120), "complex128"),
+    ):
+        with refused("sample_weight", received):
+            learner.train(TABLE, sample_weight=weight)
+    assert learner.codebooks is None and learner.codes is None
+    learner.train(TABLE)
+    with refused("table", "(2, 5)"):
+        learner.encode(np.zeros((2, 5)))
+    with refused("table", "row 1"):
+        learner.encode(np.repeat([[0.0], [np.inf]], 6, axis=1))
+
+
+@pytest.mark.parametrize(
+    "cls, name, value",
+    [
+        (AdditiveQuantizer, "effort", 0),
+        (AdditiveQuantizer, "effort", True),
+        (AdditiveQuantizer, "max_time", -1),
+        (AdditiveQuantizer, "verbose", 7),
+        (FactorQuantizer, "rank", 0),
+        *(
+            (cls, name, value)
+            for cls in GRADIENTS
+            for name, value in (
+                ("temperature", 0.0),
+                ("temperature", True),
+                ("temperature", "1"),
+                ("refine", "yes"),
+                ("verbose", -1),
+                ("composition", "product"),
+                ("composition", kc.compositions.LSTMComposition),
+                ("training", "long"),
+                ("training", 1000),
+                ("training", Training),
+            )
+        ),
+        (KDCodeLearner, "logits", "table"),
+        (KDCodeLearner, "estimator", "gumbel"),
+        (GumbelCodeLearner, "hidden_units", 0),
+        *(
+            (TemperatureSchedule, name, value)
+            for name in ("base", "rate", "floor")
+            for value in (0, -1.0, float("nan"), float("inf"), True, "high")
+        ),
+        (Training, "iterations", 0),
+        (Training, "iterations", 10.0),
+        (Training, "iterations", True),
+        (Training, "batch_size", 0),
+        (Training, "batch_size", 2.5),
+        (Training, "learning_rate", -1e-4),
+        (Training, "learning_rate", float("nan")),
+        (Training, "validation_interval", 0),
+        (Training, "validation_interval", 1.5),
+        (Training, "validation_rows", -1),
+        (Training, "validation_rows", False),
+    ],
+)
+def test_bad_arguments(cls, name, value):
+    with refused(name, value):
+        cls(**{name: value})
+
+
+def test_what_does_not_go_together():
+    with refused("floor", 0.4):
+        TemperatureSchedule(base=0.4)
+    with refused("rank", 7):
+        FactorQuantizer(4, 6, rank=7, verbose=0).train(TABLE)
+    for cls in GRADIENTS:
+        with refused("refine", True):
+            cls(composition="lstm", refine=True)
+        learner = make(cls)
+        for bad in (print, [print]):
+            with refused("callbacks", bad):
+                learner.train(TABLE, callbacks=bad)
+        learner.build(TABLE.shape)
+        for method in (learner.train, learner.encode):
+            with refused("table", (120, 3)):
+                method(TABLE[:, :3])
+        with refused("codes", 6):
+            learner.decode(np.full((1, 4), 6))
+    with refused("num_codebooks", 3):
+        KDCodeLearner(4, 6, "concat").train(TABLE[:, :3])
+
+
+@pytest.mark.parametrize(
+    "cls, rows",
+    [
+        (AdditiveQuantizer, 120),
+        (AdditiveQuantizer, MANY_ROWS),
+        (RandomCodeLearner, 120),
+        (KDCodeLearner, 120),
+    ],
+)
+def test_tables_at_the_bounds(cls, rows):
+    own = np.random.default_rng(0).normal(size=(rows, 6)) + 2
+    largest = np.abs(own).max()
+    errors = []
+    for size in (1, 1.01e-12, 0.99e12):
+        table = (size / largest * own).astype("float32").astype("float64")
+        learner = make(cls).train(table)
+        errors.append(relative_error(learner, table, learner.codes))
+        if cls is not RandomCodeLearner:
+            # Found anew, some by a beam.
+            again = relative_error(learner, table, learner.encode(table))
+            assert again < 1.2 * errors[-1] + 0.05
+        loss = [*learner.history.get("refined_loss", [])]
+        loss = (loss or learner.history["loss"])[-1]
+        energy = np.square(table - table.mean(axis=0)).sum() / len(table)
+        assert errors[-1] <= loss / energy * 1.01
+    assert errors[0] < 0.95
+    # Draws at a temperature may fall otherwise where scores are rounded.
+    np.testing.assert_allclose(errors, errors[0], rtol=0.15)
+
+
+@EVERY
+def test_one_row_outweighs_the_others(cls):
+    table = np.ones((20, 6))
+    # Rows without numbers are not counted for short.
+    table[10:] = 0
+    table[3] = -1001
+    # Warnings are errors in tests: nothing is learned.
+    with pytest.raises(UserWarning, match=r"1001.*none above 1\b"):
+        make(cls).train(table)
+    table[3] = -999
+    make(cls).train(table)
+
+
+@EVERY
+def test_zeros_are_a_table(cls):
+    learner = make(cls).train(np.zeros((20, 6)))
+    # As published, the first codebooks are not those of the table.
+    close = 1 if cls is GumbelCodeLearner else 1e-12
+    np.testing.assert_allclose(learner.decode(learner.codes), 0, atol=close)
+
+
+@pytest.mark.parametrize(
+    "rate", [None, 0.5, keras.optimizers.schedules.CosineDecay(0.1, 9)]
+)
+def test_training_comes_back_with_its_learner(rate):
+    training = Training(7, 6, rate, validation_interval=5, validation_rows=4)
+    for learner in (make(KDCodeLearner), GumbelCodeLearner(training=training)):
+        config = json.loads(json.dumps(learner.get_config()))
+        again = type(learner).from_config(config).training
+        assert again.get_config() == learner.training.get_config()
+        assert type(again.learning_rate) is type(learner.training.learning_rate)
+    form = keras.saving.serialize_keras_object(training)
+    again = keras.saving.deserialize_keras_object(json.loads(json.dumps(form)))
+    assert again.get_config() == training.get_config()
+
+
+def test_defaults_of_each_learner():
+    training = Training(batch_size=3)
+    kd, gumbel = (cls(training=training).training for cls in GRADIENTS)
+    assert (kd.iterations, gumbel.iterations) == (10_000, 200_000)
+    assert kd.batch_size == gumbel.batch_size == 3
+    # By half a cosine to a hundredth.
+    rates = [
+        float(kd.learning_rate(step)) for step in (0, 5000, 10_000, 20_000)
+    ]
+    np.testing.assert_allclose(rates, [1e-2, 5.05e-3, 1e-4, 1e-4], rtol=1e-5)
+    assert gumbel.learning_rate == 1e-4
+    assert training.iterations is None and training.learning_rate is None
+    short = KDCodeLearner(training=Training(10, learning_rate=0.5)).training
+    assert (short.iterations, short.learning_rate) == (10, 0.5)
+
+
+@pytest.mark.parametrize("cls", GRADIENTS)
+def test_schedule_without_a_config(cls):
+    """Only who saves a learner needs one."""
+
+    class Halving(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.01 * 0.5 ** keras.ops.cast(step, "float32")
+
+    training = Training(2, 8, Halving(), validation_rows=8)
+    learner = cls(2, 4, training=training, seed=0, verbose=0)
+    assert learner.training.learning_rate is training.learning_rate
+    assert learner.train(np.eye(9)).codes.shape == (9, 2)
+
+
+def test_temperature_schedule():
+    schedule = TemperatureSchedule(base=2.0, rate=0.5, floor=0.25)
+    steps = [0, 1, 2, 6, 14, 100]
+    expected = [2.0, 2 / 1.5, 1.0, 0.5, 0.25, 0.25]
+    # A few float32 operations.
+    np.testing.assert_allclose(
+        [float(schedule(step)) for step in steps], expected, rtol=1e-6
+    )
+    step = keras.Variable(6, dtype="int64")
+    assert float(schedule(step)) == pytest.approx(0.5)
+    config = keras.saving.serialize_keras_object(schedule)
+    again = keras.saving.deserialize_keras_object(config)
+    assert isinstance(again, TemperatureSchedule)
+    assert again.get_config() == schedule.get_config()
+    config = KDCodeLearner().get_config()["temperature"]
+    assert config["config"] == TemperatureSchedule().get_config()
