@@ -164,13 +164,6 @@ def test_bad_fits():
         PrunedVocabularyEmbedding.from_table(TABLE, 4, scores=COUNTS[1:])
     with refused("rows", None, TypeError):
         Vocabulary(4, rows=kc.CodeEmbedding)
-    for arguments, argument in (
-        ((1.0,), "sparsity"),
-        ((True,), "sparsity"),
-        ((0.9, 4), "bits"),
-    ):
-        with refused(argument, arguments[-1]):
-            Pruned(*arguments)
 
 
 def test_methods():

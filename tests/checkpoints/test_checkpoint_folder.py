@@ -59,7 +59,6 @@ def anchors(table=TABLE, sample_weight=None, seed=0, **kwargs):
 
 WORK = {
     "additive": additive,
-    "kd": lambda: train(learner(kc.learners.KDCodeLearner, logits="free")),
     "own optimizer": lambda: train(
         gumbel(
             keras.optimizers.Adam(

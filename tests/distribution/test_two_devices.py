@@ -284,7 +284,10 @@ def test_learners(strategy, name, tmp_path):
     "name",
     [
         *("tree", "labels", "subsets", "items"),
-        pytest.param("shared", marks=pytest.mark.slow),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("shared", "function")
+        ),
     ],
 )
 def test_classes(strategy, name):
@@ -313,6 +316,23 @@ def test_classes(strategy, name):
         )
 
     check_two_devices(strategy, train, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_files_of_classes_in_a_scope(strategy, tmp_path):
+    x, labels = multi_worker.classes()
+    with strategy.scope():
+        model = multi_worker.softmax("tree")
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(
+        loaded.evaluate(x, labels, verbose=0),
+        model.evaluate(x, labels, verbose=0),
+        rtol=1e-6,
+    )
+    loaded.fit(x, labels, verbose=0)
+    ids, _ = loaded.layers[-1].top_k(x[:3], k=2)
+    assert ids.shape == (3, 2)
 
 
 @pytest.mark.slow

@@ -2,15 +2,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_compembed.optimizers.unique_places import computed_once
 from keras_compembed.optimizers.unique_places import unique_places
 
-JIT = pytest.mark.parametrize(
+
+@pytest.mark.parametrize(
     "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
 )
-
-
-@JIT
 # Small tables are marked, for large ones ids are sorted.
 @pytest.mark.parametrize("num_rows", [50, 1 << 23])
 @pytest.mark.parametrize("lowest", [0, -1, -20])
@@ -33,10 +30,3 @@ def test_different_places(size, lowest, num_rows, jit_compile):
     places = places.numpy()
     assert (places[ids < 0] == -1).all()
     np.testing.assert_array_equal(right[places[ids >= 0]], known)
-
-
-@JIT
-def test_computed_once(jit_compile):
-    values = tf.constant([3, -1, 3, 7])
-    result = tf.function(computed_once, jit_compile=jit_compile)(values)
-    np.testing.assert_array_equal(result, values)

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import sys
+import tempfile
 
 import keras
 import numpy as np
@@ -140,7 +141,10 @@ HEADS = {
         lambda: kc.candidates.NGram.from_text(texts()[0], IDS, num_best=6),
         {},
     ),
-    "function": (lambda: first_classes, {}),
+    "function": (
+        lambda: first_classes,
+        {"class_embedding": lambda: keras.layers.Embedding(IDS, WIDTH)},
+    ),
     "all": (kc.candidates.AllClasses, {}),
     "items": (frequent, {"class_embedding": items}),
     "labels": (
@@ -353,6 +357,11 @@ def loop(name, strategy):
     return {"losses": losses, "added": added, **weights_of(model)}
 
 
+def learn_in_a_folder(strategy, **kwargs):
+    with tempfile.TemporaryDirectory() as folder, kc.checkpoint_folder(folder):
+        learn("Gumbel", strategy)
+
+
 def messages(strategy):
     """Of what cannot be right on several workers."""
     x, y = texts()
@@ -376,6 +385,7 @@ def messages(strategy):
         ("uneven", inside.fit, uneven),
         ("uneven evaluate", inside.evaluate, uneven),
         ("uneven predict", inside.predict, uneven),
+        ("checkpoints", learn_in_a_folder, strategy),
     ):
         try:
             with kc.distribution.multi_worker_fit(strategy):
