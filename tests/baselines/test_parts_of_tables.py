@@ -34,13 +34,6 @@ def test_the_most_frequent_are_kept_and_others_share_means():
     np.testing.assert_allclose(rows_of(layer), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("number", [1, 149, 150])
-def test_rows_that_are_kept_stay(number):
-    layer = PrunedVocabularyEmbedding.from_table(TABLE, number, scores=COUNTS)
-    kept = np.sort(np.argsort(-COUNTS)[:number])
-    np.testing.assert_array_equal(rows_of(layer)[kept], TABLE[kept])
-
-
 def test_the_nearest_row_is_shared():
     layer = PrunedVocabularyEmbedding.from_table(
         TABLE, 40, 5, "nearest", scores=COUNTS
@@ -100,11 +93,9 @@ def make_table(rows=90, width=7, seed=0):
     return (lengths * rng.normal(size=(rows, width))).astype("float32")
 
 
-def largest(table, sparsity, weight=None):
+def largest(table, sparsity):
     """The table with zeros for all but the largest numbers."""
     sizes = np.abs(table)
-    if weight is not None:
-        sizes = sizes * np.sqrt(weight)[:, None]
     number = max(1, round(table.size * (1 - sparsity)))
     threshold = np.sort(sizes, axis=None)[-number]
     return np.where(sizes >= threshold, table, 0)
