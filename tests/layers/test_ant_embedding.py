@@ -4,11 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from errors import refused
 from layer_checks import check_config
-from layer_checks import check_layer
 
 from keras_compembed import ANTEmbedding
-from keras_compembed import CodeEmbedding
 from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Given
 from keras_compembed.anchors import KMeansPlusPlus
@@ -43,8 +42,8 @@ def sparse_matrix(rows=30, columns=6, density=0.3, seed=1):
     return dense.astype("float32")
 
 
-def make_model(layer):
-    return keras.Sequential(
+def make_model(layer, optimizer="sgd"):
+    model = keras.Sequential(
         [
             keras.Input((None,), dtype="int32"),
             layer,
@@ -52,36 +51,8 @@ def make_model(layer):
             keras.layers.Dense(1),
         ]
     )
-
-
-@pytest.mark.parametrize(
-    "kwargs, frozen, statistics",
-    [
-        ({"storage": "dense", "mask_zero": True}, 1, ()),
-        (
-            {
-                "storage": "lazy",
-                "l1": L1(non_negative=False),
-                "mixture": Mixture(2, "entmax"),
-            },
-            6,
-            ("clock", "settled", "rate"),
-        ),
-    ],
-    ids=["dense", "lazy"],
-)
-def test_layer(kwargs, frozen, statistics, tmp_path):
-    check_layer(
-        ANTEmbedding,
-        {"input_dim": 30, "output_dim": 5, "num_anchors": 6, "seed": 0}
-        | kwargs,
-        INPUTS,
-        (4, 7, 5),
-        expected_trainable_weights=2,
-        expected_non_trainable_weights=frozen,
-        tmp_path=tmp_path,
-        statistics=statistics,
-    )
+    model.compile(optimizer, "mse", run_eagerly=True)
+    return model
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -123,13 +94,9 @@ def test_mixtures(activation):
     layer.sparsify()
     np.testing.assert_allclose(layer.embeddings, vectors, atol=1e-6)
     assert layer.activation == ("softmax" if activation == "softmax" else None)
-
-
-def test_sets_of_random_anchors_differ():
-    layer = make_layer(mixture=Mixture(3))
-    assert layer.segments == (2, 2, 2)
-    anchors = layer.anchors.numpy()
-    assert not np.allclose(anchors[:2], anchors[2:4])
+    # Sets of random anchors differ.
+    sets = np.split(make_layer(mixture=Mixture(3)).anchors.numpy(), 3)
+    assert not np.allclose(sets[0], sets[1])
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -137,98 +104,69 @@ def test_sparsify(storage, tmp_path):
     layer = make_layer(storage, mask_zero=True)
     layer.assign_transform(sparse_matrix())
     model = make_model(layer)
-    expected = model.predict(INPUTS, verbose=0)
+    expected = model(INPUTS)
     nnz = layer.nnz
     layer.sparsify()
     assert isinstance(layer.storage, FixedRows)
     assert layer.nnz == nnz
-    np.testing.assert_allclose(
-        model.predict(INPUTS, verbose=0), expected, atol=1e-6
-    )
+    np.testing.assert_allclose(model(INPUTS), expected, atol=1e-6)
     names = {weight.name for weight in layer.weights}
     assert names == {"anchors", "l1", "offsets", "columns", "values"}
     assert [weight.name for weight in layer.trainable_weights] == ["anchors"]
-    with pytest.raises(ValueError, match="must be called once"):
+    with refused("sparsify"):
         layer.sparsify()
     check_config(layer)
 
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(
-        loaded.predict(INPUTS, verbose=0), model.predict(INPUTS, verbose=0)
-    )
+    np.testing.assert_array_equal(loaded(INPUTS), model(INPUTS))
     transform = layer.get_transform().dense_rows()
-    model.compile("adam", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     model.fit(INPUTS, np.ones(4), verbose=0)
     np.testing.assert_array_equal(layer.get_transform().dense_rows(), transform)
     assert not np.array_equal(layer.anchors, loaded.layers[0].anchors)
 
 
-def test_sparsify_without_nonzeros():
-    layer = make_layer()
-    layer.assign_transform(np.zeros((30, 6)))
-    layer.sparsify()
-    np.testing.assert_array_equal(layer(INPUTS), np.zeros((4, 7, 5)))
-    assert layer.nnz == 0
-
-
-def test_sparsify_to_the_target():
-    layer = make_layer(l1=L1(target_nonzeros=11))
-    transform = sparse_matrix()
-    layer.assign_transform(transform)
-    layer.sparsify()
-    assert layer.nnz == 11
-    kept = layer.get_transform().values
-    assert kept.min() == np.sort(transform, axis=None)[-11]
-
-
 def test_sparsify_to_fewer():
-    layer = make_layer()
-    layer.assign_transform(sparse_matrix())
-    with pytest.raises(ValueError, match="`max_nonzeros` must be a positive"):
-        layer.sparsify(0)
-    layer.sparsify(max_nonzeros=7)
-    assert layer.nnz == 7
+    transform = sparse_matrix()
+    target = L1(target_nonzeros=11)
+    for l1, most, kept in ((1e-5, None, 0), (target, None, 11), (1e-5, 7, 7)):
+        layer = make_layer(l1=l1)
+        layer.assign_transform(transform if kept else np.zeros((30, 6)))
+        with refused("max_nonzeros", 0):
+            layer.sparsify(0)
+        layer.sparsify(max_nonzeros=most)
+        assert layer.nnz == kept
+        expected = np.sort(transform, axis=None)[::-1][:kept]
+        values = layer.get_transform().values
+        np.testing.assert_array_equal(np.sort(values)[::-1], expected)
+    assert layer(INPUTS).shape == (4, 7, 5)
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-def test_files(storage, tmp_path):
-    """Training goes on from a file as if there had been none."""
+def test_files(tmp_path):
+    """What `test_every_layer.py` has no layer with."""
     relations = Relations([[0, 5], [1, 7]], 30)
+    vectors = np.random.default_rng(0).normal(size=(30, 5))
     layer = make_layer(
-        storage,
-        anchors_initializer=KMeansPlusPlus(
-            np.random.default_rng(0).normal(size=(30, 5)), seed=0
-        ),
-        l1=0.01,
+        "lazy",
+        anchors_initializer=KMeansPlusPlus(vectors, seed=0),
         relations=relations,
     )
-    model = make_model(layer)
-    model.compile(keras.optimizers.SGD(0.5), "mse")
-    model.fit(INPUTS, np.arange(4.0), verbose=0, epochs=3)
+    model = make_model(layer, keras.optimizers.SGD(0.5))
+    model.fit(INPUTS, np.arange(4.0), verbose=0)
     layer.l1 = 0.02
     assert layer.l1 == np.float32(0.02)
     model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    again = loaded.layers[0]
+    again = keras.saving.load_model(tmp_path / "model.keras").layers[0]
     assert again.l1 == layer.l1
     np.testing.assert_array_equal(again.anchor_ids, layer.anchor_ids)
     np.testing.assert_array_equal(again.relations.keys, relations.keys)
     np.testing.assert_array_equal(again.embeddings, layer.embeddings)
-    for each in (model, loaded):
-        each.fit(INPUTS[:2], np.arange(2.0), verbose=0, shuffle=False)
-    np.testing.assert_allclose(again.embeddings, layer.embeddings, atol=1e-6)
-    assert again.nnz == layer.nnz
-    tf.saved_model.save(model, str(tmp_path / "saved_model"))
-    saved = tf.saved_model.load(str(tmp_path / "saved_model"))
-    serve = saved.signatures["serving_default"]
-    (name,) = serve.structured_input_signature[1]
-    (found,) = serve(**{name: tf.constant(INPUTS, "int32")}).values()
     model.export(tmp_path / "exported", verbose=False)
     exported = tf.saved_model.load(str(tmp_path / "exported"))
-    expected = model.predict(INPUTS, verbose=0)
-    for each in (found, exported.serve(INPUTS)):
-        np.testing.assert_allclose(each, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        exported.serve(INPUTS), model(INPUTS), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_the_weight_of_a_file_is_that_of_the_config(tmp_path):
@@ -264,26 +202,28 @@ def test_save_after_a_broken_step(tmp_path):
         make_model(layer).save(tmp_path / "model.keras")
 
 
-def test_from_table():
+@pytest.mark.parametrize("storage", STORAGES)
+def test_from_table(storage):
     rng = np.random.default_rng(0)
     table = sparse_matrix(200, 12, 0.2) @ rng.normal(size=(12, 8))
-    for storage in STORAGES:
-        layer = ANTEmbedding.from_table(
-            table,
-            num_anchors=12,
-            max_nonzeros=5,
-            iterations=20,
-            seed=0,
-            verbose=0,
-            storage=storage,
-            l1=L1(0.0, non_negative=False),
-        )
-        error = np.square(layer.embeddings - table).sum()
-        assert error < 0.1 * np.square(table).sum()
-        assert layer.get_transform().row_lengths.max() <= 5
-    model = make_model(layer)
-    model.compile("adam", "mse")
-    model.fit(INPUTS, np.ones(4), verbose=0)
+    layer = ANTEmbedding.from_table(
+        table,
+        num_anchors=12,
+        max_nonzeros=5,
+        iterations=10,
+        seed=0,
+        verbose=0,
+        storage=storage,
+        l1=L1(0.0, non_negative=False),
+    )
+    error = np.square(layer.embeddings - table).sum()
+    assert error < 0.1 * np.square(table).sum()
+    assert layer.get_transform().row_lengths.max() <= 5
+    # By itself a row has no more numbers than there are anchors.
+    layer = ANTEmbedding.from_table(
+        np.eye(6), num_anchors=3, storage=storage, seed=0, verbose=0
+    )
+    assert layer.get_transform().nnz <= 3 * 6
 
 
 def test_from_table_may_be_negative():
@@ -299,40 +239,23 @@ def test_from_table_may_be_negative():
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    ("name", "value", "table"),
     [
-        ({"mixture": "softmax"}, "`mixture` must have no activation.*softmax"),
-        (
-            {"anchors_initializer": Frequency(np.arange(6))},
-            "`anchors_initializer` must be None in `from_table`",
-        ),
+        ("mixture", "softmax", np.eye(6)),
+        ("anchors_initializer", Frequency(np.arange(6)), np.eye(6)),
+        ("max_nonzeros", 5, np.eye(6)),
+        # Squares of these numbers are none that float32 can hold.
+        ("table", None, 1e20 * np.eye(6)),
+        ("table", None, 1e-30 * np.eye(6)),
     ],
+    ids=lambda value: str(value)[:20],
 )
-def test_from_table_refuses_what_it_would_not_heed(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ANTEmbedding.from_table(np.eye(6), 3, 2, verbose=0, **arguments)
-
-
-@pytest.mark.parametrize("storage", STORAGES)
-def test_from_table_with_few_anchors(storage):
-    """By itself a row has no more numbers than there are anchors."""
-    layer = ANTEmbedding.from_table(
-        np.eye(6), num_anchors=3, storage=storage, seed=0, verbose=0
-    )
-    assert layer.get_transform().nnz <= 3 * 6
-
-
-@pytest.mark.parametrize("factor", [1e20, 1e-30])
-def test_from_table_refuses_numbers_beyond_squares(factor):
-    with pytest.raises(ValueError, match="`table` must have numbers whose"):
-        ANTEmbedding.from_table(factor * np.eye(6), num_anchors=3, verbose=0)
-
-
-def test_from_table_with_too_little_room():
-    with pytest.raises(ValueError, match="`max_nonzeros` must be at most the"):
-        ANTEmbedding.from_table(
-            np.eye(9), num_anchors=9, max_nonzeros=5, storage=SparseRows(4)
-        )
+def test_from_table_refuses(name, value, table):
+    arguments = {} if name == "table" else {name: value}
+    if name == "max_nonzeros":
+        arguments |= {"storage": SparseRows(4)}
+    with refused(name):
+        ANTEmbedding.from_table(table, 6, verbose=0, **arguments)
 
 
 def test_frequency_vocabulary():
@@ -343,63 +266,11 @@ def test_frequency_vocabulary():
     )
     layer.sparsify()
     model = make_model(layer)
-    model.compile(keras.optimizers.SGD(0.5), "mse")
     model.fit(INPUTS, np.ones(4), verbose=0)
     expected = np.zeros((30, 5))
     expected[29:23:-1] = layer.anchors
     np.testing.assert_array_equal(layer.embeddings, expected)
     assert layer.nnz == 6
-
-
-def test_low_rank():
-    """Appendix D: sets of one anchor, no sparsity."""
-    rng = np.random.default_rng(3)
-    left, right = rng.normal(size=(30, 2)), rng.normal(size=(2, 5))
-    layer = make_layer(
-        num_anchors=2,
-        mixture=Mixture(2),
-        l1=L1(0.0, non_negative=False),
-        transform_initializer="random_normal",
-    )
-    model = keras.Sequential([keras.Input((), dtype="int32"), layer])
-    model.compile(keras.optimizers.Adam(0.05), "mse")
-    ids = np.tile(np.arange(30), 600)
-    model.fit(ids, (left @ right)[ids], batch_size=30, shuffle=False, verbose=0)
-    np.testing.assert_allclose(layer.embeddings, left @ right, atol=0.02)
-    assert layer.density == 1
-
-
-def test_compositional_codes():
-    """Appendix D: one anchor of each set."""
-    rng = np.random.default_rng(4)
-    codes = rng.integers(4, size=(30, 3))
-    coded = CodeEmbedding(30, 5, num_codebooks=3, codebook_size=4, codes=codes)
-    coded.build()
-    transform = np.eye(4)[codes].reshape(30, 12)
-    layer = make_layer(num_anchors=12, mixture=Mixture(3))
-    layer.assign_transform(transform)
-    layer.sparsify()
-    layer.anchors.assign(keras.ops.reshape(coded.codebooks, (12, 5)))
-    np.testing.assert_allclose(layer.embeddings, coded.embeddings, atol=1e-6)
-    models = [make_model(layer), make_model(coded)]
-    models[1].layers[2].set_weights(models[0].layers[2].get_weights())
-    for model in models:
-        model.compile(keras.optimizers.SGD(0.5), "mse")
-        model.fit(INPUTS, np.ones(4), verbose=0)
-    np.testing.assert_allclose(layer.embeddings, coded.embeddings, atol=1e-5)
-
-
-def test_tied_output():
-    layer = ANTEmbedding(30, 5, num_anchors=6, mask_zero=True, seed=0)
-    inputs = keras.Input((None,), dtype="int32")
-    hidden = keras.layers.LSTM(5, return_sequences=True)(layer(inputs))
-    logits = layer(hidden, reverse=True)
-    model = keras.Model(inputs, logits)
-    assert logits.shape == (None, None, 30)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.05), loss)
-    losses = model.fit(INPUTS, INPUTS, epochs=5, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
 
 
 def test_sampled_softmax():
@@ -414,17 +285,6 @@ def test_sampled_softmax():
     np.testing.assert_array_equal(gradient.indices, [3, 8, 20, 1, 4])
 
 
-def test_masks():
-    layer = make_layer(mask_zero=True)
-    ids = np.array([[0, 3, 0]])
-    np.testing.assert_array_equal(
-        layer.compute_mask(ids), [[False, True, False]]
-    )
-    assert make_layer().compute_mask(ids) is None
-    hidden = np.ones((1, 2, 5), "float32")
-    assert layer.compute_mask(hidden, mask="kept") == "kept"
-
-
 def test_default_anchors_and_seeds():
     first, second = (make_layer(seed=3) for _ in range(2))
     np.testing.assert_array_equal(
@@ -437,79 +297,77 @@ def test_default_anchors_and_seeds():
     assert lengths.max() == 4
 
 
-@pytest.mark.parametrize("weights", ["nnz", "embeddings", "get_transform"])
-def test_not_built(weights):
-    layer = ANTEmbedding(30, 5, num_anchors=6)
-    with pytest.raises(AttributeError, match="must build the layer"):
-        value = getattr(layer, weights)
-        value()
+def test_not_built():
+    for name in ("nnz", "embeddings", "get_transform"):
+        with pytest.raises(AttributeError, match="must build the layer"):
+            value = getattr(ANTEmbedding(30, 5, num_anchors=6), name)
+            value()
+
+
+PAIRS = Relations([[0, 1]], 30)
 
 
 @pytest.mark.parametrize(
-    "kwargs, message",
+    ("name", "kwargs"),
     [
-        ({"input_dim": 0}, "`input_dim` must be a positive integer"),
-        ({"output_dim": 2.5}, "`output_dim` must be a positive integer"),
-        ({"num_anchors": 0}, "`num_anchors` must be a positive integer"),
-        ({"num_anchors": 31}, "`num_anchors` must be at most `input_dim`"),
-        ({"l1": -1e-5}, "`l1` must be a number of at least 0"),
-        ({"l1": np.nan}, "`l1` must be a number of at least 0"),
-        ({"l1": "large"}, "`l1` must be a number of at least 0, or a"),
-        ({"mask_zero": "yes"}, "`mask_zero` must be True or False"),
-        ({"seed": -1}, "`seed` must be None or an integer of at least 0"),
-        ({"seed": 0.5}, "`seed` must be None or an integer of at least 0"),
-        ({"storage": "csr"}, "`storage` must be None, 'dense'"),
-        ({"storage": "fixed"}, "`storage` must be None, 'dense'"),
-        ({"mixture": "relu"}, "`activation` must be one of"),
-        ({"mixture": 2}, "`mixture` must be None"),
-        ({"negative_weight": -1}, "`negative_weight` must be a number"),
-        ({"storage": SparseRows(7)}, "at most `num_anchors`"),
+        ("input_dim", {"input_dim": 0}),
+        ("output_dim", {"output_dim": 2.5}),
+        ("num_anchors", {"num_anchors": 0}),
+        ("num_anchors", {"num_anchors": 31}),
+        ("l1", {"l1": -1e-5}),
+        ("l1", {"l1": np.nan}),
+        ("l1", {"l1": "large"}),
+        ("mask_zero", {"mask_zero": "yes"}),
+        ("seed", {"seed": -1}),
+        ("seed", {"seed": 0.5}),
+        ("storage", {"storage": "csr"}),
+        ("storage", {"storage": "fixed"}),
+        ("num_anchors", {"storage": SparseRows(7)}),
+        ("activation", {"mixture": "relu"}),
+        ("mixture", {"mixture": 2}),
+        ("negative_weight", {"negative_weight": -1}),
         (
+            "target_nonzeros",
             {"l1": L1(target_nonzeros=9), "mixture": "sparsemax"},
-            "`target_nonzeros` must be None with 'sparsemax'",
         ),
-        ({"softmax_rows": 0}, "`softmax_rows` must be a positive"),
-        ({"softmax_rows": 3, "mixture": "entmax"}, "`softmax_rows` must"),
-        ({"softmax_rows": 3, "storage": "sparse"}, "`softmax_rows` must"),
-        ({"relations": [[0, 1]]}, "`relations` must be a"),
-        ({"relations": Relations([[0, 1]], 9)}, "between ids below"),
+        ("softmax_rows", {"softmax_rows": 0}),
+        ("softmax_rows", {"softmax_rows": 3, "mixture": "entmax"}),
+        ("softmax_rows", {"softmax_rows": 3, "storage": "sparse"}),
+        ("relations", {"relations": [[0, 1]]}),
+        (None, {"relations": Relations([[0, 1]], 9)}),
+        ("relations", {"relations": PAIRS}),
+        ("relations", {"relations": PAIRS, "mixture": Mixture(2)}),
         (
-            {"relations": Relations([[0, 1]], 30), "mixture": Mixture(2)},
-            "`relations` must be None with several sets",
-        ),
-        (
+            "relations",
             {
-                "relations": Relations([[0, 1]], 30),
+                "relations": PAIRS,
                 "anchors_initializer": ["dynamic", "dynamic"],
             },
-            "`relations` must be None with several sets",
         ),
-        (
-            {"relations": Relations([[0, 1]], 30)},
-            "`relations` must come with anchors that stand for ids",
-        ),
-        ({"anchors_initializer": "best"}, "`anchors_initializer` must be"),
-        (
-            {"anchors_initializer": Frequency(np.ones(9))},
-            "`counts` must have one entry for each object",
-        ),
+        ("anchors_initializer", {"anchors_initializer": "best"}),
+        ("counts", {"anchors_initializer": Frequency(np.ones(9))}),
     ],
+    ids=lambda value: str(value)[:40],
 )
-def test_bad_arguments(kwargs, message):
+def test_bad_arguments(name, kwargs):
+    received = kwargs.get(name)
+    if not isinstance(received, (int, float, str)):
+        received = None
     kwargs = {"input_dim": 30, "output_dim": 5, "num_anchors": 6} | kwargs
-    with pytest.raises(ValueError, match=message):
+    with refused(name, received):
         ANTEmbedding(**kwargs)
 
 
 def test_bad_transforms():
     layer = make_layer(SparseRows(2))
-    with pytest.raises(ValueError, match="must have shape"):
-        layer.assign_transform(np.zeros((30, 5)))
-    with pytest.raises(ValueError, match="`max_nonzeros` must be at least"):
-        layer.assign_transform(np.ones((30, 6)))
-    with pytest.raises(ValueError, match="`transform`"):
-        layer.assign_transform(np.full((30, 6), np.nan))
-    with pytest.raises(ValueError, match="`l1` must be a number"):
+    for name, transform in (
+        ("transform", np.zeros((30, 5))),
+        ("max_nonzeros", np.ones((30, 6))),
+        ("transform", np.full((30, 6), np.nan)),
+    ):
+        with refused(name):
+            layer.assign_transform(transform)
+    with refused("l1", -1):
         layer.l1 = -1
     layer = make_layer()
     layer.sparsify()
@@ -560,7 +418,7 @@ def test_first_layer_of_a_model_without_an_input(storage):
     """Keras then builds it in a graph."""
     layer = ANTEmbedding(30, 4, num_anchors=5, storage=storage)
     model = keras.Sequential([layer, keras.layers.GlobalAveragePooling1D()])
-    model.compile("adam", "mse")
+    model.compile("sgd", "mse", jit_compile=False)
     ids = np.arange(30).reshape(6, 5)
     model.fit(ids, np.zeros((6, 4)), verbose=0)
     assert layer.nnz > 0
@@ -582,7 +440,7 @@ def test_numbers_are_trained_in_their_places():
     ids = np.array([3, 5, 5, 8, 29, 0])
     goal = np.random.default_rng(2).normal(size=(6, 5))
     model = keras.Sequential([keras.Input((), dtype="int32"), layer])
-    model.compile(keras.optimizers.SGD(0.3), "mse")
+    model.compile(keras.optimizers.SGD(0.3), "mse", run_eagerly=True)
     model.fit(ids, goal, batch_size=6, verbose=0)
     gradient = np.zeros_like(before)
     left = before[ids] @ anchors - goal
@@ -608,7 +466,7 @@ def test_numbers_that_may_not_be_negative():
     model = keras.Sequential([keras.Input((), dtype="int32"), layer])
     ids = np.arange(30)
     goal = -20 * layer.embeddings
-    model.compile(keras.optimizers.SGD(0.3), "mse")
+    model.compile(keras.optimizers.SGD(0.3), "mse", run_eagerly=True)
     model.fit(ids, goal, batch_size=30, epochs=3, verbose=0)
     values = layer.transform.numpy()
     assert (values >= 0).all() and (values == 0).any()
@@ -621,12 +479,11 @@ def test_numbers_that_may_not_be_negative():
     assert not layer.storage.trainable
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adafactor"])
-def test_pruned_in_the_midst_of_training(optimizer, tmp_path):
+def test_pruned_in_the_midst_of_training(tmp_path):
+    optimizer = "adafactor"
     layer = make_layer("lazy", l1=0.0, mask_zero=True)
     layer.assign_transform(sparse_matrix())
-    model = make_model(layer)
-    model.compile(optimizer, "mse")
+    model = make_model(layer, optimizer)
     numbers = [30, 20, 12]
     prune = keras.callbacks.LambdaCallback(
         on_epoch_begin=lambda epoch, logs: layer.sparsify(
@@ -645,6 +502,7 @@ def test_pruned_in_the_midst_of_training(optimizer, tmp_path):
     model.save(path)
     loaded = keras.saving.load_model(path)
     assert loaded.layers[0].storage.trainable
+    loaded.run_eagerly = True
     for one in (model, loaded):
         one.fit(INPUTS, goal, epochs=2, verbose=0)
     for weight, same in zip(model.weights, loaded.weights, strict=True):
@@ -653,11 +511,11 @@ def test_pruned_in_the_midst_of_training(optimizer, tmp_path):
     layer.sparsify()
     model.fit(INPUTS, goal, verbose=0)
     np.testing.assert_array_equal(layer.get_transform().values, before)
-    with pytest.raises(ValueError, match="once, unless with `trainable=True`"):
+    with refused("trainable=True"):
         layer.sparsify()
     # Fixed numbers are trained again by an optimizer that knows of them.
     layer.sparsify(trainable=True)
-    model.compile(optimizer, "mse")
+    model.compile(optimizer, "mse", run_eagerly=True)
     model.fit(INPUTS, goal, verbose=0)
     assert not np.array_equal(layer.get_transform().values, before)
 

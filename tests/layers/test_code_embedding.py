@@ -1,14 +1,18 @@
+"""Vectors composed of codes, and what other look-ups share with them."""
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from layer_checks import check_layer
+from errors import refused
+from layer_checks import check_policy
+from layer_checks import largest_tensor
 
 import keras_compembed as kc
-from keras_compembed.codes import coded_rows
-from keras_compembed.codes import codeword_sums
-from keras_compembed.codes.codeword_sums import sum_codewords
-from keras_compembed.learners import task_codes
+
+IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
+HIDDEN = np.random.default_rng(4).normal(size=(2, 3, 6)).astype("float32")
+FOLLOWS_ANOTHER = kc.learners.FollowingCodes(teacher=np.ones((3, 30)))
 
 
 @keras.saving.register_keras_serializable(package="test_code_embedding")
@@ -17,10 +21,8 @@ class MaxComposition(kc.compositions.Composition):
         return keras.ops.max(codewords, axis=1)
 
 
-FOLLOWS_ANOTHER = kc.learners.FollowingCodes(teacher=np.ones((3, 30)))
-
-
 def random_layer(num_codebooks=5, codebook_size=7, rows=50, width=6, **kwargs):
+    """A layer, and its table by equation 1 of Shu & Nakayama, id by id."""
     rng = np.random.default_rng(0)
     codes = rng.integers(codebook_size, size=(rows, num_codebooks))
     codebooks = rng.normal(size=(num_codebooks, codebook_size, width))
@@ -33,57 +35,62 @@ def random_layer(num_codebooks=5, codebook_size=7, rows=50, width=6, **kwargs):
         codebooks=codebooks,
         **kwargs,
     )
-    return layer, reference_table(codes, codebooks)
-
-
-def reference_table(codes, codebooks):
-    """Shu & Nakayama, equation 1, id by id."""
-    table = np.zeros((len(codes), codebooks.shape[2]))
+    table = np.zeros((rows, width))
     for row, code in zip(table, codes, strict=True):
         for codebook, subcode in zip(codebooks, code, strict=True):
             row += codebook[subcode]
-    return table
+    return layer, table
 
 
-def test_layer_checks(tmp_path):
-    check_layer(
-        kc.CodeEmbedding,
-        {
-            "input_dim": 30,
-            "output_dim": 6,
-            "num_codebooks": 5,
-            "codebook_size": 8,
-            "seed": 1,
-        },
-        np.array([[0, 29, 3], [3, 3, 7]], dtype="int32"),
-        expected_output_shape=(2, 3, 6),
-        expected_trainable_weights=1,
-        expected_non_trainable_weights=1,
-        tmp_path=tmp_path,
+def anchored(storage="dense", **kwargs):
+    return kc.ANTEmbedding(
+        50, 6, num_anchors=8, storage=storage, seed=0, **kwargs
     )
 
 
-@pytest.mark.parametrize("codebook_size", [2, 3, 4, 7, 16, 100, 256, 300])
-@pytest.mark.parametrize("num_codebooks", [1, 7, 33])
-def test_vectors_equal_the_reference(num_codebooks, codebook_size):
+EITHER = pytest.mark.parametrize(
+    "make",
+    [lambda **kwargs: random_layer(**kwargs)[0], anchored],
+    ids=["codes", "anchors"],
+)
+
+
+@pytest.mark.parametrize(
+    ("num_codebooks", "codebook_size"),
+    [
+        (1, 2),
+        (7, 3),
+        (33, 4),
+        (5, 7),
+        (33, 16),
+        (4, 17),
+        (5, 64),
+        (6, 65),
+        (7, 100),
+        (1, 256),
+        (33, 300),
+        (2, 65536),
+    ],
+)
+def test_vectors_and_gradients_equal_the_reference(
+    num_codebooks, codebook_size
+):
     layer, table = random_layer(num_codebooks, codebook_size)
-    ids = np.array([[0, 49, 7], [7, 7, 20]])
+    ids = np.array([0, 49, 7, 7, 7, 20])
+    weight = np.random.default_rng(0).normal(size=(6, 6))
+    with tf.GradientTape() as tape:
+        vectors = layer(ids)
+        loss = tf.reduce_sum(vectors * weight)
     # A sum of M float32 numbers of size about 1 is off by a few M * 2**-24.
-    np.testing.assert_allclose(layer(ids), table[ids], atol=1e-5)
+    np.testing.assert_allclose(vectors, table[ids], atol=1e-5)
     np.testing.assert_allclose(layer.embeddings, table, atol=1e-5)
-
-
-@pytest.mark.parametrize("codebook_size", [3, 16])
-def test_gathers_as_on_a_gpu(codebook_size, monkeypatch):
-    monkeypatch.setattr(codeword_sums, "_sums_by_product", lambda size: False)
-    layer, table = random_layer(33, codebook_size)
-    np.testing.assert_allclose(layer(np.arange(50)), table, atol=1e-5)
-
-
-def test_largest_codebook_size():
-    layer, table = random_layer(2, 65536, rows=300, width=2)
-    assert layer.packed_codes.shape == (300, 4)
-    np.testing.assert_allclose(layer(np.arange(300)), table, atol=1e-6)
+    # Dense, so that ids that come twice count twice with every optimizer.
+    gradient = tape.gradient(loss, layer.codebooks.value)
+    assert isinstance(gradient, tf.Tensor)
+    expected = np.zeros(gradient.shape)
+    for row, code in zip(weight, layer.codes[ids], strict=True):
+        expected[np.arange(num_codebooks), code] += row
+    np.testing.assert_allclose(gradient, expected, atol=1e-5)
 
 
 def test_weights_and_codes():
@@ -94,40 +101,7 @@ def test_weights_and_codes():
     assert layer.codebooks.shape == (5, 7, 6)
     expected = np.random.default_rng(0).integers(7, size=(50, 5))
     np.testing.assert_array_equal(layer.codes, expected)
-
-
-@pytest.mark.parametrize("shape", [(), (4,), (2, 3, 4), (0, 3), (2, 0)])
-def test_any_shape_of_ids(shape):
-    layer, table = random_layer()
-    ids = np.random.default_rng(1).integers(50, size=shape)
-    outputs = layer(tf.constant(ids))
-    assert outputs.shape == (*shape, 6)
-    np.testing.assert_allclose(outputs, table[ids], atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
-def test_dtypes_of_ids(dtype):
-    layer, table = random_layer()
-    ids = np.array([[1, 49]])
-    np.testing.assert_allclose(layer(ids.astype(dtype)), table[ids], atol=1e-5)
-
-
-@pytest.mark.parametrize("codebook_size", [8, 100])
-def test_gradient_counts_repeated_ids(codebook_size):
-    rng = np.random.default_rng(0)
-    codebooks = tf.constant(rng.normal(size=(6, codebook_size, 3)), "float32")
-    subcodes = tf.constant(rng.integers(codebook_size, size=(20, 6)), "int32")
-    weight = rng.normal(size=(20, 3)).astype("float32")
-    with tf.GradientTape() as tape:
-        tape.watch(codebooks)
-        loss = tf.reduce_sum(sum_codewords(codebooks, subcodes) * weight)
-    expected = np.zeros(codebooks.shape)
-    for row, codes in zip(weight, subcodes.numpy(), strict=True):
-        for m, subcode in enumerate(codes):
-            expected[m, subcode] += row
-    gradient = tape.gradient(loss, codebooks)
-    assert isinstance(gradient, tf.Tensor)
-    np.testing.assert_allclose(gradient, expected, atol=1e-5)
+    assert random_layer(2, 65536)[0].packed_codes.shape == (50, 4)
 
 
 def test_lookup_memory_follows_the_ids():
@@ -135,57 +109,95 @@ def test_lookup_memory_follows_the_ids():
     # packed codes themselves.
     layer = kc.CodeEmbedding(1_000_000, 16, 8, 16, seed=0)
     layer.build()
-    function = tf.function(layer).get_concrete_function(
-        tf.TensorSpec((3,), "int32")
+    assert largest_tensor(layer, tf.TensorSpec((3,), "int32")) <= 8 * 16 * 16
+
+
+@EITHER
+def test_masks(make):
+    layer = make(mask_zero=True)
+    for dtype in ("int8", "int32", "float32"):
+        mask = layer.compute_mask(IDS.astype(dtype))
+        np.testing.assert_array_equal(mask, IDS != 0)
+    assert make().compute_mask(IDS) is None
+    pooling = keras.layers.GlobalAveragePooling1D()
+    vectors = layer(np.array([[3, 0]]))
+    np.testing.assert_allclose(pooling(vectors)[0], vectors[0, 0], rtol=1e-6)
+    # Logits have the mask of their vectors.
+    logits = layer(vectors, reverse=True)
+    np.testing.assert_allclose(pooling(logits)[0], logits[0, 0], rtol=1e-6)
+    mask = np.array([True, False])
+    assert layer.compute_mask(np.zeros((2, 6), "float32"), mask) is mask
+
+
+@EITHER
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_masks_of_ids_as_many_as_columns(make, dtype):
+    """`keras.Input` makes ids floats: they look like vectors."""
+    inputs = keras.Input((6,), dtype=dtype)
+    layer = make(mask_zero=True)
+    pooled = keras.layers.GlobalAveragePooling1D()(layer(inputs))
+    ids = np.array([[5, 6, 0, 0, 0, 0]])
+    got = keras.Model(inputs, pooled)(ids)
+    np.testing.assert_allclose(
+        got[0], np.mean(layer(ids[:, :2])[0], axis=0), atol=1e-6
     )
-    sizes = {
-        tensor.shape.num_elements() or 0
-        for op in function.graph.get_operations()
-        for tensor in op.outputs
-        if tensor.dtype != tf.resource and op.type != "ReadVariableOp"
-    }
-    assert max(sizes) <= 8 * 16 * 16
 
 
-def test_mask():
-    layer, _ = random_layer(mask_zero=True)
-    ids = np.array([[0, 3, 0]])
-    np.testing.assert_array_equal(
-        layer.compute_mask(ids), [[False, True, False]]
-    )
-    model = keras.Sequential([layer, keras.layers.GlobalAveragePooling1D()])
-    np.testing.assert_allclose(model(ids)[0], layer(ids)[0, 1], rtol=1e-6)
-    assert random_layer()[0].compute_mask(ids) is None
+@EITHER
+def test_embed_with(make):
+    layer = make()
+    vectors = layer(IDS).numpy()
+    zeros = lambda ids: keras.ops.zeros((len(ids), 6))  # noqa: E731
+    with layer.embed_with(lambda ids: zeros(ids) + 1):
+        assert (layer(IDS).numpy() == 1).all()
+        with layer.embed_with(zeros):
+            assert not layer(IDS).numpy().any()
+        assert (layer.embed(IDS[0]).numpy() == 1).all()
+    np.testing.assert_array_equal(layer(IDS), vectors)
+    with pytest.raises(RuntimeError), layer.embed_with(zeros):
+        raise RuntimeError
+    np.testing.assert_array_equal(layer(IDS), vectors)
 
 
-def test_frozen_codebooks():
-    layer, _ = random_layer(trainable=False)
-    assert not layer.trainable_weights
+@EITHER
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((2, 5), "float32"), ((2, 6), "int32"), ((), "float32")],
+)
+def test_reverse_takes_vectors(make, shape, dtype):
+    layer = make()
+    for inputs in (np.zeros(shape, dtype), keras.KerasTensor(shape, dtype)):
+        with refused("inputs"):
+            layer(inputs, reverse=True)
+
+
+@EITHER
+def test_ids_out_of_range(make):
+    layer = make()
+    for ids in ([[50]], [[-1]]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
+            layer(np.array(ids))
 
 
 def test_random_codes_follow_the_seed():
-    first, same, other = (
-        kc.CodeEmbedding(100, 4, 4, 10, seed=seed) for seed in (1, 1, 2)
-    )
-    for layer in (first, same, other):
+    def codes(seed):
+        layer = kc.CodeEmbedding(100, 4, 4, 10, seed=seed)
         layer.build()
-    np.testing.assert_array_equal(first.codes, same.codes)
-    assert (first.codes != other.codes).any()
-    assert first.codes.max() == 9
+        return layer.codes
 
-    keras.utils.set_random_seed(5)
-    one = kc.CodeEmbedding(100, 4, 4, 10)
-    one.build()
-    keras.utils.set_random_seed(5)
-    two = kc.CodeEmbedding(100, 4, 4, 10)
-    two.build()
-    np.testing.assert_array_equal(one.codes, two.codes)
+    np.testing.assert_array_equal(codes(1), codes(1))
+    assert (codes(1) != codes(2)).any()
+    assert codes(1).max() == 9
+    found = []
+    for _ in range(2):
+        keras.utils.set_random_seed(5)
+        found.append(codes(None))
+    np.testing.assert_array_equal(*found)
 
 
 def test_from_table():
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(8, 10))
-    table = centres[rng.integers(8, size=200)]
+    table = rng.normal(size=(8, 10))[rng.integers(8, size=200)]
     layer = kc.CodeEmbedding.from_table(
         table, 2, 8, seed=0, verbose=0, mask_zero=True, name="words"
     )
@@ -193,27 +205,34 @@ def test_from_table():
     assert layer.mask_zero and layer.name == "words"
     error = np.mean((layer.embeddings - table) ** 2) / np.mean(table**2)
     assert error < 0.01
-
-
-def test_from_table_with_another_learner():
-    table = np.random.default_rng(0).normal(size=(40, 4))
     learner = kc.learners.AdditiveQuantizer(2, 4, seed=0, verbose=0)
     layer = kc.CodeEmbedding.from_table(table, 2, 4, learner=learner)
     np.testing.assert_array_equal(layer.codes, learner.codes)
     np.testing.assert_array_equal(layer.codebooks, learner.codebooks)
-    with pytest.raises(ValueError, match="`learner` must have the layer's"):
-        kc.CodeEmbedding.from_table(table, 3, 4, learner=learner)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"mask_zero": "yes"}, "mask_zero"),
+        ({"learn_codes": "kmeans"}, "learn_codes"),
+        ({"learn_codes": FOLLOWS_ANOTHER}, "teacher"),
+        ({"num_codebooks": 3}, "learner"),
+        ({"composition": "lstm"}, "composition"),
+        ({"seed": 3}, "AdditiveQuantizer(..., seed=3)"),
+        ({"mask_zeros": True}, None),
+        ({"codes": np.zeros((30, 2), int)}, "codes"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_from_table_refuses_before_it_learns(arguments, name):
     learner = kc.learners.AdditiveQuantizer(2, 4, verbose=0)
-    with pytest.raises(ValueError, match=r"`AdditiveQuantizer\(..., seed=3"):
-        kc.CodeEmbedding.from_table(table, 2, 4, learner=learner, seed=3)
-    assert learner.codes is None
-
-
-def test_ids_out_of_range():
-    layer, _ = random_layer()
-    for ids in ([[50]], [[-1]]):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
-            layer(np.array(ids))
+    arguments = {"num_codebooks": 2, **arguments}
+    with refused(name, error=(TypeError, ValueError)):
+        kc.CodeEmbedding.from_table(
+            np.eye(30), codebook_size=4, learner=learner, **arguments
+        )
+    assert learner.codebooks is None
 
 
 def test_regularizer_and_constraint():
@@ -232,61 +251,47 @@ def test_regularizer_and_constraint():
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    ("name", "value"),
     [
-        ({"input_dim": 0}, "`input_dim` must be a positive integer"),
-        ({"output_dim": 2.0}, "`output_dim` must be a positive integer"),
-        ({"num_codebooks": True}, "`num_codebooks` must be a positive integer"),
-        ({"codebook_size": 1}, "`codebook_size` must be an integer from 2 to"),
-        ({"codebook_size": 65537}, "Received: codebook_size=65537"),
-        ({"composition": "mean"}, "`composition` must be 'sum', 'concat'"),
-        ({"codes": np.full((10, 2), 4)}, "below `codebook_size`"),
-        ({"codes": np.zeros((9, 2), int)}, r"must have shape \(10, 2\)"),
-        ({"codes": np.zeros((10, 2))}, "`codes` must be integers"),
-        ({"codebooks": np.zeros((2, 4, 4))}, "`codebooks` must have shape"),
-        ({"codebooks": np.full((2, 4, 3), np.nan)}, "must be finite"),
-        ({"mask_zero": "yes"}, "`mask_zero` must be True or False"),
-        ({"mask_zero": None}, "`mask_zero` must be True or False"),
-        ({"seed": -1}, "`seed` must be None or an integer of at least 0"),
-        ({"seed": 1.0}, "`seed` must be None or an integer of at least 0"),
-        ({"seed": True}, "`seed` must be None or an integer of at least 0"),
+        ("input_dim", 0),
+        ("output_dim", 2.0),
+        ("num_codebooks", True),
+        ("codebook_size", 1),
+        ("codebook_size", 65537),
+        ("composition", "mean"),
+        ("codes", np.full((10, 2), 4)),
+        ("codes", np.zeros((9, 2), int)),
+        ("codes", np.zeros((10, 2))),
+        ("codebooks", np.zeros((2, 4, 4))),
+        ("codebooks", np.full((2, 4, 3), np.nan)),
+        ("mask_zero", "yes"),
+        ("mask_zero", None),
+        ("seed", -1),
+        ("seed", 1.0),
+        ("seed", True),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments(name, value):
     settings = {
         "input_dim": 10,
         "output_dim": 3,
         "num_codebooks": 2,
         "codebook_size": 4,
     }
-    with pytest.raises(ValueError, match=message):
-        kc.CodeEmbedding(**{**settings, **arguments})
+    received = None if isinstance(value, np.ndarray) else value
+    with refused(name, received):
+        kc.CodeEmbedding(**{**settings, name: value})
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"mask_zero": "yes"}, "`mask_zero` must be"),
-        ({"learn_codes": "kmeans"}, "`learn_codes` must be"),
-        ({"learn_codes": FOLLOWS_ANOTHER}, "`teacher` must have the shape"),
-        ({"mask_zeros": True}, "mask_zeros"),
-        ({"codes": np.zeros((30, 2), int)}, "codes"),
-    ],
-)
-def test_from_table_refuses_before_it_learns(arguments, message):
-    learner = kc.learners.AdditiveQuantizer(2, 4, verbose=0)
-    with pytest.raises((TypeError, ValueError), match=message):
-        kc.CodeEmbedding.from_table(
-            np.eye(30), 2, 4, learner=learner, **arguments
-        )
-    assert learner.codebooks is None
+def test_arrays_of_an_unbuilt_layer():
+    for name in ("codes", "embeddings"):
+        with pytest.raises(AttributeError, match="must build the layer"):
+            getattr(kc.CodeEmbedding(10, 4), name)
 
 
-def every_kind(composition, learn_codes=None, **kwargs):
-    """A layer of 50 ids with numbers of size 1."""
-    layer = kc.CodeEmbedding(
-        50, 6, 4, 8, composition, learn_codes=learn_codes, seed=0, **kwargs
-    )
+def every_kind(composition, rows=50, **kwargs):
+    """A layer with numbers of size 1."""
+    layer = kc.CodeEmbedding(rows, 6, 4, 8, composition, seed=0, **kwargs)
     layer.build()
     rng = np.random.default_rng(3)
     for weight in layer.trainable_weights:
@@ -294,24 +299,30 @@ def every_kind(composition, learn_codes=None, **kwargs):
     return layer
 
 
-COMPOSITIONS = {
-    "sum": "sum",
-    "concat": "concat",
-    "linear": kc.compositions.LinearComposition(3),
-    "lstm": kc.compositions.LSTMComposition(3),
-    "scaled": kc.compositions.ScaledComposition("lstm"),
-    "own": MaxComposition(),
-}
-HIDDEN = np.random.default_rng(4).normal(size=(2, 3, 6)).astype("float32")
+def linear_of_width(width):
+    return kc.compositions.ScaledComposition(
+        kc.compositions.LinearComposition(width)
+    )
 
 
-@pytest.mark.parametrize("part", [1 << 22, 7 * 4 * 6])
-@pytest.mark.parametrize("composition", COMPOSITIONS)
-def test_reverse_equals_the_reference(composition, part, monkeypatch):
-    """Whole and in parts, logits are products with the rows looked up."""
-    monkeypatch.setattr(coded_rows, "_CHUNK_ELEMENTS", part)
-    layer = every_kind(COMPOSITIONS[composition])
-    upstream = np.random.default_rng(5).normal(size=(2, 3, 50))
+@pytest.mark.parametrize(
+    ("composition", "rows"),
+    [
+        ("sum", 50),
+        ("concat", 50),
+        (kc.compositions.LSTMComposition(3), 50),
+        (kc.compositions.ScaledComposition("lstm"), 50),
+        (MaxComposition(), 50),
+        (linear_of_width(3), 50),
+        # Composed in two parts, of 256 rows and of 5; or just in one.
+        (linear_of_width(4096), 261),
+        (linear_of_width(4096), 256),
+    ],
+)
+def test_reverse_equals_the_reference(composition, rows):
+    """Logits are products with rows looked up, and so are gradients."""
+    layer = every_kind(composition, rows)
+    upstream = np.random.default_rng(5).normal(size=(2, 3, rows))
     hidden = tf.constant(HIDDEN)
 
     def run(logits):
@@ -319,31 +330,21 @@ def test_reverse_equals_the_reference(composition, part, monkeypatch):
             tape.watch(hidden)
             found = logits()
             loss = tf.reduce_sum(found * upstream)
-        sources = [hidden, *layer.trainable_weights]
-        return [
-            found,
-            *tape.gradient(loss, [getattr(x, "value", x) for x in sources]),
-        ]
+        weights = [weight.value for weight in layer.trainable_weights]
+        return [found, *tape.gradient(loss, [hidden, *weights])]
 
-    # A row at a time, in NumPy, and gradients of look-ups.
-    table = np.stack(
-        [np.asarray(layer(np.array(number))) for number in range(50)]
-    )
-    np.testing.assert_allclose(layer.embeddings, table, atol=1e-5)
+    table = np.stack([np.asarray(layer(np.array(row))) for row in range(rows)])
+    np.testing.assert_allclose(layer.embeddings, table, rtol=1e-5, atol=1e-4)
     expected = run(
-        lambda: tf.einsum("btd,vd->btv", hidden, layer(np.arange(50)))
+        lambda: tf.einsum("btd,vd->btv", hidden, layer(np.arange(rows)))
     )
-    products = np.zeros((2, 3, 50))
-    for place in np.ndindex(2, 3, 50):
-        products[place] = HIDDEN[place[:2]] @ table[place[2]]
-    np.testing.assert_allclose(expected[0], products, atol=1e-5)
-    # Whole in a graph; in parts eagerly and by XLA.
-    for jit_compile in (False,) if part == 1 << 22 else (None, True):
-        function = lambda: run(lambda: layer(hidden, reverse=True))  # noqa: E731
-        if jit_compile is not None:
-            function = tf.function(function, jit_compile=jit_compile)
-        for got, wanted in zip(function(), expected, strict=True):
-            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        expected[0], HIDDEN @ table.T, rtol=1e-4, atol=1e-4
+    )
+    reverse = lambda: run(lambda: layer(hidden, reverse=True))  # noqa: E731
+    for call in (reverse, tf.function(reverse)):
+        for got, wanted in zip(call(), expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=2e-3)
 
 
 @keras.saving.register_keras_serializable(package="test_code_embedding")
@@ -380,27 +381,37 @@ def test_table_read_in_a_layer(dtype):
     model = keras.Sequential(
         [keras.Input((3, 6), dtype=hidden.dtype.name), shared]
     )
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     before = kind.codebooks.numpy()
     model.fit(hidden, np.ones((2, 3, 50)), verbose=0)
     assert not np.isclose(kind.codebooks, before).all(axis=-1).any()
 
 
-@pytest.mark.parametrize("learn_codes", ["softmax", "nearest", "follow"])
-def test_reverse_while_codes_are_learned(learn_codes, monkeypatch):
-    monkeypatch.setattr(task_codes, "_CHUNK_ELEMENTS", 7 * 4 * 8)
+@pytest.mark.parametrize("learn_codes", ["softmax", "follow"])
+def test_reverse_while_codes_are_learned(learn_codes):
     layer = every_kind("concat", learn_codes=learn_codes)
     table = layer(np.arange(50))
-    for function in (layer, tf.function(layer, jit_compile=True)):
-        logits = function(HIDDEN, reverse=True, training=True)
-        np.testing.assert_allclose(logits, HIDDEN @ table.numpy().T, atol=1e-5)
+    logits = layer(HIDDEN, reverse=True, training=True)
+    np.testing.assert_allclose(logits, HIDDEN @ table.numpy().T, atol=1e-5)
     codes = layer.codes
     layer.freeze_codes()
     np.testing.assert_array_equal(layer.codes, codes)
     np.testing.assert_allclose(layer(HIDDEN, reverse=True), logits, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["codes", "embeddings"])
-def test_arrays_of_an_unbuilt_layer(name):
-    with pytest.raises(AttributeError, match="You must build the layer"):
-        getattr(kc.CodeEmbedding(10, 4), name)
+def test_own_composition_in_half_precision(tmp_path):
+    learn = kc.learners.SoftmaxCodes(teacher=np.ones((50, 6)))
+    layer = every_kind(MaxComposition(), learn_codes=learn, dtype="bfloat16")
+    check_policy(layer, IDS, tmp_path)
+
+
+def test_losses_of_anchors_in_half_precision(tmp_path):
+    layer = anchored(
+        "lazy",
+        dtype="float16",
+        l1=kc.transforms.L1(target_nonzeros=100),
+        mixture=kc.transforms.Mixture(2, "softmax"),
+        negative_weight=0.1,
+        anchors_regularizer=kc.anchors.Orthogonality(1e-3),
+    )
+    check_policy(layer, IDS, tmp_path)

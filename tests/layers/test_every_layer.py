@@ -13,6 +13,8 @@ from layer_cases import CASES
 from layer_cases import IDS
 from layer_cases import Classes
 from layer_cases import LookUp
+from layer_cases import Pooled
+from layer_checks import check_config
 from layer_checks import check_id_types
 from layer_checks import check_policy
 from layer_checks import check_ragged_training
@@ -20,26 +22,18 @@ from layer_checks import check_ragged_training
 import keras_compembed as kc
 
 LOOK_UPS = [case for case in CASES if type(case.task) is LookUp]
-# By `export/test_export_litert.py`, `test_learned_codes.py`, `baselines/` and
-# `export/test_export_anchors.py`. Of heads that store candidates alone, one.
-EXPORTED_ELSEWHERE = {
-    "codes-concat",
-    "codes-softmax",
-    "codes-nearest",
-    "codes-follow",
-    "anchors-dense",
-    "anchors-sparse",
-    "anchors-fixed",
-    "hash",
-    "tensor-train",
-    "deep-hash",
-    "pruned",
-    "vocabulary-rounded",
-    "classes-frequent",
-    "classes-function",
-    # Layers of classes that have no form in a file.
-    "hierarchical",
-    "adaptive",
+# The rest is exported by `export/`, `baselines/` and `test_learned_codes.py`.
+EXPORTED = {
+    "codes-lstm",
+    "codes-pooled",
+    "codes-pooled-follow",
+    "reversible",
+    "rounded-pooled-learned",
+    "anchors-trained-places",
+    "anchors-pooled",
+    "vocabulary",
+    "classes-nearest",
+    "classes-ngram",
 }
 # What of these is trained gets gradients as any layer of Keras does, from
 # graphs that another case has too.
@@ -57,16 +51,56 @@ PLAIN = {
     "vocabulary-rounded",
     "classes-function",
 }
-# `distribution/test_class_strategies.py` has these, with more around them.
-ON_TWO_DEVICES_ELSEWHERE = {
-    "classes-tree",
+# The rest of replicas, of steps of one's own and of XLA is slow: another case,
+# or `distribution/`, has their way of training.
+SLOW = {
     "classes-frequent",
+    "codes-pooled-follow",
+    "codes-pooled-softmax",
+    "reversible",
+    "rounded-pooled-learned",
+    "rounded-reversible",
+    "anchors-dense",
+    "anchors-pooled",
+    "classes-tree",
+    "classes-tree-refreshed",
+    "classes-nearest",
     "classes-subsets",
+    "classes-ngram",
+    "hierarchical",
+    "adaptive",
 }
+QUICK_UNDER_XLA = {
+    "codes",
+    "codes-softmax",
+    "codes-nearest",
+    "codes-pooled",
+    "reversible",
+    "rounded-learned",
+    "anchors-dense",
+    "anchors-lazy",
+    "anchors-sparse",
+    "anchors-trained-places",
+    "hash",
+    "classes-frequent",
+}
+
+
+def marked(cases, slow, *marks):
+    """Cases as parameters, some of them slow."""
+    return [
+        pytest.param(
+            case,
+            marks=[*marks, *[pytest.mark.slow] * (case.name in slow)],
+            id=case.name,
+        )
+        for case in cases
+    ]
+
+
 OWN = [case for case in CASES if case.name not in PLAIN]
 POLICIES = "float16", "bfloat16", "float64"
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)
-EVERY_LOOK_UP = pytest.mark.parametrize("case", LOOK_UPS, ids=str)
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +120,15 @@ def trained(tmp_path_factory):
             case.train(model)
             file = tmp_path_factory.mktemp(case.name) / "model.keras"
             model.save(file)
+            model.save_weights(file.with_name("model.weights.h5"))
             middle = model.get_weights()
+            outputs = model(case.task.examples(BATCH_SIZE)[0])
             case.train(model)
             known[case.name] = types.SimpleNamespace(
                 model=model,
                 layer=layer,
                 file=file,
+                outputs=np.asarray(outputs),
                 start=start,
                 middle=middle,
                 end=settled_weights(model),
@@ -153,12 +190,16 @@ def test_reload(case, trained):
     expected = trained(case)
     again = keras.saving.load_model(expected.file)
     assert_weights(again, expected.middle, 0, 0)
+    other, _ = case.build()
+    other.load_weights(expected.file.with_name("model.weights.h5"))
+    inputs, _ = case.task.examples(BATCH_SIZE)
+    for each in (again, other):
+        np.testing.assert_array_equal(each(inputs), expected.outputs)
     # Tracing the steps would take longer than taking them.
     again.run_eagerly = True
     case.train(again)
     assert_weights(again, expected.end)
-    config = expected.layer.get_config()
-    assert type(expected.layer).from_config(config).get_config() == config
+    check_config(expected.layer)
 
 
 @EVERY
@@ -202,7 +243,7 @@ def check_own_training_step(case, expected):
     return weakref.ref(layer)
 
 
-@pytest.mark.parametrize("case", OWN, ids=str)
+@pytest.mark.parametrize("case", marked(OWN, SLOW))
 def test_own_training_step(case, trained):
     layer = check_own_training_step(case, trained(case).middle)
     gc.collect()
@@ -210,11 +251,7 @@ def test_own_training_step(case, trained):
     assert layer() is None
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in OWN if case.name not in ON_TWO_DEVICES_ELSEWHERE],
-    ids=str,
-)
+@pytest.mark.parametrize("case", marked(OWN, SLOW))
 def test_two_devices_equal_one(case, trained, strategy):
     with strategy.scope():
         model, _ = case.build()
@@ -223,7 +260,44 @@ def test_two_devices_equal_one(case, trained, strategy):
     assert_weights(model, trained(case).middle, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "case",
+    marked(
+        CASES,
+        {case.name for case in CASES} - QUICK_UNDER_XLA,
+        pytest.mark.xla,
+    ),
+)
+def test_xla_trains_the_same(case):
+    weights = []
+    for jit_compile in (False, True):
+        model, _ = case.build(run_eagerly=not jit_compile)
+        model.jit_compile = jit_compile
+        case.train(model)
+        weights.append(settled_weights(model))
+    assert_weights(model, weights[0], rtol=1e-4, atol=1e-5)
+
+
 @EVERY
+def test_shapes_and_config(case):
+    model, layer = case.build()
+    check_config(layer)
+    inputs, _ = case.task.examples(3)
+    outputs = model(inputs)
+    assert outputs.shape == (3, *model.output_shape[1:])
+    assert outputs.dtype == layer.compute_dtype
+    if isinstance(case.task, Classes):
+        return
+    pooled = isinstance(case.task, Pooled)
+    for length in (5, None):
+        shape = (None,) if pooled else (None, length)
+        shape = *shape, layer.output_dim
+        assert layer.compute_output_shape((None, length)) == shape
+        symbolic = layer(keras.KerasTensor((None, length), "int32"))
+        assert symbolic.shape == shape and symbolic.dtype == "float32"
+
+
+@pytest.mark.parametrize("case", OWN, ids=str)
 def test_frozen(case, trained):
     """A layer that is not trainable stays as it is, statistics and all."""
     model = keras.saving.load_model(trained(case).file)
@@ -231,14 +305,14 @@ def test_frozen(case, trained):
     layer.trainable = False
     case.compile(model, layer, run_eagerly=True)
     before = [weight.numpy() for weight in layer.weights]
-    case.train(model)
+    case.train(model, 2 * BATCH_SIZE)
     for weight, old in zip(layer.weights, before, strict=True):
         # Random noises are drawn all the same.
         if "seed_generator" not in weight.path:
             np.testing.assert_array_equal(weight, old, weight.path)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@EVERY
 def test_made_frozen_or_loaded_frozen(case, tmp_path):
     model, _ = case.build(trainable=False)
     model.save(tmp_path / "model.keras")
@@ -277,7 +351,25 @@ def test_dtype_policies(case, policy, tmp_path):
     assert_weights(again, model.get_weights(), 0, 0)
 
 
-@EVERY_LOOK_UP
+@pytest.mark.parametrize(
+    "case", [x for x in CASES if not isinstance(x.task, Classes)], ids=str
+)
+def test_mixed_precision_rounds_what_float32_gives(case):
+    exact = case.make()
+    ids, _ = case.task.examples(9)
+    expected = np.asarray(exact(ids))
+    for policy in ("mixed_float16", "mixed_bfloat16"):
+        layer = case.make(dtype=policy)
+        layer.set_weights(exact.get_weights())
+        outputs = layer(ids)
+        assert outputs.dtype == layer.compute_dtype
+        epsilon = 2.0**-8 if policy == "mixed_bfloat16" else 2.0**-11
+        np.testing.assert_allclose(
+            np.asarray(outputs, "float32"), expected, 2 * epsilon, 2 * epsilon
+        )
+
+
+@pytest.mark.parametrize("case", LOOK_UPS[::3], ids=str)
 def test_types_of_ids(case):
     check_id_types(case.make())
     check_ragged_training(case.make())
@@ -292,9 +384,7 @@ def test_checks_of_look_ups_hold_for_keras(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "case",
-    [case for case in CASES if case.name not in EXPORTED_ELSEWHERE],
-    ids=str,
+    "case", [case for case in CASES if case.name in EXPORTED], ids=str
 )
 def test_export(case, trained, tmp_path):
     top_k = 3 if isinstance(case.task, Classes) else None
@@ -302,11 +392,3 @@ def test_export(case, trained, tmp_path):
         trained(case).model, tmp_path / "model.tflite", top_k=top_k
     )
     assert export.max_error < 1e-4
-
-
-@pytest.mark.parametrize(
-    "case", [x for x in CASES if not isinstance(x.task, Classes)], ids=str
-)
-def test_report(case, trained):
-    expected = trained(case)
-    assert expected.layer.name in str(kc.reports.size_report(expected.model))

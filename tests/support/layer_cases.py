@@ -72,18 +72,14 @@ class LayerCase:
 class LookUp:
     """Labels of the mean of a few vectors."""
 
+    behind = (keras.layers.GlobalAveragePooling1D,)
+
     def wrap(self, layer):
-        return keras.Sequential(
-            [
-                keras.Input((5,), dtype="int32"),
-                layer,
-                keras.layers.GlobalAveragePooling1D(),
-                keras.layers.Dense(
-                    LABELS,
-                    kernel_initializer=keras.initializers.GlorotUniform(0),
-                ),
-            ]
-        )
+        start = keras.initializers.GlorotUniform(0)
+        head = keras.layers.Dense(LABELS, kernel_initializer=start)
+        inputs = keras.Input((5,), dtype="int32")
+        pools = [make() for make in self.behind]
+        return keras.Sequential([inputs, layer, *pools, head])
 
     def loss(self, layer):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -97,17 +93,7 @@ class LookUp:
 class Pooled(LookUp):
     """The same, by a layer that takes the mean itself; id 0 is padding."""
 
-    def wrap(self, layer):
-        return keras.Sequential(
-            [
-                keras.Input((5,), dtype="int32"),
-                layer,
-                keras.layers.Dense(
-                    LABELS,
-                    kernel_initializer=keras.initializers.GlorotUniform(0),
-                ),
-            ]
-        )
+    behind = ()
 
     def examples(self, rows=3 * BATCH_SIZE):
         ids, labels = super().examples(rows)
@@ -313,129 +299,82 @@ def adaptive(**kwargs):
     )
 
 
+VECTORS = {
+    "codes": codes(),
+    "codes-concat": codes(composition="concat"),
+    "codes-lstm": codes(composition="lstm"),
+    "codes-softmax": codes(learn_codes="softmax"),
+    "codes-nearest": codes(learn_codes="nearest", composition="concat"),
+    "codes-follow": codes(learn_codes="follow"),
+    "rounded-narrow": rounded(bits=4, block_size=3, rank=5),
+    "rounded-learned": rounded(bits=2, learn_rows=True),
+    "anchors-dense": anchors("dense"),
+    "anchors-lazy": anchors("lazy"),
+    "anchors-sparse": anchors(kc.transforms.SparseRows(4)),
+    "anchors-fixed": sparsified(False),
+    "anchors-trained-places": sparsified(True),
+    "hash": baseline("HashEmbedding", 9, num_importances=20),
+    "tensor-train": baseline("TensorTrainEmbedding", 3),
+    "deep-hash": baseline("DeepHashEmbedding", 8, (7, 6)),
+    "pruned": baseline("SparseEmbedding", 0.7),
+    "vocabulary": baseline(
+        "PrunedVocabularyEmbedding", 15, 3, kept_ids=range(3, 33, 2)
+    ),
+    "vocabulary-rounded": vocabulary_of_rounded_rows,
+}
+SUMS = {
+    "codes-pooled": codes(kc.CodeEmbedReduce, mask_zero=True),
+    "codes-pooled-follow": codes(
+        kc.CodeEmbedReduce, learn_codes="follow", combiner="sqrtn"
+    ),
+    "codes-pooled-softmax": codes(kc.CodeEmbedReduce, learn_codes="softmax"),
+    "rounded-pooled-learned": rounded(
+        kc.QuantizedEmbedReduce,
+        bits=4,
+        rank=5,
+        learn_rows=True,
+        mask_zero=True,
+    ),
+    "anchors-pooled": anchors("lazy", kc.ANTEmbedReduce, mask_zero=True),
+}
+REVERSIBLE = {
+    "reversible": codes(kc.ReversibleCodeEmbedding),
+    "reversible-untied": codes(
+        kc.ReversibleCodeEmbedding, tie_weights=False, logit_soft_cap=3.0
+    ),
+    "rounded-reversible": rounded(
+        kc.ReversibleQuantizedEmbedding,
+        bits=4,
+        learn_rows=True,
+        logit_soft_cap=3.0,
+    ),
+}
+HEADS = {
+    "classes-tree": head(beam_tree),
+    "classes-tree-refreshed": head(lambda: beam_tree(refresh_every=1)),
+    "classes-nearest": head(lambda: candidates.ApproximateNearest(num_lists=5)),
+    "classes-frequent": head(
+        lambda: candidates.FrequentClasses(COUNTS),
+        share_noises=True,
+        noise_groups=2,
+    ),
+    "classes-subsets": head(
+        lambda: candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0),
+        estimate="separate",
+        noise="learned",
+    ),
+    "classes-function": head(lambda: first_classes),
+    "hierarchical": hierarchical,
+    "adaptive": adaptive,
+}
 CASES = [
-    LayerCase("codes", codes(), LookUp()),
-    LayerCase("codes-concat", codes(composition="concat"), LookUp()),
-    LayerCase("codes-lstm", codes(composition="lstm"), LookUp()),
-    LayerCase("codes-softmax", codes(learn_codes="softmax"), LookUp()),
-    LayerCase(
-        "codes-nearest",
-        codes(learn_codes="nearest", composition="concat"),
-        LookUp(),
-    ),
-    LayerCase("codes-follow", codes(learn_codes="follow"), LookUp()),
-    LayerCase(
-        "codes-pooled", codes(kc.CodeEmbedReduce, mask_zero=True), Pooled()
-    ),
-    LayerCase(
-        "codes-pooled-follow",
-        codes(kc.CodeEmbedReduce, learn_codes="follow", combiner="sqrtn"),
-        Pooled(),
-    ),
-    LayerCase(
-        "codes-pooled-softmax",
-        codes(kc.CodeEmbedReduce, learn_codes="softmax"),
-        Pooled(),
-    ),
-    LayerCase("reversible", codes(kc.ReversibleCodeEmbedding), NextId()),
-    LayerCase(
-        "reversible-untied",
-        codes(
-            kc.ReversibleCodeEmbedding, tie_weights=False, logit_soft_cap=3.0
-        ),
-        NextId(),
-    ),
-    LayerCase(
-        "rounded-narrow", rounded(bits=4, block_size=3, rank=5), LookUp()
-    ),
-    LayerCase("rounded-learned", rounded(bits=2, learn_rows=True), LookUp()),
-    LayerCase(
-        "rounded-pooled-learned",
-        rounded(
-            kc.QuantizedEmbedReduce,
-            bits=4,
-            rank=5,
-            learn_rows=True,
-            mask_zero=True,
-        ),
-        Pooled(),
-    ),
-    LayerCase(
-        "rounded-reversible",
-        rounded(
-            kc.ReversibleQuantizedEmbedding,
-            bits=4,
-            learn_rows=True,
-            logit_soft_cap=3.0,
-        ),
-        NextId(),
-    ),
-    LayerCase("anchors-dense", anchors("dense"), LookUp()),
-    LayerCase("anchors-lazy", anchors("lazy"), LookUp()),
-    LayerCase("anchors-sparse", anchors(kc.transforms.SparseRows(4)), LookUp()),
-    LayerCase("anchors-fixed", sparsified(False), LookUp()),
-    LayerCase("anchors-trained-places", sparsified(True), LookUp()),
-    LayerCase(
-        "anchors-pooled",
-        anchors("lazy", kc.ANTEmbedReduce, mask_zero=True),
-        Pooled(),
-    ),
-    LayerCase(
-        "hash", baseline("HashEmbedding", 9, num_importances=20), LookUp()
-    ),
-    LayerCase("tensor-train", baseline("TensorTrainEmbedding", 3), LookUp()),
-    LayerCase("deep-hash", baseline("DeepHashEmbedding", 8, (7, 6)), LookUp()),
-    LayerCase("pruned", baseline("SparseEmbedding", 0.7), LookUp()),
-    LayerCase(
-        "vocabulary",
-        baseline("PrunedVocabularyEmbedding", 15, 3, kept_ids=range(3, 33, 2)),
-        LookUp(),
-    ),
-    LayerCase("vocabulary-rounded", vocabulary_of_rounded_rows, LookUp()),
-    LayerCase("classes-tree", head(beam_tree), Classes()),
-    LayerCase(
-        "classes-tree-refreshed",
-        head(lambda: beam_tree(refresh_every=1)),
-        Classes(),
-    ),
-    LayerCase(
-        "classes-nearest",
-        head(lambda: candidates.ApproximateNearest(num_lists=5)),
-        Classes(),
-    ),
-    LayerCase("classes-ngram", head(n_gram), Classes(context=True)),
-    LayerCase(
-        "classes-frequent",
-        head(
-            lambda: candidates.FrequentClasses(COUNTS),
-            share_noises=True,
-            noise_groups=2,
-        ),
-        Classes(),
-    ),
-    LayerCase(
-        "classes-union",
-        head(
-            lambda: candidates.Union(
-                [
-                    candidates.FrequentClasses(COUNTS),
-                    candidates.NearestCenters(num_centers=3),
-                ]
-            ),
-            share_noises=True,
-        ),
-        Classes(),
-    ),
-    LayerCase(
-        "classes-subsets",
-        head(
-            lambda: candidates.FrequencySubsets(COUNTS, num_subsets=4, seed=0),
-            estimate="separate",
-            noise="learned",
-        ),
-        Classes(),
-    ),
-    LayerCase("classes-function", head(lambda: first_classes), Classes()),
-    LayerCase("hierarchical", hierarchical, Classes()),
-    LayerCase("adaptive", adaptive, Classes()),
+    LayerCase(name, make, task)
+    for task, layers in (
+        (LookUp(), VECTORS),
+        (Pooled(), SUMS),
+        (NextId(), REVERSIBLE),
+        (Classes(), HEADS),
+        (Classes(context=True), {"classes-ngram": head(n_gram)}),
+    )
+    for name, make in layers.items()
 ]

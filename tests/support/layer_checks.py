@@ -9,56 +9,6 @@ import tensorflow as tf
 BITS = (8, 16, 32, 64)
 
 
-def check_layer(
-    layer_class,
-    init_kwargs,
-    inputs,
-    expected_output_shape,
-    expected_trainable_weights,
-    expected_non_trainable_weights,
-    tmp_path,
-    statistics=(),
-):
-    """Runs a layer through everything Keras asks of one.
-
-    Args:
-        layer_class: The class.
-        init_kwargs: Dict of constructor arguments, JSON-serializable.
-        inputs: Array with a batch axis.
-        expected_output_shape: Tuple, of the output for `inputs`.
-        expected_trainable_weights: Integer.
-        expected_non_trainable_weights: Integer.
-        tmp_path: Folder for files.
-        statistics: Names of weights that training changes, though they have
-            no gradients.
-
-    Returns:
-        The trained model that holds the layer.
-    """
-    layer = layer_class(**init_kwargs)
-    check_config(layer)
-    outputs = layer(inputs)
-    assert outputs.shape == expected_output_shape
-    assert outputs.dtype == layer.compute_dtype
-    assert len(layer.trainable_weights) == expected_trainable_weights
-    assert len(layer.non_trainable_weights) == expected_non_trainable_weights
-    assert layer.compute_output_shape(inputs.shape) == expected_output_shape
-
-    spec = keras.KerasTensor((None, *inputs.shape[1:]), dtype=inputs.dtype.name)
-    symbolic = layer(spec)
-    assert symbolic.shape == (None, *expected_output_shape[1:])
-    assert symbolic.dtype == layer.compute_dtype
-
-    check_functions(layer, inputs)
-    check_dtype_policies(layer_class, init_kwargs, inputs)
-    for style in (_sequential, _functional, Subclassed):
-        model = style(layer_class(**init_kwargs), inputs)
-        check_training(model, inputs, statistics)
-        if style is not Subclassed:
-            check_files(model, inputs, tmp_path)
-    return model
-
-
 def check_config(layer):
     """The configuration survives JSON and makes the same layer."""
     config = layer.get_config()
@@ -68,68 +18,6 @@ def check_config(layer):
         json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
     )
     assert type(restored) is type(layer)
-
-
-def check_functions(layer, inputs):
-    """Graphs, compiled by XLA or not, give what eager calls give."""
-    eager = np.asarray(layer(inputs), dtype="float32")
-    for jit_compile in (False, True):
-        function = tf.function(layer, jit_compile=jit_compile)
-        graph = np.asarray(function(tf.constant(inputs)), dtype="float32")
-        np.testing.assert_allclose(graph, eager, rtol=1e-5, atol=1e-6)
-
-
-def check_dtype_policies(layer_class, init_kwargs, inputs):
-    """Half precision computes what float32 does, rounded."""
-    exact = layer_class(**init_kwargs)
-    exact(inputs)
-    for policy in ("float32", "mixed_float16", "mixed_bfloat16"):
-        layer = layer_class(**{**init_kwargs, "dtype": policy})
-        outputs = layer(inputs)
-        assert outputs.dtype == keras.DTypePolicy(policy).compute_dtype
-        layer.set_weights(exact.get_weights())
-        epsilon = 2.0**-8 if policy == "mixed_bfloat16" else 2.0**-11
-        np.testing.assert_allclose(
-            np.asarray(layer(inputs), dtype="float32"),
-            np.asarray(exact(inputs)),
-            rtol=epsilon,
-            atol=1e-6,
-        )
-
-
-def check_training(model, inputs, statistics=()):
-    """`fit` changes every trainable weight, statistics, and no other."""
-    model.compile("adam", "mse")
-    targets = np.ones(model(inputs).shape, dtype="float32")
-    before = [w.numpy() for w in model.weights]
-    model.fit(inputs, targets, verbose=0)
-    for weight, old in zip(model.weights, before, strict=True):
-        changed = not np.array_equal(weight.numpy(), old)
-        expected = weight.trainable or weight.name in statistics
-        assert changed == expected, weight.path
-
-
-def check_files(model, inputs, tmp_path):
-    """`.keras`, `.weights.h5` and SavedModel files give the same outputs."""
-    outputs = np.asarray(model(inputs))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(np.asarray(loaded(inputs)), outputs)
-    for weight, same in zip(model.weights, loaded.weights, strict=True):
-        assert weight.dtype == same.dtype
-        np.testing.assert_array_equal(weight.numpy(), same.numpy())
-
-    model.save_weights(tmp_path / "model.weights.h5")
-    again = model.from_config(model.get_config())
-    again(inputs)
-    again.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(np.asarray(again(inputs)), outputs)
-
-    model.export(tmp_path / "saved_model", verbose=False)
-    exported = tf.saved_model.load(str(tmp_path / "saved_model"))
-    np.testing.assert_allclose(
-        exported.serve(inputs), outputs, rtol=1e-5, atol=1e-6
-    )
 
 
 def check_id_types(layer):
@@ -229,6 +117,22 @@ def check_policy(layer, inputs, tmp_path):
     return model
 
 
+def largest_tensor(function, *signature):
+    """Numbers in the largest tensor of a graph, but for what is stored.
+
+    Args:
+        function: Function of tensors.
+        *signature: `tf.TensorSpec` of each.
+    """
+    graph = tf.function(function).get_concrete_function(*signature).graph
+    return max(
+        tensor.shape.num_elements() or 0
+        for op in graph.get_operations()
+        for tensor in op.outputs
+        if tensor.dtype != tf.resource and op.type != "ReadVariableOp"
+    )
+
+
 def check_frozen(layer, train):
     """Training leaves a layer with `trainable=False` as it is.
 
@@ -247,20 +151,6 @@ def check_frozen(layer, train):
 def _sequential(layer, inputs):
     spec = keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)
     return keras.Sequential([spec, layer])
-
-
-def _functional(layer, inputs):
-    spec = keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)
-    return keras.Model(spec, layer(spec))
-
-
-class Subclassed(keras.Model):
-    def __init__(self, layer, inputs):
-        super().__init__()
-        self.layer = layer
-
-    def call(self, inputs, training=False):
-        return self.layer(inputs)
 
 
 class Pooled(keras.Model):
