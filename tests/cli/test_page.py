@@ -1,130 +1,100 @@
 """`keras-compembed page`."""
 
-import contextlib
-import importlib
-import json
-import os
+import http.server
+import socket
 import threading
 import urllib.request
 
 import pytest
+from text_pages import make_model
+from text_pages import write_package
 
+import keras_compembed as kc
 from keras_compembed import cli
-from keras_compembed.cli import page
-from keras_compembed.cli.page_server import page_server
+
+pytest.importorskip("tensorflow_text")
+pytest.importorskip("mediapipe")
+PAGE = "page a.tflite -o out --tasks-text package"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    path = tmp_path_factory.mktemp("exported") / "a.tflite"
+    options = {"runtime": "mediapipe", "labels": list("abc"), "verbose": 0}
+    kc.export.export_litert(make_model(), path, **options)
+    return path.read_bytes()
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The current folder; no page is written, but what it would be of is."""
+def folder(exported, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.tflite").write_text("")
-    (tmp_path / "b.tflite").write_text("")
-    monkeypatch.setattr(page, "check_tasks_text", lambda folder: None)
-
-    def write(*values, **settings):
-        (tmp_path / "said").write_text(json.dumps([values, settings]))
-
-    # The function of that name hides it in its package.
-    module = importlib.import_module("keras_compembed.reports.text_page")
-    monkeypatch.setattr(module, "text_page", write)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tflite").write_bytes(exported)
+    write_package(tmp_path / "package")
     return tmp_path
 
 
-def fails(capsys, arguments):
-    assert cli.main(arguments.split()) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
-
-
-def test_arguments(folder, capsys):
+def test_page(folder, capsys):
     (folder / "texts.txt").write_text("one\n\n two\u2028half\r\nthree")
-    arguments = (
-        "page a.tflite -o out --beside b.tflite --title T --overwrite "
-        "--examples texts.txt --tasks-text package"
-    )
-    assert cli.main(arguments.split()) == 0
-    values, settings = json.loads((folder / "said").read_text())
-    assert values == ["a.tflite", "out"]
-    assert settings == {
-        "beside": "b.tflite",
-        "title": "T",
-        "examples": ["one", " two\u2028half", "three"],
-        "tasks_text": "package",
-        "overwrite": True,
-    }
+    more = "--beside b.tflite --title Title --examples texts.txt"
+    assert cli.main([*PAGE.split(), *more.split()]) == 0
     assert "python -m http.server -d out" in capsys.readouterr().out
+    page = (folder / "out" / "index.html").read_text()
+    for said in ('"one"', '" two\\u2028half"', '"three"', "b.tflite", "Title"):
+        assert said in page
 
 
-def test_files_that_are_missing(folder, capsys):
-    assert "'gone.tflite'" in fails(capsys, "page gone.tflite -o out")
-    command = "page a.tflite -o out"
-    for option in ("beside", "examples"):
-        assert "'gone'" in fails(capsys, f"{command} --{option} gone")
+def test_what_is_refused(folder, monkeypatch, capsys):
     (folder / "old").mkdir()
-    assert "Pass --overwrite" in fails(capsys, "page a.tflite -o old")
     (folder / "bad.txt").write_bytes(b"\xff")
-    said = fails(capsys, f"{command} --examples bad.txt")
-    assert "Examples must be in UTF-8" in said
-    assert not (folder / "said").exists()
-
-
-def test_npm_is_looked_for_first(tmp_path, monkeypatch, capsys):
-    (tmp_path / "a.tflite").write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for command, says in (
+            ("page gone.tflite -o out", "'gone.tflite'"),
+            (f"{PAGE} --beside gone", "'gone'"),
+            (f"{PAGE} --examples gone", "'gone'"),
+            ("page a.tflite -o old --tasks-text package", "Pass --overwrite"),
+            (f"{PAGE} --examples bad.txt", "UTF-8"),
+            (f"{PAGE} --serve {port}", f"--serve {port}"),
+            (f"{PAGE} --serve 65536", "--serve 65536"),
+        ):
+            assert cli.main(command.split()) == 2
+            (line,) = capsys.readouterr().err.splitlines()
+            assert says in line
     monkeypatch.setenv("PATH", "")
-    said = fails(capsys, f"page {tmp_path}/a.tflite -o {tmp_path}/out")
-    assert "npm must be installed" in said
+    assert cli.main("page a.tflite -o out".split()) == 2
+    assert "npm must be installed" in capsys.readouterr().err
+    assert not (folder / "out").exists()
 
 
-@contextlib.contextmanager
-def serving(folder):
-    with page_server(folder, 0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_address[1]}/"
-        server.shutdown()
+KINDS = {
+    "": "text/html",
+    "page.js": "text/javascript",
+    "tasks-text/text_bundle.mjs": "text/javascript",
+    "tasks-text/wasm/text_wasm_internal.wasm": "application/wasm",
+    "page.css": "text/css",
+}
 
 
-def test_server(tmp_path):
-    kinds = {
-        "index.html": "text/html",
-        "page.js": "text/javascript",
-        "bundle.mjs": "text/javascript",
-        "runtime.wasm": "application/wasm",
-        "page.css": "text/css",
-    }
-    for name in kinds:
-        (tmp_path / name).write_text(name)
-    with serving(tmp_path) as address:
-        for name, kind in kinds.items():
+def test_serves_until_ctrl_c(folder, monkeypatch, capsys):
+    server = http.server.ThreadingHTTPServer
+    serve = server.serve_forever
+    asked = {}
+
+    def serve_for_a_while(self):
+        thread = threading.Thread(target=serve, args=(self,))
+        thread.start()
+        address = f"http://localhost:{self.server_address[1]}/"
+        for name in KINDS:
             with urllib.request.urlopen(address + name) as answer:
-                assert answer.headers.get_content_type() == kind
-                assert answer.read().decode() == name
+                asked[name] = answer.headers.get_content_type()
+        self.shutdown()
+        thread.join()
+        raise KeyboardInterrupt
 
-
-def test_ports_that_are_refused(folder, capsys):
-    with page_server(folder, 0) as server:
-        for port in (server.server_address[1], 65536):
-            said = fails(capsys, f"page a.tflite -o out --serve {port}")
-            assert f"must be a port that is free. Received: --serve {port}" in (
-                said
-            )
-    assert not (folder / "said").exists()
-
-
-def test_serve_ends_by_ctrl_c(folder, monkeypatch, capsys):
-    class Server(contextlib.nullcontext):
-        def serve_forever(self):
-            raise KeyboardInterrupt
-
-    opened = []
-
-    def server(folder, port):
-        opened.append((folder, port))
-        return Server(Server())
-
-    monkeypatch.setattr(page, "page_server", server)
-    monkeypatch.setattr(page, "check_port", lambda port: None)
-    assert cli.main("page a.tflite -o out --serve 8123".split()) == 0
-    assert opened == [("out", 8123)]
-    assert "http://localhost:8123" in capsys.readouterr().out
-    assert "said" in os.listdir(folder)
+    monkeypatch.setattr(server, "serve_forever", serve_for_a_while)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    assert cli.main(f"{PAGE} --serve {port}".split()) == 0
+    assert asked == KINDS
+    assert f"http://localhost:{port}" in capsys.readouterr().out

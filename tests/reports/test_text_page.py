@@ -13,6 +13,8 @@ import keras
 import pytest
 import tensorflow as tf
 from errors import refused
+from text_pages import make_model
+from text_pages import write_package
 
 import keras_compembed as kc
 from keras_compembed.export import flatbuffer
@@ -21,32 +23,12 @@ from keras_compembed.reports import text_page
 pytest.importorskip("tensorflow_text")
 pytest.importorskip("mediapipe")
 FILES = {"page.css", "page.js", "index.html", "model.tflite", "tasks-text"}
-PACKAGE = [
-    "README.md",
-    "text_bundle.mjs",
-    "wasm/text_wasm_internal.js",
-    "wasm/text_wasm_internal.wasm",
-    "wasm/text_wasm_nosimd_internal.js",
-    "wasm/text_wasm_nosimd_internal.wasm",
-]
 ABOUT = kc.export.FileMetadata(
     name="Cats & dogs",
     description="<i>Which</i> it is.",
     author="A. Author",
     license="MIT",
 )
-
-
-def make_model(classes=3):
-    tokenizer = kc.text.WordTokenizer(["cat", "dog"])
-    layers = [
-        keras.layers.Embedding(tokenizer.vocabulary_size, 4),
-        keras.layers.GlobalAveragePooling1D(),
-        keras.layers.Dense(classes, "softmax"),
-    ]
-    return keras.Sequential(
-        [keras.Input((), dtype="string"), tokenizer, *layers]
-    )
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +69,6 @@ def files(tmp_path_factory):
 def package(tmp_path):
     """What stands for MediaPipe's package."""
     return write_package(tmp_path / "package")
-
-
-def write_package(folder, name="@mediapipe/tasks-text", version="1.0.1"):
-    (folder / "wasm").mkdir(parents=True)
-    for file in PACKAGE:
-        (folder / file).write_text(file)
-    described = {"name": name, "version": version}
-    (folder / "package.json").write_text(json.dumps(described))
-    return folder
 
 
 def read_page(folder):

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from errors import refused
 
 import keras_compembed as kc
 from keras_compembed import CodeEmbedding
@@ -16,8 +17,6 @@ from keras_compembed.methods import Codes
 from keras_compembed.methods import Rounded
 from keras_compembed.vectors import CompressedVectors
 from keras_compembed.vectors import WordVectors
-from keras_compembed.vectors import nearest_rows
-from keras_compembed.vectors import stored_rows
 
 ROWS, WIDTH = 300, 24
 WORDS = [f"word{row}" for row in range(ROWS)]
@@ -164,15 +163,27 @@ def test_many_at_once(small):
     np.testing.assert_allclose([x for (_, x), _ in found], 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("held", [1, 4 * ROWS, 10**6])
-def test_many_a_few_at_a_time(learned, monkeypatch, held):
-    monkeypatch.setattr(nearest_rows, "_SCORES", held)
-    monkeypatch.setattr(stored_rows, "_CHUNK_ELEMENTS", held * WIDTH // 7)
-    small = learned["int2 rank 9"]
-    for options in ({"topn": 3, "restrict_vocab": 60}, {"topn": ROWS}):
-        check_many(small, WORDS[:9], **options)
-    queries = list(small[WORDS[3:5]])
-    assert check_many(small, queries)[0][0][1] == pytest.approx(1, abs=1e-5)
+def test_many_of_more_than_are_looked_at_at_once():
+    """Parts of 32,768 rows, and of 128 queries."""
+    rows, width = 40_000, 32
+    table = np.random.default_rng(1).normal(size=(rows, width))
+    layer = kc.QuantizedEmbedding.from_table(table, 8, verbose=0)
+    words = [f"w{row}" for row in range(rows)]
+    small = CompressedVectors(words, layer)
+    table = small.table()
+    table /= np.linalg.norm(table, axis=1, keepdims=True)
+    asked = np.arange(0, rows, rows // 130)
+    for limit in (None, 32_770, 99):
+        cosines = table[asked] @ table[:limit].T
+        for query, row in enumerate(asked):
+            cosines[query, row : row + 1] = -1
+        found = small.most_similar_many(
+            [words[row] for row in asked], topn=2, restrict_vocab=limit
+        )
+        assert len(found) == len(asked)
+        for pairs, own in zip(found, cosines, strict=True):
+            best = np.argsort(-own)[:2]
+            check_neighbors(pairs, [(words[x], own[x]) for x in best])
     assert small.most_similar_many([]) == []
 
 
@@ -226,36 +237,34 @@ def test_layers(small, mask_zero):
 
 def test_bytes_are_never_more(vectors):
     sizes = []
-    for max_bytes in ("4.5 kB", 6000, "20k"):
+    for max_bytes, limit in (("4.5 kB", 4500), ("20k", 20_000)):
         small = CompressedVectors.learn(
             vectors, max_bytes=max_bytes, seed=0, verbose=0
         )
-        limit = {"4.5 kB": 4500, "20k": 20_000}.get(max_bytes, max_bytes)
         assert small.nbytes <= limit
         sizes.append(small.nbytes)
-    assert sizes == sorted(sizes) and sizes[2] > 8000
+    assert 8000 < sizes[1] > sizes[0]
 
 
 def test_too_few_bytes(vectors):
-    with pytest.raises(ValueError, match="at least [1-4],.*=100") as caught:
+    with refused("max_bytes", 100) as caught:
         CompressedVectors.learn(vectors, max_bytes=100, verbose=0)
     least = str(caught.value).split("at least ")[1].split(" ")[0]
-    small = CompressedVectors.learn(
-        vectors, max_bytes=int(least.replace(",", "")), verbose=0
-    )
-    assert small.nbytes <= int(least.replace(",", ""))
-    with pytest.raises(ValueError, match="at least .* with codes 6x16"):
+    least = int(least.replace(",", ""))
+    small = CompressedVectors.learn(vectors, max_bytes=least, verbose=0)
+    assert 1000 < small.nbytes <= least < 5000
+    with refused("max_bytes", 2000):
         CompressedVectors.learn(
             vectors, Codes(6, 16), max_bytes=2000, verbose=0
         )
 
 
 def test_unknown_words(small):
-    with pytest.raises(KeyError, match="'Word7'.*'word7'"):
+    with refused(None, "'Word7'. Near spellings: 'word7'", KeyError):
         small["Word7"]
-    with pytest.raises(KeyError, match="'x'"):
+    with refused(None, "'x'", KeyError):
         small.most_similar(["word1", "x"])
-    with pytest.raises(KeyError, match="5"):
+    with refused(None, 5, KeyError):
         small[[5]]
 
 
@@ -300,26 +309,21 @@ def test_layers_in_a_model(learned, name, tmp_path):
 def test_layers_of_odd_words():
     layer = kc.QuantizedEmbedding.from_table(np.eye(4), verbose=0)
     small = CompressedVectors(["", "[UNK]", "[UNK]_", "a\x85b"], layer)
-    with pytest.raises(ValueError, match="`mask_zero` must be False"):
+    with refused("mask_zero", True):
         small.to_layers(mask_zero=True)
     lookup, embedding = small.to_layers(unknown="[UNK]")
     ids = lookup(["a\x85b", "[UNK]", "other", ""])
     assert ids.numpy().tolist() == [4, 2, 0, 1]
     found = np.array(embedding(ids))
     np.testing.assert_allclose(found, np.eye(4)[[3, 1, 1, 0]], atol=1e-6)
-    with pytest.raises(KeyError, match="'b'"):
+    with refused(None, "'b'", KeyError):
         small.to_layers(unknown="b")
-
-
-def test_layers_of_half_a_character():
+    # Half a character, and one that Keras would take for "a".
     layer = kc.QuantizedEmbedding.from_table(np.eye(2), verbose=0)
-    small = CompressedVectors(["a", "\ud800"], layer)
-    with pytest.raises(ValueError, match=r"UTF-8.*word 1, '\\ud800'"):
-        small.to_layers()
-    # Keras would take it for "a".
-    small = CompressedVectors(["b", "a\0"], layer)
-    with pytest.raises(ValueError, match=r"word 1, 'a\\x00', which ends in"):
-        small.to_layers()
+    for word in ("\ud800", "a\0"):
+        small = CompressedVectors(["b", word], layer)
+        with refused(None, f"word 1, {word!r}"):
+            small.to_layers()
 
 
 def test_unknown_words_of_centred_vectors(table):
@@ -341,6 +345,10 @@ def test_word2vec_format(learned, binary, tmp_path):
     np.testing.assert_array_equal(read.vectors, small.table())
     with pytest.raises(FileExistsError):
         small.save_word2vec_format(path)
+    # Compressed files are not read as tables.
+    small.save(tmp_path / "small.npz")
+    with pytest.raises(ValueError, match="CompressedVectors.load"):
+        kc.vectors.read_vectors(tmp_path / "small.npz")
 
 
 def test_what_the_file_is_made_of(small):
@@ -350,71 +358,38 @@ def test_what_the_file_is_made_of(small):
     assert small.method in repr(small)
 
 
+def learn(**options):
+    return lambda vectors: CompressedVectors.learn(vectors, **options)
+
+
+def learn_steep(vectors):
+    steep = WordVectors(["a", "b"], [[1e30], [1.0]])
+    CompressedVectors.learn(steep, max_bytes=3000)
+
+
+def of_layer(words, *args, **kwargs):
+    return lambda _: CompressedVectors(words, CodeEmbedding(*args, **kwargs))
+
+
+CODES = np.zeros((2, 32), int)
+
+
 @pytest.mark.parametrize(
-    "make, error, message",
+    "make, error, argument, received",
     [
-        (lambda v: CompressedVectors.learn(v.vectors), TypeError, "`vectors`"),
-        (
-            lambda v: CompressedVectors.learn(v, "codes"),
-            TypeError,
-            "`method` must be",
-        ),
-        (
-            lambda v: CompressedVectors.learn(v, kc.methods.Hashed(8)),
-            TypeError,
-            "`Codes`, `Rounded` or `Anchors`.*Hashed",
-        ),
-        (
-            lambda v: CompressedVectors.learn(v, max_bytes="2 T"),
-            ValueError,
-            "number of bytes",
-        ),
-        (
-            lambda v: CompressedVectors.learn(
-                WordVectors(["a", "b"], [[1e30], [1.0]]), max_bytes=3000
-            ),
-            ValueError,
-            "from 1e-12",
-        ),
-        (
-            lambda v: CompressedVectors.learn(
-                WordVectors(["a", "b"], [[1e-30], [1e-30]]), Rounded(8)
-            ),
-            ValueError,
-            "from 1e-12",
-        ),
-        (
-            lambda v: CompressedVectors.learn(v, sample_weight=[1.0]),
-            ValueError,
-            "`sample_weight`",
-        ),
-        (
-            lambda v: CompressedVectors.learn(v, seed=-1),
-            ValueError,
-            "`seed`",
-        ),
-        (
-            lambda v: CompressedVectors(["a"], keras.layers.Embedding(1, 2)),
-            TypeError,
-            "`layer` must be a `CodeEmbedding`.*Received: Embedding",
-        ),
-        (
-            lambda v: CompressedVectors(["a"], CodeEmbedding(1, 2)),
-            ValueError,
-            "`layer` must be built",
-        ),
-        (
-            lambda v: CompressedVectors(
-                ["a"], CodeEmbedding(2, 2, codes=np.zeros((2, 32), int))
-            ),
-            ValueError,
-            "1 words, input_dim=2",
-        ),
-        (lambda v: CompressedVectors("ab", None), TypeError, "a list"),
+        (lambda v: CompressedVectors.learn(v.vectors), TypeError, "vectors", 0),
+        (learn(method="codes"), TypeError, "method", "codes"),
+        (learn(method=kc.methods.Hashed(8)), TypeError, "method", "Hashed"),
+        (learn(max_bytes="2 T"), ValueError, "max_bytes", "2 T"),
+        (learn_steep, ValueError, None, ""),
+        (of_layer(["a"], 1, 2), ValueError, "layer", "code_embedding"),
+        (of_layer(["a"], 2, 2, codes=CODES), ValueError, "words", "dim=2"),
+        (lambda v: CompressedVectors("ab", None), TypeError, "words", "ab"),
+        (lambda v: CompressedVectors([], None), TypeError, "layer", "None"),
     ],
 )
-def test_what_is_refused(vectors, make, error, message):
-    with pytest.raises(error, match=message):
+def test_what_is_refused(vectors, make, error, argument, received):
+    with refused(argument, received or None, error):
         make(vectors)
 
 
@@ -422,38 +397,35 @@ def test_queries_that_are_refused(learned):
     small = learned["int8"]
     words = ["word1", "word2"]
     assert small.most_similar(np.array(words)) == small.most_similar(words)
-    for query, message in (
-        ({}, "neither"),
-        ({"positive": np.ones(3)}, r"shape \(3,\)"),
-        ({"positive": np.full(WIDTH, np.nan)}, "finite"),
-        ({"positive": "word1", "topn": 0}, "`topn`"),
-        ({"positive": "word1", "restrict_vocab": -1}, "`restrict_vocab`"),
+    for query, argument, received in (
+        ({}, "positive", "neither"),
+        ({"positive": np.ones(3)}, None, "shape (3,)"),
+        ({"positive": np.full(WIDTH, np.nan)}, None, "NaN"),
+        ({"positive": "word1", "topn": 0}, "topn", 0),
+        ({"positive": "word1", "restrict_vocab": -1}, "restrict_vocab", -1),
+        *(({"positive": [("word1", x)]}, None, x) for x in ("2", True, np.nan)),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refused(argument, received):
             small.most_similar(**query)
-    for queries, error, message in (
-        ("word1", TypeError, "a list of words.*'word1'"),
-        (5, TypeError, "a list of words.*5"),
+    for queries, error, received in (
+        ("word1", TypeError, "'word1'"),
+        (5, TypeError, "5"),
         (["word1", np.ones(WIDTH)], TypeError, "1 words among 2"),
         (["word1", 5], TypeError, "1 words among 2"),
         (["word1", "gone"], KeyError, "'gone'"),
-        (np.ones((2, 3)), ValueError, r"shape \(3,\)"),
-        (np.full((2, WIDTH), np.inf), ValueError, "finite"),
+        (np.ones((2, 3)), ValueError, "shape (3,)"),
+        (np.full((2, WIDTH), np.inf), ValueError, "infinity"),
     ):
-        with pytest.raises(error, match=message):
+        with refused(None, received, error):
             small.most_similar_many(queries)
     for path in ("small.txt", b"small.txt"):
-        with pytest.raises(ValueError, match="in '.npz'.*path='small.txt'"):
+        with refused("path", "'small.txt'"):
             small.save(path)
-    with pytest.raises(TypeError, match="Received: 5"):
-        small[5]
+    for asked in (b"word1", 5, None):
+        for ask in (small.__getitem__, small.most_similar):
+            with refused(None, repr(asked), TypeError):
+                ask(asked)
     assert small.most_similar("word0", restrict_vocab=1) == []
-
-
-def test_compressed_files_are_not_read_as_tables(learned, tmp_path):
-    learned["int8"].save(tmp_path / "small.npz")
-    with pytest.raises(ValueError, match="for.*CompressedVectors.load"):
-        kc.vectors.read_vectors(tmp_path / "small.npz")
 
 
 def test_zeros_have_no_direction():
@@ -476,7 +448,7 @@ def test_vectors_whose_squares_are_infinite(learned):
         small.most_similar_many(far[None], topn=5)[0],
     ):
         assert dict(found) == pytest.approx(expected, abs=1e-6)
-    with pytest.raises(ValueError, match="finite in float32"):
+    with refused(None, "infinity"):
         small.most_similar(far * 1e10)
 
 
@@ -499,14 +471,3 @@ def test_interrupt_in_the_search(vectors, monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(calls) == 1
-
-
-def test_what_is_no_word(learned):
-    small = learned["int8"]
-    for asked in (b"word1", 5, None):
-        for ask in (small.__getitem__, small.most_similar):
-            with pytest.raises(TypeError, match=f"Received: {asked!r}"):
-                ask(asked)
-    for weight in ("2", True, np.nan):
-        with pytest.raises(ValueError, match="Weights of words must be finite"):
-            small.most_similar([("word1", weight)])
