@@ -111,24 +111,6 @@ def test_one_noise_is_the_same_in_both_forms():
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_all_classes_are_the_softmax(form):
-    """With all classes as candidates, noises of no weight do not matter."""
-    scores = np.random.default_rng(3).normal(size=(ROWS, CLASSES))
-    _, noises, labels, q = draws()
-    candidates = np.tile(np.arange(CLASSES), (ROWS, 1))
-    losses, gradients = losses_and_gradients(
-        form, scores, candidates, np.full_like(noises, -1), labels, q
-    )
-    right = [
-        reference.softmax_loss(row, label)
-        for row, label in zip(scores, labels, strict=True)
-    ]
-    np.testing.assert_allclose(losses, right, atol=1e-6)
-    shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    shares[np.arange(ROWS), labels] -= 1
-    np.testing.assert_allclose(gradients, shares, atol=1e-6)
-
-
 @pytest.mark.parametrize("size", [1e4, 1e30])
 def test_huge_scores(form, size):
     """Nothing overflows: what is far above all others is all there is."""
@@ -576,36 +558,30 @@ def test_a_step_of_training_teaches_the_selector_and_the_noise(learn):
         assert kc.ClassAccuracy()(y, outputs) == 0.5
 
 
+LABELS = {"share_noises": "labels"}
+LIKE_LABELS = UnigramNoise(COUNTS, 1.0)
+
+
 @pytest.mark.parametrize(
-    ("kwargs", "argument", "received"),
+    ("argument", "received", "kwargs"),
     [
-        ({"num_noises": 0}, "num_noises", 0),
-        ({"share_noises": 0}, "share_noises", 0),
-        ({"share_noises": 2.5}, "share_noises", 2.5),
-        ({"share_noises": "label"}, "share_noises", "label"),
-        ({"estimate": "both"}, "estimate", "both"),
-        ({"noise_groups": 0}, "noise_groups", 0),
-        ({"noise_groups": 2, "share_noises": 8}, "noise_groups", 2),
-        ({"noise_groups": 2}, "share_noises", False),
-        ({"share_noises": "labels"}, "noise", 0.75),
-        ({"share_noises": "labels", "num_noises": 1}, "num_noises", 1),
+        ("num_noises", 0, {"num_noises": 0}),
+        *[("share_noises", v, {"share_noises": v}) for v in (0, 2.5, "label")],
+        ("estimate", "both", {"estimate": "both"}),
+        ("noise_groups", 0, {"noise_groups": 0}),
+        ("noise_groups", 2, {"noise_groups": 2, "share_noises": 8}),
+        ("share_noises", False, {"noise_groups": 2}),
+        ("noise", 0.75, LABELS),
+        ("noise", "UniformNoise", {**LABELS, "noise": UniformNoise()}),
+        ("num_noises", 1, {**LABELS, "num_noises": 1}),
         (
-            {"share_noises": "labels", "noise": UniformNoise()},
-            "noise",
-            "UniformNoise",
-        ),
-        (
-            {
-                "share_noises": "labels",
-                "noise": UnigramNoise(COUNTS, 1.0),
-                "estimate": "separate",
-            },
             "estimate",
             "separate",
+            {**LABELS, "noise": LIKE_LABELS, "estimate": "separate"},
         ),
     ],
 )
-def test_wrong_arguments(kwargs, argument, received):
+def test_wrong_arguments(argument, received, kwargs):
     kwargs = {"noise": UnigramNoise(COUNTS), **kwargs}
     with refused(argument, received):
         kc.CANESoftmax(MANY, Given(), **kwargs)

@@ -58,29 +58,6 @@ def test_loss_by_hand():
     assert loss == pytest.approx(np.log((3 + 6 + 8 / 3) / 4), rel=1e-14)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_loss_is_exact_where_all_classes_are_candidates(form, rng):
-    scores = rng.normal(size=CLASSES)
-    loss, gradient = reference.loss_and_gradient(
-        scores, 2, range(CLASSES), [-1], np.zeros(CLASSES), form
-    )
-    assert loss == pytest.approx(reference.softmax_loss(scores, 2), rel=1e-14)
-    np.testing.assert_allclose(
-        gradient,
-        np.exp(scores) / np.exp(scores).sum() - np.eye(CLASSES)[2],
-        atol=1e-14,
-    )
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_large_scores(form):
-    loss, gradient = reference.loss_and_gradient(
-        [1000.0, -1000.0, 0.0], 1, [0], [1, 2], [0, 0.5, 0.5], form
-    )
-    assert loss == pytest.approx(2000)
-    np.testing.assert_allclose(gradient, [1, -1, 0])
-
-
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_gradients_of_the_head(form, shared, rng):
@@ -174,38 +151,6 @@ def test_truth_is_the_maximum(form, shared, num_noises, rng):
     elsewhere = np.log(p) + 0.1 * rng.normal(size=CLASSES)
     gradient = reference.expected_gradient(elsewhere, *arguments)
     assert abs(gradient).max() > 1e-3
-
-
-# Candidates of all examples, and those of groups of them.
-COMMON, OF_GROUPS = [1], ([1, 3], [1, 0], [1])
-
-
-def test_sums_are_exact_with_candidates_of_groups(rng):
-    """Noises keep clear of what is common; of a group's own they count 0."""
-    scores = rng.normal(size=CLASSES)
-    q = reference.outside(rng.dirichlet(np.ones(CLASSES)), COMMON)
-    for candidates in OF_GROUPS:
-        total = 0.0
-        for noises in itertools.product(np.flatnonzero(q), repeat=2):
-            loss, _ = reference.loss_and_gradient(
-                scores, 1, candidates, noises, q, form="joint"
-            )
-            # The label is a candidate, so that noises are all in the sum.
-            total += np.prod(q[list(noises)]) * np.exp(loss + scores[1])
-        assert total == pytest.approx(np.exp(scores).sum(), rel=1e-12)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("num_noises", [1, 2])
-def test_gradient_is_zero_with_candidates_of_groups(num_noises, form, rng):
-    """Whatever the group, as it says nothing of the label but by features."""
-    q = reference.outside(rng.dirichlet(np.ones(CLASSES)), COMMON)
-    p = rng.dirichlet(np.ones(CLASSES))
-    for candidates in OF_GROUPS:
-        gradient = reference.expected_gradient(
-            *(np.log(p) + 0.7, p, candidates, q, num_noises, form), shared=True
-        )
-        np.testing.assert_allclose(gradient, 0, atol=1e-14)
 
 
 @pytest.mark.parametrize("row", [0, 2])

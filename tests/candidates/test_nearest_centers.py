@@ -1,19 +1,26 @@
+"""Candidates of the nearest centers, alone and in a `Union`."""
+
 import re
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import ClassScores
+from keras_compembed.candidates import FrequentClasses
+from keras_compembed.candidates import FunctionSelector
 from keras_compembed.candidates import NearestCenters
-from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
-from keras_compembed.candidates.nearest_centers import _FEW
-from keras_compembed.candidates.nearest_centers import _KEPT
+from keras_compembed.candidates import NGram
+from keras_compembed.candidates import Union
 
 CLASSES, WIDTH = 90, 6
+# Share of what was known that a step leaves, and of examples that is few.
+KEPT, FEW = 0.98, 0.2
+COUNTS = np.random.default_rng(0).permutation(900 // np.arange(1, CLASSES + 1))
 
 
 def make_scores(seed=0):
@@ -38,7 +45,7 @@ def clusters(rows, number=7, seed=0):
     shares = 1 / np.arange(1, number + 1)
     own = rng.choice(number, size=rows, p=shares / shares.sum())
     features = points[own] + 0.1 * rng.normal(size=(rows, WIDTH))
-    return features.astype("float32"), own
+    return features.astype("float32")
 
 
 def nearest(features, centers):
@@ -48,7 +55,7 @@ def nearest(features, centers):
 
 def plain_step(centers, totals, features, shifts):
     """A step of k-means, one example and one center after the other."""
-    totals = _KEPT * totals
+    totals = KEPT * totals
     for row in features:
         if np.isfinite(row).all():
             own = nearest(row[None], centers)[0]
@@ -60,7 +67,7 @@ def plain_step(centers, totals, features, shifts):
     weights = totals[:, -1].copy()
     order = np.argsort(weights, kind="stable")
     pairs = len(centers) // 2
-    few = _FEW * weights.mean()
+    few = FEW * weights.mean()
     for pair in range(pairs):
         small, large = order[pair], order[-1 - pair]
         if weights[small] >= few or weights[large] <= 2 * few:
@@ -77,33 +84,22 @@ def plain_step(centers, totals, features, shifts):
     return centers, totals
 
 
-@pytest.mark.parametrize(
-    ("number", "jit_compile"), [(1, False), (5, False), (12, True)]
-)
-def test_k_means_as_one_by_one(number, jit_compile):
+@pytest.mark.parametrize("number", [1, 5, 12])
+def test_k_means_as_one_by_one(number):
     selector, scores = built(num_centers=number), make_scores()
-    observe = tf.function(
-        lambda x: selector.observe(scores, x, None), jit_compile=jit_compile
-    )
-    # XLA draws other numbers.
-    normal = tf.function(
-        lambda age: tf.random.stateless_normal((number // 2, WIDTH), (age, 0)),
-        jit_compile=jit_compile,
-    )
     for age in range(6):
-        features, _ = clusters(40, seed=age)
+        features = clusters(40, seed=age)
         features[3, 2] = [np.nan, np.inf, 0, 0, 0, 0][age]
+        shape = (number // 2, WIDTH)
+        shifts = tf.random.stateless_normal(shape, (age, 0)).numpy()
         state = selector.centers.numpy(), selector.totals.numpy()
-        centers, totals = plain_step(
-            *state, features, normal(tf.constant(age)).numpy()
-        )
-        observe(tf.constant(features))
+        centers, totals = plain_step(*state, features, shifts)
+        selector.observe(scores, tf.constant(features), None)
         # Sums of 40 float32 numbers, of sizes up to 20.
         np.testing.assert_allclose(selector.centers, centers, atol=2e-4)
         np.testing.assert_allclose(
             selector.totals, totals, rtol=1e-4, atol=2e-3
         )
-        assert selector.age.numpy() == age + 1
 
 
 def test_finds_clusters():
@@ -111,7 +107,7 @@ def test_finds_clusters():
     selector, scores = built(num_centers=14), make_scores()
     selector.centers.assign(100 + np.arange(14)[:, None] * np.ones(WIDTH))
     for step in range(30):
-        features, _ = clusters(100, seed=step)
+        features = clusters(100, seed=step)
         selector.observe(scores, tf.constant(features), None)
     found = selector.select(scores, tf.constant(features)).groups.numpy()
     centers = selector.centers.numpy()
@@ -124,13 +120,13 @@ def test_finds_clusters():
 
 def test_candidates_are_the_best_of_their_centers():
     selector, scores = built(num_centers=4), make_scores()
-    features, _ = clusters(30)
-    first = selector.select(scores, tf.constant(features))
+    features = tf.constant(clusters(30))
+    first = selector.select(scores, features)
     assert first.ids.shape == (4, 5) and (first.ids.numpy() == -1).all()
-    selector.observe(scores, tf.constant(features), None)
+    selector.observe(scores, features, None)
     every = selector.centers.numpy() @ scores.table.numpy().T
     best = np.argsort(-(every + scores.bias.numpy()), axis=1)
-    ids = selector.select(scores, tf.constant(features)).ids.numpy()
+    ids = selector.select(scores, features).ids.numpy()
     np.testing.assert_array_equal(ids, best[:, :5])
     # Those that all examples have anyway are left out.
     shared = np.append(best[0, :20], -1).astype("int32")
@@ -145,7 +141,7 @@ def test_candidates_are_the_best_of_their_centers():
 
 def test_when_candidates_are_looked_up():
     selector, scores = built(num_centers=3, refresh_every=6), make_scores()
-    features = tf.constant(clusters(20)[0])
+    features = tf.constant(clusters(20))
     ages = []
     for age in range(1, 20):
         selector.candidates.assign(-np.ones((3, 5)))
@@ -155,20 +151,24 @@ def test_when_candidates_are_looked_up():
     assert ages == [1, 2, 4, 6, 8, 12, 16, 18]
 
 
+def tree():
+    return BeamTree(kc.trees.ClassTree.random(CLASSES, 4, seed=0), 4)
+
+
 def test_an_inner_selector_searches_for_centers():
-    tree = kc.trees.ClassTree.random(CLASSES, 4, seed=0)
-    selector = NearestCenters(3, BeamTree(tree, max_frontier=4))
+    selector = NearestCenters(3, tree())
     head = kc.CANESoftmax(CLASSES, selector, 5, 5, seed=0)
     head.build((None, WIDTH))
     assert head.nodes is not None
-    features = tf.constant(clusters(20)[0])
+    features = tf.constant(clusters(20))
     selector.observe(head.scores, features, None)
     centers = tf.constant(selector.centers.numpy())
-    expected = selector.selector.top_k(head.scores, centers, 5)[0]
+    search = selector.selector.top_k
+    expected = search(head.scores, centers, 5)[0]
     np.testing.assert_array_equal(selector.candidates, expected)
     for got, right in zip(
         selector.top_k(head.scores, features, 7),
-        selector.selector.top_k(head.scores, features, 7),
+        search(head.scores, features, 7),
         strict=True,
     ):
         np.testing.assert_array_equal(got, right)
@@ -176,107 +176,133 @@ def test_an_inner_selector_searches_for_centers():
 
 def test_sets_depend_on_own_features_and_earlier_steps_alone():
     """Else features of the next position would tell the label of this one."""
-    scores = make_scores()
-    features, _ = clusters(20)
+    features = clusters(20)
     others = features.copy()
-    others[1:] = clusters(20, seed=5)[0][1:]
+    others[1:] = clusters(20, seed=5)[1:]
     labels = np.random.default_rng(0).integers(CLASSES, size=(2, 20))
-    sets, states = [], []
+    losses, states = [], []
     for x, y in (
         (features, labels[0]),
         (features, labels[1]),
         (others, labels[0]),
     ):
-        selector = built(num_centers=5)
-        selector.observe(scores, tf.constant(clusters(40)[0]), None)
-        noise = kc.noises.UniformNoise()
-        noise.attach(CLASSES)
-        noise.build()
-        estimation = CandidatesVsNoises(selector, noise, share_noises=True)
-        chosen = []
-        select = selector.select
-
-        def recording(*arguments, select=select, chosen=chosen):
-            chosen.append(select(*arguments))
-            return chosen[-1]
-
-        selector.select = recording
-        estimation.draw(
-            scores,
-            tf.constant(x),
-            tf.constant(y, "int32"),
-            tf.constant([0, 1]),
+        # All are candidates or noises alike, so that only sets matter.
+        head = kc.CANESoftmax(
+            CLASSES, NearestCenters(5), 5, 5, share_noises=True, seed=0
         )
-        (found,) = chosen
-        sets.append(found.of_rows().numpy())
-        state = [np.ravel(weight) for weight in selector.weights]
+        head.build((None, WIDTH))
+        head.kernel.assign(make_scores().table)
+        head.selector.observe(head.scores, tf.constant(clusters(40)), None)
+        outputs = head(x, training=True)
+        losses.append(kc.CANELoss(reduction=None)(y, outputs).numpy())
+        state = [np.ravel(weight) for weight in head.selector.weights]
         states.append(np.concatenate(state))
-    # Labels change neither sets nor what is learned of features.
-    np.testing.assert_array_equal(sets[0], sets[1])
+    # Labels do not change what is learned of features.
     np.testing.assert_array_equal(states[0], states[1])
     # Other rows' features change what comes after the step, and no set in it.
-    np.testing.assert_array_equal(sets[0][0], sets[2][0])
-    assert (sets[0] != sets[2]).any()
+    np.testing.assert_allclose(losses[0][0], losses[2][0], rtol=1e-5)
+    assert (losses[0] != losses[2]).any()
     assert (states[0] != states[2]).any()
 
 
+@pytest.mark.xla
 def test_no_copy_of_the_table_by_xla():
     """Candidates are looked up in the table before its update, in place."""
-    scores, selector = make_scores(), built(num_centers=4)
-    noise = kc.noises.UnigramNoise(np.ones(CLASSES))
-    noise.attach(CLASSES)
-    noise.build()
-    estimation = CandidatesVsNoises(selector, noise, share_noises=True)
+    head = kc.CANESoftmax(
+        CLASSES, NearestCenters(4), 5, 10, share_noises=True, seed=0
+    )
+    head.build((None, WIDTH))
 
     @tf.function(jit_compile=True)
     def step(features, labels):
-        table = scores.table.value
+        kernel = head.kernel.value
         with tf.GradientTape() as tape:
-            losses = estimation.draw(scores, features, labels, [1, 2]).losses
-        gradient = tape.gradient(losses, table)
-        table.scatter_sub(gradient)
+            loss = kc.CANELoss()(labels, head(features, training=True))
+        kernel.scatter_sub(tape.gradient(loss, kernel))
 
-    features, labels = clusters(30)
-    arguments = tf.constant(features), tf.constant(labels, "int32")
-    hlo = step.experimental_get_compiler_ir(*arguments)("optimized_hlo")
+    features = tf.constant(clusters(30))
+    labels = tf.range(30)
+    hlo = step.experimental_get_compiler_ir(features, labels)("optimized_hlo")
     table = rf"f32\[{CLASSES},{WIDTH}\]"
     assert re.search(rf"{table}\S* scatter\(|{table}\S* while\(", hlo)
     assert not re.search(rf"{table}\S* copy\(", hlo)
 
 
-def test_covers_labels_that_features_tell():
-    x, own = clusters(1000)
-    # Seven of the classes at each point.
-    y = 7 * own + np.random.default_rng(0).integers(7, size=1000)
-    head = kc.CANESoftmax(
-        CLASSES,
-        NearestCenters(8, refresh_every=10),
-        num_candidates=10,
-        num_noises=20,
-        share_noises=True,
-        seed=0,
-    )
-    model = keras.Sequential([keras.Input((WIDTH,)), head])
-    model.compile(
-        keras.optimizers.SGD(0.5),
-        kc.CANELoss(),
-        metrics=[kc.Coverage()],
-        jit_compile=False,
-    )
-    history = model.fit(x, y, epochs=10, verbose=0).history
-    assert history["coverage"][-1] > 0.8
-    # All that can be known is the point.
-    assert model.evaluate(x, y, verbose=0)[0] < np.log(7) + 0.3
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_centers", 0), ("refresh_every", 0), ("selector", "tree")],
+)
+def test_wrong_centers(name, value):
+    with refused(name, value):
+        NearestCenters(**{name: value})
+
+
+def make_head(selectors, numbers=None, num_candidates=8):
+    selector = Union(selectors, numbers)
+    head = kc.CANESoftmax(CLASSES, selector, num_candidates, 6)
+    head.build((None, WIDTH))
+    return head
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "message"),
+    ("numbers", "expected"), [(None, [3, 3, 2]), ([1, 5, 2], [1, 5, 2])]
+)
+def test_all_parts_of_a_union_choose(numbers, expected):
+    parts = [FrequentClasses(COUNTS), NearestCenters(2), tree()]
+    head = make_head(parts, numbers)
+    assert [part.num_candidates for part in parts] == expected
+    assert head.selector.tree is parts[2].tree
+    x = tf.constant(clusters(9))
+    frequent, near, found = head.selector.select(head.scores, x)
+    order = np.argsort(-COUNTS, kind="stable")
+    np.testing.assert_array_equal(frequent, order[: expected[0]])
+    assert near.ids.shape == (2, expected[1])
+    np.testing.assert_array_equal(found, parts[2].select(head.scores, x))
+    # What all have is no candidate of a center.
+    head.selector.observe(head.scores, x, frequent)
+    assert not np.isin(parts[1].candidates, frequent).any()
+    # It predicts as the part that searches; without one, by all classes.
+    others = make_head([NearestCenters(2), FrequentClasses(COUNTS)])
+    for each, search in (
+        (head, parts[2].top_k(head.scores, x, 4)),
+        (others, others.scores.top_k(x, 4)),
+    ):
+        for got, right in zip(
+            each.selector.top_k(each.scores, x, 4), search, strict=True
+        ):
+            np.testing.assert_array_equal(got, right)
+
+
+def test_unions_of_unions_and_with_a_context():
+    inner = Union([NGram(np.arange(CLASSES)[:, None], [7]), NearestCenters(2)])
+    parts = [inner, FunctionSelector(lambda x: tf.range(2))]
+    head = make_head(parts, [2, 2], 4)
+    ids, _, last = head.selector.select(
+        head.scores, tf.zeros((3, WIDTH)), tf.constant([5, 2, -1])
+    )
+    np.testing.assert_array_equal(ids, [[5], [2], [7]])
+    np.testing.assert_array_equal(last, range(2))
+
+
+@pytest.mark.parametrize(
+    ("selectors", "numbers", "argument"),
     [
-        ({"num_centers": 0}, "`num_centers` must be a positive integer"),
-        ({"refresh_every": 0}, "`refresh_every` must be a positive integer"),
-        ({"selector": "tree"}, "`selector` must be a `keras_compembed.cand"),
+        ([], None, "selectors"),
+        (["frequent"], None, "selectors"),
+        (FrequentClasses(COUNTS), None, "selectors"),
+        ([tree(), tree()], None, "selectors"),
+        (2 * [NearestCenters()], None, "selectors"),
+        ([tree()], [1, 2], "num_candidates"),
+        ([tree()], 3, "num_candidates"),
+        ([tree()], [0], "num_candidates"),
+        ([FrequentClasses(COUNTS), NearestCenters()], [4, 5], "num_candidates"),
+        (
+            [FrequentClasses(COUNTS), FrequentClasses(COUNTS[:50])],
+            None,
+            "counts",
+        ),
     ],
 )
-def test_bad_arguments(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        NearestCenters(**kwargs)
+def test_wrong_unions(selectors, numbers, argument):
+    with refused(argument):
+        make_head(selectors, numbers)

@@ -110,24 +110,17 @@ def test_by_hand():
     )
 
 
-def test_nodes_in_any_order_are_renumbered():
+def test_children_in_any_order_and_with_padding():
+    tree = ClassTree(CHILDREN, 6)
     # Nodes 0, 1, 2 as 2, 0, 1.
-    shuffled = [[2, 0, 7], [4, 8, -1], [5, 6, -1], [1, 3, -1]]
-    assert same(
-        check(ClassTree(shuffled, 6)), ClassTree(np.asarray(CHILDREN), 6)
+    shuffled = np.array(
+        [[2, 0, 7], [4, 8, -1], [5, 6, -1], [1, 3, -1]], "int32"
     )
-
-
-def test_padding_of_all_rows_is_dropped():
     wide = np.pad(CHILDREN, ((0, 0), (0, 2)), constant_values=-1)
-    assert same(ClassTree(wide, 6), ClassTree(CHILDREN, 6))
-
-
-def test_children_are_copied():
-    children = np.asarray(CHILDREN, "int32")
-    tree = ClassTree(children, 6)
-    children[:] = 0
-    check(tree)
+    others = [ClassTree(each, 6) for each in (shuffled, wide)]
+    # They are copied.
+    shuffled[:] = 0
+    assert all(same(check(other), tree) for other in others)
 
 
 def test_one_class_and_no_inner_nodes():
@@ -162,24 +155,25 @@ def test_random_is_balanced(num_classes, branching):
         assert np.ptp(sizes[sizes > 0]) <= 1
 
 
-def test_random_by_seed():
-    assert same(ClassTree.random(100, 4, 7), ClassTree.random(100, 4, seed=7))
-    assert not same(ClassTree.random(100, 4, 7), ClassTree.random(100, 4, 8))
-    assert not same(ClassTree.random(100, 4), ClassTree.random(100, 4))
+def test_seeds():
+    vectors = np.random.default_rng(0).normal(size=(300, 6))
+    for build in (
+        lambda seed: ClassTree.random(100, 4, seed),
+        lambda seed: ClassTree.from_vectors(vectors, 4, seed=seed, verbose=0),
+    ):
+        first, again, other, unknown = map(build, (3, 3, 4, None))
+        assert same(first, again)
+        assert not same(first, other) and not same(first, unknown)
 
 
-@pytest.mark.parametrize(
-    "num_classes, level_sizes",
-    [
+def test_splits_are_few_at_the_root():
+    for num_classes, level_sizes in (
         (2000, (2, 20, 200)),
         (10_000, (10, 100, 1000)),
         (11, (2,)),
         (10, ()),
-        (1, ()),
-    ],
-)
-def test_splits_are_few_at_the_root(num_classes, level_sizes):
-    assert ClassTree.random(num_classes).level_sizes == level_sizes
+    ):
+        assert ClassTree.random(num_classes).level_sizes == level_sizes
 
 
 def huffman_cost(counts, branching):
@@ -222,27 +216,19 @@ def test_huffman_costs_the_least(num_classes, branching):
 
 
 def test_huffman_by_hand():
-    tree = ClassTree.from_frequencies([1, 8, 2, 4, 1])
+    counts = [1, 8, 2, 4, 1]
+    tree = ClassTree.from_frequencies(counts)
     np.testing.assert_array_equal(tree.depths(), [4, 1, 3, 2, 4])
-    assert tree.expected_depth([1, 8, 2, 4, 1]) == (8 + 8 + 6 + 8) / 16
-
-
-def test_huffman_of_zeros_is_even_and_below_the_rest():
-    np.testing.assert_array_equal(
-        ClassTree.from_frequencies(np.zeros(8)).depths(), np.full(8, 3)
-    )
-    depths = ClassTree.from_frequencies([0, 5, 0, 3, 0, 0]).depths()
-    np.testing.assert_array_equal(depths, [4, 1, 4, 2, 4, 4])
-
-
-def test_huffman_of_counts_that_overflow():
+    assert tree.expected_depth(counts) == (8 + 8 + 6 + 8) / 16
+    assert tree.expected_depth([1, 0, 1, 0, 2]) == (4 + 3 + 8) / 4
+    # Of zeros, it is even and below the rest.
+    tree = ClassTree.from_frequencies(np.zeros(8))
+    np.testing.assert_array_equal(tree.depths(), np.full(8, 3))
+    tree = ClassTree.from_frequencies([0, 5, 0, 3, 0, 0])
+    np.testing.assert_array_equal(tree.depths(), [4, 1, 4, 2, 4, 4])
+    # Counts whose sums overflow.
     check(ClassTree.from_frequencies([1e308, 1.5e308, 1.7e308, 1.0, 1e308], 3))
     check(ClassTree.from_frequencies(np.full(9, 1.7e308)))
-
-
-def test_expected_depth():
-    tree = ClassTree(CHILDREN, 6)
-    assert tree.expected_depth([1, 0, 1, 0, 2, 0]) == (2 + 3 + 2) / 4
 
 
 def test_taxonomy():
@@ -263,26 +249,16 @@ def test_taxonomy():
     )
 
 
-def test_taxonomy_leaves_out_groups_of_one_child():
-    tree = check(
-        ClassTree.from_taxonomy(
-            [
-                ["root", "a", "x", "deep", "first"],
-                ["root", "a", "x", "deep", "second"],
-                ["root", "b", "third"],
-                ["root", "b", "fourth"],
-            ]
-        )
-    )
-    np.testing.assert_array_equal(tree.paths(), [[0], [0], [1], [1]])
-
-
-def test_taxonomy_takes_arrays_and_any_names():
-    tree = check(ClassTree.from_taxonomy(np.array([[0, 0], [0, 1], [1, 0]])))
-    np.testing.assert_array_equal(tree.paths(), [[0], [0], [-1]])
-    # A number as a name is not a class.
-    tree = check(ClassTree.from_taxonomy(iter([(1,), (1,), ()])))
-    np.testing.assert_array_equal(tree.paths(), [[0], [0], [-1]])
+def test_taxonomy_of_any_names():
+    for paths, right in (
+        # Groups of one child are left out.
+        (["rax1", "rax2", "rb3", "rb4"], [[0], [0], [1], [1]]),
+        (np.array([[0, 0], [0, 1], [1, 0]]), [[0], [0], [-1]]),
+        # A number as a name is not a class.
+        ([(1,), (1,), ()], [[0], [0], [-1]]),
+    ):
+        tree = check(ClassTree.from_taxonomy(map(list, paths)))
+        np.testing.assert_array_equal(tree.paths(), right)
 
 
 def test_groups():
@@ -353,48 +329,24 @@ def test_vectors_of_any_scale(scale):
     assert hold_together(tree, clusters)
 
 
-def test_vectors_by_seed():
-    vectors = np.random.default_rng(0).normal(size=(300, 6))
-    trees = [
-        ClassTree.from_vectors(vectors, 4, seed=seed, verbose=0)
-        for seed in (3, 3, 4, None)
-    ]
-    assert same(trees[0], trees[1])
-    assert not same(trees[0], trees[2])
-    assert not same(trees[0], trees[3])
-
-
 def test_vectors_of_any_dtype_and_in_files(tmp_path):
     vectors = np.random.default_rng(0).integers(-99, 99, size=(200, 6))
     half = np.lib.format.open_memmap(
         tmp_path / "vectors.npy", "w+", "float16", vectors.shape
     )
     half[:] = vectors
+    single = vectors.astype("float32")
+    weights = np.random.default_rng(1).random(200)
     expected = ClassTree.from_vectors(vectors, 5, seed=0, verbose=0)
-    for table in (half, np.asfortranarray(vectors, "float32"), vectors * 1.0):
-        tree = ClassTree.from_vectors(table, 5, seed=0, verbose=0)
+    for table in (half, np.asfortranarray(single), vectors * 1.0, single):
+        tree = ClassTree.from_vectors(table, 5, weights, seed=0, verbose=0)
+        # Weights change means alone.
         assert same(tree, expected)
+        right = plain_means(tree, vectors, weights)
+        np.testing.assert_allclose(tree.node_means, right, atol=1e-5)
         np.testing.assert_array_equal(tree.class_means, vectors)
         assert tree.class_means.dtype == "float32"
-
-
-def test_float32_vectors_are_kept_and_not_copied():
-    vectors = np.random.default_rng(0).normal(size=(50, 3)).astype("float32")
-    before = vectors.copy()
-    tree = ClassTree.from_vectors(vectors, verbose=0)
-    assert np.shares_memory(tree.class_means, vectors)
-    np.testing.assert_array_equal(vectors, before)
-
-
-def test_weights_change_means_alone():
-    rng = np.random.default_rng(0)
-    vectors, weights = rng.normal(size=(100, 4)), rng.random(100)
-    plain = ClassTree.from_vectors(vectors, 5, seed=0, verbose=0)
-    tree = ClassTree.from_vectors(vectors, 5, weights, seed=0, verbose=0)
-    assert same(tree, plain)
-    np.testing.assert_allclose(
-        tree.node_means, plain_means(tree, vectors, weights), atol=1e-6
-    )
+    assert np.shares_memory(tree.class_means, single)
 
 
 def test_progress_is_shown(capsys):
@@ -518,11 +470,10 @@ def test_equal_vectors():
         ([[0, 0], [1, 2]], 2, "children", "inner node 0 2 times"),
         ([[1, 2], [3, -1]], 3, "children", "inner node 0 0 times"),
         ([[2, 3], [1, -1], [0, -1]], 2, "children", "above node 0"),
-        ([[0, 1]], 0, "num_classes", 0),
-        ([[0, 1]], -1, "num_classes", -1),
-        ([[0, 1]], 2.0, "num_classes", 2.0),
-        ([[0, 1]], True, "num_classes", True),
-        ([[0, 1]], 2**31, "num_classes", 2**31),
+        *[
+            ([[0, 1]], wrong, "num_classes", wrong)
+            for wrong in (0, -1, 2.0, True, 2**31)
+        ],
     ],
 )
 def test_wrong_children(children, num_classes, argument, received):
@@ -531,85 +482,57 @@ def test_wrong_children(children, num_classes, argument, received):
 
 
 HAND = ClassTree(CHILDREN, 6)
-X, NAN = np.ones((3, 2)), np.array([[1.0, np.inf]])
+X = np.ones((3, 2))
+COUNTS = [[], [[1, 2]], ["a"], [1, -1], [1, np.nan]]
+BRANCHING, SEEDS = [1, 0, 2.5, None, True], [-1, 0.5, "a"]
+
+
+def from_labels(y, num_classes=None):
+    return ClassTree.from_labels(X, y, num_classes=num_classes)
 
 
 @pytest.mark.parametrize(
-    "build, argument, value",
+    "argument, build, values",
     [
-        *[
-            (build, "branching", branching)
-            for build in (
-                lambda each: ClassTree.random(10, each),
-                lambda each: ClassTree.from_frequencies(np.ones(3), each),
-                lambda each: ClassTree.from_vectors(X, each),
-                lambda each: ClassTree.from_labels(X, [0, 1, 2], each),
-            )
-            for branching in (1, 0, 2.5, None, True)
-        ],
-        *[
-            (build, "seed", seed)
-            for build in (
-                lambda each: ClassTree.random(10, seed=each),
-                lambda each: ClassTree.from_vectors(X, seed=each),
-                lambda each: ClassTree.from_labels(X, [0, 1, 2], seed=each),
-            )
-            for seed in (-1, 0.5, "a")
-        ],
-        *[
-            (build, "counts", counts)
-            for build in (ClassTree.from_frequencies, HAND.expected_depth)
-            for counts in ([], [[1, 2]], ["a"], [1, -1], [1, np.nan])
-        ],
-        (HAND.expected_depth, "counts", [1, 2]),
-        (HAND.expected_depth, "counts", np.zeros(6)),
-        (ClassTree.random, "num_classes", 0),
-        *[
-            (ClassTree.from_taxonomy, "paths", paths)
-            for paths in ([], [("a",), "animal"], [5])
-        ],
-        *[
-            (ClassTree.from_groups, "groups", groups)
-            for groups in ([], [[1, 2]], [0.5, 1.0], 3)
-        ],
-        (HAND.set_means, "vectors", np.ones((5, 2))),
-        (HAND.set_means, "vectors", np.full((6, 2), np.nan)),
+        ("branching", lambda v: ClassTree.random(10, v), BRANCHING),
+        ("branching", lambda v: ClassTree.from_frequencies(X[0], v), BRANCHING),
+        ("branching", lambda v: ClassTree.from_vectors(X, v), BRANCHING),
         (
-            lambda each: HAND.set_means(np.ones((6, 2)), each),
+            "branching",
+            lambda v: ClassTree.from_labels(X, [0] * 3, v),
+            BRANCHING,
+        ),
+        ("seed", lambda v: ClassTree.random(10, seed=v), SEEDS),
+        ("seed", lambda v: ClassTree.from_vectors(X, seed=v), SEEDS),
+        ("seed", lambda v: ClassTree.from_labels(X, [0] * 3, seed=v), SEEDS),
+        ("counts", ClassTree.from_frequencies, COUNTS),
+        ("counts", HAND.expected_depth, [*COUNTS, [1, 2], np.zeros(6)]),
+        ("num_classes", ClassTree.random, [0, 2.0]),
+        ("paths", ClassTree.from_taxonomy, [[], [("a",), "animal"], [5]]),
+        ("groups", ClassTree.from_groups, [[], [[1, 2]], [0.5, 1.0], 3]),
+        ("vectors", HAND.set_means, [np.ones((5, 2)), np.full((6, 2), np.nan)]),
+        ("weights", lambda v: HAND.set_means(np.ones((6, 2)), v), [np.ones(5)]),
+        ("vectors", ClassTree.from_vectors, [np.ones(3), [[1.0, np.inf]]]),
+        (
             "weights",
-            np.ones(5),
+            lambda v: ClassTree.from_vectors(X, weights=v),
+            [[1, 2], [1, -2, 1]],
         ),
-        (ClassTree.from_vectors, "vectors", np.ones(3)),
-        (ClassTree.from_vectors, "vectors", NAN),
-        *[
-            (lambda each: ClassTree.from_vectors(X, weights=each), "weights", w)
-            for w in ([1, 2], [1, -2, 1])
-        ],
-        *[
-            (lambda each: ClassTree.from_labels(X, each), "y", y)
-            for y in ([0, 1], [0.0, 1.0, 2.0], [[0, 1]] * 3, [0, -1, 2])
-        ],
         (
-            lambda each: ClassTree.from_labels(X, each, num_classes=3),
             "y",
-            [0, 1, 3],
+            from_labels,
+            [[0, 1], [0.0, 1.0, 2.0], [[0, 1]] * 3, [0, -1, 2]],
         ),
-        (
-            lambda each: ClassTree.from_labels(X, each),
-            "num_classes",
-            [-3, -1, -2],
-        ),
-        (
-            lambda each: ClassTree.from_labels(X, [0, 1, 2], num_classes=each),
-            "num_classes",
-            0,
-        ),
-        (lambda each: ClassTree.from_labels(each, [0]), "x", NAN),
+        ("y", lambda v: from_labels(v, 3), [[0, 1, 3]]),
+        ("num_classes", from_labels, [[-3, -1, -2]]),
+        ("num_classes", lambda v: from_labels([0, 1, 2], v), [0]),
+        ("x", lambda v: ClassTree.from_labels(v, [0]), [[[np.nan]]]),
     ],
 )
-def test_wrong_arguments(build, argument, value):
-    with refused(argument):
-        build(value)
+def test_wrong_arguments(argument, build, values):
+    for value in values:
+        with refused(argument):
+            build(value)
 
 
 def test_nodes_and_children_that_do_not_fit():
