@@ -7,72 +7,146 @@ import tensorflow as tf
 from export_models import ROWS
 from export_models import anchor_embedding
 from export_models import code_embedding
+from export_models import export
 from export_models import ids_input
 from export_models import random_ids
 from export_models import read_tensors
+from export_models import towers
 
-from keras_compembed.export import conversion
-from keras_compembed.export.export_litert import export_litert
-from keras_compembed.export.interpreter import LiteRTModel
-from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
-from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
-from keras_compembed.layers.code_embedding import CodeEmbedding
+import keras_compembed as kc
+from keras_compembed.export import export_litert
 
 L = keras.layers
-BOUNDS = {None: 1e-5, "float16": 5e-3, "int8": 0.05}
 
 
-@pytest.fixture
-def path(tmp_path):
-    return str(tmp_path / "model.tflite")
+def codes(num_codebooks=5, codebook_size=16, name="table", **kwargs):
+    return code_embedding(num_codebooks, codebook_size, 24, name=name, **kwargs)
 
 
-def codes(num_codebooks=5, codebook_size=16, **kwargs):
-    return code_embedding(
-        num_codebooks, codebook_size, 24, name="table", **kwargs
-    )
+def anchors(name="table", **kwargs):
+    return anchor_embedding(20, 24, name=name, **kwargs)
 
 
-def anchors(**kwargs):
-    return anchor_embedding(20, 24, name="table", **kwargs)
-
-
-def reduced(cls=CodeEmbedReduce, **kwargs):
-    if cls is CodeEmbedReduce:
+def reduced(cls=kc.CodeEmbedReduce, name="table", **kwargs):
+    if issubclass(cls, kc.CodeEmbedReduce):
         shape = {"num_codebooks": 5, "codebook_size": 16}
     else:
         shape = {"num_anchors": 20}
-    layer = cls(ROWS, 24, seed=4, name="table", **shape, **kwargs)
+    layer = cls(ROWS, 24, seed=4, name=name, **shape, **kwargs)
     layer.build()
-    weight = layer.codebooks if cls is CodeEmbedReduce else layer.anchors
+    weight = layer.codebooks if "num_codebooks" in shape else layer.anchors
     rng = np.random.default_rng(1)
     weight.assign(rng.normal(size=weight.shape))
     return layer
 
 
-def dense(units=4, **kwargs):
-    layer = L.Dense(units, name="last", bias_initializer="normal", **kwargs)
-    return layer
-
-
-def convolution(filters=4, size=3, **kwargs):
-    return L.Conv1D(
-        filters, size, name="last", bias_initializer="normal", **kwargs
-    )
-
-
-def in_a_row(*layers, length=None):
-    return keras.Sequential([ids_input(length), *layers])
+def dense(units=4, name="last", **kwargs):
+    return L.Dense(units, name=name, bias_initializer="normal", **kwargs)
 
 
 def mean(**kwargs):
     return L.GlobalAveragePooling1D(**kwargs)
 
 
-def of_operation(operation, **kwargs):
+def texts(*shape):
+    """Ids with zeros at the end, and one text of them alone."""
+    ids = random_ids(*shape)
+    ids[0] = 0
+    ids[1, ..., 2:] = 0
+    return ids
+
+
+# Tables that are pooled: settings of each.
+TABLES = {
+    "codes": [
+        lambda name: codes(name=name, mask_zero=True),
+        lambda name: codes(codebook_size=2, name=name),
+        lambda name: codes(3, 256, name=name),
+        lambda name: codes(5, 20, name=name, mask_zero=True),
+        lambda name: codes(composition="concat", name=name),
+        lambda name: codes(composition="linear", name=name),
+    ],
+    "anchors": [
+        lambda name: anchors(name, mask_zero=True),
+        lambda name: anchors(name),
+        lambda name: anchors(name, mixture="softmax", mask_zero=True),
+    ],
+    "layers": [
+        lambda name: reduced(name=name),
+        lambda name: reduced(
+            name=name,
+            mask_zero=True,
+            combiner="sqrtn",
+            empty_value=float("nan"),
+        ),
+        lambda name: reduced(name=name, combiner="sum", mask_zero=True),
+        lambda name: reduced(kc.ANTEmbedReduce, name, mask_zero=True),
+    ],
+}
+
+
+def pooled_towers(kind, length=None, units=2):
+    rows = []
+    for place, make in enumerate(TABLES[kind]):
+        pool = [] if kind == "layers" else [mean()]
+        last = dense(units, name=f"last_{place}")
+        rows.append([make(f"table_{place}"), *pool, last])
+    return towers(*rows, length=length), len(rows)
+
+
+def check_file(model, path, *inputs, nan=False, **options):
+    """Same as `export`, on texts of which one is empty."""
+    if not nan:
+        return export(model, path, *inputs or [texts(4, 5)], **options)
+    made = export_litert(model, path, verbose=0, overwrite=True, **options)
+    got, expected = kc.export.LiteRTModel(path)(*inputs), model(*inputs)
+    for name, wanted in expected.items():
+        wanted = np.asarray(wanted)
+        bound = {None: 2e-6, "float16": 5e-3, "int8": 0.05}
+        size = np.nanmax(np.abs(wanted))
+        np.testing.assert_allclose(
+            got[name], wanted, 0, bound[options.get("quantize")] * size
+        )
+    return made
+
+
+@pytest.mark.parametrize("length", [None, 7])
+@pytest.mark.parametrize("kind", TABLES)
+def test_pooled_and_folded(kind, length, path):
+    model, number = pooled_towers(kind, length)
+    ids = texts(4, length or 5)
+    made = check_file(model, path, ids, nan=kind == "layers")
+    tables = {f"table_{place}" for place in range(number)}
+    assert set(made.pooled_layers) == set(made.held_layers) == tables
+    assert set(made.folded_layers) == {f"last_{x}" for x in range(number)}
+    assert made.not_held_layers == ()
+    assert made.max_row_error < 2e-6
+    assert "rows of 'table_0'" in str(made) and "are added up" in str(made)
+    assert "'last_0'" in str(made) and "folded into tables" in str(made)
+    assert (2, 24) not in [shape for _, shape, _ in read_tensors(path)]
+
+
+@pytest.mark.parametrize("quantize", ["float16", "int8"])
+@pytest.mark.parametrize("kind", TABLES)
+def test_in_fewer_bits(kind, quantize, path):
+    model, number = pooled_towers(kind)
+    made = check_file(
+        model, path, texts(4, 5), nan=kind == "layers", quantize=quantize
+    )
+    assert len(made.folded_layers) == len(made.pooled_layers) == number
+
+
+def test_int8_weights_of_folded_layers(path):
+    table = codes(32, mask_zero=True)
+    made = check_file(towers([table, mean(), dense(8)]), path, quantize="int8")
+    assert made.folded_layers == ("last",)
+    kinds = {kind for kind, shape, _ in read_tensors(path) if 8 in shape}
+    assert kinds == {"INT8", "FLOAT32"}  # The bias is small.
+
+
+def of_operation(operation, axis):
     ids = ids_input()
-    vectors = codes()(ids)
-    return keras.Model(ids, dense()(operation(vectors, **kwargs)))
+    return keras.Model(ids, dense()(operation(codes()(ids), axis=axis)))
 
 
 class Subclassed(keras.Model):
@@ -86,20 +160,10 @@ class Subclassed(keras.Model):
         return self.last(self.pool(self.table(inputs)))
 
 
-def subclassed():
-    model = Subclassed()
-    model(random_ids(2, 3))
-    return model
-
-
 def nested():
     ids = ids_input()
-    inner = in_a_row(codes(mask_zero=True), mean())
-    return keras.Model(ids, in_a_dense(inner(ids)))
-
-
-def in_a_dense(vectors):
-    return dense()(L.Dropout(0.5)(vectors))
+    inner = keras.Sequential([ids_input(), codes(mask_zero=True), mean()])
+    return keras.Model(ids, dense()(L.Dropout(0.5)(inner(ids))))
 
 
 def pages():
@@ -110,294 +174,232 @@ def pages():
 
 
 def twice():
-    encoder = in_a_row(codes(), mean(), dense())
+    encoder = keras.Sequential([ids_input(), codes(), mean(), dense()])
     pair = [ids_input(), ids_input()]
     return keras.Model(pair, L.Dot(-1)([encoder(ids) for ids in pair]))
 
 
-POOLED = {
-    "mean": lambda: in_a_row(codes(), mean(), dense()),
-    "dropout": lambda: in_a_row(codes(), L.Dropout(0.1), mean(), dense()),
-    "mask": lambda: in_a_row(codes(mask_zero=True), mean(), dense()),
-    "static": lambda: in_a_row(
-        codes(mask_zero=True), mean(), dense(), length=7
+ANY = tf.TensorSpec((None, None), "int32")
+MODELS = {
+    "mean": (lambda: of_operation(keras.ops.mean, 1), {}),
+    "sum": (lambda: of_operation(keras.ops.sum, -2), {}),
+    "older runtimes": (
+        lambda: of_operation(keras.ops.mean, 1),
+        {"min_runtime": "2.17"},
     ),
-    "bits": lambda: in_a_row(codes(codebook_size=2), mean(), dense()),
-    "pairs of bits": lambda: in_a_row(codes(9, 3), mean(), dense()),
-    "stream": lambda: in_a_row(
-        codes(codebook_size=40, mask_zero=True), mean(), dense()
-    ),
-    "bytes": lambda: in_a_row(codes(3, 256), mean(), dense()),
-    "concat": lambda: in_a_row(codes(composition="concat"), mean(), dense(2)),
-    "linear": lambda: in_a_row(codes(composition="linear"), mean(), dense()),
-    "anchors": lambda: in_a_row(anchors(mask_zero=True), mean(), dense()),
-    "static anchors": lambda: in_a_row(anchors(), mean(), dense(), length=7),
-    "softmax": lambda: in_a_row(
-        anchors(mixture="softmax", mask_zero=True), mean(), dense()
-    ),
-    "keras.ops.mean": lambda: of_operation(keras.ops.mean, axis=1),
-    "keras.ops.sum": lambda: of_operation(keras.ops.sum, axis=-2),
-    "layer": lambda: in_a_row(reduced(), dense()),
-    "layer, mask": lambda: in_a_row(reduced(mask_zero=True), dense()),
-    "layer, sqrtn": lambda: in_a_row(
-        reduced(mask_zero=True, combiner="sqrtn", empty_value=float("nan")),
-        dense(),
-    ),
-    "layer, sum": lambda: in_a_row(reduced(combiner="sum"), dense()),
-    "anchor layer": lambda: in_a_row(
-        reduced(ANTEmbedReduce, mask_zero=True), dense()
-    ),
-    "subclassed": subclassed,
-    "nested": nested,
-    "pages": pages,
-    "twice": twice,
+    "subclassed": (Subclassed, {"input_signature": ANY}),
+    "nested": (nested, {}),
+    "pages": (pages, {}),
+    "twice": (twice, {}),
 }
 
 
-def check_file(model, path, signature=None, quantize=None):
-    """Holds a file to Keras on texts of other lengths, one of them empty."""
-    kwargs = {} if signature is None else {"input_signature": signature}
-    export = export_litert(model, path, quantize=quantize, verbose=0, **kwargs)
-    shape = model.input_shape if signature is None else signature.shape
-    single = not isinstance(shape, list)
-    shapes = [shape] if single else shape
-    inputs = [
-        random_ids(*(5 if size is None else size for size in one))
-        for one in shapes
-    ]
-    for ids in inputs:
-        ids[0] = 0
-        ids[1, ..., 2:] = 0
-    inputs = inputs[0] if single else inputs
-    got = LiteRTModel(path)(inputs)
-    expected = np.asarray(model(inputs))
-    size = np.nanmax(np.abs(expected))
-    np.testing.assert_allclose(got, expected, atol=BOUNDS[quantize] * size)
-    return export
+@pytest.mark.parametrize("kind", MODELS)
+def test_wherever_layers_are(kind, path):
+    make, options = MODELS[kind]
+    inputs = {"pages": texts(4, 3, 5), "twice": [texts(4, 5), texts(4, 3)]}
+    ids = inputs.get(kind, texts(4, 5))
+    model = make()
+    model(ids)
+    made = check_file(model, path, ids, **options)
+    assert made.pooled_layers == made.held_layers == ("table",)
+    assert made.folded_layers == ("last",)
+    assert made.not_held_layers == ()
 
 
-@pytest.mark.parametrize("kind", POOLED)
-def test_pooled_and_folded(kind, path):
-    model = POOLED[kind]()
-    signature = None
-    if kind == "subclassed":
-        signature = tf.TensorSpec((None, None), "int32")
-    export = check_file(model, path, signature)
-    assert export.pooled_layers == ("table",)
-    assert export.folded_layers == ("last",)
-    assert export.held_layers == ("table",)
-    assert export.not_held_layers == ()
-    assert 0 < export.max_row_error < 1e-6
-    assert "rows of 'table' are added up as stored" in str(export)
-    assert "'last' folded into tables" in str(export)
-    shapes = [shape for _, shape, _ in read_tensors(path)]
-    assert (4, 24) not in shapes
-
-
-@pytest.mark.parametrize("quantize", ["float16", "int8"])
-@pytest.mark.parametrize("kind", ["mask", "layer, sqrtn", "softmax"])
-def test_in_fewer_bits(kind, quantize, path):
-    table = {
-        "mask": codes(num_codebooks=32, mask_zero=True),
-        "layer, sqrtn": None,
-        "softmax": anchors(mixture="softmax", mask_zero=True),
-    }[kind]
-    if table is None:
-        model = POOLED[kind]()
-    else:
-        model = in_a_row(table, mean(), dense(8))
-    export = check_file(model, path, quantize=quantize)
-    assert export.folded_layers == ("last",)
-    if quantize == "int8" and kind == "mask":
-        kinds = {kind for kind, shape, _ in read_tensors(path) if 8 in shape}
-        assert kinds == {"INT8", "FLOAT32"}  # The bias is small.
-
-
-CONVOLVED = {
-    "valid": {},
-    "same": {"padding": "same", "size": 4},
-    "causal": {"padding": "causal", "dilation_rate": 2},
-    "strides": {"strides": 2, "activation": "relu"},
-    "wide strides": {"strides": 4, "size": 2, "use_bias": False},
-    "one": {"size": 1},
-}
+CONVOLVED = [
+    {},
+    {"padding": "same", "kernel_size": 4},
+    {"padding": "causal", "dilation_rate": 2},
+    {"strides": 2, "activation": "relu"},
+    {"strides": 4, "kernel_size": 2, "use_bias": False},
+    {"kernel_size": 1},
+]
 
 
 @pytest.mark.parametrize("length", [None, 8])
-@pytest.mark.parametrize("kind", CONVOLVED)
-def test_folded_convolution(kind, length, path):
-    model = in_a_row(
-        codes(),
-        L.Dropout(0.3),
-        convolution(**CONVOLVED[kind]),
-        L.GlobalMaxPooling1D(),
-        length=length,
+def test_folded_convolution(length, path):
+    rows = []
+    for place, settings in enumerate(CONVOLVED):
+        layer = L.Conv1D(
+            4,
+            name=f"last_{place}",
+            bias_initializer="normal",
+            **{"kernel_size": 3, **settings},
+        )
+        table = codes(name=f"table_{place}")
+        rows.append([table, L.Dropout(0.3), layer])
+    rows.append(
+        [anchors("table_6", mixture="softmax"), L.Conv1D(4, 3, name="last_6")]
     )
-    export = check_file(model, path)
-    assert export.pooled_layers == ()
-    assert export.folded_layers == ("last",)
-    assert export.held_layers == ("table",)
+    model = towers(*rows, length=length)
+    made = check_file(model, path, texts(3, length or 9))
+    assert made.pooled_layers == ()
+    assert set(made.folded_layers) == {f"last_{x}" for x in range(7)}
+    assert set(made.held_layers) == {f"table_{x}" for x in range(7)}
 
 
-def test_folded_convolution_of_anchors(path):
-    model = in_a_row(anchors(mixture="softmax"), convolution())
-    assert check_file(model, path).folded_layers == ("last",)
-
-
-@pytest.mark.parametrize("table", [codes, anchors])
 @pytest.mark.parametrize("length", [None, 6])
-def test_dense_behind_rows(table, length, path):
-    model = in_a_row(table(), dense(), L.LSTM(3), length=length)
-    export = check_file(model, path)
-    assert (export.pooled_layers, export.folded_layers) == ((), ("last",))
-    assert export.held_layers == ("table",)
+def test_dense_behind_rows(length, path):
+    rows = [
+        [table(name=f"table_{place}"), dense(name=f"last_{place}"), L.LSTM(3)]
+        for place, table in enumerate((codes, anchors))
+    ]
+    model = towers(*rows, length=length)
+    made = check_file(model, path, texts(4, length or 5))
+    assert made.pooled_layers == ()
+    assert set(made.folded_layers) == {"last_0", "last_1"}
+    assert set(made.held_layers) == {"table_0", "table_1"}
 
 
 def test_dense_behind_one_look_up(path):
     inputs = keras.Input((), dtype="int32")
     model = keras.Model(inputs, dense()(codes()(inputs)))
-    export = export_litert(model, path, verbose=0)
-    assert export.folded_layers == ("last",)
-    ids = random_ids(9)
-    np.testing.assert_allclose(LiteRTModel(path)(ids), model(ids), atol=1e-5)
+    made = check_file(model, path, random_ids(9))
+    assert made.folded_layers == ("last",)
 
 
 @pytest.mark.parametrize("make_table", ["pooling", "layer"])
 def test_short_texts_of_large_codebooks_are_composed(make_table, path):
     """Two ids of 256 codewords a codebook, and a wide layer behind them."""
     if make_table == "pooling":
-        table = [code_embedding(3, 256, 24, name="table"), mean()]
+        table = [codes(3, 256), mean()]
     else:
-        table = CodeEmbedReduce(ROWS, 24, 3, 256, seed=4, name="table")
-        table.build()
-        table = [table]
-    export = check_file(in_a_row(*table, dense(600), length=2), path)
-    assert (export.pooled_layers, export.folded_layers) == ((), ())
-    assert export.held_layers == ("table",)
+        table = [kc.CodeEmbedReduce(ROWS, 24, 3, 256, seed=4, name="table")]
+    model = towers(*[[*table, dense(600)]], length=2)
+    made = check_file(model, path, random_ids(4, 2))
+    assert (made.pooled_layers, made.folded_layers) == ((), ())
+    assert made.held_layers == ("table",)
 
 
-def lora():
-    layer = dense()
+@pytest.mark.parametrize(
+    ("units", "options", "is_folded"),
+    [
+        # Of 24 columns and 80 codewords: a kernel of 24 x units would become
+        # one of 80 x units, in place of 80 x 24 and itself.
+        (8, {}, True),
+        (60, {}, False),
+        (60, {"optimize_for": "latency"}, True),
+        (8, {"optimize_for": "size"}, True),
+        (8, {"optimize_for": "memory"}, True),
+        # Kernels are float32 where codebooks alone are int8.
+        (16, {"quantize": "int8_codebooks"}, True),
+        (8, {"fold": False}, False),
+    ],
+)
+def test_layers_are_folded_where_that_pays(units, options, is_folded, path):
+    model = towers([codes(), mean(), dense(units)])
+    made = check_file(model, path, **options)
+    assert made.folded_layers == (("last",) if is_folded else ())
+    assert made.pooled_layers == ("table",)
+
+
+def lora(name):
+    layer = dense(name=name)
     layer.build((None, 24))
     layer.enable_lora(2)
-    return in_a_row(codes(), mean(), layer)
+    return layer
 
 
 class OwnDense(L.Dense):
     """May do anything."""
 
 
-def two_tables():
+def test_what_is_pooled_but_not_folded(path):
+    def rows(place, *layers, **kwargs):
+        return [codes(name=f"table_{place}", **kwargs), *layers]
+
+    model = towers(
+        rows(0, mean(), L.ReLU(), dense(name="a")),
+        rows(1, mean(), lora("b")),
+        rows(2, mean(), OwnDense(4)),
+        rows(3, mean(keepdims=True), dense(name="c")),
+        [
+            reduced(name="table_4", mask_zero=True, empty_value=2.0),
+            dense(name="d"),
+        ],
+    )
+    made = check_file(model, path)
+    assert set(made.pooled_layers) == {f"table_{x}" for x in range(5)}
+    assert set(made.held_layers) == set(made.pooled_layers)
+    assert made.folded_layers == made.not_held_layers == ()
+
+
+def test_layers_of_two_tables_or_beside_other_readers_are_not_folded(path):
     ids = ids_input()
-    tables = [codes(), code_embedding(width=24, name="other")]
-    means = [mean()(table(ids)) for table in tables]
-    return keras.Model(ids, dense()(L.Concatenate()(means)))
+    pooled = [mean()(codes(name=name)(ids)) for name in "ab"]
+    outputs = {
+        "both": dense()(L.Concatenate()(pooled)),
+        "mean": pooled[0],
+        "last": dense(name="other")(pooled[0]),
+    }
+    made = check_file(keras.Model(ids, outputs), path)
+    assert made.pooled_layers == made.held_layers == ("a", "b")
+    assert made.folded_layers == ()
 
 
-def read_twice():
-    ids = ids_input()
-    pooled = mean()(codes()(ids))
-    return keras.Model(ids, {"mean": pooled, "last": dense()(pooled)})
-
-
-# Pooled, but not folded.
-NOT_FOLDED = {
-    "activation": lambda: in_a_row(codes(), mean(), L.ReLU(), dense()),
-    "wide": lambda: in_a_row(codes(), mean(), dense(60)),
-    "lora": lora,
-    "subclass": lambda: in_a_row(codes(), mean(), OwnDense(4)),
-    "keepdims": lambda: in_a_row(codes(), mean(keepdims=True), dense()),
-    "two tables": two_tables,
-    "read twice": read_twice,
-    "value of empty texts": lambda: in_a_row(
-        reduced(mask_zero=True, empty_value=2.0), dense()
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", NOT_FOLDED)
-def test_not_folded(kind, path):
-    export = export_litert(NOT_FOLDED[kind](), path, verbose=0)
-    assert export.pooled_layers[0] == "table"
-    assert export.folded_layers == ()
-    assert "table" in export.held_layers
-    assert export.not_held_layers == ()
-
-
-def test_fold_may_be_turned_off(path):
-    export = export_litert(POOLED["mask"](), path, fold=False, verbose=0)
-    assert export.pooled_layers == ("table",)
-    assert export.folded_layers == ()
-    with pytest.raises(ValueError, match="`fold` must be"):
-        export_litert(POOLED["mask"](), path, fold=2, overwrite=True)
-
-
-def other_axis():
+def test_what_is_neither_pooled_nor_folded(path):
     ids = ids_input(6)
-    return keras.Model(ids, keras.ops.mean(codes()(ids), axis=-1))
+    rows = codes(name="read")(ids)
+    outputs = {
+        "mean": mean()(rows),
+        "most": L.GlobalMaxPooling1D()(rows),
+        "lstm": mean()(codes(3, 4, "lstm", composition="lstm")(ids)),
+        "first": mean(data_format="channels_first")(codes(name="first")(ids)),
+        "groups": L.Conv1D(4, 3, groups=2)(codes(name="groups")(ids)),
+        "other": keras.ops.mean(codes(name="other")(ids), axis=-1),
+    }
+    made = check_file(keras.Model(ids, outputs), path, texts(4, 6), bound=1e-5)
+    assert (made.pooled_layers, made.folded_layers) == ((), ())
+    assert len(made.held_layers) == 5
 
 
-def rows_and_mean():
-    ids = ids_input()
-    rows = codes()(ids)
-    return keras.Model(ids, [mean()(rows), L.GlobalMaxPooling1D()(rows)])
-
-
-# Neither pooled nor folded.
-LEFT_ALONE = {
-    "read as rows": rows_and_mean,
-    "lstm": lambda: in_a_row(
-        code_embedding(3, 4, 24, name="table", composition="lstm"), mean()
-    ),
-    "channels_first": lambda: in_a_row(
-        codes(), mean(data_format="channels_first"), length=6
-    ),
-    "groups": lambda: in_a_row(codes(), convolution(groups=2), length=6),
-    "other axis": other_axis,
-}
-
-
-@pytest.mark.parametrize("kind", LEFT_ALONE)
-def test_left_alone(kind, path):
-    export = export_litert(LEFT_ALONE[kind](), path, verbose=0)
-    assert (export.pooled_layers, export.folded_layers) == ((), ())
-    assert export.held_layers == ("table",)
-
-
-def test_a_table_pooled_and_read_as_rows_is_there_once(path):
-    ids, others = ids_input(name="ids"), ids_input(name="others")
+def test_tables_pooled_and_read_as_rows_are_there_once(path):
+    inputs = [ids_input(name=name) for name in "abc"]
     # Large enough that one-hot vectors of bytes are worth their space.
-    table = code_embedding(16, 16, 64, input_dim=20_000, name="table")
-    pooled = dense()(mean()(table(ids)))
-    model = keras.Model([ids, others], [pooled, table(others)])
-    export = export_litert(model, path, verbose=0)
-    assert export.pooled_layers == export.held_layers == ("table",)
-    assert export.file_bytes < 250_000
+    first, second = (
+        code_embedding(32, 16, 24, input_dim=20_000, name=name)
+        for name in ("first", "second")
+    )
+    outputs = [
+        dense()(mean()(first(inputs[0]))),
+        mean()(second(inputs[1])),
+        first(inputs[2]),
+    ]
+    model = keras.Model(inputs, outputs)
+    made = check_file(
+        model, path, [random_ids(3, 5), random_ids(2, 4), random_ids(2, 7)]
+    )
+    assert made.pooled_layers == ("first", "second")
+    assert set(made.held_layers) == {"first", "second"}
+    # What each byte of codes stands for is in the file once for both.
+    shapes = [shape for _, shape, _ in read_tensors(path)]
+    assert shapes.count((257, 32)) == 1 and "DEQUANTIZE" in made.ops
     types = {kind for kind, shape, _ in read_tensors(path) if 20_000 in shape}
     assert types == {"UINT8"}
-    assert (257, 32) in {shape for _, shape, _ in read_tensors(path)}
-    inputs = [random_ids(3, 5), random_ids(2, 4)]
-    for got, expected in zip(
-        LiteRTModel(path)(inputs).values(), model(inputs), strict=True
-    ):
-        np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert made.file_bytes < 2 * 20_000 * 16 + 2 * 32 * 16 * 24 * 4 + 40_000
 
 
 @pytest.mark.parametrize("combiner", ["mean", "sqrtn"])
 def test_weights_and_masks_of_others(combiner, path):
     ids, weights = ids_input(), keras.Input((None,))
-    outputs = dense()(reduced(combiner=combiner)(ids, weights=weights))
-    model = keras.Model([ids, weights], outputs)
-    export = export_litert(model, path, verbose=0)
-    assert export.pooled_layers == ("table",)
-    assert export.folded_layers == ("last",)
-    assert export.held_layers == ()
-    assert export.not_held_layers == ("table",)
     mask = keras.Input((None,), dtype="bool")
-    outputs = mean()(codes()(ids), mask=mask)
-    model = keras.Model([ids, mask], outputs)
-    export = export_litert(model, path, overwrite=True, verbose=0)
-    assert export.pooled_layers == export.not_held_layers == ("table",)
+    outputs = [
+        dense()(reduced(combiner=combiner)(ids, weights=weights)),
+        mean()(codes(name="other")(ids), mask=mask),
+    ]
+    model = keras.Model([ids, weights, mask], outputs)
+    rng = np.random.default_rng(0)
+    given = [
+        random_ids(3, 5),
+        rng.random((3, 5), "f4"),
+        rng.random((3, 5)) < 0.7,
+    ]
+    made = check_file(model, path, given)
+    assert set(made.pooled_layers) == {"table", "other"}
+    assert made.folded_layers == ("last",)
+    assert made.held_layers == ()
+    assert set(made.not_held_layers) == {"table", "other"}
 
 
 class Masked(keras.Model):
@@ -414,112 +416,63 @@ class Masked(keras.Model):
 
 
 @pytest.mark.parametrize(
-    "make_mask",
+    ("make_mask", "is_pooled"),
     [
-        lambda ids: tf.range(tf.shape(ids)[1])[None] < 3,
-        lambda ids: ids[:, :1] >= 0,
-        lambda ids: tf.constant([[True]]),
+        (lambda ids: tf.range(tf.shape(ids)[1])[None] < 3, True),
+        (lambda ids: ids[:, :1] >= 0, True),
+        (lambda ids: tf.constant([[True]]), True),
+        # Older versions of Keras weigh by them.
+        (lambda ids: tf.cast(ids % 3 + 1, tf.float32), False),
     ],
-    ids=["for all texts", "for all ids", "for all"],
+    ids=["for all texts", "for all ids", "for all", "numbers"],
 )
-def test_masks_that_are_for_more_than_one(make_mask, path):
+def test_masks_that_are_for_more_than_one(make_mask, is_pooled, path):
     model = Masked(make_mask)
     model(random_ids(2, 5))
-    signature = tf.TensorSpec((None, None), "int32")
-    export = check_file(model, path, signature)
-    assert export.pooled_layers == export.not_held_layers == ("table",)
+    made = check_file(model, path, input_signature=ANY)
+    table = ("table",)
+    assert made.pooled_layers == (table if is_pooled else ())
+    assert made.not_held_layers == (table if is_pooled else ())
 
 
-def test_masks_of_numbers_are_left_to_keras(path):
-    """Older versions of it weigh by them."""
-    model = Masked(lambda ids: tf.cast(ids % 3 + 1, tf.float32))
-    model(random_ids(2, 5))
-    signature = tf.TensorSpec((None, None), "int32")
-    export = check_file(model, path, signature)
-    assert export.pooled_layers == ()
-    assert export.held_layers == ("table",)
-
-
-class Doubled(CodeEmbedReduce):
+class Doubled(kc.CodeEmbedReduce):
     def call(self, inputs, scale=2.0, **kwargs):
         return scale * super().call(inputs, **kwargs)
 
 
-class DoubledAnchors(ANTEmbedReduce):
+class DoubledAnchors(kc.ANTEmbedReduce):
     def call(self, inputs, scale=2.0, **kwargs):
         return scale * super().call(inputs, **kwargs)
 
 
-class Shifted(CodeEmbedding):
+class Shifted(kc.CodeEmbedding):
     combiner = "of a user"
 
     def look_up(self, inputs, embed):
         return super().look_up(inputs, embed) + 1.0
 
 
-@pytest.mark.parametrize("cls", [Doubled, DoubledAnchors])
-def test_subclasses_that_do_more_than_add_up(cls, path):
-    shape = {} if cls is Doubled else {"num_anchors": 20}
-    model = in_a_row(cls(ROWS, 24, mask_zero=True, **shape), dense())
-    check_file(model, path)
+def test_subclasses_that_do_more_than_add_up(path):
+    model = towers(
+        [reduced(Doubled, "a", mask_zero=True), dense(name="x")],
+        [reduced(DoubledAnchors, "b", mask_zero=True), dense(name="y")],
+        [Shifted(ROWS, 24, name="table"), mean(), dense(name="z")],
+    )
+    made = check_file(model, path)
+    assert "table" not in made.pooled_layers
 
 
-def test_subclasses_that_change_rows(path):
-    model = in_a_row(Shifted(ROWS, 24, name="table"), mean(), dense())
-    export = check_file(model, path)
-    assert export.pooled_layers == ()
-
-
-@pytest.mark.parametrize("kind", ["mask", "layer", "valid"])
-def test_wrong_codes_are_caught(kind, path, monkeypatch):
-    pack_tables = conversion.pack_tables
-
-    def pack_wrongly(model, tables):
-        pack_tables(model, tables)
-        packed = tables[0].packed
-        for buffer in model.buffers:
-            if np.array_equal(buffer.data, packed.reshape(-1)):
-                buffer.data = np.roll(packed, 1, axis=0).reshape(-1)
-
-    monkeypatch.setattr(conversion, "pack_tables", pack_wrongly)
-    if kind == "valid":
-        model = in_a_row(codes(), convolution())
-    else:
-        model = POOLED[kind]()
+@pytest.mark.parametrize("kind", ["mask", "layer", "convolution"])
+def test_wrong_codes_are_caught(kind, path, meanwhile):
+    layer = reduced() if kind == "layer" else codes(mask_zero=kind == "mask")
+    rest = {
+        "mask": [mean(), dense()],
+        "layer": [dense()],
+        "convolution": [L.Conv1D(4, 3)],
+    }
+    table = layer.packed_codes if layer.built else None
+    model = towers([layer, *rest[kind]])
+    table = layer.packed_codes if table is None else table
+    meanwhile(lambda: table.assign(np.roll(table, 1, axis=0)))
     with pytest.raises(RuntimeError, match="'table'.*at id"):
         export_litert(model, path, verbose=0, tolerance=0.1)
-
-
-def test_older_runtimes(path):
-    model = POOLED["mask"]()
-    export = export_litert(model, path, min_runtime="2.17", verbose=0)
-    assert export.folded_layers == ("last",)
-    assert export.pooled_layers == ("table",)
-
-
-def test_a_model_is_as_it_was(path):
-    model = POOLED["mask"]()
-    before = [dict(vars(layer)) for layer in model.layers]
-    for _ in range(2):
-        export_litert(model, path, overwrite=True, verbose=0)
-    after = [dict(vars(layer)) for layer in model.layers]
-    for one, other in zip(before, after, strict=True):
-        assert one.keys() == other.keys()
-        assert all(one[key] is other[key] for key in one)
-
-
-def test_two_pooled_layers_of_one_codebook_size(path):
-    """What each byte of codes stands for is in the file once for both."""
-    inputs = [ids_input(), ids_input()]
-    # Large enough for the table of bytes to be a small part of the file.
-    pooled = [
-        L.GlobalAveragePooling1D()(
-            code_embedding(32, 16, 24, name=name, input_dim=20_000)(ids)
-        )
-        for name, ids in zip("ab", inputs, strict=True)
-    ]
-    model = keras.Model(inputs, L.Concatenate()(pooled))
-    export = export_litert(model, path, verbose=0)
-    assert export.pooled_layers == ("a", "b")
-    assert "DEQUANTIZE" in export.ops
-    assert export.max_error < BOUNDS[None]
