@@ -191,16 +191,6 @@ def test_starts_at_frequencies(layer):
     )
 
 
-@pytest.mark.xla
-def test_what_does_not_train_can_be_compiled():
-    layer = random_layer("clusters")
-    again = AdaptiveSoftmax.from_config(layer.get_config())
-    assert not layer.supports_jit and not again.supports_jit
-    features, _ = examples(3)
-    found = tf.function(layer.top_k, jit_compile=True)(tf.constant(features))
-    np.testing.assert_array_equal(found[0], layer.top_k(features)[0])
-
-
 @pytest.mark.parametrize(
     ("arguments", "argument", "received"),
     [

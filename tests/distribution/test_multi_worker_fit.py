@@ -107,6 +107,9 @@ class OfWorkers(tf.distribute.MultiWorkerMirroredStrategy):
     def extended(self):
         return types.SimpleNamespace(_in_multi_worker_mode=lambda: True)
 
+    def reduce(self, reduce_op, value, axis):
+        return reduce_op, value, axis
+
 
 # What Keras 3 does wrong on several workers.
 WRONG = (
@@ -161,6 +164,32 @@ def test_unknown_keras_is_refused(place, other, monkeypatch):
     with refused(name, keras.__version__, RuntimeError):
         multi_worker_fit(OfWorkers()).__enter__()
     assert functions_of_keras() == before
+
+
+def test_losses_are_numbers_of_all_workers():
+    strategy = OfWorkers()
+    with multi_worker_fit(strategy):
+        reduce = functions_of_keras()[1]
+        for reduction, operation in (
+            ("auto", "MEAN"),
+            ("mean", "MEAN"),
+            ("sum", "SUM"),
+        ):
+            found = reduce({"loss": 1.0}, strategy, reduction)
+            assert found == {"loss": (operation, 1.0, None)}
+
+
+def test_what_cannot_be_right_is_named():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with refused(None, model.name), multi_worker_fit(OfWorkers()):
+        model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+    for error in (tf.errors.UnavailableError, tf.errors.AbortedError):
+        with (
+            pytest.raises(error, match="`WorkerBackup`.*\ngone"),
+            multi_worker_fit(OfWorkers()),
+        ):
+            raise error(None, None, "gone")
 
 
 def test_other_strategies_are_refused():

@@ -35,15 +35,13 @@ FAST = [
     ("anchors-dense", "apart"),
     ("anchors-sparse", "graph"),
     ("classes-tree", "train step"),
-    ("classes-frequent", "accumulated"),
     ("classes-subsets", "devices"),
-    ("hierarchical", "graph"),
 ]
 SLOW = [
     (name, way)
     for name in (
         *("codes-softmax", "codes-teacher", "anchors-lazy", "anchors-sparse"),
-        *("classes-tree", "classes-subsets"),
+        *("classes-tree", "classes-frequent", "classes-subsets"),
     )
     for way in WAYS
     if (name, way) not in FAST

@@ -101,7 +101,6 @@ def empty_a_block(path):
 
 DAMAGES = {
     "none": lambda path: None,
-    "cut off": lambda path: path.write_bytes(path.read_bytes()[:1000]),
     "a bit": flip_a_bit,
     "a block": empty_a_block,
     "half-written": lambda path: path.rename(

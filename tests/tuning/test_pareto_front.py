@@ -65,5 +65,3 @@ def test_picture(tmp_path):
     path = tmp_path / "front.png"
     make_front().plot(path)
     assert path.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(FileExistsError):
-        make_front().plot(path)
