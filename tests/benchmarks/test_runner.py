@@ -258,6 +258,10 @@ def test_names(capsys):
         if "(Benchmark):" in path.read_text() and path.parent.name != "common"
     }
     assert found == set(command_line.NAMES)
+    # Each runs in its quick mode.
+    files = pathlib.Path(__file__).parent.glob("test_*_runs.py")
+    runs = "".join(path.read_text("utf-8") for path in files)
+    assert [name for name in found if f'"{name}"' not in runs] == []
     command_line.main([])
     printed = capsys.readouterr().out
     for name in command_line.NAMES:

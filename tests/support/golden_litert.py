@@ -150,6 +150,14 @@ CASES = {
         {"top_k": 7},
     ),
     "classes": (classes, {"top_k": 7}),
+    # What answers so in Keras, too.
+    "codes-answers": (
+        lambda: kc.top_k_model(
+            scores(codes(5, 16, cls=kc.ReversibleCodeEmbedding)), 7
+        ),
+        {},
+    ),
+    "classes-answers": (lambda: kc.top_k_model(classes(), 7), {}),
 }
 
 

@@ -51,6 +51,7 @@ NAMES = (
     "codes-follow",
     HELD,
     "codes-pooled",
+    "codes-pooled-follow",
     "reversible",
     "reversible-untied",
     "rounded-narrow",
@@ -95,6 +96,7 @@ def describe(model, inputs, labels):
         for number, weight in enumerate(model.weights)
     }
     arrays["outputs"] = model.predict_on_batch(inputs)
+    # With what metrics measure.
     arrays["loss"] = model.test_on_batch(inputs, labels)
     if hasattr(model.layers[-1], "top_k"):
         # Outputs of the model itself are the features.
@@ -143,7 +145,8 @@ def train_tower():
     ids = keras.Input((4,), dtype="int32")
     mean = keras.layers.GlobalAveragePooling1D()(items(ids))
     model = keras.Model(ids, head(mean))
-    model.compile("adam", kc.CANELoss())
+    metrics = [kc.ClassAccuracy(k=2), kc.Coverage(), kc.Perplexity()]
+    model.compile("adam", kc.CANELoss(), metrics=metrics)
     inputs = rng.integers(rows, size=(16, 4)).astype("int32")
     labels = inputs[:, 0]
     model.fit(inputs, labels, verbose=0)
