@@ -343,48 +343,6 @@ def test_batches_without_examples(share_noises):
         np.testing.assert_array_equal(one, other)
 
 
-def embedding_of(name):
-    if name == "anchors":
-        return kc.ANTEmbedding(CLASSES, WIDTH, num_anchors=12, seed=0)
-    rng = np.random.default_rng(0)
-    return kc.CodeEmbedding(
-        CLASSES,
-        WIDTH,
-        num_codebooks=4,
-        codebook_size=8,
-        codes=rng.integers(8, size=(CLASSES, 4)),
-        codebooks=rng.normal(size=(4, 8, WIDTH)),
-    )
-
-
-@pytest.mark.parametrize(
-    ("embedding", "selector"), [("anchors", "tree"), ("codes", "frequent")]
-)
-def test_compressed_class_vectors(embedding, selector, tmp_path):
-    """Tied to the input, from the first layer to the last."""
-    layer = embedding_of(embedding)
-    inputs = keras.Input((5,), dtype="int32")
-    hidden = keras.layers.Dense(WIDTH)(layer(inputs))
-    head = make_head(selector, class_embedding=layer)
-    model = keras.Model(inputs, head(hidden))
-    assert head.kernel is None
-    rng = np.random.default_rng(0)
-    x = rng.integers(CLASSES, size=(30, 5))
-    before = [weight.numpy() for weight in model.trainable_weights]
-    model.compile("sgd", kc.CANELoss(), run_eagerly=True)
-    model.fit(x, x, verbose=0)
-    for weight, old in zip(model.trainable_weights, before, strict=True):
-        assert (weight.numpy() != old).any(), weight.path
-    table = np.asarray(layer(np.arange(CLASSES)))
-    vectors = head.scores.own_vectors(tf.range(CLASSES))
-    np.testing.assert_allclose(vectors, table, rtol=1e-6)
-
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.layers[-1].class_embedding is loaded.layers[1]
-    assert loaded.evaluate(x, x, verbose=0) == model.evaluate(x, x, verbose=0)
-
-
 def test_starts_at_class_frequencies():
     for selector in ("tree", "huffman", "frequent", "subsets"):
         head = make_head(
@@ -524,17 +482,3 @@ def test_parts_of_two_layers(part):
         second.build((None, WIDTH))
     own = type(shared[part]).from_config(shared[part].get_config())
     kc.CANESoftmax(CLASSES, **{part: own}).build((None, WIDTH))
-
-
-@pytest.mark.xla
-def test_compressed_class_vectors_under_xla():
-    head = make_head("tree", class_embedding=embedding_of("codes"))
-    head.build((None, WIDTH))
-    groups = [[[3], [7], [3]], [[3, 50, 7], [9, 8, 3], [7, 3, 1]], [3, 7, 3]]
-    groups = [tf.constant(group) for group in groups]
-    score = lambda x: head.scores.score(x, *groups)  # noqa: E731
-    x = tf.constant(features_of(3))
-    for got, expected in zip(
-        tf.function(score, jit_compile=True)(x), score(x), strict=True
-    ):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

@@ -1,5 +1,7 @@
 """Vectors composed of codes, and what other look-ups share with them."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -209,6 +211,16 @@ def test_from_table():
     layer = kc.CodeEmbedding.from_table(table, 2, 4, learner=learner)
     np.testing.assert_array_equal(layer.codes, learner.codes)
     np.testing.assert_array_equal(layer.codebooks, learner.codebooks)
+
+
+@pytest.mark.parametrize(
+    "kind", [kc.CodeEmbedding, kc.QuantizedEmbedding, kc.ANTEmbedding]
+)
+def test_from_table_has_the_defaults_of_the_layer(kind):
+    defaults = inspect.signature(kind).parameters
+    for name, given in inspect.signature(kind.from_table).parameters.items():
+        if name in defaults and name not in ("kwargs", "composition"):
+            assert given.default == defaults[name].default, name
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Class vectors that come from a table of Keras, or from a tower of items."""
+"""Class vectors from a table of Keras, a tower of items, codes or anchors."""
 
 import json
 
@@ -21,7 +21,7 @@ from keras_compembed.trees import ClassTree
 
 ITEMS, WIDTH, KINDS = 40, 6, 5
 COUNTS = 1 + 400 // np.arange(1, ITEMS + 1)
-KINDS_OF_CLASSES = ["table", "tower"]
+KINDS_OF_CLASSES = ["table", "tower", "codes", "anchors"]
 
 
 def item_features():
@@ -51,6 +51,13 @@ def make_items(kind, **kwargs):
         return keras.layers.Embedding(
             ITEMS, WIDTH, embeddings_initializer=start, **kwargs
         )
+    if kind == "codes":
+        codebooks = np.random.default_rng(2).normal(size=(4, 8, WIDTH))
+        return kc.CodeEmbedding(
+            ITEMS, WIDTH, 4, 8, codebooks=codebooks, seed=0, **kwargs
+        )
+    if kind == "anchors":
+        return kc.ANTEmbedding(ITEMS, WIDTH, num_anchors=9, seed=0, **kwargs)
     return FeatureEmbedding(item_features(), make_tower(), **kwargs)
 
 
@@ -87,6 +94,9 @@ def trainable(items):
     """What is trained in item vectors, and these by hand from it."""
     if isinstance(items, keras.layers.Embedding):
         return items.trainable_weights, lambda: items.embeddings.value * 1.0
+    if not isinstance(items, FeatureEmbedding):
+        items.build()
+        return items.trainable_weights, lambda: items(tf.range(ITEMS))
     features = item_features()
     kinds, dense = (
         layer for layer in items.encoder.layers if layer.trainable_weights
@@ -169,7 +179,8 @@ def test_scores_of_some_classes(kind, jit_compile):
 
 
 @pytest.mark.parametrize(
-    ("kind", "selector"), [("table", tree), ("tower", None)]
+    ("kind", "selector"),
+    [("table", tree), ("tower", None), ("codes", None), ("anchors", tree)],
 )
 def test_fit_and_files(kind, selector, tmp_path):
     items = make_items(kind)
@@ -184,6 +195,7 @@ def test_fit_and_files(kind, selector, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     shared = [layer for layer in loaded.layers if type(layer) is type(items)]
     assert shared == [loaded.layers[-1].class_embedding]
+    assert model.layers[-1].kernel is None
     loaded.run_eagerly = True
     assert loaded.evaluate(x, y, verbose=0) == model.evaluate(x, y, verbose=0)
 

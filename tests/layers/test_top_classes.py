@@ -321,11 +321,12 @@ def test_best_ids_of_logits(name, tmp_path):
 
 
 def test_logits_among_other_outputs():
-    table = TABLES["codes"]()
+    table = kc.ReversibleCodeEmbedding(40, WIDTH, 4, reverse_dtype="float16")
     vectors = keras.Input((WIDTH,))
     outputs = {"items": table(vectors, reverse=True), "same": vectors}
     answer = kc.top_k_model(keras.Model(vectors, outputs), 3)
     assert set(answer.output) == {"items_ids", "items_scores", "same"}
+    assert answer.output["items_scores"].dtype == "float16"
 
 
 def test_what_follows_logits_is_refused():
