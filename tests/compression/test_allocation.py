@@ -82,4 +82,8 @@ def test_bytes_go_where_they_gain_most():
     assert allocate([steep, flat], 40) == [2, 0]
     assert allocate([steep, flat], 59) == [2, 1]
     assert allocate([steep, flat], 1000) == [2, 2]
+    # As many bytes as there are may be taken.
+    assert allocate([steep, flat], 60) == [2, 2]
+    assert allocate([steep, flat], 20) == [0, 0]
     assert allocate([steep, flat], 19) is None
+    assert allocate([], 0) == []

@@ -1,13 +1,13 @@
+import functools
 import re
 
 import keras
-import numpy as np
 import pytest
+from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.compression import CodeShape
 from keras_compembed.compression import code_shape_for_latency
-from keras_compembed.utils.sizes import format_bytes
 
 layers = keras.layers
 
@@ -50,61 +50,15 @@ def test_shape(arguments, expected):
 
 
 def test_bad_shapes():
-    with pytest.raises(ValueError, match="`input_dim` must be a positive"):
-        code_shape_for_latency(0, 8)
-    with pytest.raises(ValueError, match="`codebook_size` must be an integer"):
-        code_shape_for_latency(100, 8, 4, 1)
-
-
-def model_of_three():
-    ids = keras.Input((None,), dtype="int32")
-
-    def table(name):
-        return layers.Embedding(20_000, 16, name=name)(ids)
-
-    parts = [
-        layers.LSTM(2)(table("rows")),
-        layers.LSTM(2)(table("own")),
-        layers.GlobalAveragePooling1D()(table("pooled")),
-    ]
-    return keras.Model(ids, layers.Concatenate()(parts))
-
-
-def test_compress_model(capsys):
-    small = kc.compression.compress_model(
-        model_of_three(),
-        num_codebooks=4,
-        codebook_size=4,
-        layer_settings={"own": {"codebook_size": 8}},
-        learner=kc.learners.RandomCodeLearner,
-        optimize_for="latency",
-    )
-    shapes = {
-        name: tuple(small.get_layer(name).codebooks.shape[:2])
-        for name in ("rows", "own", "pooled")
-    }
-    fast = code_shape_for_latency(20_000, 16, 4, 4)
-    shape = fast.num_codebooks, fast.codebook_size
-    assert shapes == {"rows": shape, "own": (4, 8), "pooled": (4, 4)}
-    assert shape != (4, 4)
-    said = capsys.readouterr().out
-    assert said.count("for latency") == 1
-    more = format_bytes(fast.added_codebook_bytes)
-    assert re.search(
-        f"rows: {shape[0]} x {shape[1]} codes in place of 4 x 4, for latency: "
-        f"codebooks of .*, {more} more, 0[.]",
-        said,
-    )
-    assert np.isfinite(small(np.array([[1, 2, 3]]))).all()
+    names = "input_dim", "output_dim", "num_codebooks", "codebook_size"
+    bad = (0, 8), (100, 0), (100, 8, 0), (100, 8, 4, 1)
+    for name, arguments in zip(names, bad, strict=True):
+        with refused(name, min(arguments)):
+            code_shape_for_latency(*arguments)
 
 
 @pytest.mark.parametrize("optimize_for", [None, "latency"])
-def test_other_shapes_keep_the_rest_of_a_method(optimize_for):
-    ids = keras.Input((3,), dtype="int32")
-    names = ("rows", "own")
-    model = keras.Model(
-        ids, [layers.Embedding(20_000, 16, name=name)(ids) for name in names]
-    )
+def test_compress_model(optimize_for, capsys):
     seeds = []
 
     class Learner(kc.learners.RandomCodeLearner):
@@ -112,46 +66,51 @@ def test_other_shapes_keep_the_rest_of_a_method(optimize_for):
             seeds.append(self.seed)
             return super().train(table, sample_weight)
 
+    ids = keras.Input((None,), dtype="int32")
+    names = ("rows", "own", "pooled")
+    x = [layers.Embedding(20_000, 16, name=name)(ids) for name in names]
+    x = [*map(layers.LSTM(2), x[:2]), layers.GlobalAveragePooling1D()(x[2])]
     small = kc.compression.compress_model(
-        model,
+        keras.Model(ids, x),
         method=kc.methods.Codes(4, 4, learner=Learner),
         layer_settings={"own": {"codebook_size": 8}},
         optimize_for=optimize_for,
         seed=5,
-        verbose=0,
     )
-    rows, own = (small.get_layer(name) for name in names)
-    assert seeds == [5, 5]
-    assert (own.num_codebooks, own.codebook_size) == (4, 8)
-    assert (rows.codebook_size > 4) == (optimize_for == "latency")
-
-
-def test_settings_of_codes():
-    codes = kc.methods.Codes(4, 8, rank=3, effort=0.1)
-    same = codes.with_settings(codebook_size=16)
-    assert (same.name, same.effort) == ("codes 4x16 rank 3", 0.1)
-    other = codes.with_settings(composition="concat")
-    assert (other.name, other.rank) == ("codes 4x8 concat", None)
+    # The rest of the method is kept.
+    assert seeds == [5, 5, 5]
+    shapes = [tuple(small.get_layer(x).codebooks.shape[:2]) for x in names]
+    said = capsys.readouterr().out
+    assert said.count("for latency") == bool(optimize_for)
+    if optimize_for is None:
+        assert shapes == [(4, 4), (4, 8), (4, 4)]
+        return
+    fast = code_shape_for_latency(20_000, 16, 4, 4)
+    shape = fast.num_codebooks, fast.codebook_size
+    assert shapes == [shape, (4, 8), (4, 4)] and shape != (4, 4)
+    more = f"{fast.added_codebook_bytes / 1024:#.3g} KB"
+    assert re.search(
+        f"rows: {shape[0]} x {shape[1]} codes in place of 4 x 4, for latency: "
+        f"codebooks of .*, {more} more, 0[.]",
+        said,
+    )
 
 
 def test_other_compositions_keep_their_shape():
-    model = keras.Sequential(
-        [keras.Input((None,), dtype="int32"), layers.Embedding(20_000, 16)]
+    ids = keras.Input((None,), dtype="int32")
+    model = keras.Sequential([ids, layers.Embedding(20_000, 16)])
+    learner = functools.partial(
+        kc.learners.KDCodeLearner,
+        composition="concat",
+        training=kc.learners.Training(iterations=2),
+        verbose=0,
     )
     small = kc.compression.compress_model(
         model,
-        num_codebooks=4,
-        codebook_size=4,
-        composition="concat",
-        learner=lambda *shape: kc.learners.KDCodeLearner(
-            *shape,
-            "concat",
-            training=kc.learners.Training(iterations=2),
-            verbose=0,
-        ),
+        method=kc.methods.Codes(4, 4, "concat", learner),
         optimize_for="latency",
         verbose=0,
     )
     assert small.layers[0].num_codebooks == 4
-    with pytest.raises(ValueError, match="`optimize_for` must be one of None"):
+    with refused("optimize_for", "size"):
         kc.compression.compress_model(model, optimize_for="size")

@@ -4,6 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from compressing import NeverTrained
+from compressing import check_rows
+from compressing import compress
 from model_zoo import TiedDense
 
 import keras_compembed as kc
@@ -14,40 +17,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
 IDS = np.arange(10).reshape(2, 5)
 
 
-class NeverTrained(kc.learners.AdditiveQuantizer):
-    """A learner that no error may come after."""
-
-    def train(self, table, sample_weight=None):
-        raise AssertionError("codes are learned before all is checked")
-
-
-def compress(model, **kwargs):
-    settings = {
-        "num_codebooks": 4,
-        "codebook_size": 8,
-        "min_bytes": 1000,
-        "learner": kc.learners.RandomCodeLearner,
-        "seed": 0,
-        "verbose": 0,
-    }
-    return kc.compression.compress_model(model, **{**settings, **kwargs})
-
-
 def words_model(*parts):
     """A functional model of an Embedding and one layer after another."""
     inputs = x = keras.Input((5,), dtype="int32")
     for part in (layers.Embedding(60, 8, name="words"), *parts):
         x = part(x)
     return keras.Model(inputs, x)
-
-
-def check_same_function(model, small):
-    """The copy gives what the model gives with the copy's rows."""
-    words = model.get_layer("words")
-    table = words.get_weights()
-    words.set_weights([small.get_layer("words").embeddings])
-    np.testing.assert_allclose(small(IDS), model(IDS), atol=1e-6)
-    words.set_weights(table)
 
 
 # State.
@@ -78,37 +53,30 @@ def test_state_is_copied_and_stays():
             np.testing.assert_array_equal(value, same)
 
 
-def test_state_that_is_no_variable():
-    normalization = layers.Normalization()
-    inputs = keras.Input((5,), dtype="int32")
-    numbers = keras.Input((8,))
-    normalization.adapt(np.random.default_rng(0).normal(3, 2, size=(50, 8)))
-    x = layers.Embedding(60, 8, name="words")(inputs)
-    x = layers.GlobalAveragePooling1D()(x) + normalization(numbers)
-    small = compress(keras.Model([inputs, numbers], x))
-    copy = next(x for x in small.layers if isinstance(x, layers.Normalization))
-    rows = np.ones((1, 8))
-    np.testing.assert_array_equal(copy(rows), normalization(rows))
-
-
-def test_vocabularies_and_inputs_of_other_kinds():
+def test_vocabularies_means_and_inputs_of_other_kinds():
     texts = layers.TextVectorization(output_sequence_length=5, name="texts")
     texts.adapt(["a few words", "and a few more"])
     lookup = layers.StringLookup(name="lookup")
     lookup.adapt(np.array(["a", "b", "b", "c"] * 3))
-    sentence = keras.Input((), dtype="string", name="sentence")
-    word = keras.Input((5,), dtype="string", name="word")
-    bags = keras.Input((9,), sparse=True, name="bags")
-    more = keras.Input((8,), optional=True, name="more")
+    means = layers.Normalization(name="means")
+    means.adapt(np.random.default_rng(0).normal(3, 2, size=(50, 8)))
+    inputs = {
+        "sentence": keras.Input((), dtype="string", name="sentence"),
+        "word": keras.Input((5,), dtype="string", name="word"),
+        "bags": keras.Input((9,), sparse=True, name="bags"),
+        "more": keras.Input((8,), optional=True, name="more"),
+    }
     words = layers.Embedding(60, 8, name="words")
-    x = layers.Add()([words(texts(sentence)), words(lookup(word))])
-    x = layers.GlobalAveragePooling1D()(x) + layers.Dense(8)(bags) + more
-    inputs = {"bags": bags, "more": more, "sentence": sentence, "word": word}
-    small = compress(keras.Model(inputs, x))
+    x = words(texts(inputs["sentence"])) + words(lookup(inputs["word"]))
+    x = layers.GlobalAveragePooling1D()(x) + layers.Dense(8)(inputs["bags"])
+    small = compress(keras.Model(inputs, x + means(inputs["more"])))
     assert small.get_layer("bags").sparse and small.get_layer("more").optional
     for layer in (texts, lookup):
         copy = small.get_layer(layer.name)
         assert copy.get_vocabulary() == layer.get_vocabulary()
+    rows = np.ones((1, 8))
+    copy = small.get_layer("means")
+    np.testing.assert_array_equal(copy(rows), means(rows))
 
 
 def test_kernel_with_lora_stays_frozen():
@@ -155,7 +123,7 @@ def test_layers_whose_config_has_no_name(cls, clear):
         keras.utils.clear_session()
     small = compress(model)
     assert [x.name for x in small.layers] == [x.name for x in model.layers]
-    check_same_function(model, small)
+    check_rows(model, small, IDS)
 
 
 def test_policy_of_a_class_whose_config_has_none():
@@ -178,7 +146,7 @@ def test_functions_that_are_not_registered():
         layers.Dense(8, activation=lambda x: keras.ops.cos(x)),
         layers.Lambda(wave, mask=lambda inputs, mask: None),
     )
-    check_same_function(model, compress(model))
+    check_rows(model, compress(model), IDS)
 
 
 # Ties.
@@ -208,14 +176,7 @@ def test_tie_to_a_layer_is_kept(tmp_path):
 
 
 def test_tie_to_a_model_in_a_wrapper_is_kept():
-    tower = keras.Sequential(
-        [
-            keras.Input((5,), dtype="int32"),
-            layers.Embedding(60, 8, name="words"),
-            layers.Dense(3),
-        ],
-        name="tower",
-    )
+    tower = words_model(layers.Dense(3))
     inputs = keras.Input((5,), dtype="int32")
     many = keras.Input((2, 5), dtype="int32")
     other = layers.Embedding(70, 3, name="other")(inputs)
@@ -223,7 +184,7 @@ def test_tie_to_a_model_in_a_wrapper_is_kept():
     model = keras.Model([inputs, many], [tower(inputs) + other, each])
     small = compress(model, codebook_size=2, min_bytes=100)
     assert isinstance(small.get_layer("other"), kc.CodeEmbedding)
-    tower = small.get_layer("tower")
+    tower = small.get_layer(tower.name)
     assert small.get_layer("each").layer is tower
     assert isinstance(tower.get_layer("words"), kc.CodeEmbedding)
 
@@ -251,22 +212,26 @@ class Noise(layers.Layer):
         return inputs + tf.random.normal(tf.shape(inputs))
 
 
+def tower(layer):
+    return keras.Sequential([layer], name="tower")
+
+
 def power(exponent):
     layer = Power(name="power")
     layer.exponent = exponent
     return layer
 
 
-@pytest.mark.parametrize("exponent, name", [(2.0, "tower/power"), (1.01, "")])
-def test_layer_that_differs_is_named(exponent, name):
-    if name:
-        tower = keras.Sequential([power(exponent)], name="tower")
-        model = words_model(layers.Dense(4), tower, layers.Dense(2))
-    else:
+@pytest.mark.parametrize(
+    "parts, name",
+    [
+        ([tower(power(2.0))], "tower/power"),
         # What is behind it does not show it.
-        name = "power"
-        zeros = layers.Lambda(keras.ops.zeros_like)
-        model = words_model(power(exponent), zeros)
+        ([power(1.01), layers.Lambda(keras.ops.zeros_like)], "power"),
+    ],
+)
+def test_layer_that_differs_is_named(parts, name):
+    model = words_model(layers.Dense(4), *parts, layers.Dense(2))
     with pytest.raises(ValueError, match=f"'{name}'"):
         compress(model, learner=NeverTrained)
 
@@ -334,53 +299,38 @@ class HoldsVariable(layers.Layer):
             self.kernel = self.add_weight(shape=(60, 8))
 
     def call(self, inputs):
-        kernel = keras.ops.convert_to_tensor(self.kernel)
-        return keras.ops.matmul(inputs, keras.ops.transpose(kernel))
+        return inputs @ keras.ops.transpose(self.kernel)
 
 
 def with_its_variable():
-    words = layers.Embedding(60, 8, name="words")
-    words.build()
-    logits = HoldsVariable(name="logits")
-    logits.table = words.weights[0]
-    inputs = keras.Input((5,), dtype="int32")
-    other = layers.Embedding(70, 8, name="other")(inputs)
-    return keras.Model(inputs, logits(words(inputs) + other))
+    model, logits = words_model(), HoldsVariable(name="logits")
+    logits.table = model.get_layer("words").weights[0]
+    other = layers.Embedding(70, 8)(model.input)
+    return keras.Model(model.input, logits(model.output + other))
 
 
 def in_a_function():
-    words = layers.Embedding(60, 8, name="words")
-
     def logits(x):
-        table = tf.convert_to_tensor(words.embeddings)
+        table = tf.convert_to_tensor(model.get_layer("words").embeddings)
         return tf.matmul(x, table, transpose_b=True)
 
-    inputs = keras.Input((5,), dtype="int32")
-    outputs = layers.Lambda(logits, name="logits")(words(inputs))
-    return keras.Model(inputs, outputs)
+    model = words_model()
+    outputs = layers.Lambda(logits, name="logits")(model.output)
+    return keras.Model(model.input, outputs)
 
 
 def in_the_graph():
-    dense = layers.Dense(8, name="dense")
-    inputs = keras.Input((5,), dtype="int32")
-    x = dense(layers.Embedding(60, 8)(inputs))
-    return keras.Model(inputs, keras.ops.matmul(x, dense.kernel))
+    model = words_model(layers.Dense(8, name="dense"))
+    kernel = model.get_layer("dense").kernel
+    return keras.Model(model.input, keras.ops.matmul(model.output, kernel))
 
 
 @pytest.mark.parametrize(
     "make, names",
     [
         (lambda: words_model(NoConfig(wave)), ["'no_config'", "get_config"]),
-        (
-            lambda: words_model(
-                keras.Sequential([NoConfig(wave)], name="tower")
-            ),
-            ["'tower/no_config'"],
-        ),
-        (
-            lambda: words_model(GrowsInConfig(4, name="more")),
-            ["'more'", "GrowsInConfig"],
-        ),
+        (lambda: words_model(tower(NoConfig(wave))), ["'tower/no_config'"]),
+        (lambda: words_model(GrowsInConfig(4, name="more")), ["'more'"]),
         (lambda: OwnConstructor(60), ["'own'", "keras.Model(model.inputs"]),
         (with_its_variable, ["'words'", "'logits'"]),
         (in_a_function, ["'words/embeddings'", "'logits'"]),

@@ -1,23 +1,21 @@
 """A layer that holds Embedding layers, of which a golden file was made."""
 
 import keras
+from keras.layers import Embedding
 
-layers = keras.layers
 ROWS, WIDTH, LENGTH = 60, 8, 5
 
 
 @keras.saving.register_keras_serializable(package="hosts")
-class Attributes(layers.Layer):
+class Attributes(keras.layers.Layer):
     """Like keras-hub's TokenAndPositionEmbedding. Keras makes up its config."""
 
     def __init__(self, scale=2.0, **kwargs):
         super().__init__(**kwargs)
         self.scale = scale
         self.supports_masking = True
-        self.tokens = layers.Embedding(
-            ROWS, WIDTH, name="tokens", mask_zero=True
-        )
-        self._positions = layers.Embedding(LENGTH, WIDTH, name="positions")
+        self.tokens = Embedding(ROWS, WIDTH, name="tokens", mask_zero=True)
+        self._positions = Embedding(LENGTH, WIDTH, name="positions")
 
     def build(self, input_shape):
         self.tokens.build(input_shape)
@@ -30,5 +28,5 @@ class Attributes(layers.Layer):
 
 def in_functional(layer):
     inputs = keras.Input((LENGTH,), dtype="int32")
-    outputs = layers.Dense(2)(layer(inputs))
+    outputs = keras.layers.Dense(2)(layer(inputs))
     return keras.Model(inputs, outputs)

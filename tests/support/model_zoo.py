@@ -1,12 +1,12 @@
 """Small models that hold Embeddings in every way that Keras tracks.
 
-Each function takes a `Size` and returns a model and inputs that it takes, as
-those of `benchmarks.common.models`, which are here too. `CASES` says what
-`compress_model` makes of each.
+`CASES` says what `compress_model` makes of each, and of the models of
+`benchmarks.common.models`.
 """
 
 import collections
 import dataclasses
+import functools
 import warnings
 
 import keras
@@ -24,11 +24,21 @@ SIZE = models.Size(rows=300, width=16, length=8, layers=1)
 Pair = collections.namedtuple("Pair", ["first", "second"])
 
 
-def pooled(layer, size=SIZE, length=None):
+def table(name=None, cls=Embedding, **kwargs):
+    return cls(SIZE.rows, SIZE.width, name=name, **kwargs)
+
+
+def pooled(layer, inputs=None, length=None):
     """A functional model: ids, a layer that gives vectors, scores."""
     ids = ids_input(length=length)
     scores = Dense(3)(GlobalAveragePooling1D()(layer(ids)))
-    return keras.Model(ids, scores), size.ids()
+    return keras.Model(ids, scores), SIZE.ids() if inputs is None else inputs
+
+
+def padded_ids():
+    ids = SIZE.ids()
+    ids[-1, 2:] = 0
+    return ids
 
 
 # Layers that hold Embeddings.
@@ -38,16 +48,16 @@ def pooled(layer, size=SIZE, length=None):
 class Host(keras.layers.Layer):
     """Holds an Embedding that its constructor makes."""
 
-    def __init__(self, rows, width, mask_zero=False, **kwargs):
+    def __init__(self, mask_zero=False, **kwargs):
         super().__init__(**kwargs)
-        self.rows, self.width, self.mask_zero = rows, width, mask_zero
-        self.words = Embedding(rows, width, mask_zero=mask_zero)
+        self.mask_zero = mask_zero
+        self.words = table(mask_zero=mask_zero)
         self.supports_masking = True
 
     def build(self, input_shape):
         self.words.build(input_shape)
         self.scale = self.add_weight(
-            shape=(self.width,), initializer="ones", name="scale"
+            shape=(SIZE.width,), initializer="ones", name="scale"
         )
 
     def call(self, ids):
@@ -57,55 +67,35 @@ class Host(keras.layers.Layer):
         return self.words.compute_mask(ids)
 
     def get_config(self):
-        own = {name: getattr(self, name) for name in ("rows", "width")}
-        return {**super().get_config(), **own, "mask_zero": self.mask_zero}
-
-
-@registered
-class PlainHost(keras.layers.Layer):
-    """Same, without a `get_config`: Keras makes one of plain arguments."""
-
-    def __init__(self, rows, width, **kwargs):
-        super().__init__(**kwargs)
-        self.words = Embedding(rows, width)
-
-    def call(self, ids):
-        return self.words(ids)
+        return {**super().get_config(), "mask_zero": self.mask_zero}
 
 
 @registered
 class LateHost(keras.layers.Layer):
-    """Makes its Embedding in `build`."""
+    """Makes its Embedding in `build`; Keras makes a config of its argument."""
 
-    def __init__(self, rows, width, **kwargs):
+    def __init__(self, factor=2.0, **kwargs):
         super().__init__(**kwargs)
-        self.rows, self.width = rows, width
+        self.factor = factor
 
     def build(self, input_shape):
-        self.words = Embedding(self.rows, self.width, name="late")
+        self.words = table("late")
         self.words.build(input_shape)
 
     def call(self, ids):
-        return self.words(ids)
-
-    def get_config(self):
-        own = {"rows": self.rows, "width": self.width}
-        return {**super().get_config(), **own}
+        return self.factor * self.words(ids)
 
 
 @registered
 class Collections(keras.layers.Layer):
     """Holds Embeddings in collections of all kinds, and one of them twice."""
 
-    def __init__(self, rows, width, **kwargs):
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
-
-        def table(name):
-            return Embedding(rows, width, name=name)
-
         self.listed = [table("first"), table("second")]
         self.fixed = (table("third"),)
         self.named = {"a": table("fourth"), "b": table("fifth")}
+        # Keras before 3.15 leaves it out of files, without a word.
         self.nested = {"deep": [table("sixth")]}
         self.by_number = {7: table("seventh")}
         self.pair = Pair(2.0, table("eighth"))
@@ -118,20 +108,24 @@ class Collections(keras.layers.Layer):
         return self.pair.first * total + self.pair.second(ids)
 
 
+class WithArgument:
+    """Has a layer that it is given in its config."""
+
+    argument = "embedding"
+
+    def get_config(self):
+        layer = getattr(self, self.argument)
+        layer = keras.saving.serialize_keras_object(layer)
+        return {"name": self.name, self.argument: layer}
+
+    @classmethod
+    def from_config(cls, config):
+        layer = keras.saving.deserialize_keras_object(config[cls.argument])
+        return cls(**{**config, cls.argument: layer})
+
+
 @registered
-class NamedAsTensorFlowNames(keras.layers.Layer):
-    """Has an attribute named as TensorFlow names its own."""
-
-    def __init__(self, rows, width, **kwargs):
-        super().__init__(**kwargs)
-        self._self_table = Embedding(rows, width)
-
-    def call(self, ids):
-        return self._self_table(ids)
-
-
-@registered
-class Given(keras.layers.Layer):
+class Given(WithArgument, keras.layers.Layer):
     """Gets an Embedding from outside, and has it in its config."""
 
     def __init__(self, embedding, **kwargs):
@@ -140,15 +134,6 @@ class Given(keras.layers.Layer):
 
     def call(self, ids):
         return self.embedding(ids)
-
-    def get_config(self):
-        embedding = keras.saving.serialize_keras_object(self.embedding)
-        return {**super().get_config(), "embedding": embedding}
-
-    @classmethod
-    def from_config(cls, config):
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
 
 
 @registered
@@ -169,28 +154,27 @@ class TiedDense(Given):
 class Outer(keras.layers.Layer):
     """Holds a layer that holds a layer that holds an Embedding."""
 
-    def __init__(self, rows, width, depth=2, **kwargs):
+    def __init__(self, depth=2, **kwargs):
         super().__init__(**kwargs)
-        self.inner = (
-            Outer(rows, width, depth - 1) if depth else Host(rows, width)
-        )
+        # As TensorFlow names its own attributes.
+        self._self_inner = Outer(depth - 1) if depth else Host()
 
     def build(self, input_shape):
-        self.inner.build(input_shape)
+        self._self_inner.build(input_shape)
 
     def call(self, ids):
-        return self.inner(ids)
+        return self._self_inner(ids)
 
 
 @registered
 class EmbeddingCell(keras.layers.Layer):
     """A recurrent cell that looks up an id at each step."""
 
-    def __init__(self, rows, units, **kwargs):
+    state_size = output_size = SIZE.width
+
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.rows, self.units = rows, units
-        self.state_size = self.output_size = units
-        self.words = Embedding(rows, units)
+        self.words = table()
 
     def build(self, input_shape):
         self.words.build(input_shape)
@@ -200,9 +184,160 @@ class EmbeddingCell(keras.layers.Layer):
         hidden = keras.ops.tanh(vector + 0.5 * states[0])
         return hidden, [hidden]
 
+
+def called_twice():
+    host = Host()
+    first, second = ids_input("first"), ids_input("second")
+    hidden = host(first) * host(second)
+    inputs = {"first": SIZE.ids(), "second": SIZE.ids(seed=1)}
+    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
+    return keras.Model({"first": first, "second": second}, scores), inputs
+
+
+def shared_by_two_layers(table_at):
+    """Of most, Keras writes a file that it cannot read."""
+    words, ids = table(), ids_input()
+    readers = [Given(words, name="one"), Given(words, name="other")]
+    if table_at is not None:
+        readers.insert(table_at, words)
+    hidden = sum(reader(ids) for reader in readers)
+    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
+    return keras.Model(ids, scores), SIZE.ids()
+
+
+def tied_dense():
+    words, ids = table("words"), ids_input()
+    hidden = Dense(SIZE.width)(words(ids))
+    return keras.Model(ids, TiedDense(words)(hidden)), SIZE.ids()
+
+
+def time_distributed():
+    ids = keras.Input((SIZE.length,), dtype="int32")
+    sentence = keras.Sequential([ids, table(), GlobalAveragePooling1D()])
+    ids = keras.Input((3, SIZE.length), dtype="int32")
+    hidden = keras.layers.TimeDistributed(sentence)(ids)
+    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
+    inputs = SIZE.ids(3 * SIZE.length).reshape(-1, 3, SIZE.length)
+    return keras.Model(ids, scores), inputs
+
+
+def bidirectional():
+    ids = keras.Input((SIZE.length, 1), dtype="int32")
+    both = keras.layers.Bidirectional(keras.layers.RNN(EmbeddingCell()))
+    return keras.Model(ids, Dense(3)(both(ids))), SIZE.ids()[..., None]
+
+
+def nested_models():
+    inner = keras.Sequential([Host(), Dense(SIZE.width)], name="inner")
+    outer = keras.Sequential([inner], name="outer")
+    return pooled(outer, length=SIZE.length)
+
+
+# Models of classes of their own.
+
+
+@registered
+class Backbone(keras.Model):
+    """A functional model that its own constructor makes."""
+
+    def __init__(self, units=SIZE.width, **kwargs):
+        self.words = table("words")
+        ids = keras.Input((None,), dtype="int32", name="ids")
+        super().__init__(ids, Dense(units)(self.words(ids)), **kwargs)
+        self.units = units
+
+    def logits(self, hidden):
+        table = keras.ops.transpose(self.words.embeddings)
+        return keras.ops.matmul(hidden, table)
+
     def get_config(self):
-        own = {"rows": self.rows, "units": self.units}
-        return {**super().get_config(), **own}
+        base = {"name": self.name, "trainable": self.trainable}
+        return {**base, "units": self.units}
+
+
+@registered
+class Task(WithArgument, keras.Model):
+    """Holds a backbone, of which its config tells."""
+
+    argument = "backbone"
+
+    def __init__(self, backbone, **kwargs):
+        scores = Dense(3)(backbone(backbone.input))
+        super().__init__(backbone.input, scores, **kwargs)
+        self.backbone = backbone
+
+
+class Scores(keras.layers.Layer):
+    """Reads a table that it is given, of which no config tells."""
+
+    def __init__(self, table, **kwargs):
+        super().__init__(**kwargs)
+        self.table = table
+
+    def call(self, ids):
+        vectors = self.table(ids)
+        table = keras.ops.transpose(self.table.embeddings)
+        return keras.ops.matmul(vectors, table)
+
+
+@registered
+class MakesAll(keras.Model):
+    """Has no arguments; makes layers that could not be made again alone."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.tables = [table(), Host()]
+        self.scores = Scores(self.tables[0])
+        self.body = keras.Sequential([GlobalAveragePooling1D(), Dense(3)])
+
+    def call(self, ids, training=False):
+        hidden = sum(table(ids) for table in self.tables)
+        return self.body(hidden), self.scores(ids)
+
+
+@registered
+class Stack(keras.Sequential):
+    """A Sequential model with a constructor of its own."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        for layer in ids_input(), table(), GlobalAveragePooling1D():
+            self.add(layer)
+        self.add(Dense(units))
+
+    def get_config(self):
+        return {"name": self.name, "units": self.units}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+@registered
+class Taking(keras.Model):
+    """A subclassed model that gets its layers, and has no `get_config`."""
+
+    def __init__(self, embedding, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = embedding
+
+    def call(self, ids):
+        return keras.ops.mean(self.embedding(ids), axis=1)
+
+
+@registered
+class TakingWithConfig(WithArgument, Taking):
+    """Same, with a `get_config`."""
+
+
+def subclassed_inside():
+    ids = ids_input(length=SIZE.length)
+    hidden = models.TextModel(SIZE.rows, SIZE.width, SIZE.width)(ids)
+    return keras.Model(ids, Dense(3)(hidden)), SIZE.ids()
+
+
+# Relatives of Embedding.
 
 
 @registered
@@ -221,302 +356,15 @@ class DoubledEmbedding(Embedding):
         return 2 * super().call(ids)
 
 
-def in_layer(size):
-    return pooled(Host(size.rows, size.width), size)
-
-
-def in_layer_with_mask(size):
-    model, ids = pooled(Host(size.rows, size.width, mask_zero=True), size)
-    ids[-1, 2:] = 0
-    return model, ids
-
-
-def in_layer_without_config(size):
-    return pooled(PlainHost(size.rows, size.width), size)
-
-
-def made_in_build(size):
-    return pooled(LateHost(size.rows, size.width), size)
-
-
-def in_collections(size):
-    return pooled(Collections(size.rows, size.width), size)
-
-
-def given_to_layer(size):
-    return pooled(Given(Embedding(size.rows, size.width)), size)
-
-
-def named_as_tensorflow_names(size):
-    return pooled(NamedAsTensorFlowNames(size.rows, size.width), size)
-
-
-def three_deep(size):
-    return pooled(Outer(size.rows, size.width), size)
-
-
-def called_twice(size):
-    host = Host(size.rows, size.width)
-    first, second = ids_input("first"), ids_input("second")
-    hidden = host(first) * host(second)
-    inputs = {"first": size.ids(), "second": size.ids(seed=1)}
-    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
-    return keras.Model({"first": first, "second": second}, scores), inputs
-
-
-def shared_by_two_layers(size):
-    table = Embedding(size.rows, size.width)
+def reversible(**kwargs):
+    words = table(cls=keras.layers.ReversibleEmbedding, **kwargs)
     ids = ids_input()
-    hidden = table(ids)
-    for name in ("one", "other"):
-        hidden = hidden * Given(table, name=name)(ids)
-    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
-    return keras.Model(ids, scores), size.ids()
+    hidden = Dense(SIZE.width)(words(ids))
+    return keras.Model(ids, words(hidden, reverse=True)), SIZE.ids()
 
 
-def shared_by_two_layers_alone(size):
-    """Keras writes such a file, and cannot read it."""
-    table = Embedding(size.rows, size.width)
-    ids = ids_input()
-    hidden = Given(table, name="one")(ids) + Given(table, name="other")(ids)
-    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
-    return keras.Model(ids, scores), size.ids()
-
-
-def shared_with_the_table_last(size):
-    """Files of the model itself do not load."""
-    table = Embedding(size.rows, size.width)
-    ids = ids_input()
-    hidden = Given(table, name="one")(ids) + Given(table, name="other")(ids)
-    scores = Dense(3)(GlobalAveragePooling1D()(hidden + table(ids)))
-    return keras.Model(ids, scores), size.ids()
-
-
-def tied_dense(size):
-    table = Embedding(size.rows, size.width, name="words")
-    ids = ids_input()
-    hidden = Dense(size.width)(table(ids))
-    return keras.Model(ids, TiedDense(table)(hidden)), size.ids()
-
-
-def time_distributed(size):
-    sentence = keras.Sequential(
-        [
-            keras.Input((size.length,), dtype="int32"),
-            Embedding(size.rows, size.width),
-            GlobalAveragePooling1D(),
-        ]
-    )
-    ids = keras.Input((3, size.length), dtype="int32")
-    hidden = keras.layers.TimeDistributed(sentence)(ids)
-    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
-    rng = np.random.default_rng(0)
-    shape = (size.batch, 3, size.length)
-    inputs = rng.integers(size.rows, size=shape, dtype="int32")
-    return keras.Model(ids, scores), inputs
-
-
-def bidirectional(size):
-    ids = keras.Input((size.length, 1), dtype="int32")
-    both = keras.layers.Bidirectional(
-        keras.layers.RNN(EmbeddingCell(size.rows, size.width))
-    )
-    return keras.Model(ids, Dense(3)(both(ids))), size.ids()[..., None]
-
-
-def nested_models(size):
-    inner = keras.Sequential(
-        [Host(size.rows, size.width), Dense(size.width)], name="inner"
-    )
-    return pooled(keras.Sequential([inner], name="outer"), size, size.length)
-
-
-# Models of classes of their own.
-
-
-@registered
-class FreeModel(keras.Model):
-    """A subclassed model without arguments, and so without a config."""
-
-    def __init__(self, rows=SIZE.rows, width=SIZE.width, **kwargs):
-        super().__init__(**kwargs)
-        self.tables = [Embedding(rows, width), Host(rows, width)]
-        self.body = keras.Sequential(
-            [GlobalAveragePooling1D(), Dense(3)], name="body"
-        )
-
-    def call(self, inputs, training=False):
-        return self.body(sum(table(inputs) for table in self.tables))
-
-
-@registered
-class Backbone(keras.Model):
-    """A functional model that its own constructor makes."""
-
-    def __init__(self, rows, width, **kwargs):
-        self.words = Embedding(rows, width, name="words")
-        ids = keras.Input((None,), dtype="int32", name="ids")
-        super().__init__(ids, Dense(width)(self.words(ids)), **kwargs)
-        self.rows, self.width = rows, width
-
-    def logits(self, hidden):
-        table = keras.ops.transpose(self.words.embeddings)
-        return keras.ops.matmul(hidden, table)
-
-    def get_config(self):
-        base = {"name": self.name, "trainable": self.trainable}
-        return {**base, "rows": self.rows, "width": self.width}
-
-
-@registered
-class Task(keras.Model):
-    """Holds a backbone, of which its config tells."""
-
-    def __init__(self, backbone, **kwargs):
-        scores = Dense(3)(backbone(backbone.input))
-        super().__init__(backbone.input, scores, **kwargs)
-        self.backbone = backbone
-
-    def get_config(self):
-        backbone = keras.saving.serialize_keras_object(self.backbone)
-        return {"name": self.name, "backbone": backbone}
-
-    @classmethod
-    def from_config(cls, config):
-        backbone = keras.saving.deserialize_keras_object(config["backbone"])
-        return cls(**{**config, "backbone": backbone})
-
-
-@registered
-class MakesAll(keras.Model):
-    """Makes layers that no config tells of, and that share a table."""
-
-    def __init__(self, rows=SIZE.rows, width=SIZE.width, **kwargs):
-        super().__init__(**kwargs)
-        self.table = Embedding(rows, width)
-        self.scores = Scores(self.table)
-
-    def call(self, ids):
-        return self.scores(ids)
-
-
-class Scores(keras.layers.Layer):
-    """Reads a table that it is given."""
-
-    def __init__(self, table, **kwargs):
-        super().__init__(**kwargs)
-        self.table = table
-
-    def call(self, ids):
-        vectors = self.table(ids)
-        table = keras.ops.transpose(self.table.embeddings)
-        return keras.ops.matmul(vectors, table)
-
-
-@registered
-class Stack(keras.Sequential):
-    """A Sequential model with a constructor of its own."""
-
-    def __init__(self, rows, width, **kwargs):
-        super().__init__(**kwargs)
-        self.rows, self.width = rows, width
-        self.add(ids_input())
-        self.add(Embedding(rows, width))
-        self.add(GlobalAveragePooling1D())
-
-    def first(self):
-        return self.layers[0]
-
-    def get_config(self):
-        return {"name": self.name, "rows": self.rows, "width": self.width}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
-
-
-@registered
-class Taking(keras.Model):
-    """A subclassed model that gets its layers, and has no `get_config`."""
-
-    def __init__(self, words, **kwargs):
-        super().__init__(**kwargs)
-        self.words = words
-
-    def call(self, ids):
-        return keras.ops.mean(self.words(ids), axis=1)
-
-
-@registered
-class TakingWithConfig(Taking):
-    def get_config(self):
-        words = keras.saving.serialize_keras_object(self.words)
-        return {**super().get_config(), "words": words}
-
-    @classmethod
-    def from_config(cls, config):
-        words = keras.saving.deserialize_keras_object(config.pop("words"))
-        return cls(words, **config)
-
-
-def subclassed_without_arguments(size):
-    return called(FreeModel(), size.ids())
-
-
-def functional_subclass(size):
-    return Backbone(size.rows, size.width), size.ids()
-
-
-def functional_subclass_inside(size):
-    return pooled(Backbone(size.rows, size.width), size)
-
-
-def task(size):
-    return Task(Backbone(size.rows, size.width)), size.ids()
-
-
-def makes_all(size):
-    return called(MakesAll(), size.ids())
-
-
-def sequential_subclass(size):
-    return called(Stack(size.rows, size.width), size.ids())
-
-
-def subclassed_inside(size):
-    ids = ids_input(length=size.length)
-    hidden = models.TextModel(size.rows, size.width, size.width)(ids)
-    return keras.Model(ids, Dense(3)(hidden)), size.ids()
-
-
-def taking_layers(size):
-    return called(Taking(Embedding(size.rows, size.width)), size.ids())
-
-
-# Relatives of Embedding.
-
-
-def methods_only(size):
-    return pooled(NamedEmbedding(size.rows, size.width), size)
-
-
-def own_call(size):
-    return pooled(DoubledEmbedding(size.rows, size.width), size)
-
-
-def reversible(size, **kwargs):
-    table = keras.layers.ReversibleEmbedding(size.rows, size.width, **kwargs)
-    ids = ids_input()
-    hidden = Dense(size.width)(table(ids))
-    return keras.Model(ids, table(hidden, reverse=True)), size.ids()
-
-
-def reversible_untied(size):
-    return reversible(size, tie_weights=False, logit_soft_cap=2.0)
-
-
-def quantized(size):
-    model, inputs = in_layer(size)
+def quantized():
+    model, inputs = pooled(Host())
     with warnings.catch_warnings():
         # Of inputs and means, which have nothing to quantize.
         warnings.simplefilter("ignore")
@@ -524,113 +372,73 @@ def quantized(size):
     return model, inputs
 
 
-def quantized_table(size):
-    host = Host(size.rows, size.width)
-    model, inputs = pooled(host, size)
+def quantized_table():
+    model, inputs = pooled(host := Host())
     host.words.quantize("int4")
     return model, inputs
 
 
-def with_lora(size):
-    host = Host(size.rows, size.width)
-    model, inputs = pooled(host, size)
+def with_lora():
+    model, inputs = pooled(host := Host())
     host.words.enable_lora(4)
-    host.words.lora_embeddings_a.assign(
-        keras.random.normal((size.rows, 4), seed=1)
-    )
-    host.words.lora_embeddings_b.assign(
-        keras.random.normal((4, size.width), seed=2)
-    )
+    for seed, weight in enumerate(host.words.trainable_weights):
+        weight.assign(keras.random.normal(weight.shape, seed=seed))
     return model, inputs
 
 
 # Tables that only a pooling reads, words in front, and keras-rs.
 
 
-def pooled_tables(size):
+def pooled_tables():
     """Means and sums of all kinds, two of them by one layer."""
     first, second = ids_input("first"), ids_input("second")
     pool = GlobalAveragePooling1D(keepdims=True)
-
-    def rows(ids, **kwargs):
-        return Embedding(size.rows, size.width, **kwargs)(ids)
-
-    parts = [pool(rows(first, mask_zero=True)), pool(rows(second))]
-    parts.append(keras.ops.mean(rows(first), axis=1, keepdims=True))
+    parts = [pool(table(mask_zero=True)(first)), pool(table()(second))]
+    parts.append(keras.ops.mean(table()(first), axis=1, keepdims=True))
     hidden = keras.layers.Concatenate()(parts)
-    hidden = Dense(size.width)(keras.layers.Flatten()(hidden))
-    scores = Dense(3)(hidden + keras.ops.sum(rows(second), axis=1))
-    inputs = {"first": size.ids(), "second": size.ids(seed=1)}
-    inputs["first"][-1, 2:] = 0
+    hidden = Dense(SIZE.width)(keras.layers.Flatten()(hidden))
+    scores = Dense(3)(hidden + keras.ops.sum(table()(second), axis=1))
+    inputs = {"first": padded_ids(), "second": SIZE.ids(seed=1)}
     return keras.Model({"first": first, "second": second}, scores), inputs
 
 
-def words_of(size):
-    return [f"word{number}" for number in range(size.rows - 2)]
-
-
-def texts_of(size):
-    words = np.array(words_of(size), object)
-    return words[np.random.default_rng(0).integers(len(words), size=(4, 1))]
-
-
-def string_lookup(size):
-    words = keras.Input((1,), dtype="string")
-    lookup = keras.layers.StringLookup(vocabulary=words_of(size))
-    hidden = Host(size.rows, size.width)(lookup(words))
-    scores = Dense(3)(GlobalAveragePooling1D()(hidden))
-    return keras.Model(words, scores), texts_of(size)
-
-
-def text_vectorization(size):
+def behind_words(lookup, **kwargs):
+    """A model of one word each, or a text of one word."""
+    words = [f"word{number}" for number in range(SIZE.rows - 2)]
     text = keras.Input((1,), dtype="string")
-    ids = keras.layers.TextVectorization(
-        vocabulary=words_of(size), output_sequence_length=size.length
-    )(text)
-    hidden = Host(size.rows, size.width)(ids)
+    hidden = Host()(lookup(vocabulary=words, **kwargs)(text))
     scores = Dense(3)(GlobalAveragePooling1D()(hidden))
-    return keras.Model(text, scores), texts_of(size)
+    places = np.random.default_rng(0).integers(len(words), size=(4, 1))
+    return keras.Model(text, scores), np.array(words, object)[places]
 
 
-def embed_reduce(size):
-    import keras_rs
+def embed_reduce():
+    from keras_rs.layers import EmbedReduce
 
     ids = ids_input()
-    layer = keras_rs.layers.EmbedReduce(size.rows, size.width)
-    return keras.Model(ids, Dense(3)(layer(ids))), size.ids()
+    scores = Dense(3)(table(cls=EmbedReduce)(ids))
+    return keras.Model(ids, scores), SIZE.ids()
 
 
-def embed_reduce_in_layer(size):
+def embed_reduce_in_layer():
     """A sum in a layer, of ids of which some are padding."""
-    import keras_rs
+    from keras_rs.layers import EmbedReduce
 
-    layer = keras_rs.layers.EmbedReduce(
-        size.rows, size.width, mask_zero=True, combiner="sum"
-    )
+    layer = table(cls=EmbedReduce, mask_zero=True, combiner="sum")
     ids = ids_input()
-    scores = Dense(3)(Given(layer)(ids))
-    inputs = size.ids()
-    inputs[-1, 2:] = 0
-    return keras.Model(ids, scores), inputs
+    return keras.Model(ids, Dense(3)(Given(layer)(ids))), padded_ids()
 
 
-def distributed_embedding(size):
+def distributed_embedding():
     import keras_rs
 
-    table = keras_rs.layers.TableConfig("items", size.rows, size.width)
-    shape = (size.batch, size.length)
-    feature = keras_rs.layers.FeatureConfig(
-        "item", table, shape, (size.batch, size.width)
-    )
-    ids = keras.Input(
-        (size.length,), batch_size=size.batch, dtype="int32", name="item"
-    )
+    items = keras_rs.layers.TableConfig("items", SIZE.rows, SIZE.width)
+    shapes = [(SIZE.batch, number) for number in (SIZE.length, SIZE.width)]
+    feature = keras_rs.layers.FeatureConfig("item", items, *shapes)
+    ids = keras.Input(batch_shape=shapes[0], dtype="int32", name="item")
     layer = keras_rs.layers.DistributedEmbedding({"item": feature})
     vectors = layer({"item": ids})["item"]
-    return keras.Model({"item": ids}, Dense(3)(vectors)), {"item": size.ids()}
-
-
-RS = (embed_reduce, embed_reduce_in_layer, distributed_embedding)
+    return keras.Model({"item": ids}, Dense(3)(vectors)), {"item": SIZE.ids()}
 
 
 # What is done where a model is refused: functions of the model.
@@ -638,19 +446,16 @@ RS = (embed_reduce, embed_reduce_in_layer, distributed_embedding)
 
 def table_then_rest(model):
     """An Embedding, and what its subclass did besides as another layer."""
-    table, *rest = model.get_weights()
     ids = ids_input()
-    hidden = keras.layers.Rescaling(2.0)(Embedding(*table.shape)(ids))
+    hidden = keras.layers.Rescaling(2.0)(table()(ids))
     new = keras.Model(ids, Dense(3)(GlobalAveragePooling1D()(hidden)))
-    new.set_weights([table, *rest])
+    new.set_weights(model.get_weights())
     return new
 
 
 def with_config(model):
     """The same layers in a class that has a `get_config`."""
-    new = TakingWithConfig(model.words)
-    new(np.zeros((1, 2), "int32"))
-    return new
+    return called(TakingWithConfig(model.embedding), SIZE.ids())[0]
 
 
 def from_ids(model):
@@ -664,94 +469,120 @@ def from_ids(model):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model, and what is made of it.
+    """A model, and what is made of it."""
 
-    Args:
-        make: Function of a `Size` that returns a model and inputs.
-        codes: Integer, tables that codes replace. Defaults to `1`.
-        refused: Regular expression, the error of `compress_model`, or None.
-        remedy: Function of a model that is refused; returns one that is not.
-        not_exported: Regular expression, the error of `export_litert`.
-        open_length: Boolean, whether its file takes texts of any length.
-    """
-
+    name: str
+    # Returns a model and inputs.
     make: object
+    # Tables that codes replace.
     codes: int = 1
+    # The package without which it is skipped.
+    needs: str | None = None
+    # Part of the error of `compress_model`, and what makes of a model that is
+    # refused one that is not.
     refused: str | None = None
     remedy: object = None
+    # Part of the error of `export_litert`.
     not_exported: str | None = None
+    # Whether its file takes texts of any length.
     open_length: bool = True
 
-    @property
-    def name(self):
-        return self.make.__name__
 
-    def __str__(self):
-        return self.name
+def _of_benchmarks(functions, needs=None):
+    numbers = {"wide_and_deep": 40, "two_tower": 2, "seq2seq": 2, "dlrm": 4}
+    numbers["llama_causal_lm"] = 2
+    closed = {"open_length": False, "not_exported": "input_signature"}
+    for function in functions:
+        name = function.__name__
+        is_closed = name.startswith(("llama", "gemma", "t5"))
+        yield Case(
+            name,
+            functools.partial(function, SIZE),
+            numbers.get(name, 1),
+            needs,
+            **(closed if is_closed else {}),
+        )
 
-    @property
-    def needs(self):
-        """The package without which it is skipped, or None."""
-        if self.make in models.HUB:
-            return "keras_hub"
-        return "keras_rs" if self.make in (*models.RS, *RS) else None
+
+def _pooled(name, make_layer, codes=1, **kwargs):
+    return Case(name, lambda: pooled(make_layer()), codes, **kwargs)
 
 
-_OPEN_AXES = {"open_length": False, "not_exported": "input_signature"}
+def _called(name, make_model, codes=1, **kwargs):
+    return Case(name, lambda: called(make_model(), SIZE.ids()), codes, **kwargs)
 
+
+_RS = {"needs": "keras_rs"}
 CASES = (
-    Case(models.two_tower, 2),
-    Case(models.two_tower_shared),
-    Case(models.wide_and_deep, 40),
-    Case(models.seq2seq, 2),
-    Case(models.subclassed),
-    Case(models.tied_language_model),
-    Case(models.token_and_position),
-    Case(models.transformer_classifier),
-    Case(models.bert_backbone),
-    Case(models.bert_classifier),
-    Case(models.bert_masked_lm),
-    Case(models.gpt2_backbone),
-    Case(models.gpt2_causal_lm),
-    Case(models.llama_causal_lm, 2, **_OPEN_AXES),
-    Case(models.gemma_causal_lm, **_OPEN_AXES),
-    Case(models.t5_backbone, **_OPEN_AXES),
-    Case(models.dlrm, 4),
-    Case(in_layer),
-    Case(in_layer_with_mask),
-    Case(in_layer_without_config),
-    Case(made_in_build),
-    Case(in_collections, 8),
-    Case(named_as_tensorflow_names),
-    Case(given_to_layer),
-    Case(three_deep),
-    Case(called_twice),
-    Case(shared_by_two_layers),
-    Case(shared_by_two_layers_alone),
-    Case(shared_with_the_table_last),
-    Case(tied_dense),
-    Case(time_distributed),
-    Case(bidirectional, 2),
-    Case(nested_models),
-    Case(subclassed_without_arguments, 2),
-    Case(functional_subclass),
-    Case(functional_subclass_inside),
-    Case(task),
-    Case(makes_all),
-    Case(sequential_subclass),
-    Case(subclassed_inside),
-    Case(taking_layers, refused="get_config", remedy=with_config),
-    Case(methods_only),
-    Case(own_call, refused="DoubledEmbedding", remedy=table_then_rest),
-    Case(reversible),
-    Case(reversible_untied, 2),
-    Case(quantized, not_exported="8-bit"),
-    Case(quantized_table),
-    Case(with_lora),
-    Case(string_lookup, not_exported="begins behind"),
-    Case(text_vectorization),
-    Case(pooled_tables, 4),
-    Case(embed_reduce),
-    Case(embed_reduce_in_layer),
-    Case(distributed_embedding, open_length=False),
+    *_of_benchmarks(models.PLAIN),
+    *_of_benchmarks(models.HUB, "keras_hub"),
+    *_of_benchmarks(models.RS, "keras_rs"),
+    _pooled("in_layer", Host),
+    Case("in_layer_with_mask", lambda: pooled(Host(True), padded_ids())),
+    _pooled("made_in_build", LateHost),
+    _pooled("in_collections", Collections, 8),
+    _pooled("given_to_layer", lambda: Given(table())),
+    _pooled("three_deep", Outer),
+    Case("called_twice", called_twice),
+    Case("shared_by_two_layers", lambda: shared_by_two_layers(0)),
+    Case("shared_by_two_layers_alone", lambda: shared_by_two_layers(None)),
+    Case("shared_with_the_table_last", lambda: shared_by_two_layers(2)),
+    Case("tied_dense", tied_dense),
+    Case("time_distributed", time_distributed),
+    Case("bidirectional", bidirectional, 2),
+    Case("nested_models", nested_models),
+    _called("functional_subclass", Backbone),
+    _pooled("functional_subclass_inside", Backbone),
+    _called("task", lambda: Task(Backbone(5))),
+    _called("makes_all", MakesAll, 2),
+    _called("sequential_subclass", lambda: Stack(3)),
+    Case("subclassed_inside", subclassed_inside),
+    _called(
+        "taking_layers",
+        lambda: Taking(table()),
+        refused="get_config",
+        remedy=with_config,
+    ),
+    _pooled("methods_only", lambda: table(cls=NamedEmbedding)),
+    _pooled(
+        "own_call",
+        lambda: table(cls=DoubledEmbedding),
+        refused="DoubledEmbedding",
+        remedy=table_then_rest,
+    ),
+    Case("reversible", reversible),
+    Case(
+        "reversible_untied",
+        lambda: reversible(tie_weights=False, logit_soft_cap=2.0),
+        2,
+    ),
+    Case("quantized", quantized, not_exported="8-bit"),
+    Case("quantized_table", quantized_table),
+    Case("with_lora", with_lora),
+    Case(
+        "string_lookup",
+        lambda: behind_words(keras.layers.StringLookup),
+        not_exported="begins behind",
+    ),
+    Case(
+        "text_vectorization",
+        lambda: behind_words(
+            keras.layers.TextVectorization, output_sequence_length=SIZE.length
+        ),
+    ),
+    Case("pooled_tables", pooled_tables, 4),
+    Case("embed_reduce", embed_reduce, **_RS),
+    Case("embed_reduce_in_layer", embed_reduce_in_layer, **_RS),
+    Case(
+        "distributed_embedding",
+        distributed_embedding,
+        open_length=False,
+        **_RS,
+    ),
 )
+
+
+def make(name):
+    """The model of a case, and inputs."""
+    (case,) = (case for case in CASES if case.name == name)
+    return case.make()

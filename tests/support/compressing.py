@@ -1,0 +1,56 @@
+"""`compress_model` as its tests call it, and what its copies must give."""
+
+import keras
+import numpy as np
+
+import keras_compembed as kc
+
+
+class NeverTrained(kc.learners.RandomCodeLearner):
+    """A learner that no error may come after."""
+
+    def train(self, table, sample_weight=None):
+        raise AssertionError("codes are learned before all is checked")
+
+
+def compress(model, **kwargs):
+    """Replaces tables of 1000 bytes, by random codes unless told otherwise."""
+    settings = {"min_bytes": 1000, "verbose": 0}
+    if "method" not in kwargs:
+        settings |= {"num_codebooks": 4, "codebook_size": 8}
+        settings["learner"] = kc.learners.RandomCodeLearner
+    return kc.compression.compress_model(model, **{**settings, **kwargs})
+
+
+def layers_of(model, cls=kc.CodeEmbedding):
+    return [x for x in model._flatten_layers() if isinstance(x, cls)]
+
+
+def run(model, inputs):
+    """List of the outputs, arrays."""
+    outputs = keras.tree.flatten(model(inputs, training=False))
+    return [keras.ops.convert_to_numpy(output) for output in outputs]
+
+
+def check_same(got, expected, tolerance=1e-5):
+    """The same ops on the same numbers; threads may add in another order."""
+    assert len(got) == len(expected)
+    for array, wanted in zip(got, expected, strict=True):
+        assert array.shape == wanted.shape and array.dtype == wanted.dtype
+        scale = np.nanmax(np.abs(wanted), initial=0)
+        np.testing.assert_allclose(array, wanted, 0, tolerance * scale)
+
+
+def check_rows(model, small, inputs, tolerance=1e-5):
+    """A copy gives what the model gives with the copy's vectors in it."""
+    coded = {layer.name: layer for layer in layers_of(small)}
+    tables = {}
+    for layer in layers_of(model, keras.layers.Embedding):
+        if layer.name in coded:
+            tables[layer] = layer.get_weights()
+            layer.set_weights([coded[layer.name].embeddings])
+    assert len(tables) == len(coded)
+    expected = run(model, inputs)
+    for layer, weights in tables.items():
+        layer.set_weights(weights)
+    check_same(run(small, inputs), expected, tolerance)
