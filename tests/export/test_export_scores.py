@@ -115,7 +115,7 @@ def users(*counts):
 
 @pytest.mark.parametrize(
     ("k", "batch_size", "min_runtime"),
-    [(None, None, None), (7, None, "2.17"), (7, 1, None)],
+    [(None, None, None), (7, 1, "2.17")],
 )
 def test_two_towers_of_every_code(k, batch_size, min_runtime, path):
     """Logits and best ids, for all codes in one file."""

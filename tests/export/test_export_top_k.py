@@ -3,15 +3,12 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from beam_heads import TREES
 from errors import refused
 from export_models import anchor_embedding
 from export_models import code_embedding
-from export_models import compiled
 from export_models import ids_input
 from export_models import random_ids
-from export_models import read_tensors
 
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
@@ -91,14 +88,6 @@ def test_trees(path, name, settings):
     assert "TOPK_V2" in export.ops and "WHILE" not in export.ops
 
 
-def test_encoders(path):
-    """Of one example, and of each step of it."""
-    model = make_model(tree_head("even"), 5, "lstm", batch_size=1)
-    check(model, path, 3, (1, 5))
-    model = make_model(tree_head("even"), 4, "sequence", batch_size=1)
-    check(model, path, 3, (1, 4))
-
-
 def from_means():
     """A copy, which need not ask whether weights were set."""
     vectors = np.random.default_rng(0).normal(size=(40, WIDTH))
@@ -120,9 +109,20 @@ def of_centers():
     return make_model(kc.CANESoftmax(64, selector))
 
 
-@pytest.mark.parametrize("make", [exact, of_centers, from_means])
-def test_other_searches(make, path):
-    export = check(make(), path, 3, (1, 3), (5, 7))
+def of_steps():
+    """An answer for each step of a text."""
+    return make_model(tree_head("even"), 7, "sequence")
+
+
+def of_a_state():
+    return make_model(tree_head("even"), None, "lstm")
+
+
+@pytest.mark.parametrize(
+    "make", [exact, of_centers, from_means, of_steps, of_a_state]
+)
+def test_other_heads(make, path):
+    export = check(make(), path, 3, (1, 7), (5, 7))
     assert "TOPK_V2" in export.ops
 
 
@@ -151,20 +151,17 @@ def class_embedding(kind, num_classes):
 
 
 @pytest.mark.parametrize(
-    ("kind", "max_frontier"), [("codes", 1024), ("anchors", 4)]
+    ("kind", "max_frontier"), [("codes", 1024), ("anchors", 4), ("codes", None)]
 )
 def test_an_embedding_that_is_the_input_as_well_as_the_classes(
     path, kind, max_frontier
 ):
     embedding = class_embedding(kind, 100)
-    tree = ClassTree.random(100, branching=4, seed=0)
-    head = kc.CANESoftmax(
-        100,
-        BeamTree(tree, 2, max_frontier),
-        3,
-        3,
-        class_embedding=embedding,
-    )
+    selector = FrequentClasses(np.arange(1, 101))
+    if max_frontier is not None:
+        tree = ClassTree.random(100, branching=4, seed=0)
+        selector = BeamTree(tree, 2, max_frontier)
+    head = kc.CANESoftmax(100, selector, 3, 3, class_embedding=embedding)
     ids = keras.Input((4,), dtype="int32")
     vectors = keras.layers.GlobalAveragePooling1D()(embedding(ids))
     model = keras.Model(ids, head(vectors))
@@ -173,18 +170,6 @@ def test_an_embedding_that_is_the_input_as_well_as_the_classes(
         if "node" in weight.name or weight.name == "bias":
             weight.assign(rng.normal(size=weight.shape))
     check(model, path, 3, (1, 4), (3, 4))
-
-
-@pytest.mark.parametrize("kind", ["codes", "anchors"])
-def test_class_embedding_without_a_tree(path, kind):
-    head = kc.CANESoftmax(
-        300,
-        FrequentClasses(np.arange(1, 301)),
-        5,
-        5,
-        class_embedding=class_embedding(kind, 300),
-    )
-    check(make_model(head), path, 3, (3, 7))
 
 
 def test_quantized(path):
@@ -198,24 +183,6 @@ def test_quantized(path):
     assert export.max_error <= 0.1
 
 
-def test_compiled_model(path):
-    model = make_model(tree_head("taxonomy"), 5)
-    signature = tf.TensorSpec((2, 5), "int32")
-    check(model, path, 3, (2, 5), input_signature=signature)
-    run = compiled(path)
-    predictor = kc.top_k_model(model, 3)
-    for batch in random_ids(3, 2, 5, high=50):
-        ids, probabilities = run(batch, (6, np.int32), (6, np.float32))
-        expected = predictor(batch)
-        np.testing.assert_array_equal(ids.reshape(2, 3), expected["ids"])
-        np.testing.assert_allclose(
-            probabilities.reshape(2, 3),
-            expected["probabilities"],
-            rtol=1e-4,
-            atol=1e-6,
-        )
-
-
 def test_without_top_k_the_file_gives_features(path):
     model = make_model(tree_head("even"))
     export_litert(model, path, verbose=0)
@@ -223,14 +190,6 @@ def test_without_top_k_the_file_gives_features(path):
     np.testing.assert_allclose(
         kc.export.LiteRTModel(path)(ids), model(ids), rtol=1e-5, atol=1e-5
     )
-
-
-def test_a_frontier_is_one_matrix(path):
-    """Sums over paths are made before, not in each call."""
-    head = tree_head("even", max_frontier=1024)
-    export = check(make_model(head), path, 3, (2, 7))
-    assert "GATHER_ND" not in export.ops
-    assert (64, WIDTH) in [shape for _, shape, _ in read_tensors(path)]
 
 
 def test_arguments(path):

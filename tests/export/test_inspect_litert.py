@@ -119,6 +119,22 @@ def test_several_signatures(path):
     assert "Inputs of more:" in str(file)
 
 
+def test_subgraphs_and_files_behind_the_graph(path):
+    def count(ids):
+        return tf.while_loop(
+            lambda total: tf.reduce_sum(total) < 9, lambda x: x + 1, [ids]
+        )
+
+    path.write_bytes(convert(count))
+    before = inspect_litert(path)
+    assert {"WHILE", "LESS", "ADD"} <= set(before.ops)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("labels.txt", "cat\ndog\n")
+    file = inspect_litert(path)
+    assert file.metadata == {**before.metadata, "labels.txt": 8}
+    assert file.constants == before.constants
+
+
 def test_no_signature_and_no_runtime(path):
     model, _ = table_file()
     model.signatureDefs = None
@@ -130,17 +146,6 @@ def test_no_signature_and_no_runtime(path):
     assert file.min_runtime is None
     assert "runtime unknown" in str(file)
     assert file.metadata == {}
-
-
-def test_several_subgraphs(path):
-    def count(ids):
-        return tf.while_loop(
-            lambda total: tf.reduce_sum(total) < 9, lambda x: x + 1, [ids]
-        )
-
-    path.write_bytes(convert(count))
-    file = inspect_litert(path)
-    assert {"WHILE", "LESS", "ADD"} <= set(file.ops)
 
 
 def test_foreign_ops(path):
@@ -202,20 +207,9 @@ def test_tables_behind_the_graph(path):
         inspect_litert(path)
 
 
-def test_files_behind_the_graph(path):
-    model, _ = table_file()
-    path.write_bytes(write_model(model))
-    before = inspect_litert(path)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("labels.txt", "cat\ndog\n")
-    file = inspect_litert(path)
-    assert file.metadata == {**before.metadata, "labels.txt": 8}
-    assert file.constants == before.constants
-
-
 def test_what_is_no_litert_file(exported, path, tmp_path):
     for missing in (path, tmp_path):
-        with refused(received=missing, error=FileNotFoundError):
+        with pytest.raises(FileNotFoundError, match="no LiteRT file"):
             inspect_litert(missing)
     for content, received in (
         (b"", "an empty file"),

@@ -177,8 +177,10 @@ def test_ops_and_their_layers_are_named(kind, path, capfd):
             code_embedding(),
             keras.layers.Lambda(lambda x: tf.argmax(x, axis=-1)),
         ),
+        # Of one axis whose size is not known.
+        lambda: keras.Sequential([ids_input(100), NewAxes()]),
     ],
-    ids=["int4", "dropout", "float64 input", "buckets", "argmax"],
+    ids=["int4", "dropout", "float64 input", "buckets", "argmax", "axes"],
 )
 def test_what_only_looks_alike_is_exported(make, path):
     assert export_litert(make(), path, verbose=0).max_error < 1e-5
@@ -192,13 +194,6 @@ def test_inputs_that_are_no_real_numbers(dtype, path):
     message = {"string": "text.*'ones'", "complex64": "real.*complex64"}
     with pytest.raises(ValueError, match=message[dtype]):
         export_litert(model, path)
-
-
-def test_new_axes_need_sizes(path):
-    model = sequential(NewAxes(name="axes"))
-    signature = tf.TensorSpec((None, 100), "int32")
-    made = export_litert(model, path, input_signature=signature, verbose=0)
-    assert made.max_error == 0
 
 
 def test_failures_within_the_converter_are_value_errors(path, monkeypatch):
