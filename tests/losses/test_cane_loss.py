@@ -154,20 +154,14 @@ def test_metrics_count_examples_without_weight():
     head.kernel.assign(np.random.default_rng(1).normal(size=(CLASSES, WIDTH)))
     y = head.top_k(x, 1)[0].numpy()[:, 0]
     model = keras.Sequential([keras.Input((WIDTH,)), head])
-    accuracies = [ClassAccuracy(k=3), ClassAccuracy()]
+    kwargs = dict(metrics=[ClassAccuracy()], run_eagerly=True)
     for loss, weight in (
         (CANELoss(), 1.0 * (np.arange(24) < 2)),
         (CANELoss(ignore_class=int(y[0])), None),
     ):
-        model.compile(
-            keras.optimizers.SGD(0.0),
-            loss,
-            metrics=accuracies,
-            run_eagerly=True,
-        )
-        logs = model.train_on_batch(x, y, weight, return_dict=True)
-        del logs["loss"]
-        assert set(map(float, logs.values())) == {1.0}
+        model.compile(keras.optimizers.SGD(0.0), loss, **kwargs)
+        _, accuracy = model.train_on_batch(x, y, weight)
+        assert accuracy == 1
 
 
 def test_ignored_labels():
@@ -319,20 +313,6 @@ def test_nan_features_give_nan():
     model = make_model(run_eagerly=True)
     assert np.isnan(model.evaluate(x, y, verbose=0))
     assert np.isnan(model.fit(x, y, verbose=0).history["loss"]).all()
-
-
-def test_own_training_loop():
-    """What `fit` does, by hand and outside of graphs."""
-    head, (x, y) = make_head(), data()
-    loss, optimizer = CANELoss(), keras.optimizers.SGD(0.5)
-    losses = []
-    for _ in range(3):
-        with tf.GradientTape() as tape:
-            value = loss(y, head(x, training=True))
-        variables = head.trainable_variables
-        optimizer.apply(tape.gradient(value, variables), variables)
-        losses.append(loss(y, head(x)).numpy())
-    assert losses[2] < losses[1] < losses[0]
 
 
 def test_own_training_step_in_a_graph(caplog):

@@ -73,6 +73,13 @@ def all_scores(head, tree, features):
     return scores
 
 
+def score_all_classes(head, features):
+    """The same by the layer's own vectors and biases of classes."""
+    ids = np.arange(head.num_classes)
+    vectors = head.scores.class_vectors(ids).numpy().astype("float64")
+    return features @ vectors.T + head.scores.class_biases(ids).numpy()
+
+
 def search(head, tree, features, beam_width, start_depth=1):
     """For each row, a dict of the classes that the beam meets to scores.
 

@@ -10,7 +10,6 @@ from beam_heads import search
 
 from keras_compembed.trees import ClassTree
 from keras_compembed.trees.beam_search import find_frontier
-from keras_compembed.trees.beam_search import find_kinds
 
 # Sums of some tens of products of numbers around one, in float32.
 ROUNDING = dict(rtol=1e-5, atol=1e-5)
@@ -98,14 +97,6 @@ def test_fewer_found_than_wanted():
         assert (np.sort(candidates, axis=1) == right).all()
 
 
-@pytest.mark.parametrize("name", ["even", "huffman", "taxonomy"])
-def test_nothing_comes_twice(name):
-    head = make_head(name, beam_width=7, num_candidates=11)
-    for row in head.selector.select(head.scores, make_features(50)).numpy():
-        row = row[row >= 0]
-        assert len(set(row)) == len(row) > 1
-
-
 @pytest.mark.parametrize("max_frontier", [1, 1000])
 @pytest.mark.parametrize("name", ["even", "taxonomy", "one level"])
 def test_nan_features(name, max_frontier):
@@ -182,15 +173,6 @@ def test_graphs(name, max_frontier, jit_compile):
         np.testing.assert_allclose(got, expected, **ROUNDING)
 
 
-def test_no_gradient():
-    """Choosing candidates has no part in the gradients."""
-    head, features = make_head("even"), tf.constant(make_features())
-    with tf.GradientTape() as tape:
-        tape.watch(features)
-        ids = head.selector.select(head.scores, features)
-    assert tape.gradient(ids, features) is None
-
-
 @pytest.mark.parametrize("name", TREES)
 def test_frontier(name):
     """As deep as possible within the size, and every class under it once."""
@@ -212,13 +194,3 @@ def test_frontier(name):
         if len(nodes):
             column = tree.paths()[depths > deepest][:, deepest - 1]
             assert set(column) == set(nodes)
-
-
-def test_kinds():
-    assert find_kinds(TREES["even"]()) == ["nodes", "nodes", "classes"]
-    assert find_kinds(TREES["one level"]()) == ["classes"]
-    assert find_kinds(TREES["chain"]()) == ["both"] * 6 + ["classes"]
-    kinds = find_kinds(TREES["taxonomy"]())
-    assert kinds == ["both", "both", "both", "classes"]
-    tree = ClassTree.from_taxonomy([("a", "1"), ("a", "2"), ("b", "1", "1")])
-    assert find_kinds(tree) == ["both", "classes"]
