@@ -11,14 +11,12 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.presets import ModelCard
-from keras_compembed.presets.card_text import format_card
 
 get_folder = kc.presets.get_folder
-# The function of the same name hides it.
-get_folder_module = sys.modules[get_folder.__module__]
 CARD = ModelCard(
     summary="Sorts {texts:,} texts.",
     license="apache-2.0",
@@ -87,7 +85,6 @@ def test_vectors_of_words(tmp_path):
     again = kc.from_preset(folder)
     np.testing.assert_array_equal(again.table(), small.table())
     text = (folder / "README.md").read_text("utf-8")
-    assert text == format_card(folder, again)
     assert "library_name: keras_compembed" in text and "**Input" not in text
     assert f"| `vectors.npz` | {small.nbytes:,} | words and" in text
     assert f'vectors = kc.from_preset("PATH/{folder.name}")' in text
@@ -124,9 +121,8 @@ def test_round_trip(model, saved):
     again.fit(IDS, np.zeros((2, 2)), verbose=0)
 
 
-def test_card(model, saved):
+def test_card(saved):
     card = (saved / "README.md").read_text("utf-8")
-    assert card == format_card(saved, model)
     for text in (
         "\n# sorter\n\nSorts 1,200 texts.\n",
         "62.5% are right, in 5 runs.",
@@ -205,16 +201,16 @@ def test_words_that_keras_reads_as_two(tmp_path):
     model = keras.Sequential(
         [keras.Input((), dtype="string"), words, keras.layers.Embedding(9, 2)]
     )
-    with pytest.raises(ValueError, match=r"the word 'a\\x85b'. Save a copy"):
+    with pytest.raises(ValueError, match=r"'a\\x85b'"):
         kc.save_preset(model, tmp_path / "new", ModelCard("s", "mit", "c", "l"))
     assert not (tmp_path / "new").exists()
     # Keras itself says nothing.
     model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match=r"the word 'a\\x85b'. Save a copy"):
+    with pytest.raises(ValueError, match=r"'a\\x85b'"):
         kc.from_preset(tmp_path)
 
 
-def test_what_fails_leaves_the_old_files(preset, tmp_path):
+def test_what_fails_leaves_the_old_files(preset, tmp_path, monkeypatch):
     class Halved(keras.layers.Dense):
         def load_own_variables(self, store):
             super().load_own_variables(store)
@@ -224,7 +220,7 @@ def test_what_fails_leaves_the_old_files(preset, tmp_path):
     inputs = keras.Input((2,))
     model = keras.Model(inputs, Halved(2, bias_initializer="ones")(inputs))
     # Nobody could read it.
-    with pytest.raises(ValueError, match="`model` must be one that `keras.sav"):
+    with pytest.raises(ValueError, match="`model` must be one"):
         kc.save_preset(model, preset, CARD, FIGURES, FILES, overwrite=True)
     with keras.saving.custom_object_scope({"Halved": Halved}):
         with pytest.raises(ValueError, match="`model` must be the same when"):
@@ -232,43 +228,42 @@ def test_what_fails_leaves_the_old_files(preset, tmp_path):
     assert contents(preset) == before
     assert [path.name for path in tmp_path.iterdir()] == ["sorter"]
 
-
-def test_folder_that_nothing_can_be_written_to(model, tmp_path, monkeypatch):
     def refuse(path, *mode):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     monkeypatch.setattr(os, "mkdir", refuse)
-    with pytest.raises(PermissionError, match="of the preset .*sorter.*denied"):
-        kc.save_preset(model, tmp_path / "sorter", CARD, FIGURES, FILES)
+    model = keras.Model(inputs, keras.layers.Dense(2)(inputs))
+    with pytest.raises(PermissionError, match="of the preset .*new.*denied"):
+        kc.save_preset(model, tmp_path / "new", CARD, FIGURES, FILES)
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "received", "error"),
     [
-        ({"model": "model.keras"}, ValueError, "`model` must be a built"),
-        ({"model": keras.Sequential()}, ValueError, "`model` must be a built"),
-        ({"card": "A model."}, ValueError, "`card` must be a `keras_comp"),
-        ({"overwrite": "no"}, ValueError, "`overwrite` must be True or"),
-        ({"figures": [1]}, ValueError, "`figures` must be a dict"),
-        ({"files": ["a.txt"]}, ValueError, "`files` must be a dict"),
-        ({"folder": "no/preset"}, FileNotFoundError, "must exist"),
-        ({"folder": "file"}, FileExistsError, "Received a file"),
-        ({"figures": {"a": {1}}}, ValueError, "`figures` must hold finite"),
-        ({"figures": {"a": np.nan}}, ValueError, "`figures` must hold finite"),
-        ({"figures": {}}, ValueError, "`summary` of the card names the fig"),
-        ({"files": {}}, ValueError, "`files` of the card must name files"),
-        ({"files": {"a/b": []}}, ValueError, "plain names of files"),
-        ({"files": {"..": []}}, ValueError, "plain names of files"),
-        ({"files": {"Readme.md": []}}, ValueError, "which `save_preset` wri"),
-        ({"files": {"a.txt": "none"}}, FileNotFoundError, "files that exist"),
-        ({"files": {"a.txt": {}}}, ValueError, "ends with '.json'"),
-        ({"files": {"a.txt": 1}}, ValueError, "must hold paths, lists"),
-        ({"files": {"a.txt": ["a\nb"]}}, ValueError, "without line breaks"),
-        ({"files": {"a.txt": [1]}}, ValueError, "without line breaks"),
+        ({"model": "model.keras"}, "model.keras", ValueError),
+        ({"model": keras.Sequential()}, "Sequential", ValueError),
+        ({"card": "A model."}, "A model.", ValueError),
+        ({"overwrite": "no"}, "no", ValueError),
+        ({"figures": [1]}, [1], ValueError),
+        ({"files": ["a.txt"]}, ["a.txt"], ValueError),
+        ({"folder": "no/preset"}, "no/preset", FileNotFoundError),
+        ({"folder": "file"}, "file", FileExistsError),
+        ({"figures": {"a": {1}}}, {"a": {1}}, ValueError),
+        ({"figures": {"a": np.nan}}, "nan", ValueError),
+        ({"figures": {}}, "[]", ValueError),
+        ({"files": {}}, "words.txt", ValueError),
+        ({"files": {"a/b": []}}, "a/b", ValueError),
+        ({"files": {"..": []}}, "..", ValueError),
+        ({"files": {"Readme.md": []}}, None, ValueError),
+        ({"files": {"a.txt": "none"}}, "none", FileNotFoundError),
+        ({"files": {"a.txt": {}}}, "a.txt", ValueError),
+        ({"files": {"a.txt": 1}}, 1, ValueError),
+        ({"files": {"a.txt": ["a\nb"]}}, "a\\nb", ValueError),
+        ({"files": {"a.txt": [1]}}, 1, ValueError),
     ],
 )
 def test_bad_arguments_of_save(
-    model, tmp_path, monkeypatch, changes, error, message
+    model, tmp_path, monkeypatch, changes, received, error
 ):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("file").touch()
@@ -280,43 +275,42 @@ def test_bad_arguments_of_save(
         "files": FILES,
         **changes,
     }
-    with pytest.raises(error, match=message):
+    with refused(next(iter(changes)), received, error):
         kc.save_preset(**arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"summary": " "}, "`summary` must be a text"),
-        ({"limits": None}, "`limits` must be a text"),
-        ({"data": 3}, "`data` must be a text"),
-        ({"files": ["a"]}, "`files` must be a dict"),
-        ({"tags": "small"}, "`tags` must be a sequence"),
-        ({"tags": ["a b"]}, "`tags` must be made of letters"),
-        ({"license": "MIT: mine"}, "`license` must be made of letters"),
+        {"summary": " "},
+        {"limits": None},
+        {"data": 3},
+        {"files": ["a"]},
+        {"tags": "small"},
+        {"tags": ["a b"]},
+        {"license": "MIT: mine"},
     ],
 )
-def test_bad_card(changes, message):
+def test_bad_card(changes):
     texts = {"summary": "a", "license": "mit", "command": "b", "limits": "c"}
-    with pytest.raises(ValueError, match=message):
+    ((name, value),) = changes.items()
+    with refused(name, "a b" if value == ["a b"] else value):
         ModelCard(**{**texts, **changes})
 
 
 @pytest.mark.parametrize("text", ["{", "{accuracy:d}", "{runs[7]}", "{}"])
 def test_bad_braces(text):
     card = ModelCard("a", "mit", "b", text)
-    with pytest.raises(ValueError, match="`limits` of the card"):
+    with refused("limits"):
         card.fill({"accuracy": 0.5, "runs": [1]})
 
 
 def test_names_stand_in_the_repository(monkeypatch, tmp_path):
-    root = get_folder_module.__file__
-    folder = pathlib.Path(root).parents[2] / "saved_models"
-    assert set(get_folder_module.NAMES) == {
-        path.name for path in folder.iterdir()
-    }
-    assert get_folder("docstring_classifier") == folder / "docstring_classifier"
+    root = pathlib.Path(kc.__file__).parents[1]
+    folder = root / "saved_models"
+    for path in folder.iterdir():
+        assert get_folder(path.name) == path
     # A folder with the name of a preset is asked for by path.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docstring_classifier").mkdir()
@@ -326,26 +320,22 @@ def test_names_stand_in_the_repository(monkeypatch, tmp_path):
         pathlib.Path("docstring_classifier"),
     ):
         assert get_folder(path).samefile(tmp_path / "docstring_classifier")
-    # As for who installed the package alone.
-    monkeypatch.setattr(get_folder_module, "SAVED_MODELS", tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match="not part of the installed"):
-        get_folder("docstring_classifier")
 
 
 @pytest.mark.parametrize(
-    ("preset", "message"),
+    ("preset", "says"),
     [
-        ("docstrings", "one of 'docstring_classifier', .*'hf://user/repos"),
+        ("docstrings", "one of 'docstring_classifier', .*'docstrings'"),
         ("file", "`keras.saving.load_model` reads a file"),
-        (3, "`preset` must be a string or a path"),
-        ("hf://user", "must be written as 'hf://user/repository'"),
-        ("hf://user/a/b", "must be written as 'hf://user/repository'"),
+        (3, "`preset`.*3"),
+        ("hf://user", "'hf://user'"),
+        ("hf://user/a/b", "'hf://user/a/b'"),
     ],
 )
-def test_bad_preset(preset, message, tmp_path, monkeypatch):
+def test_bad_preset(preset, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("file").touch()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=says):
         kc.from_preset(preset)
 
 
@@ -353,13 +343,13 @@ def test_folders_without_a_whole_model(preset):
     path = preset / "model.keras"
     content = path.read_bytes()
     path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(ValueError, match="of 43 bytes that is cut short, dam"):
+    with refused("preset", "of 43 bytes that is cut short"):
         kc.from_preset(preset)
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match="cut short"):
+    with refused("preset", "cut short"):
         kc.from_preset(preset)
     path.unlink()
-    with pytest.raises(FileNotFoundError, match="with README.md, figures.js"):
+    with refused("preset", "with README.md", FileNotFoundError):
         kc.from_preset(preset)
 
 
@@ -455,9 +445,9 @@ def test_upload(preset, hub, tmp_path):
     sent = called["sent"]
     assert sent["repo_id"] == "user/sorter" and sent["folder_path"] == preset
     assert set(sent["allow_patterns"]) == set(contents(preset)) - {"notes.txt"}
-    with pytest.raises(ValueError, match="`address` must have no revision"):
+    with refused("address", "@main"):
         kc.upload_preset(preset, "hf://user/sorter@main")
-    with pytest.raises(ValueError, match="`private` must be True or False"):
+    with refused("private", "no"):
         kc.upload_preset(preset, "hf://user/sorter", private="no")
-    with pytest.raises(FileNotFoundError, match="without 'preset.json'"):
+    with refused("folder", "'preset.json'", FileNotFoundError):
         kc.upload_preset(tmp_path, "hf://user/sorter")

@@ -3,17 +3,14 @@ import json
 import keras
 import numpy as np
 import pytest
+from errors import refused
 
 import keras_compembed as kc
+from keras_compembed import ANTEmbedding
+from keras_compembed import CodeEmbedding
 from keras_compembed.baselines import HashEmbedding
-from keras_compembed.layers.ant_embedding import ANTEmbedding
-from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
-from keras_compembed.reports.size_parts import model_parts
-from keras_compembed.reports.size_report import size_report
-from keras_compembed.reports.word_analogies import WordAnalogies
-from keras_compembed.reports.word_pairs import WordPairs
-from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.reports import WordPairs
+from keras_compembed.reports import size_report
 
 GLOVE = (75102, 300)
 # Shu & Nakayama, Table 2, right; rows K = 8, 16, 32, 64, columns M.
@@ -46,61 +43,43 @@ def one_row(*args, **kwargs):
     return row
 
 
-@pytest.mark.parametrize(
-    "num_codebooks, codebook_size, mb",
-    [(m, k, mb) for k, line in TABLE_2.items() for m, mb in line.items()],
-)
-def test_table_2(num_codebooks, codebook_size, mb):
-    row = one_row(*GLOVE, num_codebooks, codebook_size)
-    assert printed_mb(row.exact_bytes) == mb
-    # Every code of Table 2 fills whole bytes.
-    assert row.stored_bytes == row.exact_bytes
+def count_bytes(weights):
+    return sum(keras.ops.convert_to_numpy(weight).nbytes for weight in weights)
 
 
-@pytest.mark.parametrize(
-    "num_codebooks, codebook_size, vectors, vector_mb, bits, code_mb, total_mb",
-    TABLE_3,
-)
-def test_table_3(
-    num_codebooks, codebook_size, vectors, vector_mb, bits, code_mb, total_mb
-):
-    row = one_row(*GLOVE, num_codebooks, codebook_size)
-    assert row.num_vectors == vectors
-    assert printed_mb(row.codebook_bytes) == vector_mb
-    assert row.code_bits == bits
-    assert printed_mb(row.exact_code_bytes) == code_mb
-    assert printed_mb(row.exact_bytes) == total_mb
-    assert printed_mb(row.table_bytes) == "85.94"
-
-
-def test_table_3_reduction_rate():
-    row = one_row(*GLOVE, 16, 32)
+def test_tables_of_the_paper():
+    for k, line in TABLE_2.items():
+        for m, mb in line.items():
+            row = one_row(*GLOVE, m, k)
+            assert printed_mb(row.exact_bytes) == mb
+            # Every code of Table 2 fills whole bytes.
+            assert row.stored_bytes == row.exact_bytes
+    for m, k, vectors, vector_mb, bits, code_mb, total_mb in TABLE_3:
+        row = one_row(*GLOVE, m, k)
+        assert row.num_vectors == vectors
+        assert printed_mb(row.codebook_bytes) == vector_mb
+        assert row.code_bits == bits
+        assert printed_mb(row.exact_code_bytes) == code_mb
+        assert printed_mb(row.exact_bytes) == total_mb
+        assert printed_mb(row.table_bytes) == "85.94"
     # "achieving a reduction rate of 98.4%" (cut off).
-    assert 0.984 < 1 - 1 / row.ratio < 0.985
+    assert 0.984 < 1 - 1 / one_row(*GLOVE, 16, 32).ratio < 0.985
 
 
-def test_table_1():
-    # Section 3: for 512 vectors, 256 bits binary, 128 bits at 32 x 16.
-    assert one_row(*GLOVE, 32, 16).coding_schemes == {
-        "conventional": {
-            "num_vectors": 75102,
-            "vectors_per_embedding": 1,
-            "code_bits": None,
-        },
-        "binary": {
-            "num_vectors": 512,
-            "vectors_per_embedding": 256,
-            "code_bits": 256,
-        },
-        "compositional": {
-            "num_vectors": 512,
-            "vectors_per_embedding": 32,
-            "code_bits": 128,
-        },
+def test_coding_schemes():
+    # Table 1. Section 3: for 512 vectors, 256 bits binary, 128 bits at 32 x
+    # 16.
+    names = "num_vectors", "vectors_per_embedding", "code_bits"
+    schemes = {
+        "conventional": (75102, 1, None),
+        "binary": (512, 256, 256),
+        "compositional": (512, 32, 128),
     }
-
-
-def test_table_1_odd_number_of_vectors():
+    assert one_row(*GLOVE, 32, 16).coding_schemes == {
+        scheme: dict(zip(names, values, strict=True))
+        for scheme, values in schemes.items()
+    }
+    # An odd number of vectors.
     binary = one_row(10, 4, 3, 3).coding_schemes["binary"]
     assert binary["code_bits"] == 4.5
 
@@ -119,9 +98,7 @@ def test_exact_bits_and_whole_bytes():
     assert "9.96578 bits per row" in text
     assert "1.22 KB in exactly those bits, 1.95 KB as stored" in text
     assert "(16 bits per row, whole bytes)" in text
-
-
-def test_note_on_bits_only_where_they_differ():
+    # Only where they differ.
     assert "exactly" not in str(size_report(CodeEmbedding(1000, 8, 4, 16)))
 
 
@@ -148,9 +125,7 @@ def test_what_learning_takes_is_not_counted():
     report = size_report(layer)
     assert report.embedding_bytes == 100 * 2 + 4 * 4 * 16 * 8
     assert report.other_bytes == 0
-
-
-def test_odd_table_in_int4():
+    # An odd table in int4.
     row = one_row(3, 5, 1, 2)
     assert (row.table_bytes, row.table_int8_bytes) == (60, 15)
     assert row.table_int4_bytes == 8
@@ -165,7 +140,8 @@ def text_model():
 
 
 def test_model_with_shared_layer_and_table_left():
-    report = size_report(text_model())
+    model = text_model()
+    report = size_report(model)
     tokens, kinds = report.embeddings
     assert (tokens.name, tokens.code_bytes) == ("tokens", 1000 * 2)
     assert tokens.codebook_bytes == 4 * 16 * 8 * 4
@@ -176,12 +152,16 @@ def test_model_with_shared_layer_and_table_left():
     assert report.other_bytes == 4 * (8 * 3 + 3)
     assert report.total_bytes == 5648 + 108
     assert report.ratio == 33600 / 5648
-
-
-def test_stored_bytes_are_those_of_the_weights():
-    model = text_model()
-    expected = sum(keras.ops.convert_to_numpy(w).nbytes for w in model.weights)
-    assert size_report(model).total_bytes == expected
+    assert report.total_bytes == count_bytes(model.weights)
+    # A dict for JSON, here with a reference of one of the tables.
+    table = np.random.default_rng(0).normal(size=(1000, 8))
+    figures = size_report(model, reference=table).to_dict()
+    figures = json.loads(json.dumps(figures, allow_nan=False))
+    assert figures["embedding_bytes"] == report.embedding_bytes
+    tokens, kinds = figures["embeddings"]
+    assert tokens["exact_bytes"] == 4048
+    assert tokens["fidelity"]["num_neighbors"] == 10
+    assert kinds["num_codebooks"] is None and kinds["fidelity"] is None
 
 
 def test_nested_models_and_wrappers():
@@ -218,11 +198,18 @@ def test_subclassed_model_before_and_after_building():
     assert size_report(model).other_bytes == 4 * (4 * 2 + 2)
 
 
-def test_half_precision_weights():
+def test_other_dtypes():
     report = size_report(CodeEmbedding(100, 4, 2, 4, dtype="float16"))
     assert report.embeddings[0].codebook_bytes == 2 * 4 * 4 * 2
     report = size_report(keras.layers.Embedding(100, 4, dtype="bfloat16"))
     assert report.embedding_bytes == 800
+    layer = keras.layers.Embedding(100, 8)
+    layer.build()
+    layer.quantize("int8")
+    report = size_report(layer)
+    # One int8 a value and a float32 scale a row.
+    assert report.embedding_bytes == 100 * 8 + 100 * 4
+    assert report.table_bytes == 3200
 
 
 def anchor_embedding(num_rows=1000, num_anchors=20, **kwargs):
@@ -268,15 +255,9 @@ def test_stored_bytes_of_anchors_are_those_of_the_sparsified_layer():
     layer.sparsify()
     report = size_report(layer)
     assert report == before
-    weights = sum(
-        keras.ops.convert_to_numpy(weight).nbytes
-        for weight in layer.weights
-        if weight.name != "l1"
-    )
-    assert report.total_bytes == weights
-
-
-def test_columns_of_many_anchors_take_two_bytes():
+    weights = [weight for weight in layer.weights if weight.name != "l1"]
+    assert report.total_bytes == count_bytes(weights)
+    # Columns of many anchors take two bytes.
     (row,) = size_report(anchor_embedding(num_anchors=300)).embeddings
     assert row.column_bytes == 2 * row.num_nonzeros
 
@@ -302,16 +283,10 @@ def test_anchors_with_codes_and_a_reference():
     assert "mean squared distance 0," in str(report)
 
 
-def test_anchors_must_be_built():
-    layer = ANTEmbedding(100, 8, num_anchors=5, name="words")
-    with pytest.raises(ValueError, match="`model` must be built.*'words'"):
-        size_report(layer)
-
-
 @pytest.mark.parametrize("is_built", [False, True])
 @pytest.mark.parametrize("learn_rows", [False, True])
 def test_rounded_rows(is_built, learn_rows):
-    layer = QuantizedEmbedding(
+    layer = kc.QuantizedEmbedding(
         1000, 30, 4, rank=15, learn_rows=learn_rows, name="words"
     )
     if is_built:
@@ -333,8 +308,10 @@ def test_rounded_rows(is_built, learn_rows):
 def test_other_layers_that_look_up():
     table = np.random.default_rng(0).normal(size=(60, 8))
     layer = HashEmbedding(60, 8, 10, seed=0)
-    with pytest.raises(ValueError, match="`model` must be built"):
-        size_report(layer)
+    anchors = ANTEmbedding(100, 8, num_anchors=5, name="words")
+    for each in (layer, anchors):
+        with refused("model", each.name):
+            size_report(each)
     layer.build()
     report = size_report(layer, table)
     (row,) = report.embeddings
@@ -356,16 +333,6 @@ def test_rows_inside_that_are_learned():
     assert sizes[0] == sizes[1]
 
 
-def test_quantized_embedding():
-    layer = keras.layers.Embedding(100, 8)
-    layer.build()
-    layer.quantize("int8")
-    report = size_report(layer)
-    # One int8 a value and a float32 scale a row.
-    assert report.embedding_bytes == 100 * 8 + 100 * 4
-    assert report.table_bytes == 3200
-
-
 def test_no_embeddings():
     dense = keras.layers.Dense(3)
     assert str(size_report(dense)).endswith("not built yet")
@@ -374,27 +341,6 @@ def test_no_embeddings():
     assert report.ratio is None
     assert (report.embedding_bytes, report.total_bytes) == (0, 36)
     assert str(report) == "No embedding layers; all weights: 36 B"
-
-
-def test_to_dict_is_json():
-    table = np.random.default_rng(0).normal(size=(1000, 8))
-    report = size_report(text_model(), reference=table)
-    figures = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    assert figures["embedding_bytes"] == report.embedding_bytes
-    tokens, kinds = figures["embeddings"]
-    assert tokens["exact_bytes"] == 4048
-    assert tokens["fidelity"]["num_neighbors"] == 10
-    assert kinds["num_codebooks"] is None and kinds["fidelity"] is None
-
-
-def test_text_fits_100_columns_and_is_aligned():
-    long_name = CodeEmbedding(999_999, 1024, 255, 999, name="n" * 40)
-    small = CodeEmbedding(10, 4, 2, 4, name="small")
-    lines = str(size_report(keras.Sequential([long_name, small]))).split("\n")
-    assert max(map(len, lines)) <= 100
-    assert len({len(line) for line in lines[:5]}) == 1
-    assert lines[0].split()[-1] == "Ratio"
-    assert lines[4].startswith("all embeddings")
 
 
 def many_tables(number):
@@ -428,15 +374,20 @@ def test_many_tables_are_summed_up():
     assert lines[15].startswith("all embeddings")
     assert "`to_dict()` has each of the smaller layers." in lines
     assert not any(line.startswith("codes:") for line in lines)
-
-
-def test_a_dozen_tables_are_all_shown():
+    # A dozen are all shown.
     text = str(size_report(many_tables(12)))
-    assert "smaller" not in text
-    assert "codes:" in text
+    assert "smaller" not in text and "codes:" in text
 
 
-def test_long_names_are_told_apart():
+def test_text_fits_100_columns_and_is_aligned():
+    long_name = CodeEmbedding(999_999, 1024, 255, 999, name="n" * 40)
+    small = CodeEmbedding(10, 4, 2, 4, name="small")
+    lines = str(size_report(keras.Sequential([long_name, small]))).split("\n")
+    assert max(map(len, lines)) <= 100
+    assert len({len(line) for line in lines[:5]}) == 1
+    assert lines[0].split()[-1] == "Ratio"
+    assert lines[4].startswith("all embeddings")
+    # Long names are told apart.
     inputs = keras.Input((None,), dtype="int32")
     towers = [
         keras.Sequential(
@@ -445,8 +396,7 @@ def test_long_names_are_told_apart():
         )
         for name in ("left_tower", "right_tower")
     ]
-    model = keras.Model(inputs, [tower(inputs) for tower in towers])
-    report = size_report(model)
+    report = size_report(keras.Model(inputs, [x(inputs) for x in towers]))
     names = [row.name for row in report.embeddings]
     assert names == [f"{x.name}/embedding_of_words" for x in towers]
     assert [line.split()[0] for line in str(report).split("\n")[2:4]] == [
@@ -478,95 +428,50 @@ def test_reference_table():
     assert row.fidelity.relative_squared_error == pytest.approx(0.25)
     assert row.fidelity.mean_cosine == pytest.approx(1)
     assert "relative error 0.250" in str(size_report(layer, 2 * table))
-
-
-def test_reference_layer_of_another_name():
-    layer, table = exact_codes()
+    # A layer of another name.
     original = keras.layers.Embedding(300, 6, weights=table, name="old")
     (row,) = size_report(layer, original).embeddings
     assert row.fidelity.mean_squared_distance == 0
 
 
-def test_reference_model_by_name():
-    coded, table = exact_codes()
-
-    def model(tokens):
-        inputs = keras.Input((None,), dtype="int32")
-        other = keras.layers.Embedding(300, 6, name="other")
-        return keras.Model(inputs, other(inputs) + tokens(inputs))
-
-    original = keras.layers.Embedding(300, 6, weights=table, name="tokens")
-    report = size_report(model(coded), reference=model(original))
-    fidelity = {row.name: row.fidelity for row in report.embeddings}
-    assert fidelity["tokens"].mean_squared_distance == 0
-    assert fidelity["other"] is None
-
-
 def test_words_are_asked():
     layer, table = exact_codes()
-    table = table.numpy()
     words = [f"w{row}" for row in range(300)]
     asked = [("w0", "w1", 3), ("w0", "w2", 1), ("w1", "W5", 2), ("w1", "x", 1)]
     pairs = WordPairs(asked, name="PAIRS")
-    analogies = WordAnalogies([words[:4]])
-    tests = [pairs, analogies]
-    report = size_report(layer, table, words, tests)
+    report = size_report(layer, table, words, [pairs])
     (near,) = (row.fidelity for row in report.embeddings)
     assert near.word_scores == near.original_word_scores
-    assert near.word_scores[0] == pairs.evaluate(table, words)
+    assert near.word_scores[0] == pairs.evaluate(table.numpy(), words)
     score = f"{near.word_scores[0].score:.3f}"
     said = f"  PAIRS: {score}, {score} of the reference (3 of 4 known)"
     assert said in str(report).splitlines()
-    plain = report.to_dict()["embeddings"][0]["fidelity"]["word_scores"]
-    assert json.loads(json.dumps(plain))[1]["num_used"] == 1
-    assert size_report(layer, table, {"tokens": words}, tests) == report
-
-    other = table[np.random.default_rng(0).permutation(300)]
-    (row,) = size_report(layer, other, words, [pairs]).embeddings
-    score, before = row.fidelity.word_scores + row.fidelity.original_word_scores
-    assert score == near.word_scores[0] and score != before
-
-    plain = keras.layers.Embedding(300, 6, name="plain")
-    model = keras.Sequential([keras.Input((None,)), layer, plain])
-    original = {"reference": table, "word_tests": tests}
-    for options, message in (
-        (dict(word_tests=tests), "`reference` and.*reference=None"),
-        (original, "words=None"),
-        (original | dict(words=words[1:]), "a word for each row"),
-        (original | dict(words=words, word_tests=pairs), "must be a list of"),
-        (original | dict(words=words, word_tests=["a.txt"]), r"'a.txt'"),
+    assert size_report(layer, table, {"tokens": words}, [pairs]) == report
+    json.dumps(report.to_dict(), allow_nan=False)
+    for argument, options in (
+        ("word_tests", {"word_tests": [pairs]}),
+        ("word_tests", {"reference": table, "word_tests": [pairs]}),
+        ("word_tests", {"reference": table, "word_tests": pairs}),
+        ("words", {"reference": table, "words": words[1:]}),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refused(argument):
             size_report(layer, **options)
-    with pytest.raises(ValueError, match=r"\['tokens'\].*\['plain'\]"):
-        size_report(model, words={"plain": words}, **original)
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [
-        np.zeros((299, 6)),
-        np.zeros(6),
-        keras.layers.Dense(2),
-        keras.layers.Embedding(300, 7, name="tokens"),
-    ],
-    ids=["rows", "axes", "no_table", "columns"],
-)
-def test_reference_without_match(reference):
-    layer, _ = exact_codes()
-    with pytest.raises(ValueError, match="`reference` must hold a table"):
-        size_report(layer, reference=reference)
-
-
-def test_reference_table_for_two_layers():
+def test_what_is_refused():
     coded, table = exact_codes()
+    for reference, received in (
+        (np.zeros((299, 6)), (299, 6)),
+        (np.zeros(6), (6,)),
+        (keras.layers.Dense(2), ""),
+        (keras.layers.Embedding(300, 7, name="tokens"), (300, 7)),
+    ):
+        with refused("reference", received):
+            size_report(coded, reference=reference)
     twice = keras.Sequential([coded, CodeEmbedding(300, 6, 2, 16)])
-    with pytest.raises(ValueError, match="same name and shape"):
+    with refused("reference", (300, 6)):
         size_report(twice, reference=table)
-
-
-def test_model_must_be_keras():
-    with pytest.raises(ValueError, match="`model` must be a Keras model"):
+    with refused("model", "ndarray"):
         size_report(np.zeros((3, 4)))
 
 
@@ -585,5 +490,4 @@ def test_tokenizer():
     assert report.total_bytes == 4 * 4 * 102
     assert report.to_dict()["tokenizer_bytes"] == report.tokenizer_bytes
     assert "The tokenizer takes " in str(report)
-    assert "tokenizer" in model_parts("model", report).parts
     assert "tokenizer" not in str(size_report(model.layers[1]))

@@ -242,32 +242,3 @@ def test_npm(files, tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="npm must be installed"):
         text_page(path, folder)
     assert not folder.exists()
-
-
-def luminance(colour):
-    digits = colour * 2 if len(colour) == 3 else colour
-    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_contrast(files, package, tmp_path):
-    """That of WCAG 2: 4.5 for texts, 3 for what else must be seen."""
-    text_page(files / "text.tflite", tmp_path / "page", tasks_text=package)
-    style = (tmp_path / "page" / "page.css").read_text()
-    light_and_dark = re.findall(r":root \{(.*?)\}", style, re.S)
-    assert len(light_and_dark) == 2
-    for block in light_and_dark:
-        colours = dict(re.findall(r"--(\w+): #(\w+)", block))
-        for name, behind, least in (
-            *((name, "back", 4.5) for name in ("text", "soft")),
-            ("text", "card", 4.5),
-            *((x, "back", 3) for x in ("field", "bad", "first", "second")),
-            *((name, "card", 3) for name in ("first", "second")),
-        ):
-            both = (colours[name], colours[behind])
-            dark, light = sorted(map(luminance, both))
-            assert (light + 0.05) / (dark + 0.05) >= least

@@ -3,8 +3,6 @@
 import random
 import re
 
-import numpy as np
-
 # Of `keras.layers.TextVectorization`.
 PUNCTUATION = "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'"
 
@@ -20,61 +18,6 @@ def word_ids(text, vocabulary, standardize):
         text = re.sub(f"([{re.escape(PUNCTUATION)}])", r" \1 ", text)
     places = {word: place for place, word in enumerate(vocabulary, start=2)}
     return [places.get(w, 1) for w in re.split(r"[ \t\n\r\v\f]+", text) if w]
-
-
-class PieceReference:
-    """Ids of the pieces of the highest score in the bytes of a text.
-
-    Args:
-        proto: `ModelProto` of kind unigram with the usual treatment of spaces.
-        rules: Dict from strings to what is read in their place.
-    """
-
-    def __init__(self, proto, rules):
-        self.rules = {old.encode(): new.encode() for old, new in rules.items()}
-        self.pieces = {
-            piece.piece.encode(): (np.float32(piece.score), place)
-            for place, piece in enumerate(proto.pieces)
-            if piece.type in (1, 4)
-        }
-        lowest = min(score for score, _ in self.pieces.values())
-        self.penalty = np.float32(min(lowest, 0) - 10)
-        self.unknown = proto.trainer_spec.unk_id
-
-    def __call__(self, text):
-        read = self._normalize(text)
-        longest = max(map(len, self.pieces))
-        best = [(np.float32(0), None, 0)] + [None] * len(read)
-        for start in range(len(read)):
-            score, code, before = best[start]
-            # Unknown bytes side by side are one.
-            origin = before if code == self.unknown else start
-            found = [(1, self.penalty, self.unknown, origin)]
-            for size in range(1, min(longest, len(read) - start) + 1):
-                piece = read[start : start + size]
-                if piece in self.pieces:
-                    found.append((size, *self.pieces[piece], start))
-            for size, added, place, origin in found:
-                end = start + size
-                if best[end] is None or best[end][0] < score + added:
-                    best[end] = score + added, place, origin
-        ids, end = [], len(read)
-        while end > 0:
-            _, place, end = best[end]
-            ids.append(place)
-        return ids[::-1]
-
-    def _normalize(self, text):
-        text, read = b" " + text if text else b"", b""
-        longest = max(map(len, self.rules))
-        while text:
-            sizes = range(min(longest, len(text)), 0, -1)
-            size = next((n for n in sizes if text[:n] in self.rules), 0)
-            read += self.rules[text[:size]] if size else text[:1]
-            text = text[size or 1 :]
-        read = re.sub(rb"[ \t\r\n]{2,}", b" ", read)
-        read = re.sub(rb"[ \t\r\n]\Z", b"", read)
-        return re.sub(rb"[ \t\r\n]", "\u2581".encode(), read)
 
 
 def hard_texts(words, count, seed=0, noise=()):

@@ -5,17 +5,17 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
-from text_references import PieceReference
+from errors import refused
 from text_references import hard_texts
 from text_references import with_wrong_bytes
 
 import keras_compembed as kc
-from keras_compembed.text import piece_table
 from keras_compembed.text.normalization import compact_rules
 from keras_compembed.text.normalization import read_rules
 
 tensorflow_text = pytest.importorskip("tensorflow_text")
 sentencepiece = pytest.importorskip("sentencepiece")
+protos = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
 Tokenizer = kc.text.SentencePieceTokenizer
 TEXTS = [
     f"{a} {b} of {c} {d}, naïve and old {i}"
@@ -67,17 +67,12 @@ def texts(given):
 
 
 def rules_of(model):
-    spec = piece_table.parse(model).normalizer_spec
+    spec = parse(model).normalizer_spec
     return read_rules(spec.precompiled_charsmap)
 
 
-def test_ids(given, texts):
-    """Those of the best path, by the rules that the model came with."""
-    model, tokenizer = given
-    texts = texts[::80]
-    found = tokenizer.tokenize(tf.constant(texts)).to_list()
-    reference = PieceReference(piece_table.parse(model), rules_of(model))
-    assert found == [reference(text) for text in texts]
+def parse(model):
+    return protos.ModelProto.FromString(model)
 
 
 def test_fewer_rules_make_no_difference(given, texts):
@@ -157,15 +152,12 @@ def test_rules_that_are_left():
 )
 def test_models_of_others(options, arguments, ends):
     model = train(**options)
-    tokenizer = Tokenizer(model, **{f"add_{name}": True for name in arguments})
+    added = {f"add_{name}": True for name in arguments}
+    tokenizer = Tokenizer(model, **added)
     assert tokenizer.pad_id == 0
     assert tokenizer.unknown_id == options["unk_id"]
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    wanted = processor.encode(
-        TEXTS[::20],
-        add_bos="bos" in arguments,
-        add_eos="eos" in arguments,
-    )
+    wanted = processor.encode(TEXTS[::20], **added)
     found = tokenizer.tokenize(tf.constant(TEXTS[::20])).to_list()
     assert found == wanted
     # So no text is without a token.
@@ -182,10 +174,9 @@ def test_models_of_others(options, arguments, ends):
 
 def test_padding_of_a_model_without():
     model = train(bos_id=1, eos_id=2, unk_id=0)
-    with pytest.raises(ValueError, match="`pad_id` must be given"):
-        Tokenizer(model)
-    with pytest.raises(ValueError, match="pad_id"):
-        Tokenizer(model, pad_id=1000)
+    for pad_id in (None, 1000):
+        with refused("pad_id"):
+            Tokenizer(model, pad_id=pad_id)
     tokenizer = Tokenizer(model, pad_id=2)
     rows = tokenizer(["a", "a green apple"]).numpy()
     assert rows[0, -1] == 2
@@ -193,41 +184,27 @@ def test_padding_of_a_model_without():
     assert pruned.get_vocabulary()[pruned.pad_id] == "</s>"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"model_type": "bpe"}, "kind 'bpe'"),
-        ({"byte_fallback": True, "vocab_size": 400}, "bytes as pieces"),
-        ({"treat_whitespace_as_suffix": True}, "treat_whitespace_as_suffix"),
-    ],
-)
-def test_models_that_phones_lack(options, message):
-    with pytest.raises(ValueError, match=message):
-        Tokenizer(train(**options))
-
-
-def test_unused_pieces():
-    proto = piece_table.parse(train(pad_id=3))
-    proto.pieces[9].type = piece_table.UNUSED
-    with pytest.raises(ValueError, match="unused pieces"):
-        Tokenizer(proto.SerializeToString())
-
-
-@pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 40])
-def test_what_is_no_model(content):
-    with pytest.raises(ValueError, match="must be a SentencePiece model"):
-        Tokenizer(content)
-
-
-def test_wrong_arguments(tmp_path):
-    with pytest.raises(ValueError, match="bytes of a SentencePiece model or"):
-        Tokenizer(3)
+def test_models_that_are_refused(tmp_path):
+    proto = parse(train(pad_id=3))
+    proto.pieces[9].type = protos.ModelProto.SentencePiece.UNUSED
+    for model, received in (
+        (train(model_type="bpe"), "kind 'bpe'"),
+        (train(byte_fallback=True, vocab_size=400), "bytes"),
+        (train(treat_whitespace_as_suffix=True), "treat_whitespace_as_suffix"),
+        (proto.SerializeToString(), "such pieces"),
+        (b"", "0 bytes"),
+        (b"not a model", "11 bytes"),
+        (b"\x00" * 40, "40 bytes"),
+        (3, "int"),
+    ):
+        with refused("model", received):
+            Tokenizer(model)
     with pytest.raises(FileNotFoundError):
         Tokenizer(tmp_path / "none.model")
     model = train(pad_id=3, bos_id=-1)
-    with pytest.raises(ValueError, match="`add_bos` needs"):
+    with refused("add_bos", "add_bos=True"):
         Tokenizer(model, add_bos=True)
-    with pytest.raises(ValueError, match="`add_eos` must be"):
+    with refused("add_eos", 1):
         Tokenizer(model, add_eos=1)
     path = tmp_path / "a.model"
     path.write_bytes(model)
@@ -246,18 +223,18 @@ def test_train():
 
 
 @pytest.mark.parametrize(
-    ("texts", "message"),
+    ("texts", "received"),
     [
-        ("one text", "an iterable of strings"),
-        ([1, 2], "must hold strings"),
-        ([], "must hold a text"),
-        (["", "  "], "must hold words"),
-        (["a", None], "must hold strings. Received: .* NoneType"),
-        (["a \ud800"], "text that UTF-8 can hold"),
+        ("one text", "str"),
+        ([1, 2], "int"),
+        ([], "none"),
+        (["", "  "], "none"),
+        (["a", None], "NoneType"),
+        (["a \ud800"], "a \\ud800"),
     ],
 )
-def test_texts_to_train_on(texts, message):
-    with pytest.raises(ValueError, match=message):
+def test_texts_to_train_on(texts, received):
+    with refused("texts", received):
         Tokenizer.train(texts, 100)
 
 
@@ -277,7 +254,7 @@ def test_prune(given):
     ids = few.tokenize(tf.constant(TEXTS)).flat_values.numpy()
     assert few.unknown_id not in ids
     assert len(tokenizer.find_ids(texts, min_count=20)) < len(kept)
-    with pytest.raises(ValueError, match="min_count"):
+    with refused("min_count", 0):
         tokenizer.prune(texts, min_count=0)
-    with pytest.raises(ValueError, match="vocabulary_size"):
+    with refused("vocabulary_size", 3):
         tokenizer.prune(texts, vocabulary_size=3)

@@ -3,13 +3,14 @@
 import copy
 import json
 import pickle
-import subprocess
 import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from children import run_python
+from errors import refused
 
 import keras_compembed as kc
 
@@ -78,20 +79,19 @@ def test_padding(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "message"),
+    ("inputs", "received"),
     [
-        (np.array([[["a"]]]), r"shape \(1, 1, 1\)"),
-        (np.array([["a", "b"]]), r"shape \(1, 2\)"),
-        (np.array([1]), "dtype int64"),
-        (tf.ragged.constant([["a"], ["a", "b"]]), "a RaggedTensor"),
-        (tf.sparse.from_dense(["a"]), "a SparseTensor"),
-        (keras.Input((2,), dtype="string"), r"shape \(None, 2\)"),
+        (np.array([[["a"]]]), (1, 1, 1)),
+        (np.array([["a", "b"]]), (1, 2)),
+        (np.array([1]), "int64"),
+        (tf.ragged.constant([["a"], ["a", "b"]]), "RaggedTensor"),
+        (tf.sparse.from_dense(["a"]), "SparseTensor"),
+        (keras.Input((2,), dtype="string"), (None, 2)),
     ],
 )
-def test_wrong_inputs(inputs, message):
-    tokenizer = kc.text.WordTokenizer(["a"])
-    with pytest.raises(ValueError, match=message):
-        tokenizer(inputs)
+def test_wrong_inputs(inputs, received):
+    with refused("WordTokenizer", received):
+        kc.text.WordTokenizer(["a"])(inputs)
 
 
 def test_data_sets(tokenizer):
@@ -120,7 +120,10 @@ def test_copies(tokenizer):
 
 def test_model(tokenizer, tmp_path):
     model = classifier(tokenizer)
-    model.compile("adam", "sparse_categorical_crossentropy")
+    # Strings are not for XLA: Keras says so, and goes on.
+    with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
+        model.compile("sgd", "mse", jit_compile=True)
+    model.compile("sgd", "sparse_categorical_crossentropy")
     data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(2)
     model.fit(data, shuffle=False, verbose=0)
     model.fit(np.array(TEXTS, object), LABELS, shuffle=False, verbose=0)
@@ -141,47 +144,9 @@ def test_model(tokenizer, tmp_path):
     found = loaded.predict(np.array(TEXTS, object), verbose=0)
     np.testing.assert_allclose(found, wanted, 1e-5)
     assert mixed.layers[0](TEXTS).dtype == tf.int32
-
-
-def test_without_an_input(tokenizer):
+    # Without an input.
     model = keras.Sequential(classifier(tokenizer).layers)
     assert model(tf.constant(TEXTS)).shape == (5, 2)
-
-
-def test_on_two_devices(tokenizer, strategy):
-    """`fit` of Keras takes no strings there, so data sets are tokenized."""
-    config = {**tokenizer.get_config(), "sequence_length": 6}
-    model = classifier(type(tokenizer).from_config(config))
-    data = tf.data.Dataset.from_tensor_slices(TEXTS[:4]).batch(4)
-    (parts,) = strategy.experimental_distribute_dataset(data)
-    found = strategy.experimental_local_results(
-        strategy.run(tf.function(model.layers[0]), (parts,))
-    )
-    np.testing.assert_array_equal(
-        np.concatenate(found), model.layers[0](TEXTS[:4])
-    )
-    alone = keras.Sequential(
-        [keras.Input((6,), dtype="int32"), *model.layers[1:]]
-    )
-    with strategy.scope():
-        both = keras.Sequential.from_config(alone.get_config())
-    both.set_weights(alone.get_weights())
-    data = tf.data.Dataset.from_tensor_slices((TEXTS[:4], LABELS[:4])).batch(4)
-    data = data.map(lambda texts, labels: (model.layers[0](texts), labels))
-    for each in (alone, both):
-        each.compile("sgd", "sparse_categorical_crossentropy")
-        each.fit(data, shuffle=False, verbose=0)
-    for one, other in zip(alone.get_weights(), both.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-
-
-def test_xla_is_left_out(tokenizer):
-    """Strings are not for it: Keras says so, and goes on."""
-    model = classifier(tokenizer)
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    assert not model.jit_compile
-    with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
-        model.compile("sgd", "mse", jit_compile=True)
 
 
 @pytest.mark.slow
@@ -194,12 +159,7 @@ def test_new_process(pieces, tmp_path):
         "model = keras.saving.load_model(sys.argv[1]);"
         "print(model(tf.constant(['the red cat'])).numpy().tolist())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python(code, path)
     np.testing.assert_allclose(
         json.loads(done.stdout), model(tf.constant(["the red cat"])), 1e-5
     )
@@ -213,6 +173,12 @@ def test_without_the_extra(module, monkeypatch):
         kc.text.WordTokenizer(["a"])
     with pytest.raises(ImportError, match="text"):
         kc.text.SentencePieceTokenizer.train(["a b c"], 10)
+
+
+def test_older_tensorflow_text(monkeypatch):
+    monkeypatch.setattr(tensorflow_text, "__version__", "2.18.0")
+    with pytest.raises(ImportError, match="2.18.0"):
+        kc.text.WordTokenizer(["a"])
 
 
 def test_counts(tokenizer):
@@ -235,11 +201,5 @@ def test_prune_words():
     ]
     few = tokenizer.prune(TEXTS, vocabulary_size=4)
     assert few.vocabulary == ["a", "dog"]
-    with pytest.raises(ValueError, match="at least one word"):
+    with pytest.raises(ValueError, match="word"):
         tokenizer.prune(["none of these"])
-
-
-def test_older_tensorflow_text(monkeypatch):
-    monkeypatch.setattr(tensorflow_text, "__version__", "2.18.0")
-    with pytest.raises(ImportError, match="2.21 or newer.*text 2.18.0"):
-        kc.text.WordTokenizer(["a"])

@@ -6,6 +6,7 @@ import unicodedata
 import keras
 import pytest
 import tensorflow as tf
+from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.text import WordPieceTokenizer
@@ -120,33 +121,31 @@ def test_in_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "options, argument, received",
     [
-        ({"vocabulary": ["[UNK]", "a", "b"]}, r"must hold '\[PAD\]'"),
-        ({"vocabulary": ["[PAD]", "a", "b"]}, r"must hold '\[UNK\]'"),
-        ({"vocabulary": ["[PAD]", "[UNK]"]}, "a piece besides"),
-        ({"vocabulary": [*PIECES, "a"]}, "Received: 'a' 2 times"),
-        ({"vocabulary": [*PIECES, ""]}, "Received: '' in it"),
-        ({"vocabulary": [*PIECES, 3]}, "Received: 3 in it"),
-        ({"vocabulary": set(PIECES)}, "in the order of the rows.*type set"),
-        ({"lowercase": 1}, "`lowercase` must be"),
-        ({"add_sep": "yes"}, "`add_sep` must be"),
-        (
-            {"vocabulary": ["[PAD]", "[UNK]", "a"], "add_cls": True},
-            r"`add_cls` needs a vocabulary with '\[CLS\]'",
-        ),
+        ({"vocabulary": ["[UNK]", "a", "b"]}, "vocabulary", "3 pieces"),
+        ({"vocabulary": ["[PAD]", "a", "b"]}, "vocabulary", "3 pieces"),
+        ({"vocabulary": ["[PAD]", "[UNK]"]}, "vocabulary", "[UNK]"),
+        ({"vocabulary": [*PIECES, "a"]}, "vocabulary", "'a' 2 times"),
+        ({"vocabulary": [*PIECES, ""]}, "vocabulary", "'' in it"),
+        ({"vocabulary": [*PIECES, 3]}, "vocabulary", "3 in it"),
+        ({"vocabulary": set(PIECES)}, "vocabulary", "set"),
+        ({"lowercase": 1}, "lowercase", 1),
+        ({"add_sep": "yes"}, "add_sep", "yes"),
+        ({"vocabulary": PIECES[:11], "add_cls": True}, "add_cls", "True"),
         (
             {"add_cls": True, "add_sep": True, "sequence_length": 2},
-            "must leave room",
+            "sequence_length",
+            2,
         ),
     ],
 )
-def test_what_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
+def test_what_is_refused(options, argument, received):
+    with refused(argument, received):
         WordPieceTokenizer(**{"vocabulary": PIECES, **options})
 
 
 @pytest.mark.parametrize("texts", ["a text", [], [" "], [3]])
 def test_texts_to_train_on(texts):
-    with pytest.raises(ValueError, match="`texts` must"):
+    with refused("texts"):
         WordPieceTokenizer.train(texts)

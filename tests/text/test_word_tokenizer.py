@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from errors import refused
 from text_references import hard_texts
 from text_references import with_wrong_bytes
 from text_references import word_ids
@@ -89,10 +90,8 @@ def test_settings_of_a_vectorization():
 def test_vectorizations_that_phones_lack(options):
     layer = keras.layers.TextVectorization(vocabulary=["a"], **options)
     ((name, _),) = options.items()
-    with pytest.raises(ValueError, match=f"its `{name}` must be"):
+    with refused(name, f"{name}="):
         kc.text.as_tokenizer(layer)
-    with pytest.raises(ValueError, match="TextVectorization"):
-        kc.text.as_tokenizer(keras.layers.Dense(1))
 
 
 def test_train():
@@ -109,31 +108,38 @@ def test_train():
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "message"),
+    ("vocabulary", "received"),
     [
-        (["a", "b", "a"], "each word once. Received: 'a' 2 times"),
-        (["a b"], "Received: 'a b' in it"),
-        (["a\u0000"], "U\\+0000"),
-        (["\U0010ffff"], "U\\+10FFFF"),
-        ([""], "the empty one"),
-        ([b"a"], "strings"),
-        ([], "at least one word"),
-        ("ab", "list of strings"),
-        ({"a": 1, "b": 0}, "sorted.vocabulary, key=vocabulary.get"),
+        (["a", "b", "a"], "'a' 2 times"),
+        (["a b"], "'a b' in it"),
+        (["a\u0000"], "a\\x00"),
+        (["\U0010ffff"], "\\U0010ffff"),
+        ([""], "''"),
+        ([b"a"], "b'a'"),
+        ([], None),
+        ("ab", None),
+        ({"a": 1, "b": 0}, None),
     ],
 )
-def test_wrong_vocabulary(vocabulary, message):
-    with pytest.raises(ValueError, match=message):
+def test_wrong_vocabulary(vocabulary, received):
+    with refused("vocabulary", received):
         WordTokenizer(vocabulary)
 
 
 def test_wrong_arguments():
-    with pytest.raises(ValueError, match="standardize"):
+    with refused("standardize", "upper"):
         WordTokenizer(["a"], standardize="upper")
-    with pytest.raises(ValueError, match="vocabulary_size"):
+    with refused("vocabulary_size", 2):
         WordTokenizer.train(["a"], vocabulary_size=2)
-    with pytest.raises(ValueError, match="must hold words. Received: none"):
+    with refused("texts", "none"):
         WordTokenizer.train(["  "])
+    for layer in (
+        keras.layers.Dense(1),
+        keras.layers.TextVectorization(name="empty"),
+    ):
+        received = "Dense" if layer.name != "empty" else "empty"
+        with refused("layer", received):
+            kc.text.as_tokenizer(layer)
 
 
 def test_words_of_characters_that_are_many_bytes():

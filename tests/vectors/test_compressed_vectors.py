@@ -100,15 +100,10 @@ def test_look_ups(small):
     np.testing.assert_allclose(small.get("word1"), whole[1], atol=1e-6)
     assert list(small) == small.words == small.index_to_key == WORDS
     assert small.key_to_index["word20"] == 20
-
-
-def test_a_list_changed_later_makes_no_difference(table):
-    vectors = WordVectors(WORDS, table)
-    small = CompressedVectors.learn(vectors, METHODS[0], seed=0, verbose=0)
-    found = small.most_similar("word7")
-    vectors.words.reverse()
-    assert small.most_similar("word7") == found
-    assert small.index_to_key == list(WORDS)
+    assert small.method in repr(small)
+    parts = small.bytes_by_part
+    assert sum(parts.values()) == small.nbytes
+    assert parts["words"] < 900 and 500 < parts["besides"] < 4000
 
 
 def check_neighbors(found, wanted):
@@ -226,6 +221,7 @@ def test_layers(small, mask_zero):
         mask = embedding.compute_mask(lookup([["word0", ""]]))
         assert np.array(mask).tolist() == [[True, False]]
     mean = small.table().mean(axis=0)
+    # The mean takes steps of the largest row's.
     unknown = np.square(np.array(found)[0, 2] - mean).sum()
     assert unknown <= np.square(small.table() - mean).sum(axis=1).min() + 1e-6
     lookup, embedding = small.to_layers(unknown="word8", name="words")
@@ -244,19 +240,15 @@ def test_bytes_are_never_more(vectors):
         assert small.nbytes <= limit
         sizes.append(small.nbytes)
     assert 8000 < sizes[1] > sizes[0]
-
-
-def test_too_few_bytes(vectors):
     with refused("max_bytes", 100) as caught:
         CompressedVectors.learn(vectors, max_bytes=100, verbose=0)
     least = str(caught.value).split("at least ")[1].split(" ")[0]
     least = int(least.replace(",", ""))
     small = CompressedVectors.learn(vectors, max_bytes=least, verbose=0)
     assert 1000 < small.nbytes <= least < 5000
+    codes = Codes(6, 16)
     with refused("max_bytes", 2000):
-        CompressedVectors.learn(
-            vectors, Codes(6, 16), max_bytes=2000, verbose=0
-        )
+        CompressedVectors.learn(vectors, codes, max_bytes=2000, verbose=0)
 
 
 def test_unknown_words(small):
@@ -326,36 +318,20 @@ def test_layers_of_odd_words():
             small.to_layers()
 
 
-def test_unknown_words_of_centred_vectors(table):
-    centred = WordVectors(WORDS, table - table.mean(axis=0))
-    small = CompressedVectors.learn(centred, Rounded(8), verbose=0)
-    _, layer = small.to_layers()
-    vectors = np.asarray(layer(np.arange(2)))
-    # The mean takes steps of the largest row's.
-    assert np.abs(vectors[0]).max() < 0.02 * np.abs(vectors[1]).max()
-
-
-@pytest.mark.parametrize("binary", [False, True])
-def test_word2vec_format(learned, binary, tmp_path):
+def test_word2vec_format(learned, tmp_path):
     small = learned[METHODS[0].name]
     path = tmp_path / "small.out"
-    small.save_word2vec_format(path, binary=binary)
-    read = kc.vectors.read_vectors(path, verbose=0)
-    assert read.words == WORDS
-    np.testing.assert_array_equal(read.vectors, small.table())
+    for binary in (False, True):
+        small.save_word2vec_format(path, binary=binary, overwrite=binary)
+        read = kc.vectors.read_vectors(path, verbose=0)
+        assert read.words == WORDS
+        np.testing.assert_array_equal(read.vectors, small.table())
     with pytest.raises(FileExistsError):
         small.save_word2vec_format(path)
     # Compressed files are not read as tables.
     small.save(tmp_path / "small.npz")
     with pytest.raises(ValueError, match="CompressedVectors.load"):
         kc.vectors.read_vectors(tmp_path / "small.npz")
-
-
-def test_what_the_file_is_made_of(small):
-    parts = small.bytes_by_part
-    assert sum(parts.values()) == small.nbytes
-    assert parts["words"] < 900 and 500 < parts["besides"] < 4000
-    assert small.method in repr(small)
 
 
 def learn(**options):
@@ -471,3 +447,30 @@ def test_interrupt_in_the_search(vectors, monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    "words, rows, error, argument, received",
+    [
+        (["a"], 2, ValueError, "words", "1 words, 2 rows"),
+        (["a", "b", "a"], 3, ValueError, "words", "'a' in rows 0 and 2"),
+        (["a", 5], 2, TypeError, "words", "words[1]=5"),
+        ({"a": 1, "b": 0}, 2, ValueError, "words", "dict"),
+        ({"a", "b"}, 2, ValueError, "words", "set"),
+    ],
+)
+def test_words_that_are_refused(words, rows, error, argument, received):
+    with refused(argument, received, error):
+        WordVectors(words, np.ones((rows, 3)))
+    with refused("vectors", "row 1"):
+        WordVectors(["a", "b"], np.array([[1.0], [np.nan]]))
+
+
+def test_repr_of_word_vectors_is_short():
+    words = [f"word{row}" for row in range(5000)]
+    table = np.eye(5000, 4)
+    found = repr(WordVectors(words, table))
+    assert found == "<WordVectors of 5,000 words x 4>"
+    subwords = kc.vectors.Subwords(3, 6, np.eye(10, 4))
+    found = repr(WordVectors(words, table, subwords))
+    assert found == "<WordVectors of 5,000 words and 10 groups of letters x 4>"

@@ -1,14 +1,11 @@
 """`open_table`: tables that stay in their files."""
 
-import pathlib
-
 import joblib
 import ml_dtypes
 import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.checkpoints.descriptions import digest
 
 safetensors = pytest.importorskip("safetensors.numpy")
 
@@ -54,11 +51,9 @@ def test_a_file_is_mapped(tmp_path, kind, dtype):
     assert isinstance(table, np.memmap) and not table.flags.writeable
     assert table.dtype == expected.dtype
     np.testing.assert_array_equal(table, expected)
-
-
-def test_other_layouts_of_numpy(tmp_path):
+    # Other layouts of NumPy.
     for order, dtype in (("F", "<f4"), ("C", ">f8")):
-        path = tmp_path / "table.npy"
+        path = tmp_path / "other.npy"
         np.save(path, np.asarray(TABLE, dtype, order=order))
         np.testing.assert_array_equal(kc.vectors.open_table(path), TABLE)
 
@@ -78,7 +73,7 @@ def test_files_of_a_folder_in_the_order_of_numbers(tmp_path, kind):
 
 
 def learners():
-    training = kc.learners.Training(20, batch_size=16)
+    training = kc.learners.Training(5, batch_size=16)
     return [
         kc.learners.AdditiveQuantizer(2, 4, seed=0, verbose=0),
         kc.learners.FactorQuantizer(2, 4, 3, seed=0, verbose=0),
@@ -90,17 +85,19 @@ def learners():
     ]
 
 
-@pytest.mark.parametrize("place", range(5))
-def test_learners_read_shards_as_one_table(tmp_path, place, monkeypatch):
+def test_learners_read_shards_as_one_table(tmp_path, monkeypatch):
     table = kc.vectors.open_table(write_shards(tmp_path, "npy"))
     weight = np.arange(600.0)
-    expected = learners()[place].train(TABLE, weight)
-    # Nothing reads it whole.
-    monkeypatch.delattr(kc.vectors.TableShards, "__array__")
-    learner = learners()[place].train(table, weight)
-    np.testing.assert_array_equal(learner.codes, expected.codes)
-    np.testing.assert_array_equal(learner.codebooks, expected.codebooks)
-    np.testing.assert_array_equal(learner.encode(table), expected.encode(TABLE))
+    for learner, other in zip(learners(), learners(), strict=True):
+        expected = other.train(TABLE, weight)
+        # Nothing reads it whole.
+        with monkeypatch.context() as patch:
+            patch.delattr(kc.vectors.TableShards, "__array__")
+            learner.train(table, weight)
+            found = learner.encode(table)
+        np.testing.assert_array_equal(learner.codes, expected.codes)
+        np.testing.assert_array_equal(learner.codebooks, expected.codebooks)
+        np.testing.assert_array_equal(found, expected.encode(TABLE))
 
 
 def test_layers_read_shards_as_one_table(tmp_path, monkeypatch):
@@ -116,97 +113,89 @@ def test_layers_read_shards_as_one_table(tmp_path, monkeypatch):
         np.testing.assert_array_equal(make(table)(ids), make(TABLE)(ids))
 
 
-def test_shards_go_to_processes_and_checkpoints(tmp_path):
+def test_shards_go_to_threads_and_checkpoints(tmp_path):
     table = kc.vectors.open_table(write_shards(tmp_path, "npy"))
-    assert digest("codes", {}, [table]) == digest("codes", {}, [TABLE])
     expected = learners()[0].train(TABLE)
     with (
         joblib.parallel_config("threading", n_jobs=2),
         kc.checkpoint_folder(tmp_path / "checkpoint"),
     ):
-        for _ in range(2):  # The second finds all done.
-            learner = learners()[0].train(table)
+        for rows in (table, TABLE):  # The second finds all done.
+            learner = learners()[0].train(rows)
             np.testing.assert_array_equal(learner.codes, expected.codes)
 
 
-def refused(folder):
-    """Makers of a path that `open_table` refuses, and what it says."""
-    short = write_npy(folder / "short.npy", TABLE)
+def write_parts(folder, *names):
+    folder.mkdir()
+    for name in names:
+        write_npy(folder / f"{name}.npy", TABLE)
+    return folder
+
+
+def test_folders_that_are_refused(tmp_path):
+    both = write_parts(tmp_path / "both", "a")
+    write_safetensors(both / "a.safetensors", TABLE)
+    nested = write_parts(tmp_path / "nested", "part-0")
+    (nested / "part-1.npy").mkdir()
+    of_3 = [f"t-0000{number}-of-00003" for number in (1, 3)]
+    parts = [f"part-{number}" for number in range(4)]
+    cases = (
+        ([], "with neither"),
+        (of_3, "with 2 of the 00003 parts"),
+        (parts[::2], "numbered 0 to 2"),
+        (parts[2:], "numbered 2 to 3"),
+        (["part-1", "part-01"], "numbered 1 to 1"),
+        ([*parts[:2], "part-1 (copy)"], r"'part-1 \(copy\).npy'"),
+        ([*parts[:2], "test-0"], "with 'part-...' and 'test-...'"),
+        ([*parts[:2], "t-1-of-1"], "'part-...' and 't-...-of-1'"),
+    )
+    for number, (names, message) in enumerate(cases):
+        folder = write_parts(tmp_path / str(number), *names)
+        with pytest.raises(ValueError, match=message):
+            kc.vectors.open_table(folder)
+    with pytest.raises(ValueError, match="with .npy and .safetensors"):
+        kc.vectors.open_table(both)
+    with pytest.raises(ValueError, match="must list files"):
+        kc.vectors.open_table(nested)
+    (nested / "part-1.npy").rmdir()
+    (nested / "part-1.npy").symlink_to(tmp_path / "no such file")
+    with pytest.raises(FileNotFoundError, match="nothing is there"):
+        kc.vectors.open_table(nested)
+
+
+def test_files_that_are_refused(tmp_path):
+    short = write_npy(tmp_path / "short.npy", TABLE)
     short.write_bytes(short.read_bytes()[:-1])
-    torn = write_safetensors(folder / "torn.safetensors", TABLE)
+    torn = write_safetensors(tmp_path / "torn.safetensors", TABLE)
     torn.write_bytes(torn.read_bytes()[:-1])
-    np.savez(folder / "table.npz", TABLE)
-    (folder / "text").write_text("word 1 2\n")
-    (folder / "empty").write_bytes(b"")
-    for name in ("both", "neither", "lost", "nested", "parts"):
-        (folder / name).mkdir()
-    for name, numbers in (
-        ("hole", "02"),
-        ("late", "23"),
-        ("twice", ("1", "01")),
-    ):
-        (folder / name).mkdir()
-        for number in numbers:
-            write_npy(folder / name / f"part-{number}.npy", TABLE)
-    for name in ("lost", "nested"):
-        write_npy(folder / name / "part-0.npy", TABLE)
-    (folder / "lost" / "part-1.npy").symlink_to(folder / "no such file")
-    (folder / "nested" / "part-1.npy").mkdir()
-    for number in (1, 3):
-        write_npy(folder / "parts" / f"t-0000{number}-of-00003.npy", TABLE)
-    for name, other in (
-        ("copied", "part-1 (copy).npy"),
-        ("mixed", "test-0.npy"),
-        ("both parts", "t-1-of-1.npy"),
-    ):
-        (folder / name).mkdir()
-        for part in ("part-0.npy", "part-1.npy", other):
-            write_npy(folder / name / part, TABLE)
-    write_npy(folder / "both" / "a.npy", TABLE)
-    write_safetensors(folder / "both" / "a.safetensors", TABLE)
-    np.save(folder / "objects.npy", np.array([["a"]], object))
-    safetensors.save_file({"x": np.ones(3)}, folder / "one.safetensors")
-    narrow = write_npy(folder / "narrow.npy", TABLE[:, :3])
-    half = write_npy(folder / "half.npy", TABLE.astype("float16"))
-    whole = write_npy(folder / "whole.npy", TABLE)
-    several = folder / "several.safetensors"
+    np.savez(tmp_path / "table.npz", TABLE)
+    (tmp_path / "text").write_text("word 1 2\n")
+    (tmp_path / "empty").write_bytes(b"")
+    np.save(tmp_path / "objects.npy", np.array([["a"]], object))
+    one, several = (tmp_path / f"{x}.safetensors" for x in ("one", "several"))
+    safetensors.save_file({"x": np.ones(3)}, one)
     safetensors.save_file({"a": TABLE, "b": TABLE}, several)
-    return [
-        ("nothing", {}, "nothing is there"),
-        ("empty", {}, "no bytes"),
-        ("text", {}, "must be written by `numpy.save` or be a safetensors"),
-        ("table.npz", {}, "a zip file. Decompress it; of a `.npz`"),
-        ("short.npy", {}, "must be whole"),
-        ("torn.safetensors", {}, "must be a whole safetensors file"),
-        ("objects.npy", {}, "real numbers"),
-        ("one.safetensors", {}, "no tensor of two axes"),
-        ("several.safetensors", {}, "`tensor` must name the table"),
-        ("several.safetensors", {"tensor": "c"}, "tensor='c'"),
-        ("whole.npy", {"tensor": "a"}, "`tensor` must be None"),
-        ("both", {}, "with .npy and .safetensors"),
-        ("neither", {}, "with neither"),
-        ("lost", {}, "nothing is there"),
-        ("nested", {}, "must list files"),
-        ("parts", {}, "with 2 of the 00003 parts 't-...-of-00003'"),
-        ("hole", {}, "with 2 files 'part-...', numbered 0 to 2. A list"),
-        ("late", {}, "with 2 files 'part-...', numbered 2 to 3. A list"),
-        ("twice", {}, "with 2 files 'part-...', numbered 1 to 1. A list"),
-        ("copied", {}, r"with 'part-...' and 'part-1 \(copy\).npy'. A list"),
-        ("mixed", {}, "with 'part-...' and 'test-...'. A list"),
-        ("both parts", {}, "with 'part-...' and 't-...-of-1'. A list"),
-        (3, {}, "`path` must be a path.*path=3"),
-        (None, {}, "`path` must be a path.*path=None"),
+    narrow = write_npy(tmp_path / "narrow.npy", TABLE[:, :3])
+    half = write_npy(tmp_path / "half.npy", TABLE.astype("float16"))
+    whole = write_npy(tmp_path / "whole.npy", TABLE)
+    for path, options, message in (
+        (tmp_path / "empty", {}, "no bytes"),
+        (tmp_path / "text", {}, "`numpy.save`"),
+        (tmp_path / "table.npz", {}, "a zip file"),
+        (short, {}, "must be whole"),
+        (torn, {}, "whole safetensors file"),
+        (tmp_path / "objects.npy", {}, "real numbers"),
+        (one, {}, "no tensor of two axes"),
+        (several, {}, "`tensor`"),
+        (several, {"tensor": "c"}, "tensor='c'"),
+        (whole, {"tensor": "a"}, "`tensor` must be None"),
+        (3, {}, "`path`.*path=3"),
         ([], {}, "an empty list"),
-        ([whole, narrow], {}, "as many columns.*narrow.npy' with 3"),
-        ([whole, half], {}, "of one dtype.*half.npy' with 8 of float16"),
-        ([whole, folder / "both"], {}, "must list files"),
-    ]
-
-
-def test_refuses_other_files(tmp_path):
-    for path, options, message in refused(tmp_path):
-        if isinstance(path, str):
-            path = pathlib.Path(tmp_path, path)
-        error = FileNotFoundError if "nothing is" in message else ValueError
-        with pytest.raises(error, match=message):
+        ([whole, narrow], {}, "narrow.npy' with 3"),
+        ([whole, half], {}, "half.npy' with 8 of float16"),
+        ([whole, tmp_path], {}, "must list files"),
+    ):
+        with pytest.raises(ValueError, match=message):
             kc.vectors.open_table(path, **options)
+    with pytest.raises(FileNotFoundError, match="nothing is there"):
+        kc.vectors.open_table(tmp_path / "nothing")

@@ -7,6 +7,7 @@ import zipfile
 import hypothesis
 import numpy as np
 import pytest
+from errors import refused
 from hypothesis import strategies as st
 
 import keras_compembed as kc
@@ -77,31 +78,26 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("damaged")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_any_words_survive(tmp_path):
+    path = tmp_path / "small.npz"
+    for words in (
         ["two\nlines", "tab\t", "", " "],
         ["\0", "\n", "\u2028", "\ud800"],
         ["ﬁ", "\x85", "日本", "🙂"],
-    ],
-)
-def test_any_words_survive(words, tmp_path):
-    small = CompressedVectors(words, make_layer("codes", 4))
-    small.save(tmp_path / "small.npz")
-    loaded = CompressedVectors.load(tmp_path / "small.npz")
-    assert loaded.words == words
-    np.testing.assert_array_equal(loaded.table(), small.table())
-    with pytest.raises(ValueError, match="white space"):
-        small.save_word2vec_format(tmp_path / "small.txt")
-    assert [path.name for path in tmp_path.iterdir()] == ["small.npz"]
-
-
-def test_words_without_a_character_between_them(tmp_path):
+    ):
+        small = CompressedVectors(words, make_layer("codes", 4))
+        small.save(path, overwrite=True)
+        loaded = CompressedVectors.load(path)
+        assert loaded.words == words
+        np.testing.assert_array_equal(loaded.table(), small.table())
+        with refused(None, "`save` keeps such words"):
+            small.save_word2vec_format(tmp_path / "small.txt")
+        assert list(tmp_path.iterdir()) == [path]
+    # No character is left to stand between them.
     words = ["".join(map(chr, range(32))), "b"]
     small = CompressedVectors(words, make_layer("rounded", 2))
-    with pytest.raises(ValueError, match="below U.0020"):
-        small.save(tmp_path / "small.npz")
-    assert not list(tmp_path.iterdir())
+    with refused(None, "all 32"):
+        small.save(tmp_path / "other.npz")
 
 
 def load_damaged(path, data, table):
@@ -117,7 +113,7 @@ def load_damaged(path, data, table):
 
 
 @hypothesis.settings(
-    max_examples=150, deadline=None, derandomize=True, database=None
+    max_examples=100, deadline=None, derandomize=True, database=None
 )
 @hypothesis.given(
     st.sampled_from(KINDS),
@@ -135,7 +131,7 @@ def test_damaged_files(files, folder, kind, place, cut, new):
 @pytest.mark.parametrize("kind", KINDS)
 def test_truncated_files(files, folder, kind):
     data, _ = files[kind]
-    for stop in range(0, len(data), 97):
+    for stop in range(0, len(data), 197):
         (folder / "cut.npz").write_bytes(data[:stop])
         with pytest.raises(ValueError, match="cut.npz' cannot be read"):
             CompressedVectors.load(folder / "cut.npz")
@@ -160,49 +156,34 @@ def rewritten(data, **changes):
     return file.getvalue()
 
 
-@hypothesis.settings(
-    max_examples=150, deadline=None, derandomize=True, database=None
-)
-@hypothesis.given(
-    st.sampled_from(KINDS),
-    st.integers(0, 30),
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(-2, 20),
-        st.integers(),
-        st.floats(),
-        st.text(max_size=5),
-        st.sampled_from(["sum", "concat", "linear", "lstm", *KINDS]),
-        st.fixed_dictionaries(
-            {name: st.integers(-1, 9) for name in ("min_n", "max_n", "bucket")}
-        ),
-        st.lists(st.integers(0, 9), max_size=2),
-    ),
-)
-def test_headers_of_other_files(files, folder, kind, place, value):
+VALUES = [None, True, -2, 0, 9, 0.5, np.nan, "lstm", "anchors", [3, 9], {}]
+VALUES.append({"min_n": 0, "max_n": 3, "bucket": 9})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_headers_of_other_files(files, folder, kind):
     data, _ = files[kind]
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         header = np.load(io.BytesIO(archive.read("header.npy"))).tobytes()
-    names = sorted(json.loads(header))
-    name = names[place % len(names)]
     path = folder / "header.npz"
-    path.write_bytes(rewritten(data, **{name: value}))
-    try:
-        small = CompressedVectors.load(path)
-    except ValueError as error:
-        assert path.name in str(error)
-        return
-    # What cannot be told from a file that was written so.
-    assert small.table().shape[0] == len(small) == len(WORDS)
-    small.most_similar(small.words[0])
-    small.get(UNKNOWN)
+    for name in json.loads(header):
+        for value in VALUES:
+            path.write_bytes(rewritten(data, **{name: value}))
+            try:
+                small = CompressedVectors.load(path)
+            except ValueError as error:
+                assert path.name in str(error)
+                continue
+            # What cannot be told from a file that was written so.
+            assert small.table().shape[0] == len(small) == len(WORDS)
+            small.most_similar(small.words[0])
+            small.get(UNKNOWN)
 
 
 @pytest.mark.parametrize(
     "changes, says",
     [
-        ({"version": 3}, "version 3, and this .* versions to 2; install a"),
+        ({"version": 3}, "version 3"),
         ({"format": "other"}, "some other .npz"),
         ({"rows": 4}, "5 words, 4 rows"),
         ({"kind": "pickles"}, "pickles"),
