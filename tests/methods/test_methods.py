@@ -1,0 +1,221 @@
+"""Ways to store a table: what they fit, their bytes, what they refuse."""
+
+import keras
+import numpy as np
+import pytest
+from errors import refused
+
+import keras_compembed as kc
+from keras_compembed.methods import Anchors
+from keras_compembed.methods import Codes
+from keras_compembed.methods import Hashed
+from keras_compembed.methods import Pruned
+from keras_compembed.methods import QuotientRemainder
+from keras_compembed.methods import Rounded
+from keras_compembed.methods import TensorTrain
+from keras_compembed.methods import Vocabulary
+
+layers = keras.layers
+TABLE = np.random.default_rng(0).normal(size=(400, 12)).astype("float32")
+# Each with how its file is stored.
+METHODS = [
+    (Codes(4, 8, effort=0.05), None),
+    (Codes(4, 8, rank=3, effort=0.05), "int8"),
+    (Anchors(30, 2, iterations=1), "int8"),
+    (Anchors(30, 2, 2, iterations=1), None),
+    (Hashed(60), "int8"),
+    (Hashed(60, 3, num_importances=100), None),
+    (QuotientRemainder(20), None),
+    (QuotientRemainder(25, "add"), "int8"),
+    (TensorTrain(6, (25, 17), (3, 4)), None),
+    (Pruned(0.8), None),
+    (Pruned(0.8, bits=8), None),
+    (Vocabulary(150, 7), "int8"),
+    (Vocabulary(150, 7, "nearest", scores=np.arange(400) % 7), None),
+    (Vocabulary(150, 7, rows=Pruned(0.5)), None),
+]
+
+
+def compress(model, method, **kwargs):
+    return kc.compression.compress_model(
+        model, method=method, seed=0, verbose=0, **kwargs
+    )
+
+
+@pytest.mark.parametrize(
+    "method, quantize", METHODS, ids=lambda value: getattr(value, "name", None)
+)
+def test_fitted_layers(method, quantize, tmp_path):
+    inputs = keras.Input((5,), dtype="int32")
+    table = layers.Embedding(400, 12, name="words")
+    model = keras.Model(inputs, keras.ops.tanh(table(inputs)))
+    table.embeddings.assign(TABLE)
+    small = compress(model, method, min_bytes=0)
+    layer = small.get_layer("words")
+    assert isinstance(layer, method.rows)
+    rows = keras.ops.convert_to_numpy(layer.embeddings)
+    assert ((rows - TABLE) ** 2).sum() < 0.9 * (TABLE**2).sum()
+    # A new layer has the shapes of a fitted one.
+    fit = method.start(seed=0)
+    new = method.new_layer(method.rows, fit, 400, 12)
+    fitted = fit.from_table(TABLE, sample_weight=np.arange(1, 401))
+    assert [w.shape for w in new.weights] == [w.shape for w in fitted.weights]
+    new.set_weights(fitted.get_weights())
+    np.testing.assert_array_equal(
+        keras.ops.convert_to_numpy(new.embeddings),
+        keras.ops.convert_to_numpy(fitted.embeddings),
+    )
+    path = tmp_path / "model.tflite"
+    kc.export.export_litert(small, path, quantize=quantize, verbose=0)
+    sizes = kc.export.inspect_litert(path).constant_bytes
+    wanted = method.litert_bytes(400, 12, quantize)
+    # Constants of ops, and floats too few to be worth eight bits.
+    assert abs(sizes - wanted) < 400 + (1200 if quantize else 0)
+
+
+def places_of_tables():
+    ids = keras.Input((5,), dtype="int32")
+    table = layers.Embedding(60, 16, name="words")
+    yield kc.QuantizedEmbedding, keras.Model(ids, layers.Flatten()(table(ids)))
+    table = layers.Embedding(60, 16, name="words", mask_zero=True)
+    pooled = layers.GlobalAveragePooling1D()(table(ids))
+    yield kc.QuantizedEmbedReduce, keras.Model(ids, pooled)
+    for tie_weights in (True, False):
+        table = layers.ReversibleEmbedding(
+            60, 16, name="words", tie_weights=tie_weights
+        )
+        logits = table(layers.Dense(16)(table(ids)), reverse=True)
+        yield kc.ReversibleQuantizedEmbedding, keras.Model(ids, logits)
+    keras_rs = pytest.importorskip("keras_rs")
+    reduce = keras_rs.layers.EmbedReduce(60, 16, combiner="sum", name="words")
+    yield kc.QuantizedEmbedReduce, keras.Sequential([ids, reduce])
+
+
+def test_rounded_rows_in_every_place_of_a_table():
+    ids = np.random.default_rng(0).integers(1, 60, size=(4, 5), dtype="int32")
+    for cls, model in places_of_tables():
+        for method, most in (
+            (Rounded(8), 0.02),
+            (Rounded(8, rank=16, learn_rows=True), 0.03),
+        ):
+            small = compress(model, method, min_bytes=100)
+            layer = small.get_layer("words")
+            assert type(layer) is cls
+            assert layer.learn_rows is method.learn_rows
+            expected = np.asarray(model(ids))
+            np.testing.assert_allclose(
+                small(ids), expected, atol=most * np.abs(expected).max()
+            )
+
+
+@pytest.mark.parametrize(
+    "method, name",
+    [
+        (Codes(4, 8, rank=3), "codes 4x8 rank 3"),
+        (Anchors(30, 2), "30 anchors, 2 a row, 8 at most"),
+        (Anchors(30, 20), "30 anchors, 20 a row, 28 at most"),
+        (Anchors(30, 2, 2), "30 anchors, 2 a row"),
+        (Anchors(30, 0.25), "30 anchors, 0.25 a row, 1 at most"),
+        (Hashed(60), "hashed 60 rows x 2"),
+        (
+            Hashed(60, 3, num_importances=100),
+            "hashed 60 rows x 3, 100 importances",
+        ),
+        (QuotientRemainder(20), "quotient and remainder 20 multiply"),
+        (TensorTrain(8), "tensor train rank 8"),
+        (TensorTrain(6, (25, 17), (3, 4)), "tensor train rank 6 25x17 3x4"),
+        (Rounded(), "int4"),
+        (Rounded(8), "int8"),
+        (Rounded(4, block_size=32), "int4 blocks of 32"),
+        (Rounded(2, rank=16), "int2 rank 16"),
+        (Rounded(2, 8, 16), "int2 rank 16 blocks of 8"),
+    ],
+)
+def test_names(method, name):
+    assert method.name == name
+
+
+@pytest.mark.parametrize(
+    "method, shape, reason",
+    [
+        (Codes(4, 8, rank=13), (400, 12), "narrower"),
+        (Codes(4, 8, rank=12), (400, 12), None),
+        (Anchors(30, 2), (29, 12), "fewer rows"),
+        (Anchors(30, 2), (30, 12), None),
+        (Hashed(60), (59, 12), "fewer rows"),
+        (QuotientRemainder(60), (59, 12), "fewer rows"),
+        (QuotientRemainder(6, "concat"), (9, 1), "two parts"),
+        (TensorTrain(8, (5, 5)), (26, 12), "do not fit"),
+        (Rounded(4, 9), (10, 8), "`block_size`=9"),
+        (Rounded(rank=9), (10, 8), "`rank`=9"),
+        (Rounded(4, 9), (10, 9), None),
+        (Rounded(rank=9), (10, 9), None),
+        (Rounded(4), (10, 1), None),
+        *((method, (400, 12), None) for method, _ in METHODS),
+    ],
+)
+def test_tables_that_are_too_small(method, shape, reason):
+    found = method.reason_against(*shape)
+    assert found is None if reason is None else reason in found
+
+
+@pytest.mark.parametrize(
+    "cls, arguments, name",
+    [
+        (Hashed, (0,), "num_rows"),
+        (Hashed, (9, 0), "num_hashes"),
+        (Hashed, (9, 2, 0), "num_importances"),
+        (QuotientRemainder, (0,), "num_remainders"),
+        (QuotientRemainder, (9, "divide"), "operation"),
+        (TensorTrain, (0,), "rank"),
+        (Anchors, (3, 0), "mean_nonzeros"),
+        (Anchors, (3, 4), "mean_nonzeros"),
+        (Anchors, (9, 4, 3), "max_nonzeros"),
+        (Anchors, (9, 4, 10), "max_nonzeros"),
+        (Anchors, (0, 1), "num_anchors"),
+        (Rounded, (1,), "bits"),
+        (Rounded, (4, None, 0.5), "rank"),
+        (Rounded, (4, 5, 4), "block_size"),
+    ],
+)
+def test_bad_arguments(cls, arguments, name):
+    with refused(name):
+        cls(*arguments)
+
+
+def test_bad_codes():
+    for name, kwargs in (
+        ("rank", {"composition": "linear", "rank": 3}),
+        ("rank", {"rank": 0}),
+        ("effort", {"effort": 0}),
+        ("learner", {"learner": kc.learners.GumbelCodeLearner(4, 8)}),
+        ("learner", {"learner": "additive"}),
+    ):
+        with refused(name):
+            Codes(4, 8, **kwargs)
+    with refused("learner"):
+        Codes(4, 8, learner=lambda *shape: kc.learners).start()
+    with refused("learn_rows"):
+        Rounded(learn_rows=None)
+
+
+def test_anchors_give_numbers_to_rows_that_count():
+    weight = np.where(np.arange(400) < 100, 100.0, 1.0)
+    errors, numbers = [], []
+    for method in (Anchors(30, 2, 2), Anchors(30, 2)):
+        layer = method.start(seed=0).from_table(TABLE, sample_weight=weight)
+        rows = keras.ops.convert_to_numpy(layer.embeddings)
+        errors.append(np.average(((rows - TABLE) ** 2).sum(1), weights=weight))
+        numbers.append(layer.get_transform().row_lengths)
+    assert numbers[1].sum() == numbers[0].sum() == layer.nnz == 800
+    assert numbers[1].max() == 8
+    assert numbers[1][:100].mean() > 3 * numbers[1][100:].mean()
+    assert errors[1] < 0.6 * errors[0]
+    # Rows that need fewer numbers have zeros in their places.
+    table = np.repeat(TABLE[:20], 20, axis=0)
+    table[5:50] = 0
+    layer = Anchors(30, 2).start(seed=0).from_table(table)
+    assert layer.storage.num_nonzeros == 800 > layer.nnz
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(layer.embeddings), table, atol=1e-4
+    )

@@ -1,0 +1,297 @@
+"""Parts of the transform of an `ANTEmbedding`; layers are tested elsewhere."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from errors import refused
+
+import keras_compembed as kc
+from keras_compembed.anchors import Given
+from keras_compembed.transforms import L1
+from keras_compembed.transforms import DenseRows
+from keras_compembed.transforms import FixedRows
+from keras_compembed.transforms import LazyRows
+from keras_compembed.transforms import Mixture
+from keras_compembed.transforms import SparseRows
+from keras_compembed.transforms import SparseTransform
+from keras_compembed.transforms.activations import ACTIVATIONS
+from keras_compembed.transforms.activations import entmax
+from keras_compembed.transforms.activations import sparsemax
+from keras_compembed.transforms.proximal_step import shrink
+from keras_compembed.transforms.separation import Separation
+
+
+def by_bisection(row, power):
+    """Weights max(row - t, 0) ** power, t found so that they sum to 1."""
+    low, high = row.max() - 1, row.max()
+    for _ in range(100):
+        middle = (low + high) / 2
+        total = (np.maximum(row - middle, 0) ** power).sum()
+        low, high = (middle, high) if total > 1 else (low, middle)
+    return np.maximum(row - low, 0) ** power
+
+
+def random_rows():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20, 6)) * np.geomspace(0.01, 10, 20)[:, None]
+    rows[3, :2] = 0.5
+    rows[4] = 0
+    return rows
+
+
+@pytest.mark.parametrize(
+    "function, scale, power", [(sparsemax, 1, 1), (entmax, 0.5, 2)]
+)
+def test_activations_against_bisection_and_slopes(function, scale, power):
+    rows = tf.constant(random_rows())
+    upstream = tf.constant(np.random.default_rng(1).normal(size=rows.shape))
+    with tf.GradientTape() as tape:
+        tape.watch(rows)
+        weights = function(rows)
+    for row, got in zip(rows.numpy(), weights.numpy(), strict=True):
+        np.testing.assert_allclose(
+            got, by_bisection(scale * row, power), atol=1e-12
+        )
+    assert np.any(weights == 0)
+    gradient = tape.gradient(weights, rows, upstream).numpy()
+    step = 1e-6
+    for place in ((0, 1), (7, 3), (12, 0), (19, 5)):
+        moved = np.zeros(rows.shape)
+        moved[place] = step
+        apart = function(rows + moved) - function(rows - moved)
+        slope = tf.reduce_sum(upstream * apart) / (2 * step)
+        np.testing.assert_allclose(gradient[place], slope, atol=1e-6)
+    np.testing.assert_array_equal(function(tf.zeros((3, 1))), np.ones((3, 1)))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_each_segment_of_a_mixture_sums_to_one(activation):
+    rows = tf.constant(random_rows(), "float32")
+    mixture = Mixture(2, activation)
+    weights = mixture(rows, (2, 4))
+    for part in (weights[:, :2], weights[:, 2:]):
+        np.testing.assert_allclose(
+            tf.reduce_sum(part, axis=1), np.ones(20), atol=1e-5
+        )
+    assert Mixture()(rows, (6,)) is rows
+
+
+def soft_threshold(rows, threshold, non_negative):
+    rows = np.sign(rows) * np.maximum(np.abs(rows) - threshold, 0)
+    return np.maximum(rows, 0) if non_negative else rows
+
+
+@pytest.mark.parametrize("non_negative", [False, True])
+def test_shrink(non_negative):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(50, 4)).astype("float32")
+    threshold = rng.random((50, 1)).astype("float32")
+    np.testing.assert_allclose(
+        shrink(tf.constant(rows), threshold, non_negative),
+        soft_threshold(rows, threshold, non_negative),
+        atol=1e-7,
+    )
+    once = shrink(rows, 0.75, non_negative)
+    twice = shrink(shrink(rows, 0.5, non_negative), 0.25, non_negative)
+    np.testing.assert_allclose(once, twice, atol=1e-7)
+    assert np.isnan(shrink(tf.constant([np.nan]), 1.0, non_negative)).all()
+    rows = tf.constant([[-3.0, 2.0, 0.0, -1.0]])
+    free = tf.constant([[True, True, False, False]])
+    for threshold in (1.5, np.inf):
+        np.testing.assert_array_equal(
+            shrink(rows, threshold, non_negative, free),
+            [[0 if non_negative else -3, 2, 0, 0]],
+        )
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        keras.optimizers.Ftrl(),
+        kc.optimizers.SparseRowOptimizer(keras.optimizers.Ftrl()),
+        keras.optimizers.Adam(use_ema=True),
+    ],
+    ids=["ftrl", "ftrl-of-rows", "ema"],
+)
+def test_optimizers_that_cannot_be_handled(optimizer):
+    layer = kc.ANTEmbedding(9, 4, 3, seed=0)
+    model = keras.Sequential([keras.Input((2,), dtype="int32"), layer])
+    model.compile(optimizer, "mse", run_eagerly=True)
+    with pytest.raises(ValueError, match="ANTEmbedding"):
+        model.fit(np.zeros((1, 2), int), np.zeros((1, 2, 4)), verbose=0)
+
+
+def test_l1_follows_the_target():
+    l1 = L1(1e-3, target_nonzeros=100)
+
+    def following(count):
+        return float(l1.follow_target(tf.constant(0.5), tf.constant(count)))
+
+    # No more than by 1.5 at a time.
+    for count, wanted in (
+        (99, 0.5),
+        (120, 0.5 * 1.21**0.5),
+        (80, 0.5 * 0.81**0.5),
+        (10_000, 0.75),
+        (0, 0.5 / 1.5),
+    ):
+        assert following(count) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_subclass_of_l1_is_kept():
+    class Doubling(L1):
+        def follow_target(self, l1, count):
+            return 2 * l1
+
+    l1 = Doubling(0.1, target_nonzeros=7)
+    own = kc.ANTEmbedding(9, 4, 3, l1=l1).get_config()["l1"]
+    assert own["class_name"].endswith("Doubling")
+    assert own["config"] == l1.get_config()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        L1(0.1, False, "learning_rate", 7),
+        Mixture(3, "entmax"),
+        SparseRows(3),
+        FixedRows(8, 2),
+        LazyRows(),
+        DenseRows(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_settings_come_back(settings):
+    config = keras.saving.serialize_keras_object(settings)
+    again = keras.saving.deserialize_keras_object(config)
+    assert type(again) is type(settings)
+    assert again.get_config() == settings.get_config()
+
+
+@pytest.mark.parametrize(
+    "cls, name, arguments",
+    [
+        (L1, "l1", {"l1": -1e-5}),
+        (L1, "non_negative", {"non_negative": 1}),
+        (L1, "threshold", {"threshold": "adam"}),
+        (L1, "target_nonzeros", {"target_nonzeros": 0}),
+        (L1, "target_nonzeros", {"target_nonzeros": 9, "l1": 0}),
+        (Mixture, "num_sets", {"num_sets": 0}),
+        (Mixture, "activation", {"activation": "relu"}),
+        (SparseRows, "max_nonzeros", {"max_nonzeros": 0}),
+    ],
+)
+def test_bad_settings(cls, name, arguments):
+    with refused(name):
+        cls(**arguments)
+    with refused("num_nonzeros", -1):
+        FixedRows(-1, 0)
+
+
+@pytest.mark.parametrize(
+    "input_dim, num_anchors, given, kind",
+    [
+        (30, 20, None, DenseRows),
+        (50_000, 50, None, DenseRows),
+        (100_000, 50, None, LazyRows),
+        (1_000_000, 1000, None, SparseRows),
+        (30, 20, "dense", DenseRows),
+        (30, 20, "lazy", LazyRows),
+        (30, 6, "sparse", SparseRows),
+        (30, 20, "sparse", SparseRows),
+        (30, 20, LazyRows(), LazyRows),
+        (30, 20, SparseRows(3), SparseRows),
+    ],
+)
+def test_storage(input_dim, num_anchors, given, kind):
+    layer = kc.ANTEmbedding(input_dim, 4, num_anchors, storage=given)
+    assert type(layer.storage) is kind and layer.storage is not given
+    if given == "sparse":
+        assert layer.storage.max_nonzeros == min(16, num_anchors)
+
+
+@pytest.mark.parametrize("storage", ["dense", "lazy", "sparse"])
+@pytest.mark.parametrize("non_negative", [True, False])
+def test_first_numbers(storage, non_negative):
+    """Objects that are anchors start as themselves, others small."""
+    layer = kc.ANTEmbedding(
+        9,
+        4,
+        6,
+        anchors_initializer=Given(ids=[-1, 7, 3, -1, -1, -1]),
+        l1=L1(1e-4, non_negative=non_negative),
+        storage=SparseRows(4) if storage == "sparse" else storage,
+        seed=0,
+    )
+    layer.build()
+    start = layer.get_transform().dense_rows()
+    np.testing.assert_array_equal(start[[7, 3]], np.eye(6)[[1, 2]])
+    others = np.delete(start, [3, 7], axis=0)
+    assert 0 < np.abs(others).max() <= 0.1
+    assert (others >= 0).all() == non_negative
+    if storage == "sparse":
+        assert np.count_nonzero(others) == 7 * 4
+
+
+ROWS = np.abs(np.random.default_rng(0).normal(size=(12, 6))).astype("float32")
+
+
+def test_separation_of_all_pairs_and_of_padding():
+    separation = Separation(2.0)
+    losses = [
+        float(separation(tf.range(shift % 2, 10), ROWS[shift % 2 : 10]))
+        for shift in range(40)
+    ]
+    products = ROWS[:10] @ ROWS[:10].T
+    mean = products[~np.eye(10, dtype=bool)].mean()
+    assert 0.5 * mean < np.mean(losses) / 2 < 1.5 * mean
+    # Numbers count without their sign, and padding is in no pair.
+    ids = tf.constant([0, 8, 5])
+    for sign in (1, -1):
+        found = Separation(1.0, mask_zero=True)(ids, sign * ROWS[[0, 8, 5]])
+        np.testing.assert_allclose(found, ROWS[8] @ ROWS[5], rtol=1e-6)
+
+
+def sparse_matrix(rows=7, columns=300):
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(rows, columns))
+    dense *= rng.random((rows, columns)) < 0.1
+    dense[3] = 0
+    return dense.astype("float32")
+
+
+def test_sparse_transforms_there_and_back():
+    dense = sparse_matrix()
+    transform = SparseTransform.from_parts([dense[:2], dense[2:]], 300)
+    np.testing.assert_array_equal(transform.dense_rows(), dense)
+    np.testing.assert_array_equal(transform.dense_rows(2, 5), dense[2:5])
+    np.testing.assert_array_equal(transform.dense_rows(5, 99), dense[5:])
+    assert transform.num_rows == 7
+    assert transform.nnz == np.count_nonzero(dense)
+    assert transform.columns.dtype == "uint16"
+    np.testing.assert_array_equal(
+        transform.row_lengths, np.count_nonzero(dense, axis=1)
+    )
+    zeros = SparseTransform.from_parts([np.zeros((3, 4))], 4)
+    assert zeros.nnz == 0
+    np.testing.assert_array_equal(zeros.dense_rows(), np.zeros((3, 4)))
+
+
+def test_sparse_transforms_with_fewer_or_more_numbers():
+    dense = sparse_matrix()
+    transform = SparseTransform.from_parts([dense], 300)
+    assert transform.keep_largest(transform.nnz) is transform
+    kept = transform.keep_largest(10)
+    threshold = np.sort(np.abs(dense), axis=None)[-10]
+    np.testing.assert_array_equal(
+        kept.dense_rows(), np.where(np.abs(dense) >= threshold, dense, 0)
+    )
+    assert transform.fill(transform.nnz, 300) is transform
+    longest = int(transform.row_lengths.max())
+    filled = transform.fill(transform.nnz + longest, longest)
+    assert filled.nnz == len(filled.columns) == transform.nnz + longest
+    assert filled.row_lengths.max() == longest
+    np.testing.assert_array_equal(filled.dense_rows(), dense)
+    for start, stop in zip(filled.offsets, filled.offsets[1:], strict=False):
+        assert (np.diff(filled.columns[start:stop].astype(int)) > 0).all()
