@@ -1,17 +1,15 @@
 """Ctrl-C at every phase of every learner."""
 
-import os
-import sys
 import threading
 
 import numpy as np
 import pytest
 import threadpoolctl
+from small_learners import interrupted
 from small_learners import make_learner
 
 import keras_compembed as kc
 
-PACKAGE = os.path.dirname(kc.__file__)
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(12, 8)) + 2
 
@@ -85,31 +83,6 @@ LEARNERS = {
         13,
     ),
 }
-
-
-def interrupted(run, place):
-    """Runs with Ctrl-C at the so-manieth call of a function of the package.
-
-    Returns what `run` returns, or None if the interrupt came through; and
-    whether there was such a call.
-    """
-    calls = 0
-
-    def count(frame, event, arg):
-        nonlocal calls
-        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            calls += 1
-            if calls == place:
-                raise KeyboardInterrupt
-
-    sys.setprofile(count)
-    try:
-        result = run()
-    except KeyboardInterrupt:
-        result = None
-    finally:
-        sys.setprofile(None)
-    return result, calls == place
 
 
 class Reads(np.ndarray):
