@@ -132,19 +132,16 @@ def unknown_loss(y_true, y_pred):
     return y_pred - y_true
 
 
-def test_compress_with_a_loss_that_the_file_does_not_hold(folder, capsys):
+def test_compress_of_models_that_cannot_be_trained_or_run(folder, capsys):
     save("model.keras", keras.layers.Embedding(600, 32), loss=unknown_loss)
     run(CODED)
     assert "The result is not compiled" in capsys.readouterr().out
     assert isinstance(load().layers[0], kc.CodeEmbedding)
     assert not load().compiled
-
-
-def test_compress_warns_on_one_line(folder, capsys):
-    # It knows no id that could be made up.
+    # Of a model that knows no id that could be made up, it warns.
     ids = keras.layers.IntegerLookup(vocabulary=[2000], num_oov_indices=0)
     save("model.keras", ids, keras.layers.Embedding(600, 32))
-    run(CODED)
+    run(f"{CODED} --overwrite")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("keras-compembed: warning: ")
 
@@ -343,6 +340,14 @@ def test_report(model, small, capsys):
     assert "an embedding layer to draw" in line
 
 
+def test_what_takes_long_is_said_on_a_terminal(model, capsys, monkeypatch):
+    run("report model.keras")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    run("report model.keras")
+    assert ": loading model.keras ...\n" in capsys.readouterr().err
+
+
 def test_report_as_a_page(folder, model, small, capsys):
     lines = [f"word{x}\u2028" for x in range(600)]
     (folder / "words.txt").write_text("\r\n".join(lines), encoding="utf-8")
@@ -498,19 +503,6 @@ def test_bad_arguments(model, capsys, command):
     assert "the file" in line and "--checkpoint" in line
 
 
-def test_outputs_are_checked_before_the_model_is_read(
-    folder, model, capsys, monkeypatch
-):
-    def fail(*args, **kwargs):
-        raise AssertionError("The model was read.")
-
-    monkeypatch.setattr(keras.saving, "load_model", fail)
-    (folder / "out.tflite").write_text("old")
-    fails(capsys, "export model.keras out.tflite")
-    fails(capsys, "report model.keras --json out.tflite")
-    fails(capsys, "compress model.keras -o gone/out.keras")
-
-
 def test_foreign_files(folder, model, capsys):
     whole = (folder / "model.keras").read_bytes()
     (folder / "cut.keras").write_bytes(whole[: len(whole) // 2])
@@ -525,6 +517,14 @@ def test_foreign_files(folder, model, capsys):
         with zipfile.ZipFile(f"{name}.keras", "w") as file:
             for part in inside:
                 file.writestr(part, "{}")
+    # Outputs are looked at first.
+    (folder / "out.tflite").write_text("old")
+    for command in (
+        "export wrong.keras out.tflite",
+        "report wrong.keras --json out.tflite",
+    ):
+        assert "exists already" in fails(capsys, command)
+    (folder / "out.tflite").unlink()
     for name, message in {
         "cut.keras": "truncated",
         "text.keras": "truncated, or something else",
@@ -669,12 +669,3 @@ def test_interrupts_and_bugs(model, capsys, monkeypatch):
     line = fails(capsys, "report model.keras", status=130)
     assert line == "keras-compembed: error: interrupted"
     assert os.listdir() == ["model.keras"]
-
-
-def test_what_takes_long_is_said_on_a_terminal(model, capsys, monkeypatch):
-    run("report model.keras")
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    run("report model.keras")
-    said = "keras-compembed: loading model.keras ...\n"
-    assert said in capsys.readouterr().err

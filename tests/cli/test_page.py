@@ -1,9 +1,6 @@
 """`keras-compembed page`."""
 
-import http.server
 import socket
-import threading
-import urllib.request
 
 import pytest
 from text_pages import make_model
@@ -65,36 +62,3 @@ def test_what_is_refused(folder, monkeypatch, capsys):
     assert cli.main("page a.tflite -o out".split()) == 2
     assert "npm must be installed" in capsys.readouterr().err
     assert not (folder / "out").exists()
-
-
-KINDS = {
-    "": "text/html",
-    "page.js": "text/javascript",
-    "tasks-text/text_bundle.mjs": "text/javascript",
-    "tasks-text/wasm/text_wasm_internal.wasm": "application/wasm",
-    "page.css": "text/css",
-}
-
-
-def test_serves_until_ctrl_c(folder, monkeypatch, capsys):
-    server = http.server.ThreadingHTTPServer
-    serve = server.serve_forever
-    asked = {}
-
-    def serve_for_a_while(self):
-        thread = threading.Thread(target=serve, args=(self,))
-        thread.start()
-        address = f"http://localhost:{self.server_address[1]}/"
-        for name in KINDS:
-            with urllib.request.urlopen(address + name) as answer:
-                asked[name] = answer.headers.get_content_type()
-        self.shutdown()
-        thread.join()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(server, "serve_forever", serve_for_a_while)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    assert cli.main(f"{PAGE} --serve {port}".split()) == 0
-    assert asked == KINDS
-    assert f"http://localhost:{port}" in capsys.readouterr().out

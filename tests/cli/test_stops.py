@@ -75,15 +75,9 @@ def ended(folder, monkeypatch):
 
 
 def send_in(monkeypatch, owner, name, *calls, number=signal.SIGINT, when=None):
-    """Sends a signal at the beginning of calls.
+    """Sends a signal where these calls begin, or those of a first argument.
 
-    Args:
-        monkeypatch: Undoes it.
-        owner: What has the function.
-        name: String, that of the function.
-        *calls: Integers, which calls, counted from 1.
-        number: Integer, the signal.
-        when: String, part of the first argument of the calls.
+    Calls are counted from 1.
     """
     function, count = getattr(owner, name), iter(range(1, 10**9))
 

@@ -161,36 +161,18 @@ def test_page_of_all_there_is(model, original, write, tmp_path):
         assert "{1:.3f}{0}, {2:.3f} in".format(name, *both) in text
 
 
-def test_weights_stand_for_a_model_that_has_no_file(model, write):
-    layer = model.get_layer("words")
-    _, text = write(layer, frontier=frontier(metric="accuracy"))
-    assert "its weights in float32" in text
-
-
-class Subclassed(keras.Model):
-    def __init__(self):
-        super().__init__()
-        options = {"dtype": "mixed_float16"}
-        codes = {"tie_weights": False, "name": "codes", **options}
-        self.towers = {
-            "codes": kc.ReversibleCodeEmbedding(ROWS, 8, 2, 4, **codes),
-            "pooled": kc.CodeEmbedReduce(ROWS, 8, 2, 4, name="pooled"),
-            "anchors": kc.ANTEmbedding(ROWS, 8, 4, name="anchors", **options),
-            "rounded": kc.QuantizedEmbedding(ROWS, 8, 4, name="rounded"),
-            "plain": keras.layers.Embedding(ROWS, 8, name="plain", **options),
-        }
-
-    def call(self, ids):
-        return [keras.ops.cast(x(ids), "float32") for x in self.towers.values()]
-
-
 def test_every_layer_has_a_place(write):
-    model = Subclassed()
-    model(np.zeros((2, 3), "int32"))
-    own = {"rounded": WORDS, "plain": WORDS}
-    _, text = write(model, words=own)
+    ids = keras.Input((3,), dtype="int32")
+    layers = [
+        kc.CodeEmbedReduce(ROWS, 8, 2, 4, name="pooled"),
+        kc.ANTEmbedding(ROWS, 8, 4, name="anchors"),
+        kc.QuantizedEmbedding(ROWS, 8, 4, name="rounded"),
+        keras.layers.Embedding(ROWS, 8, name="plain"),
+    ]
+    model = keras.Model(ids, [layer(ids) for layer in layers])
+    _, text = write(model, words={"rounded": WORDS, "plain": WORDS})
     for said in (
-        *(f"Layer “{name}”" for name in model.towers),
+        *(f"Layer “{layer.name}”" for layer in layers),
         "4 anchors",
         "non-zeros",
         "Tables left as they are",
@@ -216,6 +198,9 @@ def test_models_of_no_layers_and_of_many(write):
     assert "40 embedding layers, 40 compressed." in text
     assert "28 smaller layers" in text
     assert "Words of 32 smaller layers are not shown." in text
+    # Weights stand for what has no file.
+    _, text = write(layers[0], frontier=frontier(metric="accuracy"))
+    assert "its weights in float32" in text
 
 
 def test_what_is_refused(model, original, tmp_path):

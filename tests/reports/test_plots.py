@@ -120,24 +120,40 @@ def test_balance_shows_percentages_with_codebooks_across(tmp_path, axes):
     assert axes[1].get_title() == "Code balance, 4 x 8"
 
 
-def test_labels_cover_neither_dots_nor_each_other(tmp_path, axes):
-    draw_accuracy(tmp_path / "a.png")
-    (axes,) = axes
-    labels = [text for text in axes.texts if text.get_text()]
-    assert {text.get_text().split("\n")[0] for text in labels} == {
-        row["name"] for row in ROWS
-    }
-    boxes = [text.get_window_extent() for text in labels]
-    dots = [
-        axes.transData.transform(line.get_xydata()[0])
-        for line in axes.lines
-        if len(line.get_xydata())
+def test_labels_cover_neither_dots_nor_ranges_nor_each_other(tmp_path, axes):
+    ranges = [
+        {"name": name, "embedding_bytes": size, "keras_accuracy": accuracy}
+        | {"accuracy_range": (accuracy - 0.01, accuracy + 0.01)}
+        for name, size, accuracy in (
+            ("codes 32 x 16 float32", 780_288, 0.613),
+            ("codes 32 x 16 int8", 387_072, 0.614),
+            ("codes 64 x 16 int8", 774_144, 0.62),
+            ("baseline float32", 16_384_000, 0.621),
+        )
     ]
-    assert len(dots) == 10
-    for place, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
-        assert not any(box.contains(*dot) for dot in dots)
-        assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+    for place, rows in enumerate((ROWS, ranges)):
+        plot_accuracy_against_size(rows, tmp_path / f"{place}.png")
+        drawn = axes[place]
+        labels = [text for text in drawn.texts if text.get_text()]
+        names = {text.get_text().split("\n")[0] for text in labels}
+        assert names == {row["name"] for row in rows}
+        boxes = [text.get_window_extent() for text in labels]
+        dots = [
+            drawn.transData.transform(line.get_xydata()[0])
+            for line in drawn.lines
+            if len(line.get_xydata())
+        ]
+        assert len(dots) == (4 if rows is ranges else 10)
+        for number, box in enumerate(boxes):
+            assert not any(box.overlaps(x) for x in boxes[number + 1 :])
+            assert not any(box.contains(*dot) for dot in dots)
+            assert drawn.bbox.x0 <= box.x0 and box.x1 <= drawn.bbox.x1
+            for line in drawn.collections:
+                (ends,) = line.get_segments()
+                (x, low), (_, high) = drawn.transData.transform(ends)
+                beside = box.x1 < x or x < box.x0
+                assert beside or box.y1 < low or high < box.y0
+        assert len(drawn.collections) == (4 if rows is ranges else 0)
 
 
 def test_dots_stand_at_size_and_accuracy(tmp_path, axes):
@@ -153,29 +169,6 @@ def test_dots_stand_at_size_and_accuracy(tmp_path, axes):
     (line,) = axes.collections
     np.testing.assert_allclose(line.get_segments(), [[[size, 60], [size, 90]]])
     assert axes.get_ylim()[0] < 60 and 90 < axes.get_ylim()[1]
-
-
-def test_labels_do_not_cover_ranges(tmp_path, axes):
-    rows = [
-        {"name": name, "embedding_bytes": size, "keras_accuracy": accuracy}
-        | {"accuracy_range": (accuracy - 0.01, accuracy + 0.01)}
-        for name, size, accuracy in (
-            ("codes 32 x 16 float32", 780_288, 0.613),
-            ("codes 32 x 16 int8", 387_072, 0.614),
-            ("codes 64 x 16 int8", 774_144, 0.62),
-            ("baseline float32", 16_384_000, 0.621),
-        )
-    ]
-    plot_accuracy_against_size(rows, tmp_path / "a.png")
-    (axes,) = axes
-    labels = [text for text in axes.texts if text.get_text()]
-    assert len(labels) == len(axes.collections) == 4
-    for line in axes.collections:
-        (x, low), (_, high) = axes.transData.transform(line.get_segments()[0])
-        for label in labels:
-            box = label.get_window_extent()
-            beside = box.x1 < x or x < box.x0
-            assert beside or box.y1 < low or high < box.y0
 
 
 def test_bars_add_up(tmp_path, axes):

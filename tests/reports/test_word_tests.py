@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from errors import refused
 
-import keras_compembed as kc
 from keras_compembed.reports import WordAnalogies
 from keras_compembed.reports import WordPairs
 
@@ -124,42 +123,23 @@ def test_what_is_refused(tmp_path):
     path = tmp_path / "test.txt"
     for kind, text, received in (
         (WordPairs, "a b 1\nc d\n", "line 2 of"),
-        (WordPairs, "w1\tw2\tpos\tmean\nold\tnew\tA\t1.58\n", "line 2 of"),
-        (WordPairs, "a b 1\n\nc d nan\n", "line 3 of"),
         (WordPairs, "# only\nwords here\n", "which has none"),
         (WordPairs, "é\n", "line 1 of"),
         (WordAnalogies, ": one\na b c d\na b c\n", "line 3 of"),
-        (WordAnalogies, ": one\n", "which has none"),
     ):
         path.write_bytes(text.encode("latin-1"))
         with refused(None, received):
             kind.read(path)
-    for entries, received in (
-        ([], "[]"),
-        ([("a", "b", 1), ("a", "b")], "pairs[1]="),
-        ([("a", "b", np.nan)], "nan"),
-        ([("a", 5, 1)], "pairs[0]="),
-        ([("a", "b", True)], "True"),
-        ([5], "pairs[0]=5"),
+    for pairs in ([], [("a", "b")], [("a", "b", np.nan)], [("a", 5, 1)], [5]):
+        with refused("pairs", str(pairs)[1:-1]):
+            WordPairs(pairs)
+    for questions in ([], ["abcd"], [("a", "b", "c")]):
+        with refused("questions", str(questions)[1:-1]):
+            WordAnalogies(questions)
+    for words, error in (
+        (["a"], ValueError),
+        ({"a"}, ValueError),
+        (5, TypeError),
     ):
-        with refused("pairs", received):
-            WordPairs(entries)
-    for entries in ([], ["abcd"], [("a", "b", "c")]):
-        with refused("questions", str(entries)[1:-1]):
-            WordAnalogies(entries)
-    with refused("restrict_vocab", 0):
-        WordAnalogies([("a", "b", "c", "d")], restrict_vocab=0)
-    test = WordPairs([("a", "b", 1)])
-    for words, error, received in (
-        ("ab", ValueError, "2 characters"),
-        (["a"], ValueError, "1 words"),
-        ({"a", "b", "c"}, ValueError, "set"),
-        (None, TypeError, "words=None"),
-        (["a", 5, "c"], TypeError, "words[1]=5"),
-    ):
-        with refused("words", received, error):
-            test.evaluate(np.eye(3), words)
-    # Word vectors are asked for their table.
-    layer = kc.QuantizedEmbedding.from_table(np.eye(3), verbose=0)
-    with refused("table", "its `table()`"):
-        test.evaluate(kc.vectors.CompressedVectors(list("abc"), layer), "abc")
+        with refused("words", None, error):
+            WordPairs([("a", "b", 1)]).evaluate(np.eye(3), words)

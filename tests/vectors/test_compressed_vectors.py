@@ -449,28 +449,19 @@ def test_interrupt_in_the_search(vectors, monkeypatch):
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize(
-    "words, rows, error, argument, received",
-    [
-        (["a"], 2, ValueError, "words", "1 words, 2 rows"),
-        (["a", "b", "a"], 3, ValueError, "words", "'a' in rows 0 and 2"),
-        (["a", 5], 2, TypeError, "words", "words[1]=5"),
-        ({"a": 1, "b": 0}, 2, ValueError, "words", "dict"),
-        ({"a", "b"}, 2, ValueError, "words", "set"),
-    ],
-)
-def test_words_that_are_refused(words, rows, error, argument, received):
-    with refused(argument, received, error):
-        WordVectors(words, np.ones((rows, 3)))
+def test_word_vectors():
+    for words, rows, error, received in (
+        (["a"], 2, ValueError, "1 words, 2 rows"),
+        (["a", "b", "a"], 3, ValueError, "'a' in rows 0 and 2"),
+        (["a", 5], 2, TypeError, "words[1]=5"),
+        ({"a": 1, "b": 0}, 2, ValueError, "dict"),
+        ({"a", "b"}, 2, ValueError, "set"),
+    ):
+        with refused("words", received, error):
+            WordVectors(words, np.ones((rows, 3)))
     with refused("vectors", "row 1"):
         WordVectors(["a", "b"], np.array([[1.0], [np.nan]]))
-
-
-def test_repr_of_word_vectors_is_short():
     words = [f"word{row}" for row in range(5000)]
-    table = np.eye(5000, 4)
-    found = repr(WordVectors(words, table))
-    assert found == "<WordVectors of 5,000 words x 4>"
     subwords = kc.vectors.Subwords(3, 6, np.eye(10, 4))
-    found = repr(WordVectors(words, table, subwords))
+    found = repr(WordVectors(words, np.eye(5000, 4), subwords))
     assert found == "<WordVectors of 5,000 words and 10 groups of letters x 4>"

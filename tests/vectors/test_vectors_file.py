@@ -126,15 +126,9 @@ def test_damaged_files(files, folder, kind, place, cut, new):
     start = int(place * len(data))
     damaged = data[:start] + new + data[start + cut :]
     load_damaged(folder / "damaged.npz", damaged, table)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_truncated_files(files, folder, kind):
-    data, _ = files[kind]
-    for stop in range(0, len(data), 197):
-        (folder / "cut.npz").write_bytes(data[:stop])
-        with pytest.raises(ValueError, match="cut.npz' cannot be read"):
-            CompressedVectors.load(folder / "cut.npz")
+    (folder / "cut.npz").write_bytes(data[:start])
+    with pytest.raises(ValueError, match="cut.npz' cannot be read"):
+        CompressedVectors.load(folder / "cut.npz")
 
 
 def rewritten(data, **changes):
