@@ -13,6 +13,7 @@ from export_models import ids_input
 from export_models import random_ids
 from export_models import read_tensors
 from export_models import towers
+from export_models import write
 
 import keras_compembed as kc
 from keras_compembed.transforms import FixedRows
@@ -160,7 +161,7 @@ def test_numbers_are_rounded_to_steps(quantize, positive, levels, path):
     rows = rng.normal(size=(ROWS, 50)) * (rng.random((ROWS, 50)) < 0.2)
     rows = np.abs(rows) if positive else rows
     layer.assign_transform(rows.astype("float32"))
-    kc.export.export_litert(towers([layer]), path, quantize=quantize, verbose=0)
+    write(towers([layer]), path, quantize=quantize)
     tensors = read_tensors(path)
     kind = {"float16": "INT16", "int8": "UINT8" if positive else "INT8"}
     assert (kind[quantize], (layer.nnz + 1,)) in [x[:2] for x in tensors]
@@ -230,9 +231,7 @@ def test_compiled_model(kind, path):
     layer = layer_of(**LAYERS[kind])
     model = towers([layer], length=32)
     signature = tf.TensorSpec((1, 32), "int32")
-    made = kc.export.export_litert(
-        model, path, input_signature=signature, verbose=0
-    )
+    made = write(model, path, input_signature=signature)
     if kind in ("product", "sums"):
         # What gives a shape that only the run knows.
         assert not {"RANGE", "SHAPE"} & set(made.ops)

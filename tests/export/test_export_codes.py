@@ -13,6 +13,7 @@ from export_models import ids_input
 from export_models import random_ids
 from export_models import read_tensors
 from export_models import towers
+from export_models import write
 
 import keras_compembed as kc
 from keras_compembed.export.flatbuffer import schema
@@ -93,10 +94,7 @@ def test_compositions(composition, shapes, path):
         ("concat", 16 * 96),
         # Folded into a plain sum, or not, whichever is smaller.
         ("linear", 12 * 16 * 96),
-        (
-            kc.compositions.LinearComposition(code_dim=8),
-            12 * 16 * 8 + 8 * 96,
-        ),
+        (kc.compositions.LinearComposition(code_dim=8), 12 * 16 * 8 + 8 * 96),
         ("lstm", 12 * 16 * 96 + 8 * 96 * 96 + 4 * 96),
     ],
     ids=["sum", "concat", "linear", "narrow", "lstm"],
@@ -165,11 +163,7 @@ def test_codebooks_alone_become_int8(path):
     ]
     model = towers(*([layer, keras.layers.Dense(50)] for layer in layers))
     made = export(
-        model,
-        path,
-        quantize="int8_codebooks",
-        optimize_for="size",
-        fold=False,
+        model, path, quantize="int8_codebooks", optimize_for="size", fold=False
     )
     assert 1e-4 < made.max_row_error < 0.02
     floats = [shape for kind, shape, _ in read_tensors(path) if "FLOAT" in kind]
@@ -205,9 +199,7 @@ def test_short_texts_are_composed_and_long_ones_counted(
         layer = code_embedding(*shape, 256, input_dim=4000, name="table")
         pool = keras.layers.GlobalAveragePooling1D()
         model = towers([layer, pool], length=length)
-        made = kc.export.export_litert(
-            model, path, quantize=quantize, overwrite=True, verbose=0
-        )
+        made = write(model, path, quantize=quantize)
         assert made.pooled_layers == (("table",) if length == counted else ())
 
 
@@ -253,9 +245,7 @@ def test_rows_that_are_nan_in_keras_too(composition, path):
     codebooks[1] = 1e38
     layer.codebooks.assign(codebooks)
     for goal in (None, "memory"):
-        made = kc.export.export_litert(
-            model, path, verbose=0, optimize_for=goal, overwrite=True
-        )
+        made = write(model, path, optimize_for=goal)
         assert made.max_row_error < 1e-6
     ids = np.arange(200, dtype="int32")[None]
     got = kc.export.LiteRTModel(path)(ids)
@@ -271,7 +261,7 @@ def test_variables_of_16_bits(dtype, path, meanwhile):
     """Wrong rows are more than they may be off by."""
     layer = code_embedding(31, 16, 64, dtype=dtype)
     model = towers([layer, keras.layers.Activation("softmax")])
-    made = kc.export.export_litert(model, path, quantize="int8", verbose=0)
+    made = write(model, path, quantize="int8")
     assert made.held_layers == (layer.name,)
     codes = layer.packed_codes
     meanwhile(lambda: codes.assign(np.roll(codes, 1, axis=0)))
@@ -294,13 +284,7 @@ def test_compiled_model(path):
     signature = tf.TensorSpec((1, 7), "int32")
     # In groups that wait for one another.
     model = towers([layer], length=7)
-    kc.export.export_litert(
-        model,
-        path,
-        input_signature=signature,
-        optimize_for="memory",
-        verbose=0,
-    )
+    write(model, path, input_signature=signature, optimize_for="memory")
     run = compiled(path)
     for ids in random_ids(2, 1, 7):
         (got,) = run(ids, (7 * 6, np.float32))

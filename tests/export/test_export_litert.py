@@ -20,6 +20,7 @@ from export_models import ids_input
 from export_models import random_ids
 from export_models import read_tensors
 from export_models import towers
+from export_models import write
 
 import keras_compembed as kc
 from keras_compembed.export import export_litert
@@ -141,7 +142,7 @@ class _Hidden(Subclassed):
 @pytest.mark.parametrize("cls", [Subclassed, _Hidden])
 def test_subclassed_models_need_a_signature(cls, path):
     with pytest.raises(ValueError, match="`input_signature` must be given"):
-        export_litert(cls(), path, verbose=0)
+        write(cls(), path)
     assert not path.exists()
     signature = tf.TensorSpec((None, None), "int32")
     model = cls()
@@ -215,7 +216,7 @@ def test_a_full_disk_leaves_the_old_file(path):
     labels = ["no" * 500_000, "yes"]
     with largest_files(500_000):
         with pytest.raises(OSError, match="model.tflite"):
-            export_litert(model, path, labels=labels, overwrite=True, verbose=0)
+            write(model, path, labels=labels)
     assert path.read_text() == "old"
     assert os.listdir(path.parent) == ["model.tflite"]
 
@@ -225,7 +226,7 @@ def test_a_full_temporary_folder_is_named(path):
     model = towers([L.Embedding(2000, 16)])
     with largest_files(50_000):
         with pytest.raises(OSError, match="folder"):
-            export_litert(model, path, verbose=0)
+            write(model, path)
     assert not path.exists()
 
 
@@ -239,9 +240,7 @@ def test_another_answer_is_caught_and_the_old_file_stays(quantize, path):
     ):
         model = towers([code_embedding(), OtherwiseInFiles(change)])
         with pytest.raises(RuntimeError, match=said):
-            export_litert(
-                model, path, quantize=quantize, overwrite=True, verbose=0
-            )
+            write(model, path, quantize=quantize)
     assert path.read_text() == "old"
     assert os.listdir(path.parent) == ["model.tflite"]
 
@@ -255,19 +254,12 @@ def test_differences_up_to_the_tolerance_pass(quantize, tolerance, path):
         return keras.Sequential([keras.Input((4,)), layer])
 
     model = of(0.9 * tolerance)
-    made = export_litert(model, path, quantize=quantize, verbose=0)
+    made = write(model, path, quantize=quantize)
     assert made.max_error == pytest.approx(0.9 * tolerance, rel=0.05)
     model = of(1.1 * tolerance)
     with pytest.raises(RuntimeError, match=f"{tolerance:g}"):
-        export_litert(model, path, quantize=quantize, overwrite=True, verbose=0)
-    export_litert(
-        model,
-        path,
-        quantize=quantize,
-        tolerance=1.2 * tolerance,
-        overwrite=True,
-        verbose=0,
-    )
+        write(model, path, quantize=quantize)
+    write(model, path, quantize=quantize, tolerance=1.2 * tolerance)
 
 
 def test_one_number_near_zero_is_no_difference(path):
@@ -275,11 +267,11 @@ def test_one_number_near_zero_is_no_difference(path):
     watch = Watch()
     dense = L.Dense(1)
     model = towers([code_embedding(), L.Flatten(), dense, watch], length=8)
-    export_litert(model, path, verbose=0)
+    write(model, path)
     first = watch.seen[0]
     assert first.size == 1
     dense.bias.assign(-first[0])
-    made = export_litert(model, path, overwrite=True, verbose=0)
+    made = write(model, path)
     assert abs(watch.seen[-2]).max() < 1e-6 and made.max_error < 1e-6
 
 
@@ -288,13 +280,13 @@ def test_zeros_and_infinities_are_compared_as_they_are(path):
     for rounding in (0.0, 1e-7):
         layer = OtherwiseInFiles(lambda x, y=rounding: x + np.float32(y))
         model = keras.Sequential([keras.Input((4,)), zeros, layer])
-        made = export_litert(model, path, overwrite=True, verbose=0)
+        made = write(model, path)
         assert made.max_error == pytest.approx(rounding)
     layer = code_embedding()
     model = towers([layer, L.Rescaling(1e38)])
     layer.codebooks.assign(100 * layer.codebooks)
     assert np.isinf(model(random_ids(2, 8))).any()
-    made = export_litert(model, path, overwrite=True, verbose=0)
+    made = write(model, path)
     assert made.max_error < 1e-6
 
 
@@ -302,8 +294,8 @@ def test_sample_inputs(path):
     model = mean_model()
     for received in ([[ROWS]], [1, 2]):
         with refused("sample_inputs"):
-            export_litert(model, path, sample_inputs=received, verbose=0)
-    made = export_litert(model, path, sample_inputs=[[ROWS - 1, 0]], verbose=0)
+            write(model, path, sample_inputs=received)
+    made = write(model, path, sample_inputs=[[ROWS - 1, 0]])
     assert made.max_error < 1e-6
     for ids in ([[ROWS]], [[-1]]):
         with pytest.raises(RuntimeError, match="out of bounds"):
@@ -335,7 +327,7 @@ def test_random_inputs_are_such_as_a_model_takes(path):
     outputs = Positions()(L.Add()(vectors)), watches[1](segments)
     model = keras.Model({"tokens": tokens, "segments": segments}, outputs)
     # An id that both know, of what goes to a table by way of another layer.
-    made = export_litert(model, path, verbose=0)
+    made = write(model, path)
     assert made.max_error < 1e-6
     assert all(ids.max() == 1 for ids in watches[1].seen[-2:])
     direct = code_embedding()
@@ -347,7 +339,7 @@ def test_random_inputs_are_such_as_a_model_takes(path):
             code_embedding(input_dim=2)(segments),
         ],
     )
-    export_litert(model, path, overwrite=True, verbose=0)
+    write(model, path)
     shapes = [ids.shape for ids in watches[0].seen[-2:]]
     assert shapes == [(1, 16), (3, 37)]
     assert all(50 < ids.max() < ROWS for ids in watches[0].seen[-2:])
@@ -357,7 +349,7 @@ def test_weights_that_may_not_be_negative(path):
     inputs = ids_input(9), keras.Input((9,))
     layer = kc.CodeEmbedReduce(ROWS, 6, combiner="sqrtn", name="table")
     model = keras.Model(inputs, layer(inputs[0], weights=inputs[1]))
-    made = export_litert(model, path, verbose=0)
+    made = write(model, path)
     assert made.pooled_layers == ("table",) and made.max_error < 1e-6
 
 
@@ -372,12 +364,67 @@ def test_threads_export_one_model_which_stays_as_it_is(tmp_path):
     before = [dict(vars(layer)) for layer in model.layers]
     paths = [tmp_path / f"{number}.tflite" for number in range(3)]
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        made = list(
-            pool.map(lambda path: export_litert(model, path, verbose=0), paths)
-        )
+        made = list(pool.map(lambda path: write(model, path), paths))
     for one, layer in zip(before, model.layers, strict=True):
         assert one.keys() == vars(layer).keys()
         assert all(one[key] is vars(layer)[key] for key in one)
     assert {each.pooled_layers for each in made} == {("table",)}
     assert len({path.read_bytes() for path in paths}) == 1
     assert error_of(paths[0], model) < 1e-6
+
+
+def with_zeros(length=9):
+    """Ids with zeros at the end, and one text of them alone."""
+    ids = random_ids(4, length, high=3)
+    ids[:, -2:] = ids[0] = 0
+    return ids
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [
+            L.LSTM(4, return_sequences=True, go_backwards=True),
+            L.GRU(3, return_sequences=True),
+            L.SimpleRNN(2),
+        ],
+        [
+            L.Bidirectional(L.LSTM(4, return_sequences=True)),
+            L.TimeDistributed(L.Dense(3)),
+        ],
+        [L.LSTM(4, return_sequences=True, zero_output_for_mask=True)],
+        [L.RNN([L.LSTMCell(3), L.GRUCell(2)], return_sequences=True)],
+    ],
+    ids=["stacked", "both ways", "zero output", "nested states"],
+)
+def test_layers_and_masks(layers, path):
+    model = towers([code_embedding(mask_zero=True), *layers])
+    calls = [layer.call for layer in layers]
+    # Gates and sums of 9 steps in float32.
+    export(model, path, with_zeros(), bound=1e-5)
+    assert calls == [layer.call for layer in layers]
+
+
+def test_file_does_not_grow_with_the_sequence(path):
+    short, long = (
+        export(
+            towers([code_embedding(), L.LSTM(4)], length=length),
+            path,
+            with_zeros(length),
+            bound=1e-5,
+        ).file_bytes
+        for length in (3, 30)
+    )
+    assert long < 1.1 * short
+
+
+def test_states_are_kept_from_call_to_call_and_untouched(path):
+    layer = L.LSTM(4, stateful=True)
+    inputs = keras.Input(batch_shape=(2, 6), dtype="int32")
+    model = keras.Sequential([inputs, code_embedding(), layer])
+    model(random_ids(2, 6))
+    before = [state.numpy() for state in layer.states]
+    write(model, path)
+    for state, value in zip(layer.states, before, strict=True):
+        np.testing.assert_array_equal(state.numpy(), value)
+    assert error_of(path, model, *random_ids(3, 2, 6)) < 2e-6

@@ -1,13 +1,22 @@
-"""Scores of all ids from codes, and the best ids, in LiteRT files."""
+"""Scores of all ids, and the best ids and classes, in LiteRT files."""
 
 import keras
 import numpy as np
 import pytest
+from beam_heads import TREES
 from errors import refused
+from export_models import anchor_embedding
+from export_models import code_embedding
+from export_models import ids_input
 from export_models import random_ids
+from export_models import write
 
 import keras_compembed as kc
+from keras_compembed.candidates import BeamTree
+from keras_compembed.candidates import FrequentClasses
+from keras_compembed.candidates import NearestCenters
 from keras_compembed.export import export_litert
+from keras_compembed.trees import ClassTree
 
 V, D = 203, 12
 CODES = [
@@ -85,10 +94,9 @@ def language_model(kind="tied", rows=V, width=D, shape=(4, 16), **kwargs):
 
 def check(model, path, *inputs, k=None, bound=1e-5, **kwargs):
     """Holds a file to the model, or to its best `k`; returns the export."""
-    made = export_litert(
-        model, path, top_k=k, verbose=0, overwrite=True, **kwargs
-    )
+    made = write(model, path, top_k=k, **kwargs)
     assert not any("CUSTOM" in op for op in made.ops)
+    assert not any("FLEX" in op.upper() for op in made.ops)
     litert = kc.export.LiteRTModel(path)
     if k is not None:
         model = kc.top_k_model(model, k)
@@ -114,8 +122,7 @@ def users(*counts):
 
 
 @pytest.mark.parametrize(
-    ("k", "batch_size", "min_runtime"),
-    [(None, None, None), (7, 1, "2.17")],
+    ("k", "batch_size", "min_runtime"), [(None, None, None), (7, 1, "2.17")]
 )
 def test_two_towers_of_every_code(k, batch_size, min_runtime, path):
     """Logits and best ids, for all codes in one file."""
@@ -150,11 +157,7 @@ def test_many_rows_are_scored_by_their_codes_alone(
 ):
     table = items(shape=shape, rows=rows)
     made = check(
-        two_towers(table, 1),
-        path,
-        *users(1),
-        k=10,
-        min_runtime=min_runtime,
+        two_towers(table, 1), path, *users(1), k=10, min_runtime=min_runtime
     )
     weights = 4 * (np.prod(shape) * D + 50 * D + D * D + D)
     assert made.file_bytes < code_bytes * rows + weights + 20_000
@@ -164,7 +167,7 @@ def test_many_rows_are_scored_by_their_codes_alone(
 def test_quantized(quantize, path):
     """Ids that change places because they are alike are no difference."""
     model = two_towers(items())
-    made = export_litert(model, path, top_k=50, quantize=quantize, verbose=0)
+    made = write(model, path, top_k=50, quantize=quantize)
     (inputs,) = users(3)
     got = kc.export.LiteRTModel(path)(inputs)
     expected = kc.top_k_model(model, 50)(inputs)
@@ -225,7 +228,7 @@ def test_reversible(tie_weights, path):
 )
 def test_half_precision_is_for_training(settings, path):
     model = language_model("reversible", 50, 8, **settings)
-    export_litert(model, path, verbose=0)
+    write(model, path)
     got = kc.export.LiteRTModel(path)(random_ids(2, 3, high=50))
     assert got.dtype == "float32"
 
@@ -251,7 +254,7 @@ def test_ties_go_to_lower_ids(is_looked_up, path):
         vectors = keras.Input((D,))
         model = keras.Model(vectors, table(vectors, reverse=True))
         inputs = np.ones((2, D), "float32")
-    export_litert(model, path, top_k=6, verbose=0)
+    write(model, path, top_k=6)
     got = kc.export.LiteRTModel(path)(inputs)
     np.testing.assert_array_equal(got["ids"], [[7, 90, 150, 151, 0, 1]] * 2)
 
@@ -271,10 +274,151 @@ def test_arguments(path):
     model = two_towers(items())
     for k in (0, V + 1, True, "ten"):
         with refused("k", k):
-            export_litert(model, path, top_k=k, verbose=0)
+            write(model, path, top_k=k)
     shares = keras.layers.Activation("softmax", name="shares")(model.output)
     with pytest.raises(ValueError, match="'shares'"):
-        export_litert(
-            keras.Model(model.input, shares), path, top_k=3, verbose=0
-        )
+        write(keras.Model(model.input, shares), path, top_k=3)
+    with refused("k", 65):
+        export_litert(make_model(tree_head("even")), path, top_k=65)
+    dense = keras.Sequential([ids_input(), code_embedding()])
+    with refused("model"):
+        write(dense, path, top_k=3)
     assert not path.exists()
+
+
+# The best classes of heads that search.
+
+
+def texts(*shapes):
+    return [random_ids(*shape, high=50) for shape in shapes]
+
+
+def tree_head(name, beam_width=2, max_frontier=4, **kwargs):
+    tree = TREES[name]()
+    selector = BeamTree(tree, beam_width, max_frontier)
+    return kc.CANESoftmax(tree.num_classes, selector, 3, 3, **kwargs)
+
+
+def make_model(head, length=None, encoder="bag", batch_size=None):
+    ids = keras.Input((length,), batch_size=batch_size, dtype="int32")
+    vectors = keras.layers.Embedding(50, D)(ids)
+    if encoder == "bag":
+        vectors = keras.layers.GlobalAveragePooling1D()(vectors)
+    else:
+        vectors = keras.layers.LSTM(D, return_sequences=encoder == "sequence")(
+            vectors
+        )
+    model = keras.Model(ids, head(vectors))
+    rng = np.random.default_rng(0)
+    for weight in model.trainable_weights:
+        weight.assign(2 * rng.normal(size=weight.shape))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("even", {"max_frontier": 1}),
+        ("huffman", {"max_frontier": 8}),
+        ("one level", {"max_frontier": 1}),
+        ("taxonomy", {"use_bias": False}),
+    ],
+)
+def test_trees(path, name, settings):
+    head = tree_head(name, **settings)
+    export = check(make_model(head), path, *texts((1, 3), (5, 7)), k=4)
+    assert export.max_error < 1e-5
+    assert "TOPK_V2" in export.ops and "WHILE" not in export.ops
+
+
+def from_means():
+    """A copy, which need not ask whether weights were set."""
+    vectors = np.random.default_rng(0).normal(size=(40, D))
+    tree = ClassTree.from_vectors(vectors, 4, seed=0, verbose=0)
+    model = make_model(kc.CANESoftmax(40, BeamTree(tree, 2, 4), 3, 3))
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def exact():
+    """Without a tree, all classes are scored, in chunks."""
+    counts = 10_000 // np.arange(1, 601)
+    return make_model(kc.CANESoftmax(600, FrequentClasses(counts), 5, 5))
+
+
+def of_centers():
+    selector = NearestCenters(4, BeamTree(TREES["even"](), max_frontier=4))
+    return make_model(kc.CANESoftmax(64, selector))
+
+
+def of_steps():
+    """An answer for each step of a text."""
+    return make_model(tree_head("even"), 7, "sequence")
+
+
+def of_a_state():
+    return make_model(tree_head("even"), None, "lstm")
+
+
+@pytest.mark.parametrize(
+    "make", [exact, of_centers, from_means, of_steps, of_a_state]
+)
+def test_other_heads(make, path):
+    export = check(make(), path, *texts((1, 7), (5, 7)), k=3)
+    assert "TOPK_V2" in export.ops
+
+
+def test_several_outputs(path):
+    tree = TREES["even"]()
+    head = kc.CANESoftmax(tree.num_classes, BeamTree(tree), 3, 3, name="words")
+    ids = ids_input()
+    vectors = keras.layers.Embedding(50, D)(ids)
+    vectors = keras.layers.GlobalAveragePooling1D()(vectors)
+    mood = keras.layers.Dense(2, name="mood")(vectors)
+    model = keras.Model(ids, [head(vectors), mood])
+    write(model, path, top_k=3)
+    ids = random_ids(2, 5, high=50)
+    got = kc.export.LiteRTModel(path)(ids)
+    expected = kc.top_k_model(model, 3)(ids)
+    assert set(got) == {"words_ids", "words_probabilities", "mood"}
+    np.testing.assert_array_equal(got["words_ids"], expected["words_ids"])
+    for name in ("words_probabilities", "mood"):
+        np.testing.assert_allclose(got[name], expected[name], rtol=1e-4)
+
+
+def class_embedding(kind, num_classes):
+    if kind == "codes":
+        return code_embedding(input_dim=num_classes, width=D)
+    return anchor_embedding(8, D, 0.3, input_dim=num_classes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "max_frontier"), [("codes", 1024), ("anchors", 4), ("codes", None)]
+)
+def test_an_embedding_that_is_the_input_as_well_as_the_classes(
+    path, kind, max_frontier
+):
+    embedding = class_embedding(kind, 100)
+    selector = FrequentClasses(np.arange(1, 101))
+    if max_frontier is not None:
+        tree = ClassTree.random(100, branching=4, seed=0)
+        selector = BeamTree(tree, 2, max_frontier)
+    head = kc.CANESoftmax(100, selector, 3, 3, class_embedding=embedding)
+    ids = keras.Input((4,), dtype="int32")
+    vectors = keras.layers.GlobalAveragePooling1D()(embedding(ids))
+    model = keras.Model(ids, head(vectors))
+    rng = np.random.default_rng(1)
+    for weight in head.trainable_weights:
+        if "node" in weight.name or weight.name == "bias":
+            weight.assign(rng.normal(size=weight.shape))
+    check(model, path, *texts((1, 4), (3, 4)), k=3)
+
+
+def test_without_top_k_the_file_gives_features(path):
+    model = make_model(tree_head("even"))
+    write(model, path)
+    ids = random_ids(3, 7, high=50)
+    np.testing.assert_allclose(
+        kc.export.LiteRTModel(path)(ids), model(ids), rtol=1e-5, atol=1e-5
+    )

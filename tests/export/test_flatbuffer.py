@@ -9,9 +9,9 @@ from export_models import ROWS
 from export_models import code_embedding
 from export_models import convert as convert_to_bytes
 from export_models import towers
+from export_models import write
 
 from keras_compembed.export import LiteRTModel
-from keras_compembed.export import export_litert
 from keras_compembed.export import flatbuffer
 from keras_compembed.export.compressed_rows import CompressedRows
 from keras_compembed.export.flatbuffer import StoredTable
@@ -46,7 +46,7 @@ class Int4Rows:
 def content(tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "model.tflite"
     model = towers(*([code_embedding(codebook_size=k)] for k in (3, 16, 200)))
-    export_litert(model, path, verbose=0)
+    write(model, path)
     return path.read_bytes()
 
 

@@ -12,8 +12,8 @@ from export_models import code_embedding
 from export_models import convert
 from export_models import ids_input
 from export_models import two_signatures
+from export_models import write
 
-from keras_compembed.export import export_litert
 from keras_compembed.export import inspect_litert
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import schema
@@ -30,7 +30,7 @@ def exported(tmp_path_factory):
     right, left = ids_input(name="right"), ids_input(5, "int64", name="left")
     outputs = {"score": embed(right), "again": embed(left)}
     model = keras.Model([right, left], outputs)
-    return path, export_litert(model, path, verbose=0), model
+    return path, write(model, path), model
 
 
 def table_file():
@@ -41,7 +41,7 @@ def table_file():
     return model, graph.tensors[gather.inputs[0]]
 
 
-def write(path, model):
+def inspect(path, model):
     path.write_bytes(write_model(model))
     return inspect_litert(path)
 
@@ -139,7 +139,7 @@ def test_no_signature_and_no_runtime(path):
     model, _ = table_file()
     model.signatureDefs = None
     model.metadata = None
-    file = write(path, model)
+    file = inspect(path, model)
     assert [each.name for each in file.signatures] == [None]
     (tensor,) = file.inputs
     assert (tensor.dtype, tensor.shape) == ("int32", (None,))
@@ -154,17 +154,17 @@ def test_foreign_ops(path):
     code.builtinCode = schema.BuiltinOperator.CUSTOM
     code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
     code.customCode = b"MyOp"
-    file = write(path, model)
+    file = inspect(path, model)
     assert file.ops == {"CUSTOM MyOp": 1}
     assert "an app must add them" in str(file) and "Flex" not in str(file)
     code.customCode = b"FlexAdd"
-    assert '"Select TF ops"' in str(write(path, model))
+    assert '"Select TF ops"' in str(inspect(path, model))
     # Newer than this TensorFlow, and older than codes beyond 127.
     code.builtinCode, code.deprecatedBuiltinCode = 9999, 127
-    assert write(path, model).ops == {"BUILTIN 9999": 1}
+    assert inspect(path, model).ops == {"BUILTIN 9999": 1}
     gather = schema.BuiltinOperator.GATHER
     code.builtinCode, code.deprecatedBuiltinCode = 0, gather
-    assert write(path, model).ops == {"GATHER": 1}
+    assert inspect(path, model).ops == {"GATHER": 1}
 
 
 def test_quantized_input(path):
@@ -175,15 +175,15 @@ def test_quantized_input(path):
     tensor.quantization = schema.QuantizationParametersT()
     tensor.quantization.scale = np.array([0.5], "float32")
     tensor.quantization.zeroPoint = np.array([-3], "int64")
-    file = write(path, model)
+    file = inspect(path, model)
     (tensor,) = file.inputs
     assert (tensor.dtype, tensor.scale, tensor.zero_point) == ("int8", 0.5, -3)
     assert "(None,), 0.5 * (value + 3)" in str(file)
     tensor = graph.tensors[graph.inputs[0]]
     tensor.quantization.zeroPoint = np.array([0], "int64")
-    assert "(None,), 0.5 * value\n" in str(write(path, model))
+    assert "(None,), 0.5 * value\n" in str(inspect(path, model))
     tensor.type = 99
-    assert write(path, model).inputs[0].dtype == "type 99"
+    assert inspect(path, model).inputs[0].dtype == "type 99"
 
 
 def test_tables_behind_the_graph(path):

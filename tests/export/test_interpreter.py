@@ -15,9 +15,9 @@ from export_models import ids_input
 from export_models import random_ids
 from export_models import towers
 from export_models import two_signatures
+from export_models import write
 
 from keras_compembed.export import LiteRTModel
-from keras_compembed.export import export_litert
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def exported(tmp_path_factory):
     ids, features = ids_input(name="ids"), keras.Input((2,), name="features")
     pooled = keras.layers.GlobalAveragePooling1D()(code_embedding()(ids))
     model = keras.Model([ids, features], [pooled, features + 1.0])
-    export_litert(model, path, verbose=0)
+    write(model, path)
     return model, path
 
 
@@ -34,7 +34,7 @@ def exported(tmp_path_factory):
 def exported_single(tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "model.tflite"
     model = towers([code_embedding()])
-    export_litert(model, path, verbose=0)
+    write(model, path)
     return model, path
 
 
@@ -96,7 +96,7 @@ def test_columns(path):
     flag = keras.Input((), dtype="bool", name="flag")
     outputs = [number * 2, keras.ops.logical_not(flag)]
     model = keras.Model([number, flag], outputs)
-    export_litert(model, path, verbose=0)
+    write(model, path)
     litert_model = LiteRTModel(path)
     for number in (np.arange(3.0), np.arange(3)[:, None]):
         for flag in (np.array([True, False, True]), np.array([[1], [0], [1]])):
@@ -158,7 +158,7 @@ def test_numbers_are_kept_or_refused(path):
         dtype: keras.layers.Lambda(lambda x: tf.reshape(x, [-1, 1]))(tensor)
         for dtype, tensor in inputs.items()
     }
-    export_litert(keras.Model(inputs, outputs), path, verbose=0)
+    write(keras.Model(inputs, outputs), path)
     litert_model = LiteRTModel(path)
     zeros = {dtype: [0] for dtype in NUMBERS}
     for dtype, (good, bad) in NUMBERS.items():
@@ -242,7 +242,7 @@ def test_outputs_stay_and_threads_wait(exported_single):
 def test_fixed_batch(path, batch):
     model = towers([code_embedding(), keras.layers.Flatten()], length=3)
     signature = tf.TensorSpec((batch, 3), "int32")
-    export_litert(model, path, input_signature=signature, verbose=0)
+    write(model, path, input_signature=signature)
     litert_model = LiteRTModel(path)
     for rows in (1, 4, 7):
         ids = random_ids(rows, 3)
@@ -256,7 +256,7 @@ def test_fixed_batch(path, batch):
 def test_outputs_without_rows(path):
     ids = keras.Input((3,), name="ids")
     model = keras.Model(ids, [ids * 2, keras.ops.sum(ids, axis=0)])
-    export_litert(model, path, verbose=0)
+    write(model, path)
     litert_model = LiteRTModel(path)
     with pytest.raises(ValueError, match="row of outputs"):
         litert_model.predict(np.zeros((2, 3)))

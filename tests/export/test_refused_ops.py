@@ -1,15 +1,22 @@
-"""Models that LiteRT cannot hold are refused by the names of their layers."""
+"""What LiteRT cannot hold, and inputs that an app would not expect."""
 
 import os
+import warnings
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from export_models import ROWS
 from export_models import code_embedding
+from export_models import export
 from export_models import ids_input
+from export_models import random_ids
+from export_models import write
 
+import keras_compembed as kc
 from keras_compembed.export import export_litert
+from keras_compembed.export import inspect_litert
 
 VOCABULARY = list(range(10))
 KERAS = tuple(map(int, keras.__version__.split(".")[:2]))
@@ -85,10 +92,7 @@ REFUSED = {
         ),
         "strings in the layer 'hashes'",
     ),
-    "int8": (
-        lambda: quantized("int8"),
-        "8-bit products in the layer 'scores'",
-    ),
+    "int8": (lambda: quantized("int8"), "8-bit products in the layer 'scores'"),
     "float8": (
         lambda: quantized("float8"),
         "8-bit floats in the layer 'scores'",
@@ -147,7 +151,7 @@ def test_ops_and_their_layers_are_named(kind, path, capfd):
     model = make()
     before = [set(vars(layer)) for layer in model.layers]
     with pytest.raises(ValueError, match=message):
-        export_litert(model, path, verbose=0)
+        write(model, path)
     assert not os.listdir(path.parent)
     assert before == [set(vars(layer)) for layer in model.layers]
 
@@ -183,7 +187,7 @@ def test_ops_and_their_layers_are_named(kind, path, capfd):
     ids=["int4", "dropout", "float64 input", "buckets", "argmax", "axes"],
 )
 def test_what_only_looks_alike_is_exported(make, path):
-    assert export_litert(make(), path, verbose=0).max_error < 1e-5
+    assert write(make(), path).max_error < 1e-5
 
 
 @pytest.mark.parametrize("dtype", ["string", "complex64"])
@@ -205,9 +209,151 @@ def test_failures_within_the_converter_are_value_errors(path, monkeypatch):
     monkeypatch.setattr(tf.saved_model, "save", fail)
     model = sequential(code_embedding())
     with pytest.raises(ValueError, match="'untracked' resource"):
-        export_litert(model, path, verbose=0)
+        write(model, path)
     error = OSError("No space left on device")
     with pytest.raises(OSError, match="No space left"):
-        export_litert(model, path, verbose=0)
+        write(model, path)
     assert not os.listdir(path.parent)
     assert np.isfinite(model(np.zeros((1, 2), "int32"))).all()
+
+
+def warning_of(model, path, **kwargs):
+    """The warning that an export gives; others are TensorFlow's."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        write(model, path, **kwargs)
+    (warning,) = (w for w in caught if w.category is UserWarning)
+    # It points at the caller.
+    assert warning.filename == __file__
+    return str(warning.message)
+
+
+def remedy_in(message):
+    text = message.partition("`input_signature=")[2].removesuffix("`.")
+    return eval(text, {"tf": tf})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.layers.Embedding(ROWS, 6),
+        code_embedding,
+        lambda: kc.ANTEmbedding(ROWS, 6, num_anchors=5),
+    ],
+    ids=["table", "codes", "anchors"],
+)
+def test_models_built_without_an_input(path, make):
+    model = keras.Sequential(
+        [make(), keras.layers.Flatten(), keras.layers.Dense(1)]
+    )
+    model.compile("sgd", "mse", run_eagerly=True)
+    ids = random_ids(8, 5)
+    model.fit(ids, np.zeros((8, 1)), batch_size=4, verbose=0)
+    message = warning_of(model, path)
+    assert "takes ids as floats: 'inputs'" in message
+    assert "takes batches of one size only: 'inputs'" in message
+    (tensor,) = inspect_litert(path).inputs
+    assert (tensor.dtype, tensor.shape) == ("float32", (4, 5))
+
+    signature = remedy_in(message)
+    assert signature == tf.TensorSpec((None, 5), "int32")
+    export(model, path, ids, input_signature=signature)
+    (tensor,) = inspect_litert(path).inputs
+    assert (tensor.dtype, tensor.shape) == ("int32", (None, 5))
+
+
+def test_remedy_keeps_structure_and_names(path):
+    words = keras.Input((30,), batch_size=2, name="words")
+    places = keras.Input((30,), batch_size=2, dtype="int64", name="places")
+    features = keras.Input((2,), batch_size=2, name="features")
+    # A mask compares ids, and changes none.
+    vectors = code_embedding(width=4, mask_zero=True)(words)
+    vectors += keras.layers.Embedding(ROWS, 4)(places)
+    model = keras.Model(
+        [{"words": words, "places": places}, features],
+        keras.layers.Concatenate()([keras.layers.LSTM(3)(vectors), features]),
+    )
+    ids = random_ids(1, 30)
+    sample = [{"words": ids, "places": ids}, np.zeros((1, 2))]
+    # Random inputs of floats beside ids are no ids.
+    with pytest.raises(ValueError, match="input_signature"):
+        write(model, path)
+    signature = model.input
+    signature = keras.tree.map_structure(
+        lambda x: tf.TensorSpec((None, *x.shape[1:]), x.dtype, x.name),
+        signature,
+    )
+    message = warning_of(
+        model, path, input_signature=signature, sample_inputs=sample
+    )
+    assert "ids as floats: 'words'. " in message
+    remedy = remedy_in(message)
+    assert remedy[0]["words"] == tf.TensorSpec((None, 30), "int32", "words")
+    assert remedy[1] == tf.TensorSpec((None, 2), "float32", "features")
+    write(model, path, input_signature=remedy)
+    names = {each.name for each in inspect_litert(path).inputs}
+    assert names == {"words", "places", "features"}
+
+
+def test_many_inputs_are_not_listed(path):
+    inputs = [keras.Input((1,), name=f"column_{i}") for i in range(6)]
+    model = keras.Model(
+        inputs, [keras.layers.Embedding(9, 2)(x) for x in inputs]
+    )
+    message = warning_of(model, path)
+    assert "with tf.TensorSpec((None, 1), 'int32', name='column_0')" in message
+    assert message.count("TensorSpec") == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        # A column of ids in a table of numbers.
+        lambda x: keras.layers.Concatenate()(
+            [keras.layers.Embedding(ROWS, 2)(x[:, 0]), x[:, 1:]]
+        ),
+        lambda x: keras.layers.Dense(3)(x),
+        lambda x: keras.layers.Embedding(ROWS, 2)(
+            keras.layers.Lambda(tf.argmax)(x[0])
+        ),
+    ],
+)
+def test_floats_that_are_numbers(path, make):
+    x = keras.Input((4,))
+    write(keras.Model(x, make(x)), path)
+
+
+def test_fixed_batches_that_are_meant(path):
+    model = keras.Sequential(
+        [keras.Input((3,), batch_size=2), keras.layers.Dense(1, name="dense")]
+    )
+    assert "one size only" in warning_of(model, path)
+    for batch_size in (1, 2):
+        signature = tf.TensorSpec((batch_size, 3), "float32")
+        write(model, path, input_signature=signature)
+    model = keras.Sequential(
+        [keras.Input((3, 2), batch_size=2), keras.layers.LSTM(2, stateful=True)]
+    )
+    write(model, path)
+
+
+def test_ids_that_floats_do_not_tell_apart(path):
+    """Keras rounds ids to the dtype of its input, here and in the file."""
+    dtype, exact = "float16", 2**11
+    for rows in (exact, exact + 2):
+        model = keras.Sequential(
+            [keras.Input((1,), dtype=dtype), keras.layers.Embedding(rows, 1)]
+        )
+        signature = tf.TensorSpec((None, 1), "int32")
+        if rows == exact:
+            write(model, path, input_signature=signature)
+            continue
+        for given in (None, signature):
+            with pytest.raises(ValueError, match=f"{dtype}.*2,050 rows"):
+                export_litert(
+                    model, path, input_signature=given, overwrite=True
+                )
+    # The remedy.
+    again = keras.Sequential([ids_input(1), keras.layers.Embedding(rows, 1)])
+    again.set_weights(model.get_weights())
+    export(again, path, np.arange(exact, rows)[:, None], bound=0)

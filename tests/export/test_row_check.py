@@ -13,6 +13,7 @@ from export_models import export
 from export_models import ids_input
 from export_models import random_ids
 from export_models import towers
+from export_models import write
 
 import keras_compembed as kc
 from keras_compembed.export import export_litert
@@ -65,7 +66,7 @@ def test_rows_of_other_ids_are_refused(kind, path, meanwhile):
     meanwhile(lambda: roll(layer))
     quantize = "int8" if kind in ("sum", "mixture", "narrow") else None
     with pytest.raises(RuntimeError, match=f"'{layer.name}'.*at id"):
-        export_litert(model, path, quantize=quantize, verbose=0)
+        write(model, path, quantize=quantize)
     assert not os.listdir(path.parent)
 
 
@@ -108,7 +109,7 @@ def scaled(layer):
 def test_look_ups_are_held_wherever_they_are(path, make, meanwhile):
     layer = code_embedding(name="inner")
     model = make(layer)
-    made = export_litert(model, path, verbose=0)
+    made = write(model, path)
     assert made.held_layers == ("inner",) and made.max_error < 1e-6
     # What look-ups are found by is not in the file.
     assert "MAXIMUM" not in made.ops
@@ -116,7 +117,7 @@ def test_look_ups_are_held_wherever_they_are(path, make, meanwhile):
     meanwhile(lambda: roll(layer))
     for quantize in (None, "float16"):
         with pytest.raises(RuntimeError, match="'inner'.*at id"):
-            export_litert(model, path, quantize=quantize, verbose=0)
+            write(model, path, quantize=quantize)
         assert not os.listdir(path.parent)
 
 
@@ -135,7 +136,7 @@ def test_a_single_wrong_row_is_named(path, row, quantize, meanwhile):
 
     meanwhile(change)
     with pytest.raises(RuntimeError, match=f"'inner'.*at id {row}\\."):
-        export_litert(model, path, quantize=quantize, verbose=0)
+        write(model, path, quantize=quantize)
 
 
 @pytest.mark.parametrize(
@@ -154,21 +155,17 @@ def test_sums_are_off_by_rounding_at_most(
     layer.codebooks.assign(signs)
     factors = iter([1 + passes, 1 + fails])
     meanwhile(lambda: layer.codebooks.assign(signs * next(factors)))
-    made = export_litert(
-        model, path, quantize=quantize, overwrite=True, verbose=0
-    )
+    made = write(model, path, quantize=quantize)
     assert made.max_row_error == pytest.approx(passes, rel=0.5, abs=1e-6)
     layer.codebooks.assign(signs)
     with pytest.raises(RuntimeError, match="'inner'"):
-        export_litert(model, path, quantize=quantize, overwrite=True, verbose=0)
+        write(model, path, quantize=quantize)
 
 
 def test_a_looser_tolerance_is_for_rows_too(path, meanwhile):
     layer = code_embedding(name="inner")
     meanwhile(lambda: roll(layer))
-    made = export_litert(
-        towers(classifier(layer)), path, tolerance=3.0, verbose=0
-    )
+    made = write(towers(classifier(layer)), path, tolerance=3.0)
     assert 0.1 < made.max_row_error < 3
 
 
@@ -216,12 +213,12 @@ def test_logits_of_other_ids_are_refused(path, meanwhile, kind):
             roll(layer)
 
     quantize = "int8" if kind in ("anchors", "host") else None
-    made = export_litert(model, path, quantize=quantize, verbose=0)
+    made = write(model, path, quantize=quantize)
     assert made.held_layers and not made.not_held_layers
     os.remove(path)
     meanwhile(change)
     with pytest.raises(RuntimeError, match="look-up.*at id"):
-        export_litert(model, path, quantize=quantize, verbose=0)
+        write(model, path, quantize=quantize)
     assert not path.exists()
 
 
@@ -269,7 +266,7 @@ class Vectorized(keras.Layer):
 def test_look_ups_that_cannot_be_cut_out_are_named(path):
     """The converter merges what `vectorized_map` makes of the marks."""
     model = keras.Sequential([ids_input(7), Vectorized()])
-    made = export_litert(model, path, verbose=0)
+    made = write(model, path)
     assert made.held_layers == ()
     assert made.not_held_layers == ("inner",)
 
@@ -293,6 +290,6 @@ def test_rows_that_take_long_are_sampled(path):
     )
     model = keras.Sequential([ids_input(4), layer])
     Counted.counts.clear()
-    made = export_litert(model, path, verbose=0)
+    made = write(model, path)
     assert made.held_layers == ("inner",)
     assert 1024 <= max(Counted.counts) < 2000

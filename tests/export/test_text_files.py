@@ -246,8 +246,7 @@ def with_a_subclass():
         nested,
         with_a_subclass,
         lambda: text_model(
-            word_tokenizer(sequence_length=3),
-            keras.layers.LSTM(3, unroll=True),
+            word_tokenizer(sequence_length=3), keras.layers.LSTM(3, unroll=True)
         ),
         lambda: text_model(vectorization(output_sequence_length=5), shape=(1,)),
     ],

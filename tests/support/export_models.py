@@ -52,6 +52,12 @@ def random_ids(*shape, high=ROWS):
     return np.random.default_rng(5).integers(high, size=shape, dtype="int32")
 
 
+def write(model, path, **options):
+    """Same as `export_litert`, in silence, whatever there was at a path."""
+    options = {"verbose": 0, "overwrite": True, **options}
+    return kc.export.export_litert(model, path, **options)
+
+
 def towers(*towers, length=None):
     """A model of one input of ids that some rows of layers take."""
     ids = ids_input(length)
@@ -103,9 +109,7 @@ def export(model, path, *inputs, bound=None, **options):
     Returns:
         A `LiteRTExport`.
     """
-    made = kc.export.export_litert(
-        model, path, verbose=0, overwrite=True, **options
-    )
+    made = write(model, path, **options)
     bound = BOUNDS[options.get("quantize")] if bound is None else bound
     assert error_of(path, model, *inputs) <= bound
     return made
