@@ -7,175 +7,9 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed.candidates import CandidateGroups
 from keras_compembed.candidates import Selector
-from keras_compembed.candidates.candidates_vs_noises import joint_losses
-from keras_compembed.candidates.candidates_vs_noises import separate_losses
 from keras_compembed.noises import LearnedNoise
 from keras_compembed.noises import UniformNoise
 from keras_compembed.noises import UnigramNoise
-
-FORMS = {"joint": joint_losses, "separate": separate_losses}
-ROWS, CLASSES = 8, 9
-NOTHING = float("-inf")
-
-
-@pytest.fixture(params=FORMS)
-def form(request):
-    return request.param
-
-
-def draws():
-    """Candidates, noises and labels, with padding, in and out of candidates."""
-    rng = np.random.default_rng(0)
-    candidates = np.array([rng.permutation(CLASSES)[:3] for _ in range(ROWS)])
-    candidates[::3, 2] = -1
-    noises = rng.integers(CLASSES, size=(ROWS, 4))
-    noises[1, :2] = -1
-    labels = candidates[:, 0].copy()
-    labels[4:] = [
-        next(c for c in range(CLASSES) if c not in row)
-        for row in candidates[4:]
-    ]
-    q = rng.random(CLASSES)
-    return candidates, noises, labels, q / q.sum()
-
-
-def estimate(form, scores, candidates, noises, labels, q):
-    """Losses by the package, from scores of all classes."""
-    label = tf.gather(scores, labels, batch_dims=1)
-    of_candidates = tf.gather(scores, np.maximum(candidates, 0), batch_dims=1)
-    of_candidates = tf.where(candidates >= 0, of_candidates, NOTHING)
-    of_noises = tf.gather(scores, np.maximum(noises, 0), batch_dims=1)
-    log_q = np.log(q)
-    if form == "joint":
-        log_q += np.log(noises.shape[1])
-    of_noises -= log_q[noises].astype("float32")
-    counts = noises >= 0
-    counts &= ~(noises[:, :, None] == candidates[:, None, :]).any(axis=2)
-    of_noises = tf.where(counts, of_noises, NOTHING)
-    label_noise = label - log_q[labels].astype("float32")
-    hit = (candidates == labels[:, None]).any(axis=1)
-    # In two parts, one of which may be empty.
-    of_candidates = tf.split(of_candidates, [1, -1], axis=1)
-    of_noises = of_noises[:, :-1], of_noises[:, -1:]
-    return FORMS[form](label, of_candidates, of_noises, label_noise, hit)
-
-
-def losses_and_gradients(form, scores, *drawn, **kwargs):
-    @tf.function(**kwargs)
-    def run(scores):
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            losses = estimate(form, scores, *drawn)
-        return losses, tape.gradient(losses, scores)
-
-    run = run if kwargs else run.python_function
-    losses, gradients = run(tf.constant(scores, "float32"))
-    return losses.numpy(), gradients.numpy()
-
-
-def expected(form, scores, candidates, noises, labels, q):
-    parts = []
-    for row, label, inside, drawn in zip(
-        scores.astype("float64"), labels, candidates, noises, strict=True
-    ):
-        if label not in inside:
-            drawn = drawn[:-1] if form == "joint" else drawn[:0]
-        # The reference divides by the largest score, even if not drawn.
-        others = np.setdiff1d(np.arange(CLASSES), [*inside, *drawn, label])
-        row[others] = row[label]
-        drawn = [*drawn, -1][: noises.shape[1]]
-        parts.append(
-            reference.loss_and_gradient(row, label, inside, drawn, q, form)
-        )
-    losses, gradients = zip(*parts, strict=True)
-    return np.array(losses), np.array(gradients)
-
-
-@pytest.mark.parametrize("size", [0.0, 1.0, 80.0])
-def test_estimates_are_those_of_the_paper(form, size):
-    scores = size * np.random.default_rng(1).normal(size=(ROWS, CLASSES))
-    scores = scores.astype("float32")
-    losses, gradients = losses_and_gradients(form, scores, *draws())
-    right, slopes = expected(form, scores, *draws())
-    # Differences of scores of up to 300, rounded to 24 bits.
-    np.testing.assert_allclose(losses, right, rtol=1e-5, atol=1e-6 * (1 + size))
-    np.testing.assert_allclose(gradients, slopes, atol=1e-6 + size * 1e-6)
-
-
-def test_one_noise_is_the_same_in_both_forms():
-    scores = np.random.default_rng(2).normal(size=(ROWS, CLASSES))
-    candidates, noises, labels, q = draws()
-    drawn = candidates, noises[:, :1], labels, q
-    joint, separate = (losses_and_gradients(f, scores, *drawn) for f in FORMS)
-    for a, b in zip(joint, separate, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [1e4, 1e30])
-def test_huge_scores(form, size):
-    """Nothing overflows: what is far above all others is all there is."""
-    scores = np.zeros((ROWS, CLASSES), "float32")
-    scores[np.arange(ROWS), np.arange(ROWS)] = size
-    scores[:, -1] = -size
-    candidates, noises, labels, q = draws()
-    # The reference takes the largest over all noises, not over one.
-    noises = noises[:, : 1 if form == "separate" else 4]
-    drawn = candidates, noises, labels, q
-    losses, gradients = losses_and_gradients(form, scores, *drawn)
-    right, slopes = expected(form, scores, *drawn)
-    np.testing.assert_allclose(losses, right, rtol=1e-5, atol=1e-3)
-    np.testing.assert_allclose(gradients, slopes, atol=1e-3)
-
-
-def test_infinite_scores(form):
-    """A class of a score of minus infinity is as one that is not there."""
-    scores = np.random.default_rng(4).normal(size=(ROWS, CLASSES))
-    candidates, noises, labels, q = draws()
-    for row in range(4):
-        scores[row, candidates[row, 1]] = NOTHING
-        scores[row + 4, noises[row + 4]] = NOTHING
-        scores[row + 4, labels[row + 4]] = 0.5
-    drawn = candidates, noises, labels, q
-    losses, gradients = losses_and_gradients(form, scores, *drawn)
-    right, slopes = expected(form, np.maximum(scores, -1e3), *drawn)
-    np.testing.assert_allclose(losses, right, atol=1e-6)
-    np.testing.assert_allclose(gradients, slopes, atol=1e-6)
-    scores = np.zeros((ROWS, CLASSES))
-    scores[np.arange(ROWS), labels] = NOTHING
-    losses, _ = losses_and_gradients(form, scores, *drawn)
-    assert (losses == np.inf).all()
-
-
-def test_nan_stays_in_its_rows(form):
-    scores = np.random.default_rng(5).normal(size=(ROWS, CLASSES))
-    candidates, noises, labels, q = draws()
-    drawn = candidates, noises, labels, q
-    right = losses_and_gradients(form, scores, *drawn)
-    scores[2, candidates[2, 1]] = np.nan
-    scores[5, labels[5]] = np.nan
-    losses, gradients = losses_and_gradients(form, scores, *drawn)
-    assert np.isnan(losses[[2, 5]]).all()
-    others = np.setdiff1d(np.arange(ROWS), [2, 5])
-    np.testing.assert_array_equal(losses[others], right[0][others])
-    np.testing.assert_array_equal(gradients[others], right[1][others])
-
-
-@pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
-)
-def test_no_nan_where_nothing_is_drawn(form, jit_compile):
-    """No candidates for one row, no noises for another: finite gradients."""
-    candidates, noises, labels, q = draws()
-    candidates[4:6] = -1
-    noises[[0, 4]] = -1
-    drawn = candidates, noises, labels, q
-    scores = np.random.default_rng(6).normal(size=(ROWS, CLASSES))
-    losses, gradients = losses_and_gradients(
-        form, scores, *drawn, jit_compile=jit_compile
-    )
-    right, slopes = expected(form, scores, *drawn)
-    np.testing.assert_allclose(losses, right, atol=1e-6)
-    np.testing.assert_allclose(gradients, slopes, atol=1e-6)
 
 
 class Given(Selector):
@@ -339,6 +173,52 @@ def test_algorithm_1(
     check(found, right)
 
 
+@pytest.mark.parametrize("size", [0.0, 1.0, 80.0, 1e4, 1e30])
+@pytest.mark.parametrize("estimate", ["joint", "separate"])
+def test_extreme_scores_and_nothing_drawn(estimate, size):
+    """What is far above all others is all there is, and nothing is NaN."""
+    rows = 12
+    rng = np.random.default_rng(0)
+    table = np.array([rng.permutation(MANY)[:20] for _ in range(rows)])
+    counts = np.where(np.arange(MANY) < 20, COUNTS, 0)
+    # No candidates for two rows; no noises are left for three more.
+    table[[0, 5]] = -1
+    table[[1, 2, 6]] = np.arange(20)
+    noise = Seen(counts, power=1)
+    head = make_head(table, noise, 3, estimate=estimate)
+    head.kernel.assign(head.kernel * size)
+    # A class of a score of minus infinity is as one that is not there.
+    head.bias.assign(np.where(np.arange(MANY) == 3, -np.inf, head.bias))
+    x, y = batch(rows)
+    y = tf.where(tf.range(rows) % 2 == 0, y % 20, y)
+    y = tf.where(y == 3, 4, y)
+    found, drawn = take_step(head, x, y)
+    assert (drawn[[1, 2, 6]] == -1).all() and (drawn[0] >= 0).all()
+    # Labels that are never drawn have the least weight, 1 of 2^38 in all.
+    log_q = head.noise.log_prob(tf.range(MANY)[None], table).numpy()
+    kernel = head.kernel.numpy()
+    right = reference.head(
+        x.numpy(),
+        kernel,
+        head.bias.numpy(),
+        y.numpy(),
+        table,
+        drawn,
+        np.exp(log_q.astype("float64")),
+        form=estimate,
+    )
+    close = dict(rtol=1e-4, atol=1e-4 * (1 + size))
+    np.testing.assert_allclose(found["losses"], right["losses"], **close)
+    for name in ("features", "kernel", "bias"):
+        np.testing.assert_allclose(found[name], right[name], **close)
+    # A label without a score; and features that are NaN spoil their row.
+    x = x.numpy()
+    x[4] = np.nan
+    losses = losses_of(head, x, tf.where(tf.range(rows) == 7, 3, y)).numpy()
+    assert losses[7] == np.inf and np.isnan(losses[4])
+    assert np.isfinite(np.delete(losses, [4, 7])).all()
+
+
 def in_parts(rows):
     """Parts of candidates by name, which overlap and have -1 among them."""
     rng = np.random.default_rng(5)
@@ -428,15 +308,6 @@ def test_candidates_in_parts(names, share_noises, rows, jit_compile):
     assert found["accuracy"] == np.float32(best)
 
 
-def test_blocks_larger_than_the_batch():
-    """They are the batch, as the last one of an epoch may be small."""
-    losses = [
-        losses_of(make_head(np.arange(20), share_noises=size), *batch(5))
-        for size in (5, 64)
-    ]
-    np.testing.assert_array_equal(*losses)
-
-
 @pytest.mark.parametrize(
     ("names", "rows", "num_noises", "groups", "jit_compile"),
     [
@@ -458,10 +329,7 @@ def test_labels_as_noises(names, rows, num_noises, groups, jit_compile):
     """Of those examples that count, and each without its own."""
     table, of_rows, shared = parts_of(names, rows)
     head = make_head(
-        table,
-        num_noises=num_noises,
-        share_noises="labels",
-        noise_groups=groups,
+        table, num_noises=num_noises, share_noises="labels", noise_groups=groups
     )
     places = groups * (num_noises - 1)
     # Labels say whose they are, where that matters.

@@ -5,6 +5,7 @@ import itertools
 import cane_reference as reference
 import numpy as np
 import pytest
+from class_models import numerical_gradient
 
 FORMS = ("separate", "joint")
 CLASSES = 5
@@ -14,18 +15,6 @@ TREE = [[0, [1, 2]], [3, 4], 5]
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
-
-
-def difference(function, values, step=1e-6):
-    """Gradient of a scalar function by central differences."""
-    gradient = np.zeros_like(values)
-    for place in np.ndindex(*values.shape):
-        move = np.zeros_like(values)
-        move[place] = step
-        gradient[place] = (
-            function(values + move) - function(values - move)
-        ) / (2 * step)
-    return gradient
 
 
 def test_loss_by_hand():
@@ -92,7 +81,7 @@ def test_gradients_of_the_head(form, shared, rng):
         ("bias", bias, lambda v: loss(features, kernel, v)["loss"]),
     ):
         np.testing.assert_allclose(
-            found[name], difference(function, values), atol=1e-8
+            found[name], numerical_gradient(function, values)[0], atol=1e-8
         )
 
 
@@ -120,7 +109,7 @@ def test_gradients_of_edges(candidates, rng):
             )[0]
 
         np.testing.assert_allclose(
-            -difference(loss, parameters),
+            -numerical_gradient(loss, parameters)[0],
             found.get(edge, np.zeros(3)),
             atol=1e-8,
         )

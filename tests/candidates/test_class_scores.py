@@ -291,28 +291,6 @@ def test_classes_without_a_score_are_not_found(value, embeds):
     assert (ids[1].numpy() == -1).all() and total[1] == -np.inf
 
 
-@pytest.mark.parametrize(
-    ("rows", "jit_compile"),
-    [(4, False), pytest.param(4, True, marks=pytest.mark.xla)],
-)
-def test_top_k_of_known_rows(rows, jit_compile):
-    made = large(5000)
-
-    @tf.function(
-        input_signature=[tf.TensorSpec((rows, WIDTH))], jit_compile=jit_compile
-    )
-    def run(features):
-        ids, best, total = made.top_k(features, 5)
-        assert ids.shape == best.shape == (rows, 5)
-        assert total.shape == (rows,)
-        return ids
-
-    vectors, offsets = by_hand(made)
-    x = features_of(rows)
-    order = np.argsort(-(x.numpy() @ vectors.T + offsets), axis=1)[:, :5]
-    np.testing.assert_array_equal(run(x), order)
-
-
 def test_offsets_are_added_to_scores():
     made = make()
     x = features_of(4)

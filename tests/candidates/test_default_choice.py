@@ -47,6 +47,11 @@ def test_number_of_least_error(counts, power):
     chosen = worthy_candidates(counts, number, power)
     errors = [mean_square(counts, n, number, power) for n in range(1, number)]
     assert errors[chosen - 1] == pytest.approx(min(errors), rel=1e-9)
+    # Few or none, where classes are as frequent, but for 7 of them.
+    counts = np.ones(10_000)
+    assert worthy_candidates(counts, 1000) == 1
+    counts[:7] = 1e6
+    assert worthy_candidates(counts, 1000) == 7
 
 
 @pytest.mark.parametrize(
@@ -70,12 +75,6 @@ def test_an_example_scores_the_fewest_that_are_enough(exponent, labels, small):
         assert error(chosen) <= small
     if chosen > 200:
         assert error(chosen - 1) > small
-
-
-def test_few_or_none_where_classes_are_as_frequent():
-    assert worthy_candidates(np.ones(10_000), 1000) == 1
-    # 7 that are labels nearly always, and all others alike.
-    assert worthy_candidates(np.r_[np.full(7, 1e6), np.ones(9_993)], 1000) == 7
 
 
 def lines_of(head):
@@ -122,7 +121,15 @@ def test_trains_as_the_full_softmax():
             np.testing.assert_array_equal(one, other)
 
 
-def test_many_classes_of_known_counts():
+def test_many_classes():
+    """Of known counts, or with a selector that is given."""
+    head = kc.CANESoftmax(10_000, FrequentClasses(ZIPF), class_counts=ZIPF)
+    assert lines_of(head)[1:] == [
+        "candidates: 10, by FrequentClasses",
+        "noises: 10, for each example, by UnigramNoise",
+    ]
+    head = kc.CANESoftmax(10_000, FrequentClasses(ZIPF), share_noises=8)
+    assert "shared by 8 examples at a time" in lines_of(head)[2]
     head = kc.CANESoftmax(10_000, class_counts=ZIPF, name="head")
     assert isinstance(head.selector, FrequentClasses)
     assert isinstance(head.noise, UnigramNoise)
@@ -209,16 +216,6 @@ def test_labels_as_noises_of_few_classes():
         kc.CANESoftmax(
             1500, class_counts=ZIPF[:1500], share_noises="labels", num_noises=1
         )
-
-
-def test_selectors_that_are_given():
-    head = kc.CANESoftmax(10_000, FrequentClasses(ZIPF), class_counts=ZIPF)
-    assert lines_of(head)[1:] == [
-        "candidates: 10, by FrequentClasses",
-        "noises: 10, for each example, by UnigramNoise",
-    ]
-    head = kc.CANESoftmax(10_000, FrequentClasses(ZIPF), share_noises=8)
-    assert "shared by 8 examples at a time" in lines_of(head)[2]
 
 
 def test_wrong_arguments():

@@ -117,10 +117,10 @@ def test_split_is_even(num_groups):
     assert (np.diff(groups[np.argsort(-counts, kind="stable")]) >= 0).all()
 
 
-@pytest.mark.parametrize(
-    "counts",
-    [
-        np.ones(3),
+@pytest.mark.parametrize("num_groups", [2, 3])
+def test_no_subset_is_empty(num_groups):
+    for counts in (
+        [1, 1, 1],
         np.zeros(7),
         [0, 0, 5, 0, 0],
         [1e300, 1, 1, 1],
@@ -128,13 +128,10 @@ def test_split_is_even(num_groups):
         [1, 1, 1, 1e12],
         2.0 ** -np.arange(60),
         np.arange(1000) == 0,
-    ],
-)
-@pytest.mark.parametrize("num_groups", [2, 3])
-def test_no_subset_is_empty(counts, num_groups):
-    groups = split_evenly(np.asarray(counts, "float64"), num_groups)
-    assert set(groups) == set(range(num_groups))
-    assert len(groups) == len(counts)
+    ):
+        groups = split_evenly(np.asarray(counts, "float64"), num_groups)
+        assert set(groups) == set(range(num_groups))
+        assert len(groups) == len(counts)
 
 
 def test_as_many_subsets_as_classes():
@@ -158,14 +155,3 @@ def test_graphs(jit_compile):
     for _ in range(2):
         right = eager.select(routing(4), features)
         np.testing.assert_array_equal(run(features), right)
-
-
-def test_predictions_are_of_all_classes():
-    x = np.random.default_rng(0).normal(size=(64, 6)).astype("float32")
-    selector = FrequencySubsets(COUNTS, 4, seed=0)
-    head = kc.CANESoftmax(100, selector, 5, 5, class_counts=COUNTS)
-    head.build((None, 6))
-    vectors = head.scores.class_vectors(np.arange(100)).numpy()
-    scores = x @ vectors.T + head.scores.class_biases(np.arange(100)).numpy()
-    ids, _ = head.top_k(x, k=3)
-    np.testing.assert_array_equal(ids, np.argsort(-scores, axis=1)[:, :3])

@@ -56,9 +56,6 @@ def test_by_hand():
         [[2, -1, -1], [4, 1, 0], [3, 2, 1], [3, 2, 1], [3, 2, 1]],
     )
     np.testing.assert_array_equal(select(selector, None), [3, 2, 1])
-
-
-def test_without_a_fallback():
     selector = built(NGram(np.asarray(TABLE, "int64")), num_candidates=2)
     np.testing.assert_array_equal(select(selector, [0, -1]), [[4, 1], [-1, -1]])
 
@@ -126,9 +123,8 @@ def test_in_graphs(jit_compile):
     np.testing.assert_array_equal(function(context), [[2, -1, -1], [3, 2, 1]])
 
 
-@pytest.mark.parametrize(
-    "arguments, argument, received",
-    [
+def test_wrong_tables():
+    for arguments, argument, received in (
         ((None,), "table", None),
         (([1, 2],), "table", "shape (2,)"),
         (([[]],), "table", None),
@@ -139,35 +135,27 @@ def test_in_graphs(jit_compile):
         (([[0, 1]], [2, 2]), None, "fallback"),
         (([[0, 1]], [2]), "fallback", "shape (1,)"),
         (([[0, 1]], [2.0, 3.0]), "fallback", "float64"),
-    ],
-)
-def test_wrong_tables(arguments, argument, received):
-    with refused(argument, received):
-        NGram(*arguments)
+    ):
+        with refused(argument, received):
+            NGram(*arguments)
 
 
-def test_other_sizes():
+def test_other_sizes_and_wrong_texts():
     with refused("table", "up to 4"):
         NGram(TABLE).attach(4, 3)
     with refused(received="3 columns"):
         NGram(TABLE).attach(9, 4)
-
-
-@pytest.mark.parametrize(
-    "argument, value",
-    [
+    for argument, value in (
         ("ids", [[[1]]]),
         ("ids", [0.5]),
         ("ids", [1, 5]),
         ("num_classes", 0),
         ("num_best", 0),
         ("order", 3),
-    ],
-)
-def test_wrong_texts(argument, value):
-    arguments = {"ids": [0, 1], "num_classes": 5, argument: value}
-    with refused(argument):
-        NGram.from_text(**arguments)
+    ):
+        arguments = {"ids": [0, 1], "num_classes": 5, argument: value}
+        with refused(argument):
+            NGram.from_text(**arguments)
 
 
 def test_a_model_of_a_text():
@@ -188,31 +176,3 @@ def test_a_model_of_a_text():
     logs = model.evaluate(text[:, :-1], text[:, 1:], verbose=0)
     assert logs[1] == 1
     assert logs[0] == pytest.approx(np.log(50), abs=0.1)
-
-
-def test_on_two_devices(strategy):
-    with strategy.scope():
-        selector = built(NGram(TABLE, fallback=[3, 2, 1]))
-
-    @tf.function
-    def step():
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        context = tf.stack([tf.cast(replica, "int32"), -1])
-        return selector.select(None, None, context)
-
-    first, second = strategy.experimental_local_results(strategy.run(step))
-    np.testing.assert_array_equal(first, [[4, 1, 0], [3, 2, 1]])
-    np.testing.assert_array_equal(second, [[2, -1, -1], [3, 2, 1]])
-
-
-def test_text_of_many_classes():
-    """Of more followers than are held at a time."""
-    text, number = [4150, 3, 4150, 3], 4100
-    selector = NGram.from_text(text, 4200, num_best=number)
-    selector = built(selector, 4200, number)
-    others = [i for i in range(4200) if i not in text]
-    frequent = [3, 4150, *others][:number]
-    np.testing.assert_array_equal(
-        select(selector, [0, 4091, 4092, 4150, 4199, 3]),
-        [*[frequent] * 5, [4150, 3, *others][:number]],
-    )

@@ -12,9 +12,7 @@ import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import ClassScores
 from keras_compembed.candidates import FrequentClasses
-from keras_compembed.candidates import FunctionSelector
 from keras_compembed.candidates import NearestCenters
-from keras_compembed.candidates import NGram
 from keras_compembed.candidates import Union
 
 CLASSES, WIDTH = 90, 6
@@ -75,10 +73,7 @@ def plain_step(centers, totals, features, shifts):
         middle, half = centers[large].copy(), totals[large] / 2
         spread = 2 * half[-2] / weights[large] - middle @ middle
         shift = 0.5 * shifts[pair] * np.sqrt(max(spread, 0) / WIDTH)
-        for place, center in (
-            (small, middle + shift),
-            (large, middle - shift),
-        ):
+        for place, center in ((small, middle + shift), (large, middle - shift)):
             centers[place] = center
             totals[place] = [*half[-1] * center, *half[-2:]]
     return centers, totals
@@ -100,22 +95,6 @@ def test_k_means_as_one_by_one(number):
         np.testing.assert_allclose(
             selector.totals, totals, rtol=1e-4, atol=2e-3
         )
-
-
-def test_finds_clusters():
-    """Also from a start at which one center is nearest to all."""
-    selector, scores = built(num_centers=14), make_scores()
-    selector.centers.assign(100 + np.arange(14)[:, None] * np.ones(WIDTH))
-    for step in range(30):
-        features = clusters(100, seed=step)
-        selector.observe(scores, tf.constant(features), None)
-    found = selector.select(scores, tf.constant(features)).groups.numpy()
-    centers = selector.centers.numpy()
-    np.testing.assert_array_equal(found, nearest(features, centers))
-    # What centers leave of the variance.
-    left = ((features - centers[found]) ** 2).sum(axis=1).mean()
-    assert left < 0.15 * features.var(axis=0).sum()
-    assert len(set(found)) > 7
 
 
 def test_candidates_are_the_best_of_their_centers():
@@ -228,15 +207,6 @@ def test_no_copy_of_the_table_by_xla():
     assert not re.search(rf"{table}\S* copy\(", hlo)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("num_centers", 0), ("refresh_every", 0), ("selector", "tree")],
-)
-def test_wrong_centers(name, value):
-    with refused(name, value):
-        NearestCenters(**{name: value})
-
-
 def make_head(selectors, numbers=None, num_candidates=8):
     selector = Union(selectors, numbers)
     head = kc.CANESoftmax(CLASSES, selector, num_candidates, 6)
@@ -273,36 +243,26 @@ def test_all_parts_of_a_union_choose(numbers, expected):
             np.testing.assert_array_equal(got, right)
 
 
-def test_unions_of_unions_and_with_a_context():
-    inner = Union([NGram(np.arange(CLASSES)[:, None], [7]), NearestCenters(2)])
-    parts = [inner, FunctionSelector(lambda x: tf.range(2))]
-    head = make_head(parts, [2, 2], 4)
-    ids, _, last = head.selector.select(
-        head.scores, tf.zeros((3, WIDTH)), tf.constant([5, 2, -1])
-    )
-    np.testing.assert_array_equal(ids, [[5], [2], [7]])
-    np.testing.assert_array_equal(last, range(2))
-
-
-@pytest.mark.parametrize(
-    ("selectors", "numbers", "argument"),
-    [
-        ([], None, "selectors"),
-        (["frequent"], None, "selectors"),
-        (FrequentClasses(COUNTS), None, "selectors"),
-        ([tree(), tree()], None, "selectors"),
-        (2 * [NearestCenters()], None, "selectors"),
-        ([tree()], [1, 2], "num_candidates"),
-        ([tree()], 3, "num_candidates"),
-        ([tree()], [0], "num_candidates"),
-        ([FrequentClasses(COUNTS), NearestCenters()], [4, 5], "num_candidates"),
-        (
-            [FrequentClasses(COUNTS), FrequentClasses(COUNTS[:50])],
-            None,
-            "counts",
-        ),
-    ],
-)
-def test_wrong_unions(selectors, numbers, argument):
-    with refused(argument):
-        make_head(selectors, numbers)
+def test_wrong_arguments():
+    for name, value in {
+        "num_centers": 0,
+        "refresh_every": 0,
+        "selector": "tree",
+    }.items():
+        with refused(name, value):
+            NearestCenters(**{name: value})
+    frequent, fewer = FrequentClasses(COUNTS), FrequentClasses(COUNTS[:50])
+    for argument, selectors, numbers in (
+        ("selectors", [], None),
+        ("selectors", ["frequent"], None),
+        ("selectors", frequent, None),
+        ("selectors", [tree(), tree()], None),
+        ("selectors", 2 * [NearestCenters()], None),
+        ("num_candidates", [tree()], [1, 2]),
+        ("num_candidates", [tree()], 3),
+        ("num_candidates", [tree()], [0]),
+        ("num_candidates", [frequent, NearestCenters()], [4, 5]),
+        ("counts", [frequent, fewer], None),
+    ):
+        with refused(argument):
+            make_head(selectors, numbers)
