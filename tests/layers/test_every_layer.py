@@ -263,7 +263,8 @@ def test_two_devices_equal_one(case, trained, strategy):
 @pytest.mark.parametrize(
     "case",
     marked(
-        CASES,
+        # It says that it trains without XLA.
+        [case for case in CASES if case.name != "adaptive"],
         {case.name for case in CASES} - QUICK_UNDER_XLA,
         pytest.mark.xla,
     ),
