@@ -1,5 +1,6 @@
 """Ctrl-C at every phase of every learner."""
 
+import functools
 import threading
 
 import numpy as np
@@ -9,6 +10,7 @@ from small_learners import interrupted
 from small_learners import make_learner
 
 import keras_compembed as kc
+from keras_compembed import learners
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(12, 8)) + 2
@@ -24,64 +26,41 @@ TABLE = make_table(96)
 LONG = make_table(10_000)
 
 
-def gradient_learner(cls, composition, **kwargs):
+def gradient_learner(cls, composition, refine=None):
+    sizes = {"batch_size": 96, "validation_rows": 96}
+    steps = {"iterations": 1, "validation_interval": 1, "learning_rate": 0.03}
+    options = {"composition": composition, "refine": refine, "seed": 0}
     return make_learner(
         cls,
         num_codebooks=4,
         codebook_size=6,
-        composition=composition,
-        learning_rate=0.03,
-        batch_size=96,
-        iterations=1,
-        validation_interval=1,
-        validation_rows=96,
-        seed=0,
         verbose=0,
-        **kwargs,
+        **sizes,
+        **steps,
+        **options,
     )
 
 
-def additive():
-    return kc.learners.AdditiveQuantizer(4, 6, effort=0.05, seed=0, verbose=0)
+def quantizer(cls, **kwargs):
+    return cls(4, 6, effort=0.05, seed=0, verbose=0, **kwargs)
 
 
+ADDITIVE = functools.partial(quantizer, learners.AdditiveQuantizer)
+FACTORS = functools.partial(quantizer, learners.FactorQuantizer, rank=3)
+RANDOM = functools.partial(learners.RandomCodeLearner, 4, 6, seed=0)
+LSTM = kc.compositions.LSTMComposition(code_dim=3)
+KD = functools.partial(gradient_learner, learners.KDCodeLearner)
+GUMBEL = functools.partial(gradient_learner, learners.GumbelCodeLearner)
 # Each with its table, and how many calls there are to one that is interrupted.
 LEARNERS = {
-    "additive": (additive, TABLE, 4),
-    "warm": (additive, LONG, 150),
-    "factors": (
-        lambda: kc.learners.FactorQuantizer(
-            4, 6, 3, effort=0.05, seed=0, verbose=0
-        ),
-        TABLE,
-        9,
-    ),
-    "random": (lambda: kc.learners.RandomCodeLearner(4, 6, seed=0), TABLE, 1),
-    "linear": (
-        lambda: gradient_learner(kc.learners.KDCodeLearner, "linear"),
-        TABLE,
-        14,
-    ),
-    "concat": (
-        lambda: gradient_learner(kc.learners.KDCodeLearner, "concat"),
-        TABLE,
-        43,
-    ),
-    "lstm": (
-        lambda: gradient_learner(
-            kc.learners.KDCodeLearner,
-            kc.compositions.LSTMComposition(code_dim=3),
-        ),
-        TABLE,
-        21,
-    ),
-    "gumbel": (
-        lambda: gradient_learner(
-            kc.learners.GumbelCodeLearner, "sum", refine=True
-        ),
-        TABLE,
-        13,
-    ),
+    "additive": (ADDITIVE, TABLE, 4),
+    "warm": (ADDITIVE, LONG, 150),
+    "factors": (FACTORS, TABLE, 9),
+    "random": (RANDOM, TABLE, 1),
+    "linear": (functools.partial(KD, "linear"), TABLE, 14),
+    "concat": (functools.partial(KD, "concat"), TABLE, 43),
+    "lstm": (functools.partial(KD, LSTM), TABLE, 21),
+    "gumbel": (functools.partial(GUMBEL, "sum", refine=True), TABLE, 13),
 }
 
 
@@ -103,7 +82,7 @@ def check_kept(learner, table):
     loss = np.square(rows - table).sum(axis=1).mean(dtype="float64")
     refined = learner.history.get("refined_loss", [])
     if isinstance(
-        learner, kc.learners.AdditiveQuantizer | kc.learners.RandomCodeLearner
+        learner, learners.AdditiveQuantizer | learners.RandomCodeLearner
     ):
         losses = learner.history["loss"]
         assert losses[-1] == pytest.approx(loss, rel=1e-4)
@@ -209,7 +188,7 @@ def test_searches_keep_to_one_thread(name):
 
 
 def test_layer_of_an_interrupted_learner():
-    learner = additive()
+    learner = ADDITIVE()
     layer, was_interrupted = interrupted(
         lambda: kc.CodeEmbedding.from_table(TABLE, 4, 6, learner=learner), 150
     )

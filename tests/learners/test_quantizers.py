@@ -260,16 +260,6 @@ def test_factors_of_few_rows_are_those_of_singular_vectors(weighted):
     assert least * 0.999 < found < 1.02 * least
 
 
-def test_factors_of_rows_that_count_more_come_nearer():
-    weight = np.ones(300)
-    weight[:30] = 100
-    plain = factor_quantizer(2).train(FACTORS)
-    weighted = factor_quantizer(2).train(FACTORS, sample_weight=weight)
-    assert mean_loss(FACTORS, weighted, weight=weight) < 0.95 * (
-        mean_loss(FACTORS, plain, weight=weight)
-    )
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_codebooks_of_random_codes_are_those_of_least_squares(weighted):
     table = np.random.default_rng(0).normal(size=(700, 6)) + 3

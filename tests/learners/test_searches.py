@@ -1,6 +1,7 @@
 """Searches for codes and codebooks in arrays, held to searches row by row."""
 
 import joblib
+import keras
 import numpy as np
 import pytest
 
@@ -296,6 +297,7 @@ def refined(steps):
 
 
 def make_composition(name, num_codebooks=3, codebook_size=5, width=7):
+    keras.utils.set_random_seed(0)
     return kc.CodeEmbedding(
         9, width, num_codebooks, codebook_size, composition=name
     ).composition
@@ -409,7 +411,7 @@ class TestRefinement:
         after = mean_squares(left, WEIGHT)
         # Least squares has a ridge of 0.01 against about 40 rows a codeword.
         assert (np.diff([before, *losses, after]) < 1e-3).all()
-        assert after < 0.8 * losses[0]
+        assert after < 0.85 * losses[0]
         assert not np.array_equal(codes, CODES)
 
     def test_wide_linear_refinement_is_that_of_a_sum(self):
