@@ -23,7 +23,7 @@ layers = keras.layers
         # No other number of codebooks has as many bits.
         ((100_000, 256, 5, 32), (5, 32)),
         # It would take longer in int8.
-        ((100_000, 300, 32, 16), (32, 16)),
+        ((100_000, 24, 6, 16), (6, 16)),
         # No power of two, and as large as can be.
         ((100_000, 256, 16, 20), (16, 20)),
         ((100_000, 256, 8, 256), (8, 256)),

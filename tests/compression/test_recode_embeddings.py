@@ -126,9 +126,10 @@ def test_what_is_done_is_said(capsys):
 
 
 def test_round_trip(tmp_path):
-    layer = compressed().layers[0]
-    keras.Sequential([layer]).save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras").layers[0]
+    model = compressed()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    again, layer = (x.get_layer("words") for x in (loaded, model))
     assert again.learn_codes.recode_every == 4
     np.testing.assert_array_equal(again.latents, layer.latents)
 
