@@ -1,6 +1,5 @@
 """Searches for codes and codebooks in arrays, held to searches row by row."""
 
-import joblib
 import keras
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import keras_compembed as kc
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners import refinement
 from keras_compembed.learners.beam_encoding import encode_rows
-from keras_compembed.learners.row_blocks import in_order
 from keras_compembed.learners.row_blocks import row_blocks
 from keras_compembed.learners.straight_through import StraightThroughEncoder
 
@@ -225,21 +223,6 @@ def test_blocks_are_all_rows(rows, shape):
     ids = np.concatenate([np.arange(rows)[part] for part in parts])
     np.testing.assert_array_equal(ids, np.arange(rows))
     assert len(parts) == 1 or min(4 * np.prod(shape), 16_384) <= parts[0].stop
-
-
-def test_results_of_blocks_come_in_order():
-    taken = []
-
-    def numbers():
-        for number in range(100):
-            taken.append(number)
-            yield (number,)
-
-    results = in_order(lambda number: -number, numbers())
-    assert next(results) == 0 and taken == [0]
-    with joblib.parallel_config("threading", n_jobs=2):
-        results = in_order(lambda number: -number, numbers())
-        assert list(results) == [-number for number in range(100)]
 
 
 class TestStraightThroughEncoder:

@@ -1,0 +1,164 @@
+"""Helpers that work on arrays and numbers."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+import threadpoolctl
+from errors import refused
+
+from keras_compembed.utils.byte_counts import number_of_bytes
+from keras_compembed.utils.one_thread import one_thread
+from keras_compembed.utils.packed_arrays import pack_array
+from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.table_shards import TableShards
+from keras_compembed.utils.validation import check_table
+
+ARRAY = np.arange(40, dtype="float32").reshape(10, 4)
+SHARDS = TableShards([ARRAY[:3], ARRAY[3:3], ARRAY[3:4], ARRAY[4:]])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        slice(None),
+        slice(0, 3),
+        slice(2, 5),
+        slice(3, 4),
+        slice(-2, None),
+        slice(5, 99),
+        slice(5, 2),
+        slice(10, 12),
+        slice(None, None, 3),
+        slice(8, 1, -2),
+        4,
+        -1,
+        np.int64(9),
+        [0, 9, 3, 3, -10],
+        np.array([[1, 2], [3, 4]]),
+        np.array([7, 0], "uint8"),
+        [],
+        ARRAY[:, 0] > 12,
+    ],
+    ids=str,
+)
+def test_rows_of_shards_are_those_of_the_array(rows):
+    found, expected = SHARDS[rows], ARRAY[rows]
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_shards_are_read_like_an_array():
+    assert len(SHARDS) == 10 and SHARDS.shape == (10, 4) and SHARDS.ndim == 2
+    assert SHARDS.dtype == "float32" and "(10, 4)" in repr(SHARDS)
+    np.testing.assert_array_equal(SHARDS, ARRAY)
+    assert np.asarray(SHARDS, "float64").dtype == "float64"
+    # Rows of one shard are not copied.
+    assert np.shares_memory(SHARDS[4:8], ARRAY)
+    assert check_table(SHARDS, shards=True) is SHARDS
+    assert isinstance(check_table(SHARDS), np.ndarray)
+
+
+def test_shards_refuse_other_rows_and_arrays():
+    for rows in (10, [0, -11], 1.5, [True, False], None):
+        with pytest.raises(IndexError):
+            SHARDS[rows]
+    with pytest.raises(TypeError):
+        SHARDS[0, 1]
+    narrow, half = ARRAY[:, :2], ARRAY.astype("float16")
+    for other in (ARRAY[0], ARRAY.tolist(), narrow, half):
+        with refused("shards"):
+            TableShards([ARRAY, other])
+    with refused("shards", "none"):
+        TableShards([])
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(-3, 9, dtype="int32").reshape(3, 4),
+        np.arange(8, dtype="int64")[::2],
+        np.arange(6, dtype=">i4"),
+        np.array([0.5, np.inf, -1e300]),
+        np.zeros((0, 5), "int32"),
+        np.asfortranarray(np.arange(6, dtype="float32").reshape(2, 3)),
+    ],
+)
+def test_packed_arrays_come_back(array):
+    again = unpack_array(json.loads(json.dumps(pack_array(array))))
+    assert again.dtype == array.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(again, array)
+    # They are the owner's to write to.
+    again[...] = 1
+
+
+def test_packed_arrays_are_small():
+    """Small numbers take about the bytes that they need."""
+    ids = np.random.default_rng(0).permutation(60_000).astype("int32")
+    assert len(pack_array(ids)["bytes"]) < 1.4 * 2 * len(ids)
+    assert unpack_array(pack_array(None)) is None
+
+
+@pytest.mark.parametrize(
+    "value, wanted",
+    [
+        (500, 500),
+        (np.int64(7), 7),
+        ("500", 500),
+        ("500k", 500_000),
+        ("500 kB", 500_000),
+        ("2MB", 2_000_000),
+        ("1.1M", 1_100_000),
+        (".5g", 500_000_000),
+    ],
+)
+def test_numbers_of_bytes(value, wanted):
+    assert number_of_bytes("max_bytes", value) == wanted
+
+
+@pytest.mark.parametrize(
+    "value",
+    [0, -5, True, 2.5, None, "", "0k", "k", "1.5", "2 T", "-2k", "1e6", "٣k"],
+)
+def test_no_numbers_of_bytes(value):
+    with refused("max_bytes", repr(value)):
+        number_of_bytes("max_bytes", value)
+
+
+@pytest.mark.parametrize(
+    "count, expected",
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KB"),
+        (10 * 1024 - 1, "10.0 KB"),
+        (100 * 1024 - 1, "100 KB"),
+        (1_816_032, "1.73 MB"),
+        (2**20 - 1, "1.00 MB"),
+        (90_122_400, "85.9 MB"),
+        (3 * 2**30, "3.00 GB"),
+        (2**50, "1048576 GB"),
+    ],
+)
+def test_format_bytes(count, expected):
+    assert format_bytes(count) == expected
+
+
+def blas_threads():
+    pools = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    return {pool["num_threads"] for pool in pools.info()}
+
+
+def test_the_last_that_leaves_takes_the_limit_of_threads_back():
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        with contextlib.ExitStack() as second:
+            with one_thread():
+                second.enter_context(one_thread())
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+        with contextlib.suppress(KeyError), one_thread():
+            raise KeyError
+        assert blas_threads() == {2}

@@ -1,0 +1,82 @@
+"""What layers share, and seeds, in files of models."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_compembed as kc
+from keras_compembed.utils.saved_seed import load_seed
+from keras_compembed.utils.saved_seed import save_seed
+
+ROWS, WIDTH = 30, 4
+layers = keras.layers
+
+
+def head(embedding):
+    return kc.CANESoftmax(
+        ROWS, num_candidates=3, num_noises=3, class_embedding=embedding
+    )
+
+
+def heads():
+    table = layers.Embedding(ROWS, WIDTH)
+    return [head(table), head(table)], lambda layer: layer.class_embedding
+
+
+def towers():
+    encoder = layers.Dense(WIDTH)
+    features = np.random.default_rng(0).normal(size=(2, ROWS, 3))
+    parts = [head(kc.FeatureEmbedding(part, encoder)) for part in features]
+    return parts, lambda layer: layer.class_embedding.encoder
+
+
+def answers():
+    table = kc.CodeEmbedding(ROWS, WIDTH, 2, 4)
+    return [kc.TopIds(table, 2), kc.TopIds(table, 3)], lambda layer: layer.table
+
+
+def load(model, folder):
+    model.save(folder / "model.keras")
+    loaded = keras.saving.load_model(folder / "model.keras")
+    for one, other in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    return loaded
+
+
+@pytest.mark.parametrize("make", [heads, towers, answers])
+def test_what_layers_share_is_one_object_in_a_loaded_model(make, tmp_path):
+    parts, part_of = make()
+    inputs = keras.Input((WIDTH,))
+    model = keras.Model(inputs, [layer(inputs) for layer in parts])
+    loaded = load(model, tmp_path)
+    one, other = (part_of(loaded.get_layer(layer.name)) for layer in parts)
+    assert one is other
+
+
+def test_a_table_that_comes_after_the_head(tmp_path):
+    table = layers.Embedding(ROWS, WIDTH, name="table")
+    features, ids = keras.Input((WIDTH,)), keras.Input((), dtype="int32")
+    classes = head(table)(features)
+    vectors = layers.Dense(WIDTH)(layers.Dense(WIDTH)(classes))
+    looked_up = layers.Dense(WIDTH)(table(ids))
+    model = keras.Model([features, ids], [classes, vectors + looked_up])
+    names = [layer.name for layer in model.layers]
+    found = [type(layer) for layer in model.layers]
+    assert found.index(kc.CANESoftmax) < names.index("table")
+    loaded = load(model, tmp_path)
+    head_of_loaded = loaded.layers[found.index(kc.CANESoftmax)]
+    assert head_of_loaded.class_embedding is loaded.get_layer("table")
+
+
+def test_numbers_drawn_go_on():
+    generator = keras.random.SeedGenerator(3)
+    generator.next()
+    store = {"0": np.ones(2)}
+    other = keras.random.SeedGenerator(4)
+    before = other.state.numpy()
+    # Files of earlier versions have no state.
+    assert list(load_seed(store, other)) == ["0"]
+    np.testing.assert_array_equal(other.state, before)
+    save_seed(store, generator)
+    assert list(load_seed(store, other)) == ["0"]
+    np.testing.assert_array_equal(other.next(), generator.next())

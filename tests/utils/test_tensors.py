@@ -1,0 +1,213 @@
+"""Helpers that work on tensors."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_compembed.utils.chunks import chunk_sizes
+from keras_compembed.utils.chunks import in_parts
+from keras_compembed.utils.custom_gradient import custom_gradient
+from keras_compembed.utils.each_once import each_once
+from keras_compembed.utils.log_sums import log_add_exp
+from keras_compembed.utils.log_sums import log_sum_exp
+
+NOTHING = float("-inf")
+
+
+def test_chunk_sizes():
+    """Bounded numbers of scores, and not less than a useful product."""
+    assert chunk_sizes(10, 100, 8) == (2**22 // 100, 100)
+    for rows in (1024, None, 10**6):
+        assert chunk_sizes(rows, 10**6, 8) == (1024, 4096)
+    # Vectors of classes, and features of rows, count as well.
+    assert chunk_sizes(1, 10**7, 256) == (256, 2**14)
+    assert chunk_sizes(1, 10, 2**30) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "rows, mode, sizes",
+    [
+        (0, "eager", []),
+        (3, "eager", [3]),
+        (8, "eager", [8]),
+        (20, "eager", [8, 8, 8]),
+        (7, "known", [7]),
+        (20, "known", None),
+        (1, "unknown", None),
+        (8, "unknown", None),
+        (20, "unknown", None),
+        pytest.param(20, "xla", None, marks=pytest.mark.xla),
+    ],
+)
+def test_in_parts(rows, mode, sizes):
+    found = []
+
+    def compute(values, ids):
+        found.append(values.shape[0])
+        return 2 * values, ids + 1
+
+    def run(*inputs):
+        results = [tf.zeros_like(values) for values in inputs]
+        return in_parts(compute, inputs, results, 8)
+
+    if mode != "eager":
+        size = None if mode == "unknown" else rows
+        spec = [tf.TensorSpec((size, 3)), tf.TensorSpec((size,), "int32")]
+        run = tf.function(run, spec, jit_compile=mode == "xla")
+    values = np.random.default_rng(0).normal(size=(rows, 3)).astype("float32")
+    doubled, after = run(tf.constant(values), tf.range(rows))
+    np.testing.assert_array_equal(doubled, 2 * values)
+    np.testing.assert_array_equal(after, np.arange(rows) + 1)
+    if mode == "known" and sizes:
+        assert set(found) == set(sizes)
+    elif sizes is not None:
+        assert found == sizes
+
+
+IDS = tf.constant([7, 3, 7, 0, 3, 7])
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["eager", "graph", pytest.param("graph in xla", marks=pytest.mark.xla)],
+)
+def test_vectors_of_different_ids_are_composed_once(mode):
+    table = tf.constant(np.random.default_rng(0).normal(size=(9, 4)))
+    upstream = tf.constant(np.random.default_rng(1).normal(size=(6, 4)))
+    composed = []
+
+    def compose(ids):
+        composed.append(ids.shape[0])
+        return tf.sin(tf.gather(table, ids))
+
+    def look_up(ids):
+        with tf.GradientTape() as tape:
+            tape.watch(table)
+            vectors = each_once(compose, ids)
+        return vectors, tf.convert_to_tensor(
+            tape.gradient(vectors, table, upstream)
+        )
+
+    function = look_up
+    if mode != "eager":
+        function = tf.function(look_up)
+    if mode == "graph in xla":
+        function = tf.function(function, jit_compile=True)
+    vectors, gradient = function(IDS)
+    exact = np.zeros((9, 4))
+    np.add.at(exact, IDS, upstream * tf.cos(tf.gather(table, IDS)))
+    np.testing.assert_allclose(vectors, tf.sin(tf.gather(table, IDS)))
+    np.testing.assert_allclose(gradient, exact, atol=1e-12)
+    # Graphs do not know the number of different ids; of all ids they do.
+    assert composed == {"eager": [3], "graph": [None]}.get(mode, [6])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_of_half_precision_are_summed_in_float32(dtype):
+    table = tf.ones((2, 3), dtype)
+    with tf.GradientTape() as tape:
+        tape.watch(table)
+        ids = tf.zeros(1000, "int32")
+        vectors = each_once(lambda ids: tf.gather(table, ids), ids)
+    assert vectors.dtype == dtype
+    gradient = tape.gradient(vectors, table, tf.fill((1000, 3), table[0, 0]))
+    sums = tf.cast(tf.convert_to_tensor(gradient), "float32")
+    np.testing.assert_array_equal(sums, [3 * [1000], 3 * [0]])
+
+
+@custom_gradient
+def doubled(x, y):
+    """`2 * x + 3 * y`, whose gradient in `x` is as if it were no double."""
+    return 2 * x + 3 * y, lambda upstream: (upstream, 3 * upstream)
+
+
+def gradients_of(function, x, y):
+    with tf.GradientTape() as tape:
+        tape.watch([x, y])
+        result = function(x, y)
+    return result, *tape.gradient(result, [x, y])
+
+
+def in_loop(x, y):
+    return tf.foldl(lambda total, row: doubled(total, row), y, x)
+
+
+@pytest.mark.parametrize("traced", ["nothing", "function", "gradients"])
+def test_custom_gradients(traced):
+    assert doubled.__name__ == "doubled" and doubled.__doc__.startswith("`2")
+
+    def take(function, x, y):
+        if traced == "gradients":
+            return tf.function(lambda *xy: gradients_of(function, *xy))(x, y)
+        if traced == "function":
+            function = tf.function(function)
+        return gradients_of(function, x, y)
+
+    x, y = tf.constant([1.0, 2.0]), tf.constant([4.0, 5.0])
+    results = take(doubled, x, y)
+    for found, wanted in zip(results, ([14, 19], [1, 1], [3, 3]), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    if traced == "nothing":
+        return
+    x, y = tf.constant([1.0]), tf.constant([[4.0], [5.0]])
+    results = take(in_loop, x, y)
+    for found, wanted in zip(results, ([43], [1], [[3], [3]]), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_log_sum_exp():
+    scores = tf.constant(
+        [
+            [0.0, np.log(3), NOTHING],
+            [NOTHING] * 3,
+            [1e30, 1e30, 0.0],
+            [-1e4, -1e4, NOTHING],
+            [0.0, np.nan, 1.0],
+        ]
+    )
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        sums = log_sum_exp(scores)
+    np.testing.assert_allclose(
+        sums, [np.log(4), NOTHING, 1e30, np.log(2) - 1e4, np.nan], rtol=1e-6
+    )
+    gradients = tape.gradient(sums, scores).numpy()
+    np.testing.assert_allclose(
+        gradients[:4],
+        [[0.25, 0.75, 0], [0, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]],
+        rtol=1e-6,
+    )
+    assert log_sum_exp(tf.zeros((2, 0))).numpy().tolist() == [NOTHING] * 2
+
+
+def test_log_sum_exp_of_parts():
+    """As if concatenated; a part may have no columns."""
+    rng = np.random.default_rng(0)
+    parts = [tf.constant(rng.normal(size=(4, n)), "float32") for n in (3, 0, 1)]
+    whole = tf.concat(parts, axis=1)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([*parts, whole])
+        sums, right = log_sum_exp(*parts), tf.reduce_logsumexp(whole, axis=1)
+    np.testing.assert_allclose(sums, right, rtol=1e-6)
+    np.testing.assert_allclose(
+        tf.concat(tape.gradient(sums, parts), axis=1),
+        tape.gradient(right, whole),
+        rtol=1e-5,
+    )
+
+
+def test_log_add_exp():
+    first = tf.constant([0.0, NOTHING, 2.0, NOTHING])
+    second = tf.constant([np.log(2), 5.0, NOTHING, NOTHING], "float32")
+    with tf.GradientTape() as tape:
+        tape.watch([first, second])
+        sums = log_add_exp(first, second)
+    np.testing.assert_allclose(sums, [np.log(3), 5, 2, NOTHING], rtol=1e-6)
+    for gradient, right in zip(
+        tape.gradient(sums, [first, second]),
+        ([1 / 3, 0, 1, 0], [2 / 3, 1, 0, 0]),
+        strict=True,
+    ):
+        np.testing.assert_allclose(gradient, right, rtol=1e-6)
+    wide = log_add_exp(tf.constant([[0.0], [1.0]]), tf.zeros((2, 3)))
+    assert wide.shape == (2, 3)
