@@ -166,7 +166,6 @@ def test_algorithm_2(label, candidates, noises, jit_compile):
     randomize(head)
     x = features_of(1)
 
-    @tf.function(jit_compile=jit_compile)
     def step(x):
         with tf.GradientTape() as tape:
             loss = kc.CANELoss()(np.array([label]), head(x, training=True))
@@ -174,6 +173,8 @@ def test_algorithm_2(label, candidates, noises, jit_compile):
         gradients = tape.gradient(loss, sources)
         return [tf.convert_to_tensor(part) for part in gradients]
 
+    if jit_compile:
+        step = tf.function(step, jit_compile=True)
     kernel, nodes = step(tf.constant(x))
     edges, rows = edges_of(head, tree)
     q = reference.outside(np.ones(classes), candidates)
@@ -255,7 +256,11 @@ def test_only_rows_drawn_change(noise):
 
 
 @pytest.mark.parametrize(
-    ("selector", "share_noises"), [("huffman", 3), ("subsets", False)]
+    ("selector", "share_noises"),
+    [
+        pytest.param("huffman", 3, marks=pytest.mark.slow),
+        ("subsets", False),
+    ],
 )
 def test_fit_learns_and_files_keep_it(selector, share_noises, tmp_path):
     keras.utils.set_random_seed(0)

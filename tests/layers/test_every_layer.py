@@ -54,6 +54,7 @@ PLAIN = {
 # The rest of replicas, of steps of one's own and of XLA is slow: another case,
 # or `distribution/`, has their way of training.
 SLOW = {
+    "hash",
     "classes-frequent",
     "codes-pooled-follow",
     "codes-pooled-softmax",
@@ -74,10 +75,8 @@ QUICK_UNDER_XLA = {
     "codes",
     "codes-softmax",
     "codes-nearest",
-    "codes-pooled",
     "reversible",
     "rounded-learned",
-    "anchors-dense",
     "anchors-lazy",
     "anchors-sparse",
     "anchors-trained-places",

@@ -144,9 +144,13 @@ def test_gradients_equal_a_softmax_by_hand(kind):
     np.testing.assert_array_equal(ids, tf.math.top_k(logits, 3).indices)
 
 
-@pytest.mark.parametrize("kind", KINDS_OF_CLASSES)
 @pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+    ("kind", "jit_compile"),
+    [
+        *((kind, False) for kind in KINDS_OF_CLASSES),
+        pytest.param("table", True, marks=pytest.mark.xla),
+        pytest.param("codes", True, marks=pytest.mark.xla),
+    ],
 )
 def test_scores_of_some_classes(kind, jit_compile):
     """With gradients of these alone, classes that come twice added up."""

@@ -201,7 +201,11 @@ def test_nearest_side_by_side_goes_straight_through():
     np.testing.assert_allclose(for_keys, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", MODES[:2], ids=mode_name)
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(MODES[0], marks=pytest.mark.slow), MODES[1]],
+    ids=mode_name,
+)
 def test_codes_are_those_trained_with(mode):
     ids, labels = task(size=400)
     # Most places hold one id, whose query moves the statistics of scores.
