@@ -35,7 +35,6 @@ FAST = [
     ("anchors-dense", "apart"),
     ("anchors-sparse", "graph"),
     ("classes-tree", "train step"),
-    ("classes-subsets", "devices"),
 ]
 SLOW = [
     (name, way)

@@ -166,7 +166,10 @@ def test_tables_are_fitted_once(monkeypatch):
     ("tuner_class", "options", "count"),
     [
         ("RandomSearch", {"max_trials": 3}, 3),
-        ("Hyperband", {"max_epochs": 2, "factor": 2}, 4),
+        pytest.param(
+            *("Hyperband", {"max_epochs": 2, "factor": 2}, 4),
+            marks=pytest.mark.slow,
+        ),
         # All of them.
         ("GridSearch", {}, 10),
     ],
