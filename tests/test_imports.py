@@ -1,0 +1,67 @@
+"""Tests import public names; what else they may import is listed here."""
+
+import ast
+import inspect
+import pathlib
+
+import keras_compembed as kc
+
+TESTS = pathlib.Path(__file__).parent
+# Algorithms on plain arrays and files: parts with an interface of their own.
+PARTS = {
+    "anchors": "cooccurrence coreset k_means_seeding",
+    "baselines": "id_hashes",
+    "candidates": "default_choice frequency_subsets inverted_lists "
+    "recall_bounds sorted_sets",
+    "cli": "main",
+    "codes": "code_counts field_columns packing",
+    "compression": "allocation spectrum",
+    "export": "compressed_rows flatbuffer int8_matrices packed_offsets",
+    "layers": "lookup_layer",
+    "learners": "beam_encoding coordinate_search refinement row_blocks "
+    "straight_through",
+    "noises": "random_bits",
+    "optimizers": "unique_places",
+    "rounding": "round_factors round_rows rounded_rows rounded_table",
+    "text": "normalization",
+    "transforms": "activations proximal_step separation sparse_coding",
+    "trees": "balanced_k_means beam_search tree_arrays",
+    "utils": "byte_counts chunks custom_gradient each_once files log_sums "
+    "one_thread packed_arrays saved_seed sizes table_shards validation",
+    "vectors": "best_rows ngram_buckets",
+}
+PACKAGE = kc.__name__
+
+
+def public_names(namespace=kc, prefix=PACKAGE):
+    for name in namespace.__all__:
+        yield f"{prefix}.{name}"
+        value = getattr(namespace, name)
+        if inspect.ismodule(value):
+            yield from public_names(value, f"{prefix}.{name}")
+
+
+def imported_names():
+    """Yields what tests import from the package, and where."""
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = getattr(node, "module", None) or ""
+            if module.partition(".")[0] == PACKAGE:
+                for alias in node.names:
+                    yield f"{module}.{alias.name}", path.relative_to(TESTS)
+
+
+def test_public_names_and_parts_alone_are_imported():
+    parts = {
+        f"{PACKAGE}.{folder}.{name}"
+        for folder, names in PARTS.items()
+        for name in names.split()
+    }
+    allowed = parts.union(public_names(), {f"{PACKAGE}.cli"})
+    used = set()
+    for name, path in imported_names():
+        part = ".".join(name.split(".")[:3])
+        used.add(part)
+        assert name in allowed or part in parts, f"{path} imports {name}"
+        assert "._" not in name.replace("__version__", ""), f"{path}: {name}"
+    assert parts <= used, parts - used
