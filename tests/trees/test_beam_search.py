@@ -10,6 +10,7 @@ from beam_heads import search
 
 from keras_compembed.trees import ClassTree
 from keras_compembed.trees.beam_search import find_frontier
+from keras_compembed.trees.tree_arrays import TreeArrays
 
 # Sums of some tens of products of numbers around one, in float32.
 ROUNDING = dict(rtol=1e-5, atol=1e-5)
@@ -194,3 +195,15 @@ def test_frontier(name):
         if len(nodes):
             column = tree.paths()[depths > deepest][:, deepest - 1]
             assert set(column) == set(nodes)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_entries_under_entries(name):
+    arrays = TreeArrays(TREES[name]())
+    arrays.build()
+    tree = arrays.class_tree
+    # None is under classes, nor under -1.
+    right = np.full((1 + tree.num_nodes + tree.num_classes, tree.branching), -1)
+    right[1 : 1 + tree.num_nodes] = tree.children[1:]
+    entries = np.arange(-1, tree.num_nodes + tree.num_classes)
+    np.testing.assert_array_equal(arrays.under(entries), right)
