@@ -117,27 +117,33 @@ class FindSize:
         return [math.ceil(smallest * step**i) for i in range(number + 1)]
 
     def _within(self, limit, name, value):
-        smallest = self._sizes.count_smallest(limit)
-        if smallest > limit:
-            choices = self._sizes.smallest
-            error = self._sizes.measured_error(choices)
-            received = f"{name}={value!r}"
-            if name == "ratio":
-                received += f", which allows {limit:,} bytes"
-            raise ValueError(
-                f"`{name}` must allow a file of {smallest:,} bytes, the "
-                "smallest that was found: with "
-                f"{self._sizes.describe(choices)}, which loses {error:.0%} of "
-                f"what tells rows apart. Received: {received}."
-            )
+        if self._sizes.count_smallest(limit) > limit:
+            raise self._refusal(limit, name, value)
         self._limit = limit
         number = 1 if self._tuned is None else self._search.num_tuned
         with self._stop.watching():
             found = self._sizes.find(limit, number)
+            if not found:
+                # What was learned takes more bytes than what was counted.
+                raise self._refusal(limit, name, value)
             chosen = found[0]
             if self._tuned is not None:
                 chosen = self._tune_within(limit, found)
         return self._result(chosen)
+
+    def _refusal(self, limit, name, value):
+        choices = self._sizes.smallest
+        smallest = self._sizes.count(choices)
+        error = self._sizes.measured_error(choices)
+        received = f"{name}={value!r}"
+        if name == "ratio":
+            received += f", which allows {limit:,} bytes"
+        return ValueError(
+            f"`{name}` must allow a file of {smallest:,} bytes, the "
+            "smallest that was found: with "
+            f"{self._sizes.describe(choices)}, which loses {error:.0%} of "
+            f"what tells rows apart. Received: {received}."
+        )
 
     def _tune_within(self, limit, found):
         """The best of several choices after tuning, or as it was learned."""
