@@ -95,7 +95,11 @@ def test_compositions(composition, shapes, path):
         # Folded into a plain sum, or not, whichever is smaller.
         ("linear", 12 * 16 * 96),
         (kc.compositions.LinearComposition(code_dim=8), 12 * 16 * 8 + 8 * 96),
-        ("lstm", 12 * 16 * 96 + 8 * 96 * 96 + 4 * 96),
+        pytest.param(
+            "lstm",
+            12 * 16 * 96 + 8 * 96 * 96 + 4 * 96,
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["sum", "concat", "linear", "narrow", "lstm"],
 )

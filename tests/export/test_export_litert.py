@@ -405,6 +405,7 @@ def test_layers_and_masks(layers, path):
     assert calls == [layer.call for layer in layers]
 
 
+@pytest.mark.slow
 def test_file_does_not_grow_with_the_sequence(path):
     short, long = (
         export(

@@ -122,7 +122,8 @@ def users(*counts):
 
 
 @pytest.mark.parametrize(
-    ("k", "batch_size", "min_runtime"), [(None, None, None), (7, 1, "2.17")]
+    ("k", "batch_size", "min_runtime"),
+    [(None, None, None), pytest.param(7, 1, "2.17", marks=pytest.mark.slow)],
 )
 def test_two_towers_of_every_code(k, batch_size, min_runtime, path):
     """Logits and best ids, for all codes in one file."""

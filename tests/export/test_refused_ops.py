@@ -221,7 +221,7 @@ def warning_of(model, path, **kwargs):
     """The warning that an export gives; others are TensorFlow's."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        write(model, path, **kwargs)
+        export_litert(model, path, verbose=0, overwrite=True, **kwargs)
     (warning,) = (w for w in caught if w.category is UserWarning)
     # It points at the caller.
     assert warning.filename == __file__
