@@ -363,7 +363,14 @@ def of_a_state():
 
 
 @pytest.mark.parametrize(
-    "make", [exact, of_centers, from_means, of_steps, of_a_state]
+    "make",
+    [
+        exact,
+        of_centers,
+        pytest.param(from_means, marks=pytest.mark.slow),
+        of_steps,
+        of_a_state,
+    ],
 )
 def test_other_heads(make, path):
     export = check(make(), path, *texts((1, 7), (5, 7)), k=3)

@@ -122,7 +122,7 @@ def test_pooled_and_folded(kind, length, path):
 @pytest.mark.parametrize(
     ("kind", "quantize"),
     [
-        ("codes", "float16"),
+        pytest.param("codes", "float16", marks=pytest.mark.slow),
         ("codes", "int8"),
         ("anchors", "int8"),
         pytest.param("layers", "int8", marks=pytest.mark.slow),
