@@ -315,11 +315,9 @@ def test_offsets_are_added_to_scores():
     ]
     for part, with_offset, offset in zip(plain, found, added, strict=True):
         np.testing.assert_allclose(with_offset - part, offset, atol=1e-6)
-
-
-def test_no_group_of_rows():
+    # One of the groups at least is of rows.
     with refused("groups", "(3,)"):
-        make().score(features_of(2), tf.constant([4, 0, 5]))
+        made.score(x, tf.constant([4, 0, 5]))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9])

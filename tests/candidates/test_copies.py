@@ -68,18 +68,10 @@ def make_model(head):
     return keras.Model(features, head(features))
 
 
-def by_json(model):
-    return keras.models.model_from_json(model.to_json())
-
-
-def by_config(model):
-    return model.from_config(model.get_config())
-
-
 COPIES = {
     "clone_model": keras.models.clone_model,
-    "from_config": by_config,
-    "JSON": by_json,
+    "from_config": lambda model: model.from_config(model.get_config()),
+    "JSON": lambda model: keras.models.model_from_json(model.to_json()),
 }
 
 

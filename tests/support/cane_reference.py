@@ -60,7 +60,8 @@ def loss_and_gradient(scores, label, candidates, noises, q, form="separate"):
 
 
 def _loss_and_gradient(scores, label, candidates, slots, q):
-    highest = scores.max()
+    drawn = [label, *candidates, *(j for j in slots if j >= 0)]
+    highest = scores[drawn].max()
     terms = np.zeros_like(scores)
     for k in candidates:
         terms[k] += np.exp(scores[k] - highest)
