@@ -121,6 +121,16 @@ def test_what_pages_say(files, package, tmp_path):
 
 
 def test_overwrite(files, package, tmp_path, monkeypatch):
+    # A folder of other things is never replaced.
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    options = {"tasks_text": package, "overwrite": True}
+    for place in (folder, folder / "thesis.txt"):
+        with pytest.raises(FileExistsError):
+            text_page(files / "text.tflite", place, **options)
+    assert os.listdir(folder) == ["thesis.txt"]
+    shutil.rmtree(folder)
     folder = tmp_path / "page"
     arguments = {"folder": folder, "tasks_text": package}
     beside = files / "about.tflite"
@@ -143,21 +153,6 @@ def test_overwrite(files, package, tmp_path, monkeypatch):
         text_page(files / "text.tflite", title="new", **arguments)
     assert (folder / "index.html").read_text() == before
     assert sorted(os.listdir(tmp_path)) == ["package", "page"]
-
-
-def test_folder_of_other_things_is_never_replaced(files, package, tmp_path):
-    path, folder = files / "text.tflite", tmp_path / "page"
-    folder.mkdir()
-    (folder / "thesis.txt").write_text("years of work")
-    options = {"tasks_text": package, "overwrite": True}
-    for place, error in (
-        (folder, FileExistsError),
-        (folder / "thesis.txt", FileExistsError),
-        (tmp_path / "no" / "page", FileNotFoundError),
-    ):
-        with pytest.raises(error):
-            text_page(path, place, **options)
-    assert os.listdir(folder) == ["thesis.txt"]
 
 
 @pytest.mark.parametrize(

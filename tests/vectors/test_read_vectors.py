@@ -198,7 +198,7 @@ def test_long_files(tmp_path, capsys):
     read = read_vectors(path)
     assert len(read) == 50_000 and read.words[-1] == f"{49999:0100}"
     assert not capsys.readouterr().out
-    path.write_bytes(b"a" * (1 << 24) + b" 1\n")
+    path.write_bytes(b"a" * (5 << 22) + b" 1\n")
     with pytest.raises(ValueError, match="line 1 with more than"):
         read_vectors(path, format="glove")
     row = np.arange(400, dtype="<f4").tobytes()
@@ -206,7 +206,7 @@ def test_long_files(tmp_path, capsys):
     path.write_bytes(b"11000 400\n" + b"".join(lines))
     capsys.readouterr()
     read = read_vectors(path)
-    assert "17/17" in capsys.readouterr().out
+    assert "MB" in capsys.readouterr().out
     assert (read.vectors == np.arange(400)).all() and len(read) == 11_000
 
 
