@@ -23,7 +23,6 @@ import keras
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
-from zoo import Zoo
 
 # Before TensorFlow runs anything: afterwards devices cannot be added.
 tf.config.set_logical_device_configuration(
@@ -62,6 +61,8 @@ def clean_up():
     """
     forget_custom_gradients()
     gc.collect()
+    # Of graphs that are gone, too.
+    keras.utils.clear_session()
     if LIBC is not None:
         LIBC.malloc_trim(0)
     gc.freeze()
@@ -97,16 +98,6 @@ def strategy():
         ["CPU:0", "CPU:1"],
         cross_device_ops=tf.distribute.HierarchicalCopyAllReduce(),
     )
-
-
-@pytest.fixture(scope="session")
-def zoo(tmp_path_factory):
-    """Trained models and files of them, which all workers share."""
-    folder = tmp_path_factory.getbasetemp()
-    # Each worker has a folder of its own in that of the run.
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    return Zoo(folder / "zoo")
 
 
 @pytest.fixture(scope="session")

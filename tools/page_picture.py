@@ -14,7 +14,7 @@ import threading
 import urllib.parse
 
 ROOT = pathlib.Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+sys.path.insert(1, str(ROOT))
 
 import browser  # noqa: E402
 

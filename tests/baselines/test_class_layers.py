@@ -102,7 +102,7 @@ def random_layer(name):
     ("name", "jit_compile"),
     [
         *((name, False) for name in LAYERS if name != "huffman"),
-        pytest.param("random", True, marks=pytest.mark.xla),
+        pytest.param("random", True, marks=pytest.mark.apart),
     ],
 )
 def test_loss_and_gradients(name, jit_compile):

@@ -213,7 +213,7 @@ def float64_arrays(layer, features):
     ("name", "jit_compile"),
     [(name, False) for name in LOSSES]
     + [
-        pytest.param(name, True, marks=pytest.mark.xla)
+        pytest.param(name, True, marks=pytest.mark.apart)
         for name in ("sampled", "nce", "in_batch")
     ],
 )

@@ -152,7 +152,7 @@ def test_top_k_as_list_by_list(num_classes, num_lists, width, rows):
 
 
 @pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.apart)]
 )
 def test_finds_the_best_classes(jit_compile):
     """Which vectors and biases make them."""

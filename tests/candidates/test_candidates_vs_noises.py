@@ -128,7 +128,7 @@ def check(found, right):
             for shared in (False, True)
         ],
         # Blocks of examples, which have a form of their own.
-        pytest.param("joint", 4, 1, False, True, marks=pytest.mark.xla),
+        pytest.param("joint", 4, 1, False, True, marks=pytest.mark.apart),
     ],
 )
 def test_algorithm_1(
@@ -267,7 +267,7 @@ def parts_of(names, rows):
         ("groups", False, 30, False),
         ("groups", True, 3, False),
         ("shared, groups", 4, 30, False),
-        pytest.param("groups, shared", True, 30, True, marks=pytest.mark.xla),
+        pytest.param("groups, shared", True, 30, True, marks=pytest.mark.apart),
         ("shared, own", True, 30, False),
         ("shared, more shared, groups, more groups, own", True, 30, False),
         ("own, groups", False, 3, False),
@@ -321,7 +321,7 @@ def test_candidates_in_parts(names, share_noises, rows, jit_compile):
         ("shared", 13, 7, 4, False),
         ("shared", 2, 4, 3, False),
         pytest.param(
-            "shared, groups, own", 12, 20, 2, True, marks=pytest.mark.xla
+            "shared, groups, own", 12, 20, 2, True, marks=pytest.mark.apart
         ),
     ],
 )

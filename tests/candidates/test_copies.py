@@ -177,7 +177,7 @@ def test_counts_are_those_of_the_layer_that_loads_weights(tmp_path):
     assert (tables[0] != tables[1]).any()
 
 
-@pytest.mark.xla
+@pytest.mark.apart
 def test_means_that_are_missing_under_xla():
     """Which leaves checks out."""
     model = keras.models.clone_model(means_model())

@@ -143,7 +143,7 @@ def test_as_many_subsets_as_classes():
 
 
 @pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.apart)]
 )
 def test_graphs(jit_compile):
     eager, selector = make(), make()

@@ -111,7 +111,7 @@ def test_text_by_hand(text, num_classes, arguments, contexts, right):
 
 
 @pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.apart)]
 )
 def test_in_graphs(jit_compile):
     selector = built(NGram(TABLE, fallback=[3, 2, 1]))

@@ -184,7 +184,7 @@ def test_sets_depend_on_own_features_and_earlier_steps_alone():
     assert (states[0] != states[2]).any()
 
 
-@pytest.mark.xla
+@pytest.mark.apart
 def test_no_copy_of_the_table_by_xla():
     """Candidates are looked up in the table before its update, in place."""
     head = kc.CANESoftmax(

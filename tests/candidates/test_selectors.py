@@ -156,7 +156,7 @@ def test_functions_of_ids_that_may_not_be(ids, message, dtype):
             select(None, features)
 
 
-@pytest.mark.xla
+@pytest.mark.apart
 @pytest.mark.parametrize("ids", [ids for ids, _ in BAD_IDS])
 def test_ids_that_may_not_be_under_xla(ids):
     """It leaves checks out; what is wrong does not count."""

@@ -98,7 +98,7 @@ def test_top_k(composition):
     "options",
     [
         {"input_signature": [tf.TensorSpec((None,) * 4)]},
-        pytest.param({"jit_compile": True}, marks=pytest.mark.xla),
+        pytest.param({"jit_compile": True}, marks=pytest.mark.apart),
     ],
     ids=["unknown shape", "xla"],
 )

@@ -578,7 +578,7 @@ def test_negative_pairs():
     assert not layer.losses
 
 
-@pytest.mark.xla
+@pytest.mark.apart
 @pytest.mark.slow
 def test_negative_pairs_under_xla():
     histories = []
@@ -660,7 +660,7 @@ def test_not_finite():
         fit(model, epochs=1)
 
 
-@pytest.mark.xla
+@pytest.mark.apart
 def test_not_finite_under_xla():
     """Where steps cannot raise, what is read later does."""
     model, layer = make_model(

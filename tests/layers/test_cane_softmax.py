@@ -144,7 +144,7 @@ def test_exact_loss_and_ranks(selector, use_bias):
     [
         (6, [5, 6, 7], [8, 0], False),
         (9, [5, 6], [3, 3], False),
-        pytest.param(6, [5, 6, 7], [8, 0], True, marks=pytest.mark.xla),
+        pytest.param(6, [5, 6, 7], [8, 0], True, marks=pytest.mark.apart),
     ],
 )
 def test_algorithm_2(label, candidates, noises, jit_compile):

@@ -464,7 +464,6 @@ def trained(layer, ids):
         (rounded, ROUNDED_LAYERS, {}),
         (rounded, ROUNDED_LAYERS, {"learn_rows": True}),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_trains_as_rows_do(make, classes, arguments):
     """Ids that come twice, and padding, move what is trained alike."""

@@ -99,6 +99,8 @@ def marked(cases, slow, *marks):
 
 OWN = [case for case in CASES if case.name not in PLAIN]
 POLICIES = "float16", "bfloat16", "float64"
+# Models of all layers are kept while the file runs.
+pytestmark = pytest.mark.apart
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)
 
 
@@ -265,7 +267,7 @@ def test_two_devices_equal_one(case, trained, strategy):
         # It says that it trains without XLA.
         [case for case in CASES if case.name != "adaptive"],
         {case.name for case in CASES} - QUICK_UNDER_XLA,
-        pytest.mark.xla,
+        pytest.mark.apart,
     ),
 )
 def test_xla_trains_the_same(case):

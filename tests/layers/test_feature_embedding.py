@@ -148,8 +148,8 @@ def test_gradients_equal_a_softmax_by_hand(kind):
     ("kind", "jit_compile"),
     [
         *((kind, False) for kind in KINDS_OF_CLASSES),
-        pytest.param("table", True, marks=pytest.mark.xla),
-        pytest.param("codes", True, marks=pytest.mark.xla),
+        pytest.param("table", True, marks=pytest.mark.apart),
+        pytest.param("codes", True, marks=pytest.mark.apart),
     ],
 )
 def test_scores_of_some_classes(kind, jit_compile):

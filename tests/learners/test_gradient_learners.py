@@ -765,7 +765,7 @@ def test_own_optimizer_and_plain_fit():
     assert learner.codes is None
 
 
-@pytest.mark.xla
+@pytest.mark.apart
 def test_jit_compile():
     # XLA has random numbers of its own.
     losses = []

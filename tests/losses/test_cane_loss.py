@@ -195,7 +195,7 @@ def test_labels_out_of_range(model, wrong, method):
         getattr(model, method)(x, y, verbose=0)
 
 
-@pytest.mark.xla
+@pytest.mark.apart
 def test_labels_out_of_range_under_xla():
     """Which leaves checks out."""
     model, (x, y) = make_model(jit_compile=True), data()
@@ -221,7 +221,7 @@ def test_labels_that_are_whole_numbers(dtype):
 
 
 @pytest.fixture(
-    scope="module", params=[False, pytest.param(True, marks=pytest.mark.xla)]
+    scope="module", params=[False, pytest.param(True, marks=pytest.mark.apart)]
 )
 def training_loss(request):
     """From features and labels to a loss, and whether XLA compiles it."""

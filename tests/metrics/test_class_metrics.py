@@ -161,11 +161,13 @@ def test_training():
     head = model.layers[-1]
     x, y = examples()
     right = expected(head, x, y)
-    history = model.fit(x, y, batch_size=100, verbose=0).history
+    # Draws go by the place of a row in its batch.
+    fit = model.fit(x, y, batch_size=100, shuffle=False, verbose=0)
+    history = fit.history
     result = {name: value[0] for name, value in history.items()}
     assert result["coverage"] == pytest.approx(right["coverage"])
     # Another draw would give another loss.
-    assert result["loss"] != pytest.approx(right["loss"], rel=1e-3)
+    assert result["loss"] != pytest.approx(right["loss"], rel=1e-4)
     assert result["perplexity"] == pytest.approx(
         np.exp(result["loss"]), rel=1e-5
     )

@@ -15,7 +15,7 @@ import keras_compembed as kc
 CLASSES, WIDTH, ROWS = 30, 4, 24
 INVALID = tf.errors.InvalidArgumentError
 IN_GRAPHS_AND_XLA = pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.apart)]
 )
 
 

@@ -31,7 +31,7 @@ NOISES = {
 }
 EVERY = pytest.mark.parametrize("name", NOISES)
 EAGER_AND_XLA = pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.apart)]
 )
 
 

@@ -31,7 +31,7 @@ def test_seeds():
 
 
 @pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.apart)]
 )
 def test_graphs(jit_compile):
     @tf.function(jit_compile=jit_compile)

@@ -376,8 +376,10 @@ def test_loss_scale_around():
     ("layer", "kwargs"),
     [
         ("embedding", {"steps_per_execution": 3}),
-        pytest.param("embedding", {"jit_compile": True}, marks=pytest.mark.xla),
-        pytest.param("codes", {"jit_compile": True}, marks=pytest.mark.xla),
+        pytest.param(
+            "embedding", {"jit_compile": True}, marks=pytest.mark.apart
+        ),
+        pytest.param("codes", {"jit_compile": True}, marks=pytest.mark.apart),
     ],
 )
 def test_compiled_steps(layer, kwargs):

@@ -6,7 +6,7 @@ from keras_compembed.optimizers.unique_places import unique_places
 
 
 @pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.xla)]
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.apart)]
 )
 # Small tables are marked, for large ones ids are sorted.
 @pytest.mark.parametrize("num_rows", [50, 1 << 23])

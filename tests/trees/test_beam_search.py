@@ -151,7 +151,7 @@ def test_nan_weights(where, max_frontier):
     "name, max_frontier, jit_compile",
     [
         ("taxonomy", 4, False),
-        pytest.param("taxonomy", 4, True, marks=pytest.mark.xla),
+        pytest.param("taxonomy", 4, True, marks=pytest.mark.apart),
         ("one level", 1, False),
     ],
 )

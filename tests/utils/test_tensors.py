@@ -36,7 +36,7 @@ def test_chunk_sizes():
         (1, "unknown", None),
         (8, "unknown", None),
         (20, "unknown", None),
-        pytest.param(20, "xla", None, marks=pytest.mark.xla),
+        pytest.param(20, "xla", None, marks=pytest.mark.apart),
     ],
 )
 def test_in_parts(rows, mode, sizes):
@@ -69,7 +69,7 @@ IDS = tf.constant([7, 3, 7, 0, 3, 7])
 
 @pytest.mark.parametrize(
     "mode",
-    ["eager", "graph", pytest.param("graph in xla", marks=pytest.mark.xla)],
+    ["eager", "graph", pytest.param("graph in xla", marks=pytest.mark.apart)],
 )
 def test_vectors_of_different_ids_are_composed_once(mode):
     table = tf.constant(np.random.default_rng(0).normal(size=(9, 4)))
