@@ -23,9 +23,8 @@ README = ROOT / "README.md"
 # Of examples that do not run everywhere.
 NEEDED = {"from_wordnet": "WordNet's files", "text_page": "npm"}
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-# Snippets by page and number, and examples, that take over a second.
+# Examples that take over a second.
 SLOW = (
-    *("codes-0", "many_classes-1", "phones-0", "sizes-0", "text-0", "tuning-0"),
     "keras_compembed.compression.BudgetSearch",
     "keras_compembed.text.train_classifier",
     "keras_compembed.tuning.CompressedHyperModel",
@@ -38,15 +37,15 @@ def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
 
 
-def case(name, *values):
-    """A case of a test, marked slow if it is."""
-    marks = [pytest.mark.slow] if name in SLOW else []
+def case(name, is_slow, *values):
+    marks = [pytest.mark.slow] if is_slow else []
     return pytest.param(*values, id=name, marks=marks)
 
 
 def snippets():
+    """Those of README, and of the guides, which are slow."""
     return [
-        case(f"{page.stem}-{number}", page.name, block)
+        case(f"{page.stem}-{number}", page != README, page.name, block)
         for page in PAGES
         for number, block in enumerate(blocks(page, "python"))
     ]
@@ -160,7 +159,7 @@ def examples():
         known[value.__name__] = value
         for test in finder.find(value, name, globs=known):
             if test.examples:
-                yield case(test.name, test)
+                yield case(test.name, test.name in SLOW, test)
 
 
 @pytest.mark.parametrize("example", list(examples()))

@@ -235,6 +235,7 @@ def search():
     return small.get_weights()
 
 
+@pytest.mark.slow
 def test_searches_train_no_copy_twice(tmp_path, monkeypatch):
     expected = search()
     fits, fit = [], keras.Model.fit

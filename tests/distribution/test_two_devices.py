@@ -283,10 +283,10 @@ def test_learners(strategy, name, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *("tree", "labels", "subsets", "items"),
+        *("tree", "labels", "items"),
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("shared", "function")
+            for name in ("subsets", "shared", "function")
         ),
     ],
 )

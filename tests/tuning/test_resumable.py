@@ -121,6 +121,7 @@ class Stop(keras.callbacks.Callback):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.slow
 def test_trials_that_train(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(pathlib.Path(__file__).parent)
     import test_compressed_hyper_model as cases
