@@ -389,7 +389,8 @@ def test_tables_of_other_layers_are_not_written_down(cls, path):
     layer = cls(2003, 1200, name="words")
     hidden = keras.Input((1200,), batch_size=1)
     model = keras.Model(hidden, layer(hidden, reverse=True))
-    made = export(model, path, vectors_of(1200, 1), bound=EXACT)
+    # Sums of 1,200 products.
+    made = export(model, path, vectors_of(1200, 1), bound=1e-5)
     assert made.held_layers == ("words",)
     for k in (None, 3):
         assert (2003, 1200) not in [shape for _, shape, _ in read_tensors(path)]

@@ -85,12 +85,12 @@ QUICK_UNDER_XLA = {
 }
 
 
-def marked(cases, slow, *marks):
+def marked(cases, slow):
     """Cases as parameters, some of them slow."""
     return [
         pytest.param(
             case,
-            marks=[*marks, *[pytest.mark.slow] * (case.name in slow)],
+            marks=[pytest.mark.slow] if case.name in slow else [],
             id=case.name,
         )
         for case in cases
@@ -172,6 +172,19 @@ def test_training_moves_every_weight(case, trained):
             assert np.isfinite(new).all() and not np.array_equal(old, new), (
                 weight.path
             )
+
+
+@pytest.mark.parametrize(
+    "case", [x for x in CASES if x.name in ("codes-softmax", "anchors-lazy")]
+)
+def test_fit_builds_the_optimizer(case, trained, monkeypatch):
+    """As it does where `conftest.py` does not build it before."""
+    trainer = next(x for x in keras.Model.__mro__ if "compile" in vars(x))
+    monkeypatch.setattr(trainer, "compile", trainer.compile.__wrapped__)
+    model, _ = case.build()
+    assert not model.optimizer.built
+    case.train(model)
+    assert_weights(model, trained(case).middle)
 
 
 @EVERY
@@ -267,7 +280,6 @@ def test_two_devices_equal_one(case, trained, strategy):
         # It says that it trains without XLA.
         [case for case in CASES if case.name != "adaptive"],
         {case.name for case in CASES} - QUICK_UNDER_XLA,
-        pytest.mark.apart,
     ),
 )
 def test_xla_trains_the_same(case):

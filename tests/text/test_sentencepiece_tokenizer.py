@@ -16,6 +16,8 @@ from keras_compembed.text.normalization import read_rules
 tensorflow_text = pytest.importorskip("tensorflow_text")
 sentencepiece = pytest.importorskip("sentencepiece")
 protos = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
+# What trains pieces leaves memory behind.
+pytestmark = pytest.mark.apart
 Tokenizer = kc.text.SentencePieceTokenizer
 TEXTS = [
     f"{a} {b} of {c} {d}, naïve and old {i}"

@@ -15,6 +15,8 @@ from errors import refused
 import keras_compembed as kc
 
 tensorflow_text = pytest.importorskip("tensorflow_text")
+# What trains pieces leaves memory behind.
+pytestmark = pytest.mark.apart
 TEXTS = ["the red cat sat.", "The CAT", "", "a dog! a dog! a dog!", "nothing"]
 LABELS = np.array([0, 1, 1, 0, 1])
 

@@ -10,8 +10,12 @@ import keras_compembed as kc
 
 pytest.importorskip("tensorflow_text")
 layers = keras.layers
-# Of variables made from arrays, in Keras.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+pytestmark = [
+    # Of variables made from arrays, in Keras.
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+    # What trains pieces leaves memory behind.
+    pytest.mark.apart,
+]
 TEXTS = ["a red apple", "green pears", "the red cherry", "green"] * 10
 LABELS = ["red", "green", "red", "green"] * 10
 PLACES = np.array([1, 0, 1, 0] * 10)
