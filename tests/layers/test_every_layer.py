@@ -14,10 +14,13 @@ from layer_cases import IDS
 from layer_cases import Classes
 from layer_cases import LookUp
 from layer_cases import Pooled
+from layer_checks import assert_weights
 from layer_checks import check_config
 from layer_checks import check_id_types
 from layer_checks import check_policy
 from layer_checks import check_ragged_training
+from layer_checks import marked
+from layer_checks import settled_weights
 
 import keras_compembed as kc
 
@@ -51,7 +54,7 @@ PLAIN = {
     "vocabulary-rounded",
     "classes-function",
 }
-# The rest of replicas, of steps of one's own and of XLA is slow: another case,
+# The rest of replicas and of steps of one's own is slow: another case,
 # or `distribution/`, has their way of training.
 SLOW = {
     "hash",
@@ -71,32 +74,6 @@ SLOW = {
     "hierarchical",
     "adaptive",
 }
-QUICK_UNDER_XLA = {
-    "codes",
-    "codes-softmax",
-    "codes-nearest",
-    "reversible",
-    "rounded-learned",
-    "anchors-lazy",
-    "anchors-sparse",
-    "anchors-trained-places",
-    "hash",
-    "classes-frequent",
-}
-
-
-def marked(cases, slow):
-    """Cases as parameters, some of them slow."""
-    return [
-        pytest.param(
-            case,
-            marks=[pytest.mark.slow] if case.name in slow else [],
-            id=case.name,
-        )
-        for case in cases
-    ]
-
-
 OWN = [case for case in CASES if case.name not in PLAIN]
 POLICIES = "float16", "bfloat16", "float64"
 # Models of all layers are kept while the file runs.
@@ -143,23 +120,6 @@ def trained(tmp_path_factory):
     yield train
     known.clear()
     gc.unfreeze()
-
-
-def settled_weights(model):
-    """Weights as files hold them: rows that owe shrinkage have paid it."""
-    for layer in model.layers:
-        layer.save_own_variables({})
-    return model.get_weights()
-
-
-def assert_weights(model, expected, rtol=1e-5, atol=1e-6):
-    for weight, value, same in zip(
-        model.weights, settled_weights(model), expected, strict=True
-    ):
-        if str(value.dtype) == "bfloat16":
-            # NumPy 1 does not compare them.
-            value, same = value.astype("float32"), same.astype("float32")
-        np.testing.assert_allclose(value, same, rtol, atol, err_msg=weight.path)
 
 
 @EVERY
@@ -272,24 +232,6 @@ def test_two_devices_equal_one(case, trained, strategy):
     case.train(model)
     # Sums of gradients in another order; Adam divides them by their size.
     assert_weights(model, trained(case).middle, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "case",
-    marked(
-        # It says that it trains without XLA.
-        [case for case in CASES if case.name != "adaptive"],
-        {case.name for case in CASES} - QUICK_UNDER_XLA,
-    ),
-)
-def test_xla_trains_the_same(case):
-    weights = []
-    for jit_compile in (False, True):
-        model, _ = case.build(run_eagerly=not jit_compile)
-        model.jit_compile = jit_compile
-        case.train(model)
-        weights.append(settled_weights(model))
-    assert_weights(model, weights[0], rtol=1e-4, atol=1e-5)
 
 
 @EVERY

@@ -187,6 +187,7 @@ def sizes_of_tensors(function):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_memory_follows_the_rows(devices, strategy):
     if devices == 1:

@@ -4,6 +4,7 @@ import json
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 BITS = (8, 16, 32, 64)
@@ -162,3 +163,32 @@ class Pooled(keras.Model):
 
     def call(self, inputs, training=False):
         return tf.reduce_mean(self.layer(inputs, training=training), axis=1)
+
+
+def marked(cases, slow):
+    """Cases as parameters, some of them slow."""
+    return [
+        pytest.param(
+            case,
+            marks=[pytest.mark.slow] if case.name in slow else [],
+            id=case.name,
+        )
+        for case in cases
+    ]
+
+
+def settled_weights(model):
+    """Weights as files hold them: rows that owe shrinkage have paid it."""
+    for layer in model.layers:
+        layer.save_own_variables({})
+    return model.get_weights()
+
+
+def assert_weights(model, expected, rtol=1e-5, atol=1e-6):
+    for weight, value, same in zip(
+        model.weights, settled_weights(model), expected, strict=True
+    ):
+        if str(value.dtype) == "bfloat16":
+            # NumPy 1 does not compare them.
+            value, same = value.astype("float32"), same.astype("float32")
+        np.testing.assert_allclose(value, same, rtol, atol, err_msg=weight.path)
