@@ -45,7 +45,7 @@ def two_tables(tokenizer, size):
 @pytest.mark.parametrize(
     "make",
     # What trains pieces leaves memory behind.
-    [words, pytest.param(pieces, marks=pytest.mark.apart), vectorization],
+    [words, pytest.param(pieces, marks=pytest.mark.slow), vectorization],
 )
 def test_same_outputs(make, tmp_path):
     tokenizer = make()

@@ -17,7 +17,7 @@ tensorflow_text = pytest.importorskip("tensorflow_text")
 sentencepiece = pytest.importorskip("sentencepiece")
 protos = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
 # What trains pieces leaves memory behind.
-pytestmark = pytest.mark.apart
+pytestmark = pytest.mark.slow
 Tokenizer = kc.text.SentencePieceTokenizer
 TEXTS = [
     f"{a} {b} of {c} {d}, naïve and old {i}"
