@@ -2,6 +2,7 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import contextlib
 import ctypes
 import functools
 import gc
@@ -84,11 +85,23 @@ def compile_and_build(model, *args, **kwargs):
         optimizer.build(model.trainable_variables)
 
 
+@contextlib.contextmanager
+def compiling_by(function):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TRAINER, "compile", function)
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def built_optimizers():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TRAINER, "compile", compile_and_build)
-        yield patch
+    with compiling_by(compile_and_build):
+        yield
+
+
+@pytest.fixture(scope="session")
+def compiling_as_keras():
+    """A function; in its context, `fit` builds optimizers, not `compile`."""
+    return lambda: compiling_by(COMPILE)
 
 
 @pytest.fixture(scope="session")

@@ -145,9 +145,13 @@ def main(arguments=None):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         copy_repository(folder)
+        passing = set()
         for path, place, kind in drawn:
             changed, line = change(trees[path], place, kind)
             tests = args.tests or [f"tests/{path.parts[1]}"]
+            if tests[0] not in passing and notice(folder, tests):
+                sys.exit(f"{' '.join(tests)} must pass without a change.")
+            passing.add(tests[0])
             (folder / path).write_text(ast.unparse(changed))
             killed = notice(folder, tests)
             (folder / path).write_text((ROOT / path).read_text())

@@ -9,12 +9,12 @@ from class_models import NUM_CLASSES
 from class_models import WIDTH
 from class_models import build_model
 from class_models import check_exact
+from class_models import check_equal
 from class_models import check_files
 from class_models import counts
 from class_models import examples
 from class_models import fit
 from class_models import loss_and_gradients
-from class_models import numerical_gradient
 from class_models import randomize
 from errors import refused
 
@@ -117,10 +117,7 @@ def test_loss_and_gradients(name, jit_compile):
     value, gradients = loss_and_gradients(
         layer, FullSoftmaxLoss(), features, labels, jit_compile
     )
-    assert float(value) == pytest.approx(reference(*arrays), rel=1e-5)
-    expected = numerical_gradient(reference, *arrays)
-    for gradient, wanted in zip(gradients, expected, strict=True):
-        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)
+    check_equal(value, gradients, reference, arrays)
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -100,12 +100,9 @@ def smaller(model, inputs):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def optimizers_that_are_not_built(built_optimizers):
+def optimizers_that_are_not_built(compiling_as_keras):
     """Tasks of keras-hub compile themselves, before codes are in them."""
-    classes = keras.Model.__mro__
-    trainer = next(each for each in classes if "compile" in vars(each))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "compile", trainer.compile.__wrapped__)
+    with compiling_as_keras():
         yield
 
 

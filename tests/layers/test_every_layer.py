@@ -137,11 +137,9 @@ def test_training_moves_every_weight(case, trained):
 @pytest.mark.parametrize(
     "case", [x for x in CASES if x.name in ("codes-softmax", "anchors-lazy")]
 )
-def test_fit_builds_the_optimizer(case, trained, monkeypatch):
-    """As it does where `conftest.py` does not build it before."""
-    trainer = next(x for x in keras.Model.__mro__ if "compile" in vars(x))
-    monkeypatch.setattr(trainer, "compile", trainer.compile.__wrapped__)
-    model, _ = case.build()
+def test_fit_builds_the_optimizer(case, trained, compiling_as_keras):
+    with compiling_as_keras():
+        model, _ = case.build()
     assert not model.optimizer.built
     case.train(model)
     assert_weights(model, trained(case).middle)

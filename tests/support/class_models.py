@@ -4,6 +4,7 @@ import contextlib
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from keras_compembed.candidates import Selector
@@ -90,6 +91,14 @@ def loss_and_gradients(layer, loss, features, labels, jit_compile=False):
             ids = gradient.indices.numpy()
             assert len(set(ids)) == len(ids)
     return value, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def check_equal(value, gradients, reference, arrays):
+    """A value and its gradients are those of a NumPy function of arrays."""
+    assert float(value) == pytest.approx(reference(*arrays), rel=1e-5)
+    expected = numerical_gradient(reference, *arrays)
+    for gradient, wanted in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-5)
 
 
 def check_any_size(eager, traced, loss):
