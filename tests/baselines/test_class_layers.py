@@ -8,8 +8,8 @@ import tensorflow as tf
 from class_models import NUM_CLASSES
 from class_models import WIDTH
 from class_models import build_model
-from class_models import check_exact
 from class_models import check_equal
+from class_models import check_exact
 from class_models import check_files
 from class_models import counts
 from class_models import examples
