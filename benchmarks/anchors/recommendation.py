@@ -410,7 +410,7 @@ class BestEpoch(keras.callbacks.Callback):
 
 def side_table(side):
     if isinstance(side, kc.ANTEmbedding):
-        return side.embeddings
+        return np.asarray(side.embeddings)
     return side.get_weights()[0]
 
 

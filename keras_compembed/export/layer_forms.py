@@ -14,6 +14,7 @@ from keras_compembed.export.marks import MarkedLookup
 from keras_compembed.export.plain_rows import PlainRows
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
+from keras_compembed.export.row_chunks import RowChunks
 from keras_compembed.export.row_products import make_products
 from keras_compembed.export.sparse_lookup import TracedSparseRows
 from keras_compembed.export.table_lookup import TracedTable
@@ -98,8 +99,13 @@ class LayerForms:
     def _of_anchors(self, layer):
         lookup = TracedTransform(layer, self._options)
         logits = self._mark(layer, "logits", lookup.logits)
+        embed = self._mark(layer, "embed", lookup)
+        chunks = RowChunks(
+            layer.input_dim, max(layer.output_dim, layer.num_anchors)
+        )
         swap = layer.embed_with(
-            self._mark(layer, "embed", lookup),
+            embed,
+            embed_all=functools.partial(chunks.table, embed),
             top_ids=self._count(layer, "top_ids", lookup.top_ids),
         )
         with swapped(layer, logits=logits), swap, self._followed(layer, lookup):

@@ -561,19 +561,17 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         """Float, the part of T that is not 0."""
         return self.nnz / (self.input_dim * self.num_anchors)
 
-    @property
-    def embeddings(self):
-        """The whole table as a float32 array `(input_dim, output_dim)`.
-
-        A snapshot, unlike `CodeEmbedding.embeddings`: no gradients go through
-        it. For logits tied to the table, call the layer with `reverse=True`.
-        """
-        self._require_built("embeddings")
-        table = np.empty((self.input_dim, self.output_dim), "float32")
-        for start, stop in self.storage.chunks():
-            rows = tf.constant(self.storage.rows(start, stop))
-            table[start:stop] = self._compose(rows).numpy()
-        return table
+    def embed_all(self):
+        if not tf.executing_eagerly():
+            return self._compose(self.storage.read_all())
+        # Not all rows of T at once.
+        parts = [
+            self._compose(
+                self.storage.read(tf.range(start, stop), stop - start)
+            )
+            for start, stop in self.storage.chunks()
+        ]
+        return tf.concat(parts, axis=0)
 
     def get_transform(self):
         """The non-zeros of T, a `SparseTransform`.

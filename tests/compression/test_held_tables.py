@@ -7,6 +7,7 @@ import tensorflow as tf
 from compressing import NeverTrained
 from compressing import compress
 from model_zoo import Given
+from model_zoo import TiedDense
 from model_zoo import pooled
 from model_zoo import table
 
@@ -123,3 +124,27 @@ def test_hosts_that_cannot_be_copied_are_named(make, reason):
     model, _ = pooled(make(name="host"))
     with pytest.raises(ValueError, match=reason):
         compress(model, learner=NeverTrained)
+
+
+def test_anchors_of_a_table_that_a_layer_multiplies_with(tmp_path):
+    words, ids = table(), keras.Input((3,), dtype="int32")
+    logits = TiedDense(words, name="logits")(words(ids))
+    model = keras.Model(ids, logits)
+    small = compress(model, method=kc.methods.Anchors(20))
+    given = np.arange(6).reshape(2, 3)
+    (layer,) = [x for x in small.layers if isinstance(x, kc.ANTEmbedding)]
+    vectors = layer(given)
+    expected = vectors @ tf.transpose(layer.embeddings)
+    np.testing.assert_allclose(small(given), expected, rtol=1e-4, atol=1e-5)
+    # Both ways to the table are trained.
+    with tf.GradientTape(persistent=True) as tape:
+        graph = tf.function(lambda: tf.reduce_sum(layer.embeddings**2))()
+        eager = tf.reduce_sum(layer.embeddings**2)
+    for weight in layer.transform, layer.anchors:
+        got, wanted = tape.gradient(graph, weight), tape.gradient(eager, weight)
+        assert np.any(wanted)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    path = tmp_path / "small.tflite"
+    kc.export.export_litert(small, path, verbose=0)
+    got = kc.export.LiteRTModel(path)(given[:1].astype("int32"))
+    np.testing.assert_allclose(got, small(given[:1]), rtol=1e-4, atol=1e-5)

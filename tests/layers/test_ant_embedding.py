@@ -88,7 +88,7 @@ def test_mixtures(activation):
     expected += function(rows[:, 2:]) @ layer.anchors[2:]
     np.testing.assert_allclose(layer.embeddings, expected, atol=1e-6)
     np.testing.assert_allclose(
-        layer(INPUTS), layer.embeddings[INPUTS], atol=1e-6
+        layer(INPUTS), np.asarray(layer.embeddings)[INPUTS], atol=1e-6
     )
     vectors = layer.embeddings
     layer.sparsify()
