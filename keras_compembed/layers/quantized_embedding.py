@@ -333,7 +333,8 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             self.rows_are_fixed = self.add_weight(
                 shape=(),
                 initializer="zeros",
-                dtype="bool",
+                # What shows or sums up all weights takes no booleans.
+                dtype="uint8",
                 trainable=False,
                 name="rows_are_fixed",
             )

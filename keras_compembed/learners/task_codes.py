@@ -88,7 +88,7 @@ class TaskCodes:
         self._add_weight = add_weight
         self.rows = rows
         self._codes_are_fixed = self.add_weight(
-            "codes_are_fixed", (), dtype="bool", trainable=False
+            "codes_are_fixed", (), dtype="uint8", trainable=False
         )
 
     def add_weight(self, name, shape, **kwargs):
@@ -153,7 +153,7 @@ class TaskCodes:
     def check_learns(self):
         """Raises if codes were fixed since the function was traced."""
         tf.debugging.assert_equal(
-            tf.convert_to_tensor(self._codes_are_fixed.value),
+            tf.cast(self._codes_are_fixed.value, "bool"),
             False,
             "The codes of the layer were fixed by `freeze_codes` after this "
             "function was traced. Make it anew: `compile` the model again, or "

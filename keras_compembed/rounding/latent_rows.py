@@ -132,7 +132,7 @@ class LatentRows:
     def check_learns(self):
         """Raises if rows were fixed since the function was traced."""
         tf.debugging.assert_equal(
-            tf.convert_to_tensor(self.is_fixed.value),
+            tf.cast(self.is_fixed.value, "bool"),
             False,
             "The rows of the layer were fixed by `freeze_rows` after this "
             "function was traced. Make it anew: `compile` the model again, or "

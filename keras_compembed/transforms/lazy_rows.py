@@ -57,7 +57,7 @@ class LazyRows(TransformRows):
             "zeros" if self.l1.by_coordinate else "ones",
         )
         if self._follows_rows:
-            self._pending = self.add_variable("pending", (num_rows,), "bool")
+            self._pending = self.add_flags("pending", (num_rows,))
         self._touched = {}
 
     @property
@@ -149,7 +149,7 @@ class LazyRows(TransformRows):
         touched = self._touched.pop(_replica(), [None])
         if all(map(_is_at_hand, touched)) and not step.accumulates:
             return touched
-        pending = tf.convert_to_tensor(self._pending.value)
+        pending = tf.cast(self._pending.value, "bool")
         return [tf.where(pending & (step.scale > 0))[:, 0]]
 
     def after_step(self, step, amount):

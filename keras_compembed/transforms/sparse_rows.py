@@ -75,7 +75,7 @@ class SparseRows(LazyRows):
         # Of rows that a step waits for, places that have a column only since
         # then. Of other rows, places that were settled to 0, of which the
         # optimizer has something left.
-        self._grown = self.add_variable("grown", shape, "bool")
+        self._grown = self.add_flags("grown", shape)
         # Of the last step: gradients come times it. No weight of the layer,
         # since it is the optimizer's.
         self.loss_scale = keras.Variable(
@@ -120,8 +120,8 @@ class SparseRows(LazyRows):
                 column.
         """
         columns = gather_rows(self.columns, ids)
-        pending = gather_rows(self._pending, ids)[:, None]
-        grown = gather_rows(self._grown, ids)
+        pending = tf.cast(gather_rows(self._pending, ids), "bool")[:, None]
+        grown = tf.cast(gather_rows(self._grown, ids), "bool")
         free = tf.equal(gather_rows(self.variable, ids), 0) & ~pending & ~grown
         wish = tf.abs(upstream)
         if self.l1.non_negative:
@@ -166,7 +166,7 @@ class SparseRows(LazyRows):
         write_rows(self._grown, ids, tf.zeros_like(empty))
 
     def _free(self, ids):
-        grown = gather_rows(self._grown, ids)
+        grown = tf.cast(gather_rows(self._grown, ids), "bool")
         columns = gather_rows(self.columns, ids)
         free = self.free_entries.of_entries(ids, columns)
         return grown if free is None else free | grown
@@ -184,8 +184,8 @@ class SparseRows(LazyRows):
         parts = [self._settled_rows(tf.range(*part)) for part in self.chunks()]
         rows = np.concatenate(parts)
         freed = (rows == 0) & (self.variable.numpy() != 0)
-        freed &= ~self._pending.numpy()[:, None]
-        self._grown.assign(self._grown.numpy() | freed)
+        freed &= self._pending.numpy()[:, None] == 0
+        self._grown.assign(freed | (self._grown.numpy() > 0))
         self.variable.assign(rows)
         self._reset()
 
@@ -214,9 +214,9 @@ class SparseRows(LazyRows):
         columns = self.columns.numpy()
         dtype = np.min_scalar_type(self.num_anchors - 1)
         state = {**super().state(), "places": columns.astype(dtype)}
-        grown = self._grown.numpy()
+        grown = self._grown.numpy() > 0
         state["pending_grown"] = grown[state["pending_rows"]]
-        freed = grown.any(axis=1) & ~self._pending.numpy()
+        freed = grown.any(axis=1) & (self._pending.numpy() == 0)
         state["freed_rows"] = np.flatnonzero(freed).astype("int32")
         state["freed"] = grown[freed]
         # The optimizer keeps it, but says so only after a step.

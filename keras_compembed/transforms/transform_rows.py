@@ -76,6 +76,10 @@ class TransformRows:
         """A variable that the optimizer does not move."""
         return self._add(name, shape, dtype, initializer, trainable=False)
 
+    def add_flags(self, name, shape):
+        """Booleans, as numbers for what sums up or shows all weights."""
+        return self.add_variable(name, shape, "uint8")
+
     def add_transform(self, shape, initializer):
         """The variable that the optimizer trains."""
         return self._add(

@@ -134,6 +134,21 @@ def test_training_moves_every_weight(case, trained):
             )
 
 
+@EVERY
+def test_tensorboard_shows_every_weight(case, trained, tmp_path):
+    callback = keras.callbacks.TensorBoard(
+        tmp_path, histogram_freq=1, write_graph=False, write_images=True
+    )
+    model = trained(case).model
+    callback.set_model(model)
+    callback.on_epoch_end(0, {})
+    callback.on_train_end()
+    # As may other code that takes all weights for numbers.
+    assert np.isfinite(
+        [keras.ops.sum(weight) for weight in model.weights]
+    ).all()
+
+
 @pytest.mark.parametrize(
     "case", [x for x in CASES if x.name in ("codes-softmax", "anchors-lazy")]
 )
