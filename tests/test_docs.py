@@ -86,6 +86,8 @@ def test_snippet_runs(page, code, folder):
         pytest.importorskip("tensorflow_text")
     if '"mediapipe"' in code:
         pytest.importorskip("mediapipe")
+    if "litert_quantizer" in code:
+        pytest.importorskip("litert_quantizer")
     exec(compile(code, page, "exec"), data())
     small = folder / "small.tflite"
     assert ("small.tflite" in code) == small.exists()

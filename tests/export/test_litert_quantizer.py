@@ -1,0 +1,99 @@
+"""Files whose activations litert-quantizer makes integers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from export_models import ROWS
+from export_models import code_embedding
+from export_models import error_of
+from export_models import ids_input
+from export_models import random_ids
+from export_models import read_tensors
+from export_models import write
+
+import keras_compembed as kc
+
+pytestmark = pytest.mark.slow
+LENGTH = 32
+# Integers, scales, their products, means, weights and outputs are each off by
+# half of 1/255 of their range, which is at most twice their largest number.
+BOUND = 6 / 255
+
+
+def rounded(bits):
+    table = np.random.default_rng(1).normal(size=(ROWS, 16))
+    return kc.QuantizedEmbedding.from_table(table, bits=bits, verbose=0)
+
+
+LAYERS = {
+    "codes": lambda: code_embedding(8, width=16),
+    "concat": lambda: code_embedding(8, width=16, composition="concat"),
+    **{f"rows of {bits} bits": lambda b=bits: rounded(b) for bits in (8, 4, 2)},
+}
+
+
+def samples():
+    """Four texts, in which each id is at least once."""
+    ids = np.concatenate([np.arange(ROWS), random_ids(4 * LENGTH - ROWS)])
+    return (
+        np.random.default_rng(6)
+        .permutation(ids)
+        .reshape(4, LENGTH)
+        .astype("int32")
+    )
+
+
+def quantize(source, target, batches):
+    quantizer = pytest.importorskip("litert_quantizer")
+    utils = pytest.importorskip("litert_quantizer.utils.qsv_utils")
+    recipe = quantizer.recipe.static_wi8_ai8()
+    quantizer = quantizer.Quantizer(str(source), recipe)
+    for place in ("INPUT", "OUTPUT"):
+        quantizer.update_quantization_recipe(
+            ".*", place, algorithm_key="no_quantize"
+        )
+    ranges = {}
+    for batch in batches:
+        found = quantizer.calibrate({"serving_default": [{"ids": batch}]})
+        for name, each in found.items():
+            ranges[name] = utils.min_max_update(ranges.get(name, {}), each)
+    result = quantizer.quantize(ranges, enable_progress_report=False)
+    result.export_model(target)
+
+
+def is_packed(tensor):
+    kind, shape, _ = tensor
+    return kind in ("UINT8", "INT8", "INT4", "INT2") and ROWS in shape
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size"), [("codes", None), *((name, 1) for name in LAYERS)]
+)
+def test_integers_throughout(name, batch_size, path, tmp_path):
+    model = keras.Sequential(
+        [
+            ids_input(LENGTH, name="ids"),
+            LAYERS[name](),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(
+                12, kernel_initializer=keras.initializers.GlorotUniform(0)
+            ),
+        ]
+    )
+    spec = tf.TensorSpec((batch_size, LENGTH), "int32", "ids")
+    write(model, path, input_signature=spec)
+    rows = [row[None] for row in samples()]
+    batches = rows if batch_size else [samples()]
+    quantize(path, tmp_path / "int8.tflite", batches)
+    assert error_of(tmp_path / "int8.tflite", model, *rows) < BOUND
+    # The product of the head is one of integers, and tables are as before.
+    assert ("INT8", (12,)) in {
+        (kind, shape[:1])
+        for kind, shape, _ in read_tensors(tmp_path / "int8.tflite")
+    }
+    packed = list(filter(is_packed, read_tensors(path)))
+    assert packed
+    assert packed == list(
+        filter(is_packed, read_tensors(tmp_path / "int8.tflite"))
+    )
