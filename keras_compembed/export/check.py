@@ -21,20 +21,6 @@ TOLERANCES = {
     "int8": 0.1,
     "int8_codebooks": 0.1,
 }
-# Where Keras itself computes in so few bits, and LiteRT in float32.
-_HALF_TOLERANCES = {"float16": 1e-2, "bfloat16": 0.1}
-
-
-def default_tolerance(layer, quantize):
-    """The largest difference allowed for a model, or for rows of a layer.
-
-    Args:
-        layer: A layer or model.
-        quantize: Same as in `export_litert`.
-    """
-    dtypes = {variable.dtype for variable in layer.variables}
-    half = [_HALF_TOLERANCES.get(dtype, 0) for dtype in dtypes]
-    return max([TOLERANCES[quantize], *half])
 
 
 def random_inputs(model, signature, seed=0):

@@ -99,8 +99,9 @@ def export_litert(
 
     Args:
         model: A `keras.Model`: Sequential, functional or subclassed. Axes of
-            its inputs that are `None` stay open in the file. Mixed precision
-            is exported as float32.
+            its inputs that are `None` stay open in the file. Mixed and half
+            precision are exported as float32: Keras computes in float32, from
+            the same weights, what the file is compared with.
         path: String or path-like ending in `.tflite`, the file to write.
         runtime: `"litert"`, `"tf-text"` or `"mediapipe"`. What the file is
             for. `"litert"`: built-in ops that every runtime has; of a model
@@ -165,10 +166,8 @@ def export_litert(
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output, and of rows over the largest number of
             their table. Defaults to `1e-4`, with `quantize="float16"` to
-            `0.01`, with `"int8"` and `"int8_codebooks"` to `0.1`, and to
-            `0.01` or `0.1` at least where variables are float16 or bfloat16;
-            of sums of codewords and of rounded rows, to what rounding each of
-            them makes.
+            `0.01`, with `"int8"` and `"int8_codebooks"` to `0.1`; of sums of
+            codewords and of rounded rows, to what rounding each of them makes.
         verbose: `0` or `1`. Whether to print what was made: inputs, outputs,
             ops and bytes, as by `inspect_litert`.
 
@@ -256,7 +255,7 @@ def export_litert(
         content = write_model(converted)
         rows = check_rows(content, lookups, *passages, quantize, tolerance)
         if tolerance is None:
-            tolerance = check.default_tolerance(model, quantize)
+            tolerance = check.TOLERANCES[quantize]
         text_bytes, vocabulary = 0, []
         if target.takes_texts:
             target.add_tokenizer(converted, split)

@@ -13,6 +13,10 @@ _FLOAT8 = {
     for name, number in types_pb2.DataType.items()
     if name.startswith("DT_FLOAT8")
 }
+_HALF = {
+    types_pb2.DT_HALF: "float16",
+    types_pb2.DT_BFLOAT16: "bfloat16",
+}
 # What only passes numbers on, from float64 to float32 too.
 _PASSES = ("Cast", "Const", "Identity", "Placeholder", "ReadVariableOp")
 _KERAS_QUANTIZES = (
@@ -166,6 +170,12 @@ def explain_ops(function, model, kinds, paths=()):
     if where:
         text += f" in {where}"
     text += "."
+    for number, name in _HALF.items():
+        if any(number in op.dtypes for op in ops):
+            text += (
+                f" LiteRT computes in float32, not in {name}: cast to "
+                "`self.compute_dtype` or to the dtype of another tensor."
+            )
     if any("Random" in kind for kind in kinds):
         text += f" {_ADVICE['random numbers']}"
     if "BitwiseAnd" in kinds:

@@ -17,7 +17,6 @@ import tensorflow as tf
 from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.export.check import TOLERANCES
-from keras_compembed.export.check import default_tolerance
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.flatbuffer import write_model
@@ -303,8 +302,7 @@ def _allowed(lookup, quantize, largest):
     if isinstance(layer, QuantizedEmbedding):
         return _allowed_of_rounded(lookup, quantize, largest)
     is_sum = lookup.method == "embed" and isinstance(layer, CodeEmbedding)
-    # Not where Keras adds up in 16 bits.
-    if is_sum and default_tolerance(layer, None) == TOLERANCES[None]:
+    if is_sum:
         composition = layer.composition
         plain = composition.unscaled()
         if composition.is_linear and not isinstance(plain, LinearComposition):
@@ -318,7 +316,7 @@ def _allowed(lookup, quantize, largest):
             largest = float(_largest(codebooks))
             rounding = _ROUNDING[quantize] + (terms + 1) * _FLOAT32
             return terms * (largest * rounding + _LEAST)
-    return default_tolerance(layer, quantize) * largest
+    return TOLERANCES[quantize] * largest
 
 
 def _allowed_of_rounded(lookup, quantize, largest):
@@ -326,10 +324,9 @@ def _allowed_of_rounded(lookup, quantize, largest):
     layer = lookup.layer
     if layer.projection is None:
         quantize = None
-    allowed = default_tolerance(layer, quantize) * largest
-    is_half = default_tolerance(layer, None) != TOLERANCES[None]
+    allowed = TOLERANCES[quantize] * largest
     # Of int8 products, rows are rounded as well.
-    if lookup.method != "embed" or is_half or quantize in _INT8:
+    if lookup.method != "embed" or quantize in _INT8:
         return allowed
     if layer.projection is None:
         return 4 * _FLOAT32 * largest

@@ -20,19 +20,16 @@ def all_layers(model):
 
 @contextlib.contextmanager
 def float32_form(model):
-    """Makes the model compute in float32.
+    """Makes the model compute in float32, from float32 copies of variables.
 
-    Mixed precision is for training: its variables are float32, and LiteRT
-    computes in float32.
+    LiteRT computes in float32, and looks up no rows of half precision.
     """
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             policy = layer.dtype_policy
-            if (
-                policy.compute_dtype in _HALF_DTYPES
-                and policy.quantization_mode is None
-            ):
-                float32 = keras.dtype_policies.DTypePolicy("float32")
+            if policy.compute_dtype in _HALF_DTYPES:
+                mode, of, _ = policy.name.rpartition("_from_")
+                float32 = keras.dtype_policies.get(f"{mode}{of}float32")
                 # Not the public setter, which also edits policies that
                 # several layers share.
                 swap = swapped(layer, _dtype_policy=float32)
@@ -40,24 +37,35 @@ def float32_form(model):
             if getattr(layer, "reverse_dtype", None) in _HALF_DTYPES:
                 swap = swapped(layer, reverse_dtype="float32")
                 stack.enter_context(swap)
+        for variable in [*model.variables, *_states(model)]:
+            if variable.dtype in _HALF_DTYPES:
+                value = tf.cast(variable.value, "float32")
+                value = tf.Variable(value, trainable=False)
+                swap = swapped(variable, _value=value, _dtype="float32")
+                stack.enter_context(swap)
         yield
 
 
 @contextlib.contextmanager
 def kept_state(model):
     """Puts back the states that recurrent layers carry from call to call."""
-    variables = [
-        variable
-        for layer in all_layers(model)
-        if isinstance(layer, keras.layers.RNN) and layer.stateful
-        for variable in keras.tree.flatten(layer.states)
-    ]
+    variables = _states(model)
     values = [variable.numpy() for variable in variables]
     try:
         yield
     finally:
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
+
+
+def _states(model):
+    """Variables that are no weights, so that Keras does not list them."""
+    return [
+        variable
+        for layer in all_layers(model)
+        if isinstance(layer, keras.layers.RNN) and layer.stateful
+        for variable in keras.tree.flatten(layer.states)
+    ]
 
 
 @contextlib.contextmanager
@@ -124,6 +132,9 @@ def get_signature(model, input_signature=None):
                 f"Received: input_signature={input_signature!r}."
             )
         dtype = tf.as_dtype(dtype)
+        if dtype == tf.bfloat16:
+            # Which neither NumPy nor the languages of apps have.
+            dtype = tf.float32
         if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
             raise ValueError(
                 "The inputs of an exported model must be numbers, and real "

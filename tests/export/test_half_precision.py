@@ -1,0 +1,160 @@
+"""Models with variables of half precision, as keras-hub loads them."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from compressing import compress
+from export_models import ROWS
+from export_models import anchor_embedding
+from export_models import code_embedding
+from export_models import error_of
+from export_models import ids_input
+from export_models import random_ids
+from export_models import write
+
+import keras_compembed as kc
+
+L = keras.layers
+WIDTH = 6
+# Rounding of Keras's own numbers, in some sums.
+BOUNDS = {"float16": 2.0**-7, "bfloat16": 2.0**-4}
+# In bfloat16, TensorFlow has no orthogonal matrices.
+LOOP = {"recurrent_initializer": "glorot_uniform"}
+
+
+class Attention(L.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = L.MultiHeadAttention(2, 3, dtype=self.dtype_policy)
+
+    def build(self, shape):
+        self.attention.build(shape, shape)
+
+    def call(self, inputs):
+        return self.attention(inputs, inputs)
+
+
+class Dtypes(L.Layer):
+    """Has a weight of a dtype of its own, and casts by its policy."""
+
+    def build(self, shape):
+        self.scale = self.add_weight((WIDTH,), "ones", "float16", name="scale")
+
+    def call(self, inputs):
+        scale = keras.ops.cast(self.scale, self.compute_dtype)
+        return tf.cast(inputs > 0, self.compute_dtype) * scale
+
+
+def positions(**kwargs):
+    hub = pytest.importorskip("keras_hub")
+    return hub.layers.PositionEmbedding(40, **kwargs)
+
+
+LAYERS = {
+    "table": functools.partial(L.Activation, "linear"),
+    "dense": functools.partial(L.Dense, 4),
+    "einsum": functools.partial(L.EinsumDense, "abc,cd->abd", (None, 5)),
+    "convolution": functools.partial(L.Conv1D, 4, 3),
+    "separable": functools.partial(L.SeparableConv1D, 4, 3),
+    "lstm": functools.partial(L.LSTM, 4, return_sequences=True, **LOOP),
+    "gru": functools.partial(L.GRU, 4, **LOOP),
+    "rnn": functools.partial(L.SimpleRNN, 4, stateful=True, **LOOP),
+    "layer norm": L.LayerNormalization,
+    "batch norm": L.BatchNormalization,
+    "group norm": functools.partial(L.GroupNormalization, 2),
+    "attention": Attention,
+    "slopes": functools.partial(L.PReLU, shared_axes=[1]),
+    "positions": positions,
+    "dtypes": Dtypes,
+}
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_behind_codes_and_a_table(kind, dtype, path):
+    keras.utils.set_random_seed(0)
+    batch = 2 if kind == "rnn" else None
+    ids = ids_input(7, batch_size=batch)
+    words = L.Embedding(ROWS, WIDTH, dtype=dtype, name="words")
+    marks = L.Embedding(ROWS, WIDTH, dtype=dtype, name="marks")
+    model = keras.Model(ids, LAYERS[kind](dtype=dtype)(words(ids) + marks(ids)))
+    small = compress(model, layers=["words"])
+    before = small.get_weights()
+    made = write(small, path)
+    assert made.max_error < 1e-6 and made.held_layers == ("words",)
+    assert error_of(path, small, random_ids(2, 7)) < BOUNDS[dtype]
+    # The model is left as it is.
+    assert {x.dtype for x in small.layers[1].variables} == {dtype, "uint8"}
+    for array, old in zip(small.get_weights(), before, strict=True):
+        assert array.dtype == old.dtype
+        np.testing.assert_array_equal(array, old)
+
+
+OWN = {
+    "codes": code_embedding,
+    "lstm": functools.partial(code_embedding, composition="lstm"),
+    "integers": functools.partial(kc.QuantizedEmbedding, ROWS, WIDTH, bits=4),
+    "rank": functools.partial(
+        kc.QuantizedEmbedding, ROWS, WIDTH, bits=4, rank=3
+    ),
+    "anchors": anchor_embedding,
+}
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("kind", OWN)
+def test_own_layers(kind, dtype, path):
+    keras.utils.set_random_seed(0)
+    ids = ids_input()
+    vectors = OWN[kind](dtype=dtype)(ids)
+    outputs = {
+        "folded": L.Conv1D(4, 3, dtype=dtype)(vectors),
+        "pooled": L.GlobalAveragePooling1D(dtype=dtype)(vectors),
+    }
+    head = kc.CANESoftmax(30, dtype=dtype)
+    model = keras.Model(ids, {**outputs, "head": head(outputs["pooled"])})
+    made = write(model, path)
+    assert made.max_error < 1e-6 and made.max_row_error < 1e-6
+    assert error_of(path, model) < BOUNDS[dtype]
+
+
+def test_layers_that_keras_quantized(path):
+    model = keras.Sequential(
+        [
+            ids_input(),
+            L.Embedding(ROWS, WIDTH, dtype="bfloat16"),
+            L.Dense(8, dtype="bfloat16"),
+        ]
+    )
+    for layer in model.layers:
+        layer.quantize("int4")
+    assert write(model, path).max_error < 1e-6
+    assert error_of(path, model) < BOUNDS["bfloat16"]
+
+
+def test_inputs_of_bfloat16_are_float32(path):
+    """NumPy has none, nor have apps."""
+    inputs = keras.Input((4,), dtype="bfloat16")
+    model = keras.Model(inputs, L.Dense(3, dtype="bfloat16")(inputs))
+    assert write(model, path).max_error < 1e-6
+    (tensor,) = kc.export.inspect_litert(path).inputs
+    assert tensor.dtype == "float32"
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_dtypes_by_name_are_refused(dtype, path):
+    class Sum(L.Layer):
+        def call(self, inputs):
+            return keras.ops.sum(keras.ops.cast(inputs, dtype), axis=1)
+
+    model = keras.Sequential(
+        [ids_input(), code_embedding(dtype=dtype), Sum(name="total")]
+    )
+    message = f"in the layers? 'total'.*{dtype}.*`self.compute_dtype`"
+    with pytest.raises(ValueError, match=message):
+        write(model, path)
