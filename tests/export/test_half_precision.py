@@ -83,10 +83,10 @@ def test_layers_behind_codes_and_a_table(kind, dtype, path):
     words = L.Embedding(ROWS, WIDTH, dtype=dtype, name="words")
     marks = L.Embedding(ROWS, WIDTH, dtype=dtype, name="marks")
     model = keras.Model(ids, LAYERS[kind](dtype=dtype)(words(ids) + marks(ids)))
-    small = compress(model, layers=["words"])
+    small = compress(model, layers=["words"], seed=0)
     before = small.get_weights()
     made = write(small, path)
-    assert made.max_error < 1e-6 and made.held_layers == ("words",)
+    assert made.max_error < 2e-6 and made.held_layers == ("words",)
     assert error_of(path, small, random_ids(2, 7)) < BOUNDS[dtype]
     # The model is left as it is.
     assert {x.dtype for x in small.layers[1].variables} == {dtype, "uint8"}
