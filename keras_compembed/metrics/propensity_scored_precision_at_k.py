@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.metrics.class_metric import ClassMetric
+from keras_compembed.metrics.ranking_metric import RankingMetric
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_positive_int
@@ -15,7 +15,7 @@ from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class PropensityScoredPrecisionAtK(ClassMetric):
+class PropensityScoredPrecisionAtK(RankingMetric):
     """Precision at `k` in which labels count by how likely they are missed.
 
     Where examples have many labels, data lack some, and rare ones more often.
@@ -25,8 +25,8 @@ class PropensityScoredPrecisionAtK(ClassMetric):
     could count, both summed over all examples. It is 1 where the labels that
     count most are found.
 
-    From the ranks of labels among all classes, in training too, where that
-    costs as much as a full softmax.
+    From the ranks of labels among all classes, in evaluation only: logs of
+    training hold NaN.
 
     Example:
 
@@ -50,6 +50,8 @@ class PropensityScoredPrecisionAtK(ClassMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
+        in_training: Boolean. Whether to rank in steps of training, where that
+            costs as much as a full softmax. Defaults to `False`.
 
     Raises:
         ValueError: if a number is out of range, or counts are not finite
@@ -71,12 +73,12 @@ class PropensityScoredPrecisionAtK(ClassMetric):
         name=None,
         dtype=None,
         ignore_class=None,
+        in_training=False,
     ):
         self.class_counts = check_scores("class_counts", class_counts)
         self.num_examples = check_positive_int(
             "num_examples", num_examples, minimum=3
         )
-        self.k = check_positive_int("k", k)
         check_positive_number("a", a)
         check_positive_number("b", b)
         self.a, self.b = a, b
@@ -84,7 +86,11 @@ class PropensityScoredPrecisionAtK(ClassMetric):
         weights = 1 + scale * (self.class_counts + b) ** -a
         self._weights = np.asarray(weights, "float32")
         super().__init__(
-            name or f"propensity_scored_precision_at_{k}", dtype, ignore_class
+            k,
+            name or f"propensity_scored_precision_at_{k}",
+            dtype,
+            ignore_class,
+            in_training,
         )
 
     def values(self, examples):
@@ -117,7 +123,6 @@ class PropensityScoredPrecisionAtK(ClassMetric):
             **super().get_config(),
             "class_counts": pack_array(self.class_counts),
             "num_examples": self.num_examples,
-            "k": self.k,
             "a": self.a,
             "b": self.b,
         }

@@ -3,16 +3,15 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.metrics.class_metric import ClassMetric
-from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.metrics.ranking_metric import RankingMetric
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class RecallAtK(ClassMetric):
+class RecallAtK(RankingMetric):
     """Share of the labels that are among the `k` classes scored highest.
 
-    From the ranks of labels among all classes, in training too, where that
-    costs as much as a full softmax.
+    From the ranks of labels among all classes, in evaluation only: logs of
+    training hold NaN.
 
     Example:
 
@@ -27,20 +26,26 @@ class RecallAtK(ClassMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
+        in_training: Boolean. Whether to rank in steps of training, where that
+            costs as much as a full softmax. Defaults to `False`.
 
     Raises:
         ValueError: if `k` is not a positive integer.
     """
 
-    def __init__(self, k=5, name=None, dtype=None, ignore_class=None):
-        self.k = check_positive_int("k", k)
-        super().__init__(name or f"recall_at_{k}", dtype, ignore_class)
+    def __init__(
+        self,
+        k=5,
+        name=None,
+        dtype=None,
+        ignore_class=None,
+        in_training=False,
+    ):
+        name = name or f"recall_at_{k}"
+        super().__init__(k, name, dtype, ignore_class, in_training)
 
     def values(self, examples):
         hits = tf.cast(examples.label_ranks() < self.k, "float32")
         exists = tf.cast(examples.label_lists() >= 0, "float32")
         number = tf.maximum(tf.reduce_sum(exists, axis=1), 1.0)
         return tf.reduce_sum(hits, axis=1) / number
-
-    def get_config(self):
-        return {**super().get_config(), "k": self.k}

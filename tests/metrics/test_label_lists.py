@@ -86,6 +86,66 @@ METRICS = {
 }
 
 
+class CountsRanks(kc.CANESoftmax):
+    """Counts how often all classes are ranked."""
+
+    ranked = 0
+
+    def exact(self, features, labels):
+        self.ranked += 1
+        return super().exact(features, labels)
+
+
+RANKINGS = {
+    "recall_at_3": lambda **kwargs: kc.RecallAtK(3, **kwargs),
+    "ndcg_at_3": lambda **kwargs: kc.NDCGAtK(3, **kwargs),
+    "precision_at_3": lambda **kwargs: kc.PrecisionAtK(3, **kwargs),
+    "propensity_scored_precision_at_3": lambda **kwargs: (
+        kc.PropensityScoredPrecisionAtK(
+            np.arange(1, CLASSES + 1), 500, 3, **kwargs
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("where", ["eager", "graph", "devices"])
+def test_training_steps_rank_no_classes(where, request):
+    scope, kwargs = contextlib.nullcontext(), {"run_eagerly": where == "eager"}
+    if where == "graph":
+        kwargs = {"steps_per_execution": 2}
+    if where == "devices":
+        scope = request.getfixturevalue("strategy").scope()
+    with scope:
+        head = CountsRanks(CLASSES, num_candidates=5, num_noises=4, seed=1)
+        metrics = [make() for make in RANKINGS.values()]
+        model = make_model(head, metrics=metrics, **kwargs)
+    x, y = make_examples()
+    history = model.fit(x, y, batch_size=8, epochs=2, verbose=0).history
+    assert head.ranked == 0
+    assert np.isnan([history[name] for name in RANKINGS]).all()
+    known = model.fit(
+        x, y, batch_size=8, epochs=2, verbose=0, validation_data=(x, y)
+    ).history
+    result = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
+    for name in RANKINGS:
+        assert np.isnan(known[name]).all()
+        assert 0 < known[f"val_{name}"][1] == result[name] < 1
+
+
+@pytest.mark.parametrize("name", RANKINGS)
+def test_training_steps_rank_classes_if_asked(name):
+    metric = RANKINGS[name](in_training=True)
+    again = type(metric).from_config(metric.get_config())
+    assert again.in_training
+    model = make_model(metrics=[again])
+    x, y = make_examples()
+    (got,) = model.fit(x, y, verbose=0).history[name]
+    metric.update_state(y, make_head()(x))
+    assert got == pytest.approx(float(metric.result()), rel=0.2)
+    with refused("in_training", 1):
+        RANKINGS[name](in_training=1)
+
+
 @pytest.mark.parametrize("k", [1, 3, CLASSES])
 @pytest.mark.parametrize("name", METRICS)
 def test_metrics_are_those_of_all_scores(name, k):
