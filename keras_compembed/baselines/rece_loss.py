@@ -135,7 +135,7 @@ class RECELoss(ClassLoss):
         features = tf.stop_gradient(examples.features)
         directions = tf.random.stateless_normal(
             (self.num_rounds, self.num_buckets, features.shape[1]),
-            tf.cast(head.seed_generator.next(), "int32"),
+            tf.cast(examples.seed(), "int32"),
         )
         nearest, count = nearest_directions(features, directions), None
         if examples.mask is not None:

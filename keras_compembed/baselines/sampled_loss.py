@@ -69,7 +69,7 @@ class SampledLoss(ClassLoss):
                     "Received: num_sampled=None."
                 )
             number = head.num_candidates + head.estimation.num_noises
-        bits = random_bits(head.seed_generator.next(), number)
+        bits = random_bits(examples.seed(), number)
         sampled = head.noise.sample(bits)
         scores = head.scores.score(examples.features, labels[:, None], sampled)
         # Where batches differ in size, it is not known.

@@ -133,7 +133,7 @@ class SCELoss(ClassLoss):
         """
         features = tf.stop_gradient(examples.features)
         mask = examples.mask
-        seed = tf.cast(head.seed_generator.next(), "int32")
+        seed = tf.cast(examples.seed(), "int32")
         count = tf.shape(features)[0] if self.mix else features.shape[1]
         directions = tf.random.stateless_normal((self.num_buckets, count), seed)
         if self.mix:

@@ -159,7 +159,7 @@ class ApproximateNearest(Selector):
             autocast=False,
         )
         # Steps of training since classes were assigned; -1 before that was
-        # ever done.
+        # ever done, -2 before training did.
         self.age = self.add_weight(
             name="age",
             shape=(),
@@ -178,13 +178,20 @@ class ApproximateNearest(Selector):
         )
         self.built = True
 
-    def select(self, scores, features, context=None):
-        scale = _scale_over_devices(features)
+    def _before_step(self, scores, features):
         age = own_value(self.age)
         due = age >= self._period if self.trainable else False
+        scale = _scale_over_devices(features)
         tf.cond(
             (age < 0) | due,
             lambda: self._assign(scores, scale, age < 0),
+            lambda: None,
+        )
+
+    def select(self, scores, features, context=None):
+        tf.cond(
+            tf.equal(own_value(self.age), -1),
+            lambda: self._assign_early(scores),
             lambda: None,
         )
         return self._best(scores, features, self.num_candidates)[0]
@@ -214,11 +221,16 @@ class ApproximateNearest(Selector):
     def top_k(self, scores, features, k):
         # Also where a function is traced that is to be exported.
         with tf.init_scope():
-            if tf.executing_eagerly() and int(own_value(self.age)) < 0:
-                self.refresh(scores)
+            if tf.executing_eagerly() and int(own_value(self.age)) == -1:
+                self._assign_early(scores)
         return self._best(scores, features, k)
 
-    def _assign(self, scores, scale, first):
+    def _assign_early(self, scores):
+        """Makes lists for who asks before training does, which starts anew."""
+        scale = own_value(self.feature_scale)
+        self._assign(scores, scale, tf.constant(True), -2)
+
+    def _assign(self, scores, scale, first, age=0):
         """Makes the lists anew."""
         # What a difference counts in the scores of features of that scale.
         scales = tf.fill((self.means.shape[1] - 1,), ALIGNED * scale)
@@ -229,9 +241,9 @@ class ApproximateNearest(Selector):
             own_value(self.lists),
             first,
         )
-        self._keep(scores, scale, lists)
+        self._keep(scores, scale, lists, age)
 
-    def _keep(self, scores, scale, lists):
+    def _keep(self, scores, scale, lists, age=0):
         """Keeps lists, and what they are judged by."""
         means, variances = list_moments(
             lambda ids: _parameters(scores, ids), lists
@@ -247,7 +259,7 @@ class ApproximateNearest(Selector):
         write(self.means, tf.where(usable, means, closed))
         write(self.variances, tf.where(usable, variances, 0.0))
         write(self.feature_scale, scale)
-        write(self.age, 0)
+        write(self.age, age)
 
     def order_of_lists(self, features, number):
         """The lists that may hold the highest scores, the likeliest first.

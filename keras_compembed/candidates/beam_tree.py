@@ -137,13 +137,15 @@ class BeamTree(Selector):
             )
         self.built = True
 
-    def select(self, scores, features, context=None):
+    def _before_step(self, scores, features):
         if self.refresh_every is not None and self.trainable:
             tf.cond(
                 own_value(self.age) >= self.refresh_every,
                 lambda: self.refresh(scores),
                 lambda: None,
             )
+
+    def select(self, scores, features, context=None):
         width = self.beam_width or self.num_candidates
         found = beam_search(_Search(self, scores), features, width)
         ids, _, _ = best_of(*found, self.num_candidates)

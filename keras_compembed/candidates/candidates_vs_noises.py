@@ -156,8 +156,11 @@ class CandidatesVsNoises:
         Returns:
             A `Draw`.
         """
+        fixed = tf.stop_gradient(features)
+        if learn:
+            self.selector._before_step(scores, fixed)
         candidates = CandidateParts(
-            self.selector.select(scores, tf.stop_gradient(features), context)
+            self.selector.select(scores, fixed, context)
         )
         noises = self.draw_noises(candidates, labels, seed, counted)
         label, all_but_one, last, *of_parts = scores.score(
@@ -194,9 +197,7 @@ class CandidatesVsNoises:
             hit,
         )
         if learn:
-            self.selector.observe(
-                scores, tf.stop_gradient(features), candidates.shared
-            )
+            self.selector.observe(scores, fixed, candidates.shared)
             self.selector.after_step(scores, labels, hit)
             self.noise.observe(labels, hit)
             losses = _after_writes(losses, self.selector)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.noises.random_bits import random_bits
 from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.trees.class_tree import ClassTree
 from keras_compembed.trees.tree_arrays import TreeArrays
 from keras_compembed.utils.packed_arrays import pack_array
@@ -101,15 +102,18 @@ class FrequencySubsets(Selector):
         start = gather_rows(self.starts, subset)[:, None]
         size = gather_rows(self.starts, subset + 1)[:, None] - start
         number = self.num_candidates
-        bits = random_bits(
-            self.seed_generator.next(), number + 1, tf.shape(features)[0]
-        )
+        seed = own_value(self.seed_generator.state)
+        bits = random_bits(seed, number + 1, tf.shape(features)[0])
         places = _different_places(bits, tf.cast(size, "int64"))
         steps = tf.range(number)
         small = size <= number
         places = tf.where(small, tf.minimum(steps, size - 1), places)
         ids = tf.gather(self.order.value, start + places)
         return tf.where(small & (steps >= size), -1, ids)
+
+    def after_step(self, scores, labels, hit):
+        # Evaluation leaves the state as it is.
+        self.seed_generator.next()
 
     def save_own_variables(self, store):
         super().save_own_variables(store)

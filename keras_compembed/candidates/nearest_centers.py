@@ -133,6 +133,10 @@ class NearestCenters(Selector):
             autocast=False,
         )
 
+    def _before_step(self, scores, features):
+        if self.selector is not None:
+            self.selector._before_step(scores, features)
+
     def select(self, scores, features, context=None):
         centers = own_value(self.centers)
         ids = own_value(self.candidates)

@@ -66,8 +66,13 @@ class Selector(keras.layers.Layer):
     def build(self, input_shape=None):
         self.built = True
 
+    def _before_step(self, scores, features):
+        """Called once in each step of training, before `select`."""
+        # AutoGraph warns of a body that is a docstring alone.
+        return
+
     def select(self, scores, features, context=None):
-        """Candidates of examples.
+        """Candidates of examples, in training and in evaluation.
 
         Args:
             scores: `ClassScores`.

@@ -105,6 +105,10 @@ class Union(Selector):
             part.build(input_shape)
         self.built = True
 
+    def _before_step(self, scores, features):
+        for part in self.selectors:
+            part._before_step(scores, features)
+
     def select(self, scores, features, context=None):
         found = []
         for part in self.selectors:

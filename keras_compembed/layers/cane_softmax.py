@@ -432,7 +432,7 @@ class CANESoftmax(ClassHead):
             self.scores,
             examples.features,
             examples.labels,
-            self.seed_generator.next(),
+            examples.seed(),
             examples.context,
             learn=examples.training and self.trainable,
             counted=counted,

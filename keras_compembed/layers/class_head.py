@@ -15,6 +15,7 @@ from keras_compembed.layers.flat_rows import check_dtype
 from keras_compembed.layers.flat_rows import flat_features
 from keras_compembed.layers.flat_rows import flat_labels
 from keras_compembed.noises.random_bits import random_bits
+from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.validation import check_positive_int
 
 _NAME = "_keras_compembed_classes"
@@ -251,6 +252,7 @@ class ClassExamples:
             self.not_whole = tf.where(whole, tf.zeros_like(labels), labels)
         self.mask = None
         self.lists = None
+        self._seeds = 0
         if labels.shape.rank == 2:
             self._read_lists(name)
         else:
@@ -350,13 +352,23 @@ class ClassExamples:
         self.labels = self._draw_labels(exists)
 
     def _draw_labels(self, exists):
-        bits = random_bits(
-            self.head.seed_generator.next(), 1, tf.shape(exists)[0]
-        )
+        bits = random_bits(self.seed(), 1, tf.shape(exists)[0])
         places = tf.cumsum(tf.cast(exists, "int64"), axis=1)
         chosen = 1 + tf.math.floormod(bits, tf.maximum(places[:, -1:], 1))
         chosen = exists & tf.equal(places, chosen)
         return tf.reduce_sum(tf.where(chosen, self.lists, 0), axis=1)
+
+    def seed(self):
+        """What the next numbers of this step are drawn by, integers `(2,)`.
+
+        Training moves the state of the layer on. Evaluation leaves it, and
+        draws by the labels, so that the same data give the same result.
+        """
+        if self.training:
+            return self.head.seed_generator.next()
+        self._seeds += 1
+        total = sum_over_devices(tf.reduce_sum(self.received))
+        return tf.stack([tf.cast(self._seeds, total.dtype), total])
 
     def draw(self):
         """What this step considers.

@@ -34,8 +34,8 @@ class CANELoss(ClassLoss):
     Args:
         evaluation: `"exact"` or `"sampled"`. Whether `evaluate`, and the
             validation of `fit`, report the cross-entropy over all classes,
-            computed in chunks, or what training reports. Defaults to
-            `"exact"`.
+            computed in chunks, or what training reports, by noises that are
+            the same each time. Defaults to `"exact"`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
         name: Optional string.

@@ -153,6 +153,17 @@ def test_an_inner_selector_searches_for_centers():
         np.testing.assert_array_equal(got, right)
 
 
+def test_an_inner_selector_follows_training():
+    first = kc.trees.ClassTree.random(CLASSES, branching=3, seed=0)
+    inner = BeamTree(first, refresh_every=1)
+    head = kc.CANESoftmax(CLASSES, NearestCenters(4, inner), 5, 5)
+    model = keras.Sequential([keras.Input((WIDTH,)), head])
+    model.compile("sgd", kc.CANELoss(), run_eagerly=True)
+    for _ in range(2):
+        model.train_on_batch(clusters(8), np.arange(8))
+    assert (inner.tree.children.numpy() != first.children).any()
+
+
 def test_sets_depend_on_own_features_and_earlier_steps_alone():
     """Else features of the next position would tell the label of this one."""
     features = clusters(20)

@@ -13,6 +13,7 @@ import keras_compembed as kc
 
 CLASSES, WIDTH = 60, 8
 COUNTS = 1 + 600 // np.arange(1, CLASSES + 1)
+NAMES = ("subsets", "frequent", "huffman", "tree")
 # A class at each depth, and nodes of one to four children below them.
 TREE = [[0, [1, 2], 3], 4, [[5, [6, 7]], [8, 9, 10, 11]]]
 
@@ -401,6 +402,78 @@ def test_too_few_classes_train_the_full_softmax():
         loss = model.fit(x, y, batch_size=16, verbose=0).history["loss"]
     np.testing.assert_allclose(loss[0], before, rtol=1e-5)
     assert model.evaluate(x, y, verbose=0) < before
+
+
+def with_refreshed_tree():
+    tree = kc.trees.ClassTree.random(CLASSES, branching=4, seed=0)
+    return kc.candidates.BeamTree(tree, refresh_every=4)
+
+
+@pytest.mark.parametrize(
+    ("selector", "loss", "metrics", "lists"),
+    [
+        ("frequent", kc.CANELoss("sampled"), [], False),
+        ("frequent", kc.CANELoss(), [kc.Coverage], False),
+        ("frequent", kc.CANELoss(), [kc.RecallAtK], True),
+        ("subsets", kc.CANELoss(), [kc.Coverage], False),
+        (with_refreshed_tree, kc.CANELoss(), [kc.Coverage], False),
+        (
+            lambda: kc.candidates.ApproximateNearest(refresh_every=4),
+            kc.CANELoss(),
+            [kc.Coverage],
+            False,
+        ),
+        (
+            lambda: kc.candidates.NearestCenters(
+                8, with_refreshed_tree(), refresh_every=4
+            ),
+            kc.CANELoss(),
+            [kc.Coverage],
+            False,
+        ),
+        (
+            "frequent",
+            kc.baselines.SampledSoftmaxLoss(evaluation="sampled"),
+            [],
+            False,
+        ),
+        (
+            "frequent",
+            kc.baselines.SCELoss(2, 4, 8, evaluation="sampled"),
+            [],
+            False,
+        ),
+        ("frequent", kc.baselines.RECELoss(4, evaluation="sampled"), [], False),
+    ],
+)
+def test_validation_changes_no_training(selector, loss, metrics, lists):
+    x, y = features_of(64), labels_of(64)
+    if lists:
+        y = np.stack([y, labels_of(64, seed=2)], axis=1)
+    results = []
+    for data in (None, (x[:40], y[:40])):
+        keras.utils.set_random_seed(0)
+        chosen = make_selector(selector) if selector in NAMES else selector()
+        head = kc.CANESoftmax(CLASSES, chosen, 6, 4, seed=0)
+        model = keras.Sequential([keras.Input((WIDTH,)), head])
+        model.compile(
+            "sgd", loss, metrics=[one() for one in metrics], run_eagerly=True
+        )
+        if data:
+            first = model.evaluate(*data, batch_size=16, verbose=0)
+            assert model.evaluate(*data, batch_size=16, verbose=0) == first
+        model.fit(
+            x,
+            y,
+            batch_size=16,
+            epochs=2,
+            shuffle=False,
+            validation_data=data,
+            verbose=0,
+        )
+        results.append([v.numpy() for v in model.variables])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_top_k_is_exact_with_a_wide_beam():
