@@ -16,6 +16,7 @@ from keras_compembed.candidates.selector import Selector
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.flat_rows import flat_features
 from keras_compembed.layers.flat_rows import unflat
+from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.noises.registry import get_noise
 from keras_compembed.noises.unigram_noise import UnigramNoise
@@ -173,8 +174,9 @@ class CANESoftmax(ClassHead):
             (also a `ReversibleEmbedding` with `tie_weights`, of whose other
             settings none counts here), an `ANTEmbedding`, a `CodeEmbedding`,
             or a `FeatureEmbedding`, which computes the vector of a class from
-            its features. Codes with `learn_codes` are learned where the input
-            is looked up, not here. Row 0 is the vector of class 0, also with
+            its features. LoRA, quantization and `add_ids` are refused, later
+            too. Codes with `learn_codes` are learned where the input is
+            looked up, not here. Row 0 is the vector of class 0, also with
             `mask_zero`. `trainable=False` of this constructor is not for it:
             give it to the layer.
         use_bias: Boolean. Defaults to `True`.
@@ -301,6 +303,8 @@ class CANESoftmax(ClassHead):
         self.selector.attach(num_classes, min(self.num_candidates, num_classes))
         self.noise.attach(num_classes)
         self.seed_generator = keras.random.SeedGenerator(seed)
+        if isinstance(class_embedding, GrowingTable):
+            class_embedding._fix_rows(self)
 
     def build(self, input_shape):
         if self.built:
@@ -358,6 +362,7 @@ class CANESoftmax(ClassHead):
         self.built = True
 
     def call(self, inputs, context=None, training=False):
+        _check_embedding(self.class_embedding, self.num_classes)
         return super().call(self._with_start(inputs), context, training)
 
     def _get_noise(self, noise, as_labels):
@@ -462,6 +467,7 @@ class CANESoftmax(ClassHead):
             ValueError: if `k` is not from 1 to `num_classes`.
         """
         check_positive_int("k", k, maximum=self.num_classes)
+        _check_embedding(self.class_embedding, self.num_classes)
         features = tf.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
@@ -521,7 +527,8 @@ class CANESoftmax(ClassHead):
         super().load_own_variables(load_seed(store, self.seed_generator))
 
     def get_config(self):
-        embedding = self.class_embedding
+        # Before a file is written that cannot be loaded.
+        embedding = _check_embedding(self.class_embedding, self.num_classes)
         return {
             **super().get_config(),
             "selector": keras.saving.serialize_keras_object(self.selector),
@@ -558,6 +565,10 @@ def _constant(array):
 
 
 def _check_embedding(embedding, num_classes):
+    """The layer, if its rows are still vectors of classes.
+
+    Also of a layer that was checked before: Keras lets it change.
+    """
     if embedding is None:
         return None
     if not isinstance(embedding, (LookupLayer, keras.layers.Embedding)):
@@ -580,6 +591,15 @@ def _check_embedding(embedding, num_classes):
             f"num_classes={num_classes}. "
             f"Received: input_dim={embedding.input_dim}."
         )
+    rank = getattr(embedding, "lora_rank", None)
+    mode = embedding.quantization_mode
+    if rank is not None or mode is not None:
+        raise ValueError(
+            "`class_embedding` must have a plain table: an `Embedding` "
+            "without LoRA and without quantization, now and later. Received: "
+            f"the {type(embedding).__name__} {embedding.name!r}, with "
+            f"lora_rank={rank}, quantization_mode={mode!r}."
+        )
     return embedding
 
 
@@ -589,16 +609,7 @@ def _built_table(embedding):
         embedding.build((None,))
     if isinstance(embedding, LookupLayer):
         return embedding
-    table = embedding.embeddings
-    if embedding.lora_enabled or embedding.quantization_mode is not None:
-        raise ValueError(
-            "`class_embedding` must have a plain table: an `Embedding` "
-            "without LoRA and without quantization. Received: the "
-            f"{type(embedding).__name__} {embedding.name!r}, with "
-            f"lora_rank={embedding.lora_rank}, "
-            f"quantization_mode={embedding.quantization_mode!r}."
-        )
-    return table
+    return embedding.embeddings
 
 
 def _check_width(embedding, width):

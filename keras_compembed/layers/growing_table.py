@@ -1,5 +1,7 @@
 """Look-up layers whose vocabulary grows."""
 
+import weakref
+
 from keras_compembed.utils.validation import check_new_rows
 
 
@@ -10,6 +12,12 @@ class GrowingTable:
     `_make_rows`, which finds how vectors are stored and changes nothing, and
     `_take_rows`, which appends what that gave.
     """
+
+    _fixed_by = None
+
+    def _fix_rows(self, layer):
+        """Has `add_ids` refuse while another layer counts on the rows."""
+        self._fixed_by = weakref.ref(layer)
 
     def add_ids(self, vectors, **options):
         """Appends ids, whose vectors are stored as the layer stores others.
@@ -39,14 +47,24 @@ class GrowingTable:
 
         Raises:
             ValueError: if `vectors` is not a finite matrix of `output_dim`
-                columns with a row at least, or nothing can be found for them:
-                codes are learned from nothing or by a teacher, codewords are
+                columns with a row at least, the layer is the
+                `class_embedding` of a `CANESoftmax`, which has a fixed number
+                of classes, or nothing can be found for them: codes are learned from nothing or by a teacher, codewords are
                 not composed linearly, vectors need larger scales than there
                 is room for, or weights of anchors are a `mixture` or follow
                 `relations`.
         """
         self._require_built("add_ids")
         vectors = check_new_rows(vectors, self.output_dim)
+        layer = self._fixed_by and self._fixed_by()
+        if layer is not None:
+            raise ValueError(
+                "`add_ids` must not be called for the `class_embedding` of a "
+                f"{type(layer).__name__}, whose biases, candidates and noises "
+                f"are for num_classes={layer.num_classes}. Received: "
+                f"{len(vectors)} rows for the {type(self).__name__} "
+                f"{self.name!r}, which belongs to {layer.name!r}."
+            )
         return self._append(self._make_rows(vectors, **options), len(vectors))
 
     def _append(self, rows, number):

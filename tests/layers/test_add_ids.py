@@ -1,5 +1,6 @@
 """Layers whose vocabulary grows."""
 
+import gc
 import itertools
 
 import keras
@@ -243,6 +244,20 @@ def test_what_is_refused(make, arguments, message):
         layer.add_ids(**{"vectors": VECTORS, **arguments})
     assert message in str(caught.value)
     assert layer.input_dim == ROWS
+
+
+@pytest.mark.parametrize(
+    "make", [codes(), rounded(), anchors(), codes(kc.ReversibleCodeEmbedding)]
+)
+def test_classes_do_not_grow(make):
+    layer = make()
+    head = kc.CANESoftmax(ROWS, class_embedding=layer)
+    with refused("class_embedding", f"{NEW} rows"):
+        layer.add_ids(VECTORS)
+    assert layer.input_dim == head.num_classes
+    del head
+    gc.collect()
+    layer.add_ids(VECTORS)
 
 
 def test_layer_that_is_not_built():

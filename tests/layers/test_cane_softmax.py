@@ -544,6 +544,43 @@ def test_bad_inputs():
         kc.CANESoftmax(CLASSES, shared, num_candidates=3)
 
 
+@pytest.mark.parametrize(
+    "layer", [keras.layers.Embedding, keras.layers.ReversibleEmbedding]
+)
+@pytest.mark.parametrize(
+    ("change", "received"),
+    [
+        (lambda table: table.enable_lora(4), "lora_rank=4"),
+        (lambda table: table.quantize("int8"), "quantization_mode='int8'"),
+        (lambda table: table.quantize("int4"), "quantization_mode='int4'"),
+    ],
+)
+def test_tied_tables_that_change(layer, change, received, tmp_path):
+    """They are no longer what the head scores by."""
+    table = layer(CLASSES, WIDTH)
+    x, y = np.arange(12).reshape(4, 3), labels_of(4)
+    head = make_head(class_embedding=table)
+    inputs = keras.Input((3,), dtype="int32")
+    features = keras.layers.GlobalAveragePooling1D()(table(inputs))
+    model = keras.Model(inputs, head(features))
+    model.compile("sgd", kc.CANELoss(), run_eagerly=True)
+    model.fit(x, y, verbose=0)
+    with warnings.catch_warnings():
+        # Of Keras, on arrays.
+        warnings.simplefilter("ignore")
+        change(table)
+    model.compile("sgd", kc.CANELoss(), run_eagerly=True)
+    for act in (
+        lambda: model.fit(x, y, verbose=0),
+        lambda: model.evaluate(x, y, verbose=0),
+        lambda: head.top_k(features_of(2)),
+        lambda: model.save(tmp_path / "model.keras"),
+        lambda: make_head(class_embedding=table),
+    ):
+        with refused("class_embedding", received):
+            act()
+
+
 @pytest.mark.parametrize("part", ["selector", "noise"])
 def test_parts_of_two_layers(part):
     shared = {
