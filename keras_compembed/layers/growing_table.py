@@ -49,9 +49,10 @@ class GrowingTable:
             ValueError: if `vectors` is not a finite matrix of `output_dim`
                 columns with a row at least, the layer is the
                 `class_embedding` of a `CANESoftmax`, which has a fixed number
-                of classes, or nothing can be found for them: codes are learned from nothing or by a teacher, codewords are
-                not composed linearly, vectors need larger scales than there
-                is room for, or weights of anchors are a `mixture` or follow
+                of classes, or nothing can be found for them: codes are
+                learned from nothing or by a teacher, codewords are not
+                composed linearly, vectors need larger scales than there is
+                room for, or weights of anchors are a `mixture` or follow
                 `relations`.
         """
         self._require_built("add_ids")

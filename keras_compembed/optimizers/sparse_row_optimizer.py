@@ -10,6 +10,7 @@ from keras_compembed.optimizers.variable_rows import VariableRows
 
 # Each takes norms or means over the whole of a variable.
 _NOT_ELEMENTWISE = ("Adafactor", "Lamb", "Muon")
+_SETTINGS = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm")
 _UNSUPPORTED = ("gradient_accumulation_steps", "use_ema", "loss_scale_factor")
 
 
@@ -44,7 +45,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     Where every step looks up all rows it is equal to `inner` with a dense
     gradient.
 
-    Gradients are clipped by the settings of `inner`, each row once, on each
+    Settings such as `learning_rate` and `clipnorm` are those of `inner`, and
+    may be set on either. Gradients are clipped by them, each row once, on each
     device before devices add theirs up. Norms are those of the dense gradient.
 
     Constraints of a variable are applied to the whole of it, as in Keras, and
@@ -105,6 +107,11 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     def learning_rate(self, learning_rate):
         self.inner.learning_rate = learning_rate
 
+    def apply(self, grads, trainable_variables=None):
+        for setting in _UNSUPPORTED:
+            _check_setting(self.inner, setting, getattr(self.inner, setting))
+        super().apply(grads, trainable_variables)
+
     def set_weights(self, weights):
         self.inner.set_weights(weights)
 
@@ -154,6 +161,9 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             self.inner.update_step(gradient, variable, learning_rate)
             return
         gradient = _merge(gradient, variable)
+        if tf.executing_eagerly() and not gradient.indices.shape[0]:
+            # Of a batch without ids. Keras computes with no empty tensors.
+            return
         rows = VariableRows(variable, gradient.indices)
         slots = {
             name: VariableRows(slot, gradient.indices)
@@ -236,14 +246,33 @@ def _check_inner(inner):
             "as a whole."
         )
     for setting in _UNSUPPORTED:
-        value = getattr(inner, setting)
-        if value:
-            raise ValueError(
-                f"`inner` must not have `{setting}`, which is for dense "
-                f"gradients only. Received: inner={name} with "
-                f"{setting}={value!r}."
-            )
+        _check_setting(inner, setting, getattr(inner, setting))
     return inner
+
+
+def _check_setting(inner, setting, value):
+    if setting in _UNSUPPORTED and value:
+        raise ValueError(
+            f"`inner` must not have `{setting}`, which is for dense "
+            f"gradients only. Received: inner={type(inner).__name__} with "
+            f"{setting}={value!r}."
+        )
+
+
+def _of_inner(setting):
+    """A setting that is always that of the inner optimizer."""
+
+    def set_inner(self, value):
+        # Keras sets its defaults before there is an inner one.
+        if hasattr(self, "inner"):
+            _check_setting(self.inner, setting, value)
+            setattr(self.inner, setting, value)
+
+    return property(lambda self: getattr(self.inner, setting), set_inner)
+
+
+for _setting in (*_SETTINGS, *_UNSUPPORTED):
+    setattr(SparseRowOptimizer, _setting, _of_inner(_setting))
 
 
 def _is_any(optimizer, names):
