@@ -1,6 +1,7 @@
 """Copies of a model within a number of bytes, or within a loss."""
 
 import math
+import warnings
 
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.file_bytes import count_file
@@ -263,6 +264,12 @@ class FindSize:
         return small
 
     def _publish(self, choices):
+        if self._stop.is_set:
+            warnings.warn(
+                "The search was interrupted: what is returned is the best of "
+                "what was found until then.",
+                stacklevel=6,
+            )
         self._search.frontier = Frontier(
             self._sizes.points(choices),
             limit_bytes=self._limit,

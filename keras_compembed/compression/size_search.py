@@ -450,9 +450,10 @@ def _tell_apart(layers):
     number = 0
     for layer in layers:
         for weight in layer.non_trainable_weights:
-            if "int" not in weight.dtype:
+            # Nor flags, which are no constants of a file.
+            if "int" not in weight.dtype or not weight.shape:
                 continue
-            values = np.array(weight)
+            values = np.asarray(weight).copy()
             # Codes, rows and scales may all be 1.
             values.flat[number % values.size] = 1
             weight.assign(values)

@@ -37,5 +37,4 @@ def fit_texts(model, texts, labels, validation_data, seed, **options):
     except KeyboardInterrupt:
         if best is not None and best.best_weights is not None:
             model.set_weights(best.best_weights)
-        if options.get("verbose", 1):
-            print("\nStopped by Ctrl-C: what was learned so far is kept.")
+        print("\nStopped by Ctrl-C: what was learned so far is kept.")

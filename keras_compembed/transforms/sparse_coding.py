@@ -277,6 +277,7 @@ class _Fit:
         except KeyboardInterrupt:
             if self.transform is None:
                 raise
+            print("\nInterrupted: the best anchors so far are kept.")
 
     def _step(self, is_last):
         """The loss of the anchors; then fits them to T, but for the last."""

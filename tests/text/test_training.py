@@ -168,7 +168,7 @@ def test_interrupt_keeps_the_best_epoch(capsys):
         tokenizer=kc.text.WordTokenizer.train(TEXTS),
         validation_data=(TEXTS, PLACES),
         callbacks=[Interrupt()],
-        verbose=2,
+        verbose=0,
     )
     assert "Stopped by Ctrl-C" in capsys.readouterr().out
     assert np.isfinite(new.predict(tf.constant(TEXTS), verbose=0)).all()

@@ -202,7 +202,7 @@ def test_table_on_disk(tmp_path):
     np.testing.assert_array_equal(found[1], expected[1])
 
 
-def test_ctrl_c_keeps_what_was_learned():
+def test_ctrl_c_keeps_what_was_learned(capsys):
     table = normal(60, 6)
 
     def learn(iterations):
@@ -227,6 +227,7 @@ def test_ctrl_c_keeps_what_was_learned():
         reached.add(number)
     # Before the first codes, it comes through.
     assert reached >= {None, 0, 1, 2}
+    assert "Interrupted" in capsys.readouterr().out
 
 
 def test_progress_is_shown(capsys):
