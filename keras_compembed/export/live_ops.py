@@ -1,5 +1,7 @@
 """Which operations of a traced function matter."""
 
+import tensorflow as tf
+
 
 class LiveOps:
     """What the outputs of a traced function depend on.
@@ -20,10 +22,14 @@ class LiveOps:
 
     def reads(self, variable):
         """Whether a Keras variable is read."""
-        handle = variable.value.handle
+        # In the scope of a strategy, a variable has a copy on each device.
+        strategy = tf.distribute.get_strategy()
+        copies = strategy.experimental_local_results(variable.value)
+        handles = {id(copy.handle) for copy in copies}
         live = self._live(self._graph)
         return any(
-            outer is handle and any(op.name in live for op in inner.consumers())
+            id(outer) in handles
+            and any(op.name in live for op in inner.consumers())
             for outer, inner in self._graph.captures
         )
 

@@ -104,6 +104,11 @@ def test_files_of_a_scope(strategy, tmp_path):
     with strategy.scope():
         model.save(tmp_path / "model.keras")
         again = keras.saving.load_model(tmp_path / "model.keras")
+        file = tmp_path / "model.tflite"
+        kc.export.export_litert(model, file, verbose=0)
+    np.testing.assert_allclose(
+        kc.export.LiteRTModel(file).predict(ids), expected, atol=1e-6
+    )
     alone = keras.saving.load_model(tmp_path / "model.keras")
     for loaded in (again, alone):
         # Rows in batches of another size.
