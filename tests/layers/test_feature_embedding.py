@@ -204,6 +204,30 @@ def test_fit_and_files(kind, selector, tmp_path):
     assert loaded.evaluate(x, y, verbose=0) == model.evaluate(x, y, verbose=0)
 
 
+@pytest.mark.filterwarnings("ignore:.*__array__.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    "change",
+    [lambda part: part.enable_lora(2), lambda part: part.quantize("int8")],
+)
+def test_encoders_that_change(change, tmp_path):
+    """LoRA and quantization of parts of a tower count for classes too."""
+    items = make_items("tower")
+    model = make_model(items, make_head(items))
+    x, y = examples()
+    model.compile("sgd", CANELoss(), run_eagerly=True)
+    before = model.evaluate(x, y, verbose=0)
+    for part in items.encoder.layers:
+        if part.trainable_weights:
+            change(part)
+    model.compile(SparseRowOptimizer("sgd"), CANELoss(), run_eagerly=True)
+    model.fit(x, y, verbose=0)
+    after = model.evaluate(x, y, verbose=0)
+    assert after != before
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.evaluate(x, y, verbose=0), after, 1e-6)
+
+
 @pytest.mark.parametrize(
     ("kind", "policy"), [("table", "bfloat16"), ("tower", "mixed_bfloat16")]
 )
