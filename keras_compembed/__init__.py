@@ -33,6 +33,7 @@ from keras_compembed import trees
 from keras_compembed import tuning
 from keras_compembed import vectors
 from keras_compembed.checkpoints.checkpoint_folder import checkpoint_folder
+from keras_compembed.compression.from_tf_keras import from_tf_keras
 from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
@@ -100,6 +101,7 @@ __all__ = [
     "distribution",
     "export",
     "from_preset",
+    "from_tf_keras",
     "learners",
     "methods",
     "noises",

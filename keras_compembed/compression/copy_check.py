@@ -182,7 +182,7 @@ class _Run:
         with _Reads() as reads, contextlib.ExitStack() as stack:
             for number, layer in enumerate(layers):
                 stack.enter_context(self._recorded(number, layer, reads))
-            self.outputs = _arrays(model(sample, training=False))
+            self.outputs = arrays_of(model(sample, training=False))
         self.readers = reads.readers
 
     @contextlib.contextmanager
@@ -200,12 +200,12 @@ class _Run:
             finally:
                 reads.reader = before
             if number not in self.kept and number not in self._given:
-                self.calls.append((number, _arrays(outputs)))
+                self.calls.append((number, arrays_of(outputs)))
                 return outputs
             # Weights of more digits make keras-rs's layers give more, too.
             dtype = getattr(layer, "compute_dtype", outputs.dtype)
             cast = keras.ops.cast(outputs, dtype)
-            self.calls.append((number, _arrays(cast)))
+            self.calls.append((number, arrays_of(cast)))
             if number in self.kept:
                 self.kept[number].append(outputs)
                 return outputs
@@ -277,14 +277,14 @@ def _first_difference(expected, got):
     for place, (number, arrays) in enumerate(expected.calls):
         if place >= len(got.calls) or got.calls[place][0] != number:
             return place
-        if not _all_same(arrays, got.calls[place][1]):
+        if not all_same(arrays, got.calls[place][1]):
             return place
-    if not _all_same(expected.outputs, got.outputs):
+    if not all_same(expected.outputs, got.outputs):
         return len(expected.calls)
     return None
 
 
-def _all_same(expected, got):
+def all_same(expected, got):
     return len(expected) == len(got) and all(map(_is_same, expected, got))
 
 
@@ -304,7 +304,7 @@ def _is_same(expected, got):
     )
 
 
-def _arrays(outputs):
+def arrays_of(outputs):
     return [
         tensor.numpy()
         for tensor in tf.nest.flatten(outputs, expand_composites=True)

@@ -1,0 +1,294 @@
+"""Models of Keras 2, of the package `tf_keras`, as models of Keras 3."""
+
+import contextlib
+import os
+import re
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_compembed.compression.copy_check import all_same
+from keras_compembed.compression.copy_check import arrays_of
+from keras_compembed.compression.copy_check import made_up_inputs
+from keras_compembed.utils.extras import require
+from keras_compembed.utils.keras_2_file import read_keras_2_file
+from keras_compembed.utils.one_line import on_one_line
+
+# Settings of Keras 2 that change no output, or that are set afterwards.
+_LEFT_OUT = frozenset(
+    "batch_input_shape build_config implementation input_length key_shape "
+    "query_shape rng_type softmax_robust_masking trainable value_shape "
+    "vocabulary_size".split()
+)
+# Left out with these values, which are all that some layers of Keras 3 know.
+_DEFAULTS = dict(groups=1, noise_shape=None, time_major=False)
+_TFMOT = "tensorflow_model_optimization"
+
+
+def from_tf_keras(model_or_path):
+    """Returns a model of Keras 2 as a model of Keras 3.
+
+    For Sequential and functional models of the package `tf_keras`. The result
+    has the same layers, names, weights and vocabularies, and gives the same on
+    random inputs. What `compile` was given is left out.
+
+    Wrappers of tensorflow-model-optimization are stripped. Pruned numbers stay
+    0, and clustered weights keep their few values. Layers trained for
+    quantization keep their float weights and lose the ranges they learned; a
+    warning says how much that changes outputs.
+
+    A layer of your own class becomes one of the Keras 3 class registered by
+    the same name, or given by `keras.saving.custom_object_scope`.
+
+    Args:
+        model_or_path: A built `tf_keras.Model`, Sequential or functional, or
+            the path of a `.h5` or `.keras` file that Keras 2 wrote.
+
+    Returns:
+        A `keras.Model`.
+
+    Raises:
+        ImportError: if `tf_keras` is not installed, or
+            `tensorflow_model_optimization` for a model with its wrappers.
+        TypeError: if `model_or_path` is neither such a model nor a path.
+        ValueError: if the file cannot be read, Keras 3 has no such layers (all
+            are named), or outputs differ.
+    """
+    tf_keras = require("tf_keras", "tf_keras")
+    model = model_or_path
+    if isinstance(model, (str, os.PathLike)):
+        model = _load(tf_keras, os.fspath(model))
+    if not isinstance(model, tf_keras.Model):
+        raise TypeError(
+            "`model_or_path` must be a `tf_keras.Model` or the path of a file. "
+            f"Received: model_or_path={model_or_path!r}."
+        )
+    plain = model
+    if any(_TFMOT in type(x).__module__ for x in model._flatten_layers()):
+        plain = _strip(tf_keras, model)
+    new = _Copy(tf_keras).copy(plain)
+    _compare(model, plain, new)
+    return new
+
+
+def _load(tf_keras, path):
+    version, config = read_keras_2_file(path)
+    problem = None
+    if not version.startswith("2.") or not config:
+        problem = f"it is of Keras {version}" if version else "it is not"
+    elif '"Lambda"' in config:
+        problem = "it holds Python code (a Lambda layer), which is not run"
+    if problem:
+        raise ValueError(
+            "`model_or_path` must be a `.h5` or `.keras` file of a model that "
+            f"Keras 2 saved. Received: {path!r}, but {problem}."
+        )
+    with contextlib.ExitStack() as stack:
+        if re.search('"(ClusterWeights|PruneLowMagnitude|Quantize)', config):
+            tfmot = require(_TFMOT, "prune")
+            stack.enter_context(tfmot.sparsity.keras.prune_scope())
+            stack.enter_context(tfmot.clustering.keras.cluster_scope())
+            stack.enter_context(tfmot.quantization.keras.quantize_scope())
+        try:
+            return tf_keras.models.load_model(path, compile=False)
+        except Exception as error:
+            # Whatever a foreign file makes it raise.
+            reason = on_one_line(error)[:300]
+            raise ValueError(
+                f"{path!r} cannot be loaded. tf_keras says: {reason}"
+            ) from error
+
+
+def _strip(tf_keras, model):
+    """The same model without wrappers of tensorflow-model-optimization."""
+    tfmot = require(_TFMOT, "prune")
+
+    def strip(layer):
+        kind = type(layer).__name__
+        if isinstance(layer, tf_keras.Model):
+            return tf_keras.models.clone_model(layer, clone_function=strip)
+        if kind == "QuantizeLayer":
+            return tf_keras.layers.Activation("linear", name=layer.name)
+        if not kind.startswith("QuantizeWrapper"):
+            return layer
+        inner = layer.layer
+        with tfmot.quantization.keras.quantize_scope():
+            new = type(inner).from_config(inner.get_config())
+        new.build(layer.get_build_config()["input_shape"])
+        # Calls put tensors in place of the kernels of the layer inside.
+        weights = layer.trainable_weights + inner.non_trainable_weights
+        new.set_weights([weight.numpy() for weight in weights])
+        return new
+
+    model = tfmot.sparsity.keras.strip_pruning(model)
+    return strip(tfmot.clustering.keras.strip_clustering(model))
+
+
+class _Copy:
+    """Makes layers and models of `tf_keras` again, each once."""
+
+    def __init__(self, tf_keras):
+        self._old = tf_keras
+        self._made = {}
+
+    def copy(self, model):
+        """A model of the same layers with the same weights."""
+        if problems := "; ".join(self._problems(model)):
+            raise ValueError(f"Keras 3 cannot have all layers: {problems}")
+        new = self._model(model)
+        holders = self._old.Model, self._old.layers.TimeDistributed
+        for old, layer in self._made.values():
+            # What holds layers may have their weights in another order.
+            if not isinstance(old, holders):
+                if layer.weights:
+                    layer.set_weights(old.get_weights())
+                if hasattr(layer, "finalize_state"):
+                    layer.finalize_state()
+                layer.trainable = old.trainable
+        return new
+
+    def _problems(self, model):
+        """Makes the layers; yields why some cannot be."""
+        is_sequential = isinstance(model, self._old.Sequential)
+        if not model.inputs or not (is_sequential or model._is_graph_network):
+            kind = type(model).__name__
+            yield f"{model.name!r} ({kind}): subclassed, or not built"
+            return
+        for layer in model.layers:
+            inner = getattr(layer, "layer", layer)
+            if isinstance(inner, self._old.Model):
+                yield from self._problems(inner)
+            elif not isinstance(layer, self._old.layers.InputLayer):
+                try:
+                    self._layer(layer)
+                except (TypeError, ValueError) as error:
+                    reason = str(error).split("Exception encountered: ")[-1]
+                    reason = on_one_line(reason)[:200]
+                    yield f"{layer.name!r} ({type(layer).__name__}): {reason}"
+
+    def _layer(self, old):
+        if id(old) not in self._made:
+            is_model = isinstance(old, self._old.Model)
+            new = self._model(old) if is_model else self._new_layer(old)
+            self._made[id(old)] = old, new
+        return self._made[id(old)][1]
+
+    def _new_layer(self, old):
+        name = type(old).__name__
+        cls = getattr(keras.layers, name, None)
+        if not type(old).__module__.startswith("tf_keras."):
+            name = self._old.saving.get_registered_name(type(old))
+            cls = keras.saving.get_registered_object(name)
+        if cls in (None, keras.layers.Lambda):
+            raise ValueError("there is no such layer")
+        config = _translate(old.get_config())
+        if name == "LeakyReLU":
+            config["negative_slope"] = config.pop("alpha")
+        if name.startswith("SeparableConv"):
+            for unused in ("constraint", "initializer", "regularizer"):
+                del config[f"kernel_{unused}"]
+        if name == "TimeDistributed":
+            return cls(**{**config, "layer": self._layer(old.layer)})
+        if hasattr(old, "get_vocabulary"):
+            words = old.get_vocabulary(include_special_tokens=False)
+            config["vocabulary"] = words or None
+        return cls.from_config(config)
+
+    def _model(self, old):
+        tensors = {
+            id(x): keras.Input(
+                batch_shape=x.shape, dtype=x.dtype.name, name=name
+            )
+            for x, name in zip(old.inputs, old.input_names, strict=True)
+        }
+        if isinstance(old, self._old.Sequential):
+            layers = [*tensors.values(), *map(self._layer, old.layers)]
+            return keras.Sequential(layers, name=old.name)
+
+        def new_of(structure):
+            return tf.nest.map_structure(
+                lambda value: tensors.get(id(value), value), structure
+            )
+
+        for _, nodes in sorted(old._nodes_by_depth.items(), reverse=True):
+            for node in nodes:
+                if not node.is_input:
+                    call = new_of((node.call_args, node.call_kwargs))
+                    new = _call(self._layer(node.layer), *call)
+                    flat = map(tf.nest.flatten, (node.outputs, new))
+                    tensors |= {id(x): y for x, y in zip(*flat, strict=True)}
+        ends = new_of((old._nested_inputs, old._nested_outputs))
+        return keras.Model(*ends, name=old.name)
+
+
+def _translate(value):
+    """A value of a config, as Keras 3 takes it."""
+    if value == "hard_sigmoid":
+        raise ValueError(f"{value!r} is another function in Keras 2")
+    if isinstance(value, (list, tuple)):
+        return [_translate(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("class_name") == "Policy":
+        return value["config"]["name"]
+    if value.get("class_name") == "NoOpActivation":
+        return "linear"
+    config = {
+        key: _translate(part)
+        for key, part in value.items()
+        if key not in _LEFT_OUT and _DEFAULTS.get(key, ...) != part
+    }
+    axis = config.get("axis")
+    if isinstance(axis, list) and len(axis) == 1:
+        config["axis"] = axis[0]
+    return config
+
+
+def _call(layer, args, kwargs):
+    kwargs = {key: x for key, x in kwargs.items() if x is not None}
+    recurrent = keras.layers.RNN, keras.layers.Bidirectional
+    if isinstance(layer, recurrent) and isinstance(args[0], (list, tuple)):
+        (inputs, *kwargs["initial_state"]), *args = args
+        args = inputs, *args
+    return layer(*args, **kwargs)
+
+
+def _compare(model, plain, new):
+    """Raises if `new` gives something else than `plain`; says what is lost."""
+    layers = new._flatten_layers()
+    is_half = any("16" in layer.compute_dtype for layer in layers)
+    change = 0.0
+    for sample in made_up_inputs(new):
+        sample = tf.nest.map_structure(tf.convert_to_tensor, sample)
+        try:
+            before, wanted, got = (
+                arrays_of(x(sample, training=False))
+                for x in (model, plain, new)
+            )
+        except Exception as error:
+            reason = on_one_line(error)[:200]
+            warnings.warn(
+                f"Not compared, for want of inputs: {reason}", stacklevel=3
+            )
+            continue
+        if is_half:
+            wanted, got = (
+                [x.astype("float16") for x in y] for y in (wanted, got)
+            )
+        if not all_same(wanted, got):
+            raise ValueError(
+                "The copy gives something else than the model of Keras 2 on "
+                "the same inputs: a layer computes otherwise in Keras 3."
+            )
+        if plain is not model:
+            pairs = zip(before, wanted, strict=True)
+            change = max([change, *(np.abs(x - y).max() for x, y in pairs)])
+    if any("Quantize" in type(x).__name__ for x in model._flatten_layers()):
+        warnings.warn(
+            "Layers that were trained for quantization are float layers with "
+            "the same weights; the ranges they learned are gone, which changes "
+            f"outputs by up to {change:.2g}.",
+            stacklevel=3,
+        )
