@@ -9,9 +9,9 @@ endif
 endif
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# What tensorflow-model-optimization asks for suits no other environment.
-PRUNE_VENV := $(VENV)-prune
-PRUNE_STAMP := $(PRUNE_VENV)/.installed
+# It asks for absl-py 1, mediapipe for 2, and runs with 2. What it imports is in
+# the extra `dev`.
+TFMOT := "tensorflow-model-optimization>=0.8.1"
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # What PYTHON names, else the first of 3.10, 3.11 ... that is at hand. The
@@ -24,7 +24,7 @@ else
 OLDEST = $(PYTHON)
 endif
 
-.PHONY: demo test test-slow test-oldest test-prune lint docs clean
+.PHONY: demo test test-slow test-oldest lint docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.compress_text_classifier --output build/demo $(ARGS)
@@ -46,10 +46,6 @@ test-oldest:
 		--resolution lowest-direct -e ".[tune,test]"
 	.venv-oldest/bin/python $(PYTEST) $(ARGS)
 
-# Pruning held to that of tensorflow-model-optimization.
-test-prune: $(PRUNE_STAMP)
-	$(PRUNE_VENV)/bin/python -m pytest -m prune $(ARGS)
-
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -64,13 +60,8 @@ $(STAMP): setup.cfg setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet -e ".[all,dev]"
+	$(BIN)/python -m pip install --quiet --no-deps $(TFMOT)
 	touch $(STAMP)
-
-$(PRUNE_STAMP): setup.cfg setup.py pyproject.toml
-	$(PYTHON) -m venv $(PRUNE_VENV)
-	$(PRUNE_VENV)/bin/python -m pip install --quiet --upgrade pip
-	$(PRUNE_VENV)/bin/python -m pip install --quiet -e ".[prune,test]"
-	touch $(PRUNE_STAMP)
 
 clean:
 	rm -rf $(VENV) .venv-* build

@@ -23,7 +23,10 @@ _KD_ITERATIONS = 10_000
 
 
 def add_arguments(command):
-    command.add_argument("model", help="the trained model, a .keras file")
+    command.add_argument(
+        "model",
+        help="the trained model, a .keras file, or .h5 of Keras 2",
+    )
     command.add_argument(
         "-o",
         "--output",
@@ -163,9 +166,7 @@ def _in_codes(compress, model, arguments, stops):
 
     compress = functools.partial(
         compress,
-        num_codebooks=arguments.num_codebooks,
-        codebook_size=arguments.codebook_size,
-        composition=arguments.composition,
+        **arguments.given_codes,
         optimize_for=arguments.optimize_for,
     )
     make_learner = functools.partial(_make_learner, arguments)

@@ -24,7 +24,9 @@ _FIELDS = {
 
 
 def add_arguments(command):
-    command.add_argument("model", help="the model, a .keras file")
+    command.add_argument(
+        "model", help="the model, a .keras file, or .h5 of Keras 2"
+    )
     command.add_argument("output", help="the .tflite file to write")
     command.add_argument(
         "--runtime",

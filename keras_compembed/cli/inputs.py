@@ -10,6 +10,8 @@ import warnings
 import zipfile
 
 from keras_compembed.cli.lines import show
+from keras_compembed.cli.lines import warn
+from keras_compembed.utils.keras_2_file import read_keras_2_file
 from keras_compembed.utils.saved_words import check_saved_words
 
 KERAS_FILES = {"config.json", "metadata.json", "model.weights.h5"}
@@ -32,9 +34,11 @@ def check_file(path):
 
 
 def check_model_file(path):
-    """Raises if `path` is not, as a whole, a `.keras` file."""
+    """Raises if `path` is no whole `.keras` file, nor a `.h5` file of Keras."""
     check_file(path)
     problem = None
+    if path.endswith(".h5") and read_keras_2_file(path)[0]:
+        return
     if not path.endswith(".keras"):
         problem = "its name does not end so"
     elif not zipfile.is_zipfile(path):
@@ -47,7 +51,10 @@ def check_model_file(path):
             elif file.testzip():
                 problem = f"{file.testzip()} in it is damaged"
     if problem:
-        raise ValueError(f"{path!r} is not a `.keras` file: {problem}.")
+        raise ValueError(
+            f"{path!r} is not a `.keras` file, nor a `.h5` file of Keras 2: "
+            f"{problem}."
+        )
 
 
 def check_suffix(path, suffix):
@@ -109,7 +116,7 @@ def load_model(path, imports=(), compile=False):
     """Loads a model.
 
     Args:
-        path: String, a `.keras` file.
+        path: String, a `.keras` file, or a `.h5` file of Keras 2.
         imports: Names of modules that may hold its classes and functions.
         compile: Boolean, same as in `keras.saving.load_model`.
 
@@ -118,9 +125,15 @@ def load_model(path, imports=(), compile=False):
     """
     import keras
 
-    check_saved_words(path)
     objects = _objects_of(imports)
     show(f"loading {path}")
+    if read_keras_2_file(path)[0].startswith("2."):
+        from keras_compembed.compression.from_tf_keras import from_tf_keras
+
+        with warnings.catch_warnings(), keras.saving.CustomObjectScope(objects):
+            warnings.showwarning = warn
+            return from_tf_keras(path)
+    check_saved_words(path)
     try:
         with warnings.catch_warnings():
             # Of optimizer state, which nothing here needs.

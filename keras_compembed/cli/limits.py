@@ -125,6 +125,8 @@ def _given_limits(arguments):
 def check_method(arguments):
     """Raises if the method is given with a limit, else fills it in."""
     given = _given_limits(arguments)
+    codes = "num_codebooks", "codebook_size", "composition"
+    arguments.given_codes = {name: getattr(arguments, name) for name in codes}
     for name, default in _METHOD.items():
         value = getattr(arguments, name)
         if value is None:

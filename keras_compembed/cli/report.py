@@ -30,7 +30,9 @@ _EVALUATED = ("test", "validation")
 
 
 def add_arguments(command):
-    command.add_argument("model", help="the model, a .keras file")
+    command.add_argument(
+        "model", help="the model, a .keras file, or .h5 of Keras 2"
+    )
     command.add_argument(
         "original",
         nargs="?",

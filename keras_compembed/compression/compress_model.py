@@ -16,6 +16,7 @@ from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import float_policy
+from keras_compembed.compression.replaced_table import read_tables
 from keras_compembed.compression.searched_tables import find_searched_tables
 from keras_compembed.compression.shared_tables import SharedTables
 from keras_compembed.compression.table_choice import CODES
@@ -24,6 +25,7 @@ from keras_compembed.compression.table_choice import read_groups
 from keras_compembed.compression.table_choice import read_names
 from keras_compembed.compression.table_copies import copy_with_tables
 from keras_compembed.methods.codes import Codes
+from keras_compembed.methods.exact_methods import exact_methods
 from keras_compembed.methods.method import check_method
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.utils.layer_names import named_layers
@@ -33,6 +35,7 @@ from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 
 _SHAPE = frozenset(("num_codebooks", "codebook_size", "method"))
+_METHOD = _SHAPE | {"composition"}
 _CODES_BY_DEFAULT = {
     "num_codebooks": 32,
     "codebook_size": 16,
@@ -100,6 +103,12 @@ def compress_model(
     `keras.saving.load_model` loads its files where `keras_compembed` and the
     modules of the model's classes are imported. A table that another layer
     has as a variable of its own is left as it is, tied.
+
+    If neither a code shape, a composition nor a method is given, tables that
+    are at least half zeros are stored by `keras_compembed.methods.Pruned`, and
+    those of at most 256 different numbers as codes of single numbers: both
+    lose nothing. `keras_compembed.from_tf_keras` gives such tables of models
+    that tensorflow-model-optimization pruned or clustered.
 
     Tables that Keras quantized become floats first, and updates of LoRA are
     merged into them. A subclass of Embedding that only adds methods is
@@ -258,6 +267,10 @@ def compress_model(
         "seed": seed,
     }
     held = layers_that_hold(model)
+    # A learner says only how codes are learned.
+    is_open = not (
+        _METHOD.intersection(given) or method or optimize_for or recode_every
+    )
     poolings = find_poolings(model)
     chosen, skipped = [], []
     for name, layer in names.items():
@@ -272,6 +285,8 @@ def compress_model(
             smallest = 0 if is_named else min_bytes
             reason = reason_to_skip(layer, settings["method"], smallest, held)
         if not reason:
+            if is_open and group is None and not _METHOD.intersection(own):
+                settings["method"] = _exact(layer, settings["method"], held)
             pooling = get_pooling(name, layer, settings, poolings)
             if group is not None:
                 policy = float_policy(layer.dtype_policy)
@@ -336,6 +351,15 @@ def _method_of(settings, own):
     if isinstance(method, Codes):
         return method.with_settings(**own_codes)
     return Codes(*(settings[name] for name in CODES))
+
+
+def _exact(layer, method, held):
+    """A method by which a table loses nothing, or else the one given."""
+    tables = read_tables(layer)
+    for exact in exact_methods(tables[0]) if len(tables) == 1 else ():
+        if reason_to_skip(layer, exact, 0, held) is None:
+            return exact
+    return method
 
 
 def _faster(name, layer, settings, verbose):

@@ -76,8 +76,10 @@ def from_tf_keras(model_or_path):
 def _load(tf_keras, path):
     version, config = read_keras_2_file(path)
     problem = None
-    if not version.startswith("2.") or not config:
+    if not version.startswith("2."):
         problem = f"it is of Keras {version}" if version else "it is not"
+    elif not config:
+        problem = "it holds weights alone"
     elif '"Lambda"' in config:
         problem = "it holds Python code (a Lambda layer), which is not run"
     if problem:
@@ -136,7 +138,10 @@ class _Copy:
     def copy(self, model):
         """A model of the same layers with the same weights."""
         if problems := "; ".join(self._problems(model)):
-            raise ValueError(f"Keras 3 cannot have all layers: {problems}")
+            raise ValueError(
+                "`model_or_path` must have layers that Keras 3 has. Received: "
+                f"{problems}"
+            )
         new = self._model(model)
         holders = self._old.Model, self._old.layers.TimeDistributed
         for old, layer in self._made.values():

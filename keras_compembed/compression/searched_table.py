@@ -7,6 +7,7 @@ from keras_compembed.compression.replaceable_layers import layer_class
 from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import read_tables
 from keras_compembed.compression.spectrum import Spectrum
+from keras_compembed.methods.exact_methods import exact_methods
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_table
 
@@ -40,11 +41,11 @@ class SearchedTable:
         self._errors = MethodErrors(self._tables, weight, settings["seed"])
         self.energy = importance * self._errors.energy
         spectrum = Spectrum(self._tables[0], weight)
-        choices = (
-            choices_by_default(*shape, spectrum)
-            if methods is None
-            else choices_of(methods)
-        )
+        if methods is not None:
+            choices = choices_of(methods)
+        else:
+            choices = choices_of(exact_methods(self._tables[0]))
+            choices += choices_by_default(*shape, spectrum)
         self.choices = [
             choice for choice in choices if self._can(choice.method, shape)
         ]

@@ -97,6 +97,39 @@ def test_compress(model, capsys):
     assert (load().layers[0].codes != learner.codes).any()
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+def test_files_of_keras_2(folder, capsys):
+    tf_keras = pytest.importorskip("tf_keras")
+    table = np.random.default_rng(0).choice([0.5, 1, 3], (3000, 8))
+    model = tf_keras.Sequential(
+        [
+            tf_keras.layers.Embedding(3000, 8, input_length=4, name="tokens"),
+            tf_keras.layers.LSTM(2),
+        ]
+    )
+    model.layers[0].set_weights([table])
+    model.save("old.h5")
+    run("compress old.h5 -o out.keras --seed 0")
+    layer = load().get_layer("tokens")
+    np.testing.assert_array_equal(layer.embeddings, table)
+    run("compress old.h5 -o codes.keras -m 2 -k 4 --effort 0.1")
+    assert load("codes.keras").get_layer("tokens").num_codebooks == 2
+    run("compress old.h5 -o limit.keras --max-bytes 40k --max-time 1")
+    layer = load("limit.keras").get_layer("tokens")
+    np.testing.assert_array_equal(layer.embeddings, table)
+    run("report old.h5")
+    assert "tokens" in capsys.readouterr().out
+    run("export old.h5 -o old.tflite")
+    os.rename("old.h5", "old.keras")
+    assert "has no" not in fails(capsys, "export old.keras -o x.tflite")
+    model.add(tf_keras.layers.Lambda(lambda x: x))
+    model.save("code.h5")
+    assert "Lambda" in fails(capsys, "export code.h5 -o x.tflite")
+    open("empty.h5", "w").close()
+    assert "nor a `.h5`" in fails(capsys, "export empty.h5 -o x.tflite")
+
+
 @pytest.mark.parametrize("composition", ["concat", "lstm"])
 def test_compositions(model, composition):
     command = CODED.replace("--effort 0.1", "--effort 0.002")

@@ -1,30 +1,18 @@
 """Numbers made zero in training: by the schedule, the smallest, everywhere."""
 
+import children
 import keras
 import numpy as np
 import pytest
 from errors import refused
+from keras_2 import needs_tfmot
+from pruning_twin import IDS
+from pruning_twin import WIDTH
+from pruning_twin import compiled
+from pruning_twin import data
 
 from keras_compembed.compression import MagnitudePruning
 from keras_compembed.compression import PolynomialSparsity
-
-IDS, WIDTH = 30, 4
-
-
-def compiled(framework, optimizer=None, wrap=lambda table: table, **kwargs):
-    layers = framework.layers
-    model = framework.Sequential(
-        [
-            layers.InputLayer((6,), dtype="int32"),
-            wrap(layers.Embedding(IDS, WIDTH, name="words")),
-            layers.GlobalAveragePooling1D(),
-            layers.Dense(3, name="scores"),
-        ]
-    )
-    optimizer = optimizer or framework.optimizers.SGD(4.0)
-    loss = framework.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss, jit_compile=False, **kwargs)
-    return model
 
 
 def make_model(optimizer=None, **kwargs):
@@ -33,12 +21,6 @@ def make_model(optimizer=None, **kwargs):
     for weight, scale in zip(model.weights, (0.05, 0.5, 0), strict=True):
         weight.assign(rng.normal(scale=scale, size=weight.shape))
     return model
-
-
-def data(batches):
-    rng = np.random.default_rng(0)
-    ids = rng.integers(IDS, size=(8 * batches, 6)).astype("int32")
-    return ids, ids[:, 0] % 3
 
 
 def fit(model, batches, *callbacks, start=0):
@@ -271,57 +253,20 @@ def test_bad_arguments():
         MagnitudePruning(SCHEDULE, [])
 
 
-# For `make test-prune`: the same model in tf_keras, in the same process.
-
-
-def twin_tables(weights, schedule, batches):
-    """By tensorflow-model-optimization: what each step's look-ups read.
-
-    It prunes before a step what `MagnitudePruning` prunes after the one
-    before, and counts steps from 1.
-    """
-    sparsity = pytest.importorskip(
-        "tensorflow_model_optimization", exc_type=ImportError
-    ).sparsity.keras
-    decay = sparsity.PolynomialDecay(
-        schedule.initial_sparsity,
-        schedule.final_sparsity,
-        schedule.begin_step + 1,
-        schedule.end_step + 1,
-        power=schedule.power,
-        frequency=schedule.frequency,
-    )
-    model = compiled(
-        pytest.importorskip("tf_keras"),
-        wrap=lambda table: sparsity.prune_low_magnitude(
-            table, pruning_schedule=decay
-        ),
-    )
-    table, mask, _ = model.layers[0].pruning_vars[0]
-    table.assign(weights[0])
-    model.layers[-1].set_weights(weights[1:])
-    update = sparsity.UpdatePruningStep()
-    update.set_model(model)
-    update.on_train_begin()
-    before, tables = weights[0], []
-    ids, labels = data(batches)
-    for start in range(0, 8 * batches, 8):
-        part = slice(start, start + 8)
-        model.train_on_batch(ids[part], labels[part])
-        tables.append(before * mask.numpy())
-        before = table.numpy()
-    return tables
-
-
-@pytest.mark.prune
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 @pytest.mark.parametrize("share, begin", [(0.8, 0), (0.9, 2), (0.95, 4)])
-def test_every_step_is_that_of_the_twin(share, begin):
+def test_every_step_is_that_of_the_twin(share, begin, tmp_path):
+    """By tensorflow-model-optimization, in tf_keras."""
+    needs_tfmot()
     schedule = PolynomialSparsity(
         share, end_step=16, begin_step=begin, frequency=2
     )
     model, record = make_model(), Record()
-    twin = twin_tables(model.get_weights(), schedule, 22)
+    np.savez(tmp_path / "weights.npz", *model.get_weights())
+    code = "import pruning_twin; pruning_twin.write_twin_tables()"
+    done = children.run_python(code, share, begin, 16, 2, 22, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    twin = np.load(tmp_path / "tables.npy")
     fit(model, 22, MagnitudePruning(schedule), record)
     for table, same in zip(record.tables[:-1], twin[1:], strict=True):
         np.testing.assert_array_equal(table != 0, same != 0)
