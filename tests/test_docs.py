@@ -86,6 +86,8 @@ def test_snippet_runs(page, code, folder, strategy, monkeypatch):
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: strategy)
     if "kc.text." in code:
         pytest.importorskip("tensorflow_text")
+    if "tf_keras" in code:
+        pytest.importorskip("tf_keras")
     if '"mediapipe"' in code:
         pytest.importorskip("mediapipe")
     if "litert_quantizer" in code:

@@ -104,7 +104,8 @@ def test_files_of_keras_2(folder, capsys):
     table = np.random.default_rng(0).choice([0.5, 1, 3], (3000, 8))
     model = tf_keras.Sequential(
         [
-            tf_keras.layers.Embedding(3000, 8, input_length=4, name="tokens"),
+            tf_keras.layers.Input((4,), dtype="int32"),
+            tf_keras.layers.Embedding(3000, 8, name="tokens"),
             tf_keras.layers.LSTM(2),
         ]
     )
@@ -120,14 +121,14 @@ def test_files_of_keras_2(folder, capsys):
     np.testing.assert_array_equal(layer.embeddings, table)
     run("report old.h5")
     assert "tokens" in capsys.readouterr().out
-    run("export old.h5 -o old.tflite")
+    run("export old.h5 old.tflite")
     os.rename("old.h5", "old.keras")
-    assert "has no" not in fails(capsys, "export old.keras -o x.tflite")
+    assert "has no" not in fails(capsys, "export old.keras x.tflite")
     model.add(tf_keras.layers.Lambda(lambda x: x))
     model.save("code.h5")
-    assert "Lambda" in fails(capsys, "export code.h5 -o x.tflite")
+    assert "Lambda" in fails(capsys, "export code.h5 x.tflite")
     open("empty.h5", "w").close()
-    assert "nor a `.h5`" in fails(capsys, "export empty.h5 -o x.tflite")
+    assert "nor a `.h5`" in fails(capsys, "export empty.h5 x.tflite")
 
 
 @pytest.mark.parametrize("composition", ["concat", "lstm"])
