@@ -5,9 +5,10 @@ import tensorflow as tf
 
 from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.whole_load import WholeLoad
 
 
-class Selector(keras.layers.Layer):
+class Selector(WholeLoad, keras.layers.Layer):
     """Base of what chooses the candidates of each example.
 
     A selector belongs to one `keras_compembed.CANESoftmax`, which calls

@@ -37,6 +37,7 @@ from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.weighted_sums import weighted_sums
+from keras_compembed.utils.whole_load import check_shapes
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -773,6 +774,15 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             store[name] = value
 
     def load_own_variables(self, store):
+        check_shapes(self, store, {"anchors": self.anchors})
+        transform = SparseTransform(
+            np.asarray(store["offsets"]),
+            np.asarray(store["columns"]),
+            np.asarray(store["values"]),
+            self.num_anchors,
+        )
+        # Raises if it does not fit, and sets nothing.
+        self.assign_transform(transform)
         self.anchors.assign(store["anchors"])
         l1 = np.asarray(store["l1"])
         self.l1_value.assign(l1)
@@ -780,13 +790,6 @@ class ANTEmbedding(GrowingTable, LookupLayer):
         is_fixed = self._l1.target_nonzeros is None
         if is_fixed and l1 != np.float32(self._l1.l1):
             self._l1.l1 = float(l1)
-        transform = SparseTransform(
-            np.asarray(store["offsets"]),
-            np.asarray(store["columns"]),
-            np.asarray(store["values"]),
-            self.num_anchors,
-        )
-        self.assign_transform(transform)
         self.storage.load_state(store)
 
     def _check_finite(self, transform):

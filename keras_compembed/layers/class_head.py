@@ -17,11 +17,12 @@ from keras_compembed.layers.flat_rows import flat_labels
 from keras_compembed.noises.random_bits import random_bits
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.whole_load import WholeLoad
 
 _NAME = "_keras_compembed_classes"
 
 
-class ClassHead(keras.layers.Layer):
+class ClassHead(WholeLoad, keras.layers.Layer):
     """Base of layers that hold the parameters of a softmax over classes.
 
     Such a layer passes features through, in training, evaluation and

@@ -12,10 +12,11 @@ from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.weighted_sums import weighted_sums
+from keras_compembed.utils.whole_load import WholeLoad
 from keras_compembed.utils.workers import variables_of_workers
 
 
-class LookupLayer(keras.layers.Layer):
+class LookupLayer(WholeLoad, keras.layers.Layer):
     """Base of layers that turn ids into vectors, and vectors into logits.
 
     A subclass has the attributes `input_dim`, `output_dim` and `mask_zero`,

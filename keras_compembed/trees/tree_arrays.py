@@ -8,10 +8,11 @@ from keras_compembed.trees.beam_search import find_kinds
 from keras_compembed.trees.class_tree import ClassTree
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
+from keras_compembed.utils.whole_load import WholeLoad
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class TreeArrays(keras.layers.Layer):
+class TreeArrays(WholeLoad, keras.layers.Layer):
     """A `ClassTree` as integer weights, saved with the model.
 
     A layer so that files hold the tree; it is never called. Configs hold the

@@ -3,13 +3,13 @@
 import contextlib
 import re
 import signal
-import warnings
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from errors import refused
+from errors import warned
 
 import keras_compembed as kc
 from keras_compembed.compression import BudgetSearch
@@ -355,15 +355,6 @@ def test_callbacks_of_keras_know_metrics_of_classes():
 # Ctrl-C.
 
 
-@contextlib.contextmanager
-def told():
-    # `pytest.warns` would raise what Keras says of its own use of NumPy.
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    assert any("interrupted" in str(each.message) for each in said)
-
-
 class Pressed(Rounded):
     """Ctrl-C is pressed in some of its fits, by number."""
 
@@ -385,7 +376,7 @@ class Pressed(Rounded):
 
 def test_interrupt_keeps_the_best_so_far(model, sizes, capsys):
     search = make_search(methods=[*METHODS[1:3], Pressed(4, [1])])
-    with told():
+    with warned("interrupted"):
         compress(model, search, max_bytes=sizes["int4"].file_bytes, verbose=1)
     errors = {x.name: x.error for x in search.frontier if x.error is not None}
     assert set(errors) == {"int2", "int2 rank 4"}
@@ -400,11 +391,11 @@ def test_interrupt_before_anything_is_known(model, sizes, tmp_path):
         compress(model, search, max_bytes=limit)
     # Once: what fits is fit all the same, also what is fit with care.
     pressed = Pressed(4, [1])
-    with told():
+    with warned("interrupted"):
         small = compress(model, make_search(methods=[pressed]), max_bytes=limit)
     assert file_bytes(small, tmp_path) <= limit
     pressed = Pressed(4, [2])
-    with told():
+    with warned("interrupted"):
         compress(model, make_search(methods=[pressed]), max_bytes=limit)
     assert pressed.count == 3
 
@@ -417,7 +408,7 @@ def test_interrupt_ends_training(model, sizes, data):
     press = keras.callbacks.LambdaCallback(on_epoch_end=press)
     options = {"num_tuned": 2, "fit_options": {"callbacks": [press]}}
     search = tuning(data, methods=METHODS[1:3], **options)
-    with told():
+    with warned("interrupted"):
         small = compress(model, search, max_bytes=sizes["int4"].file_bytes)
     # The second is not trained.
     (chosen,) = (x for x in search.frontier if x.score is not None)
@@ -439,7 +430,7 @@ def test_copies_that_were_not_trained_are_compiled_as_asked(model, sizes, data):
     for given in ({}, {"validation_data": data, "mode": "min"}):
         search = make_search(methods=METHODS[2:3], compile=compile, **given)
         limit = sizes["int2"].file_bytes
-        with told() if given else contextlib.nullcontext():
+        with warned("interrupted") if given else contextlib.nullcontext():
             copy = compress(model, search, max_bytes=limit)
         assert type(copy.optimizer) is keras.optimizers.Adam
     assert len(calls) == 3

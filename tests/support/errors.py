@@ -1,6 +1,7 @@
-"""What an error says, without its sentences."""
+"""What errors and warnings say, without their sentences."""
 
 import contextlib
+import warnings
 
 import pytest
 
@@ -26,3 +27,15 @@ def refused(argument=None, received=None, error=ValueError):
     if received is not None:
         _, found, shown = message.rpartition("Received")
         assert found and str(received) in shown, message
+
+
+@contextlib.contextmanager
+def warned(text):
+    """Asserts that a warning says so.
+
+    `pytest.warns` would raise what Keras warns of its own use of NumPy.
+    """
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    assert any(text in str(each.message) for each in said)
