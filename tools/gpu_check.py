@@ -346,6 +346,8 @@ def main(argv=None):
     parser.add_argument("--quick", action="store_true", help="under a minute")
     parser.add_argument("--only", help="rows whose layer has this in its name")
     arguments = parser.parse_args(argv)
+    if arguments.device == "gpu" and not has_gpu:
+        parser.error("TensorFlow finds no GPU.")
     tf.get_logger().setLevel("ERROR")
     tf.config.experimental.enable_tensor_float_32_execution(False)
     device, strategies = find_devices(arguments.device.upper())
