@@ -1,35 +1,50 @@
-"""Methods that hold a table of few different numbers as it is."""
+"""Methods that hold a table of many zeros or few numbers as it is."""
 
 import numpy as np
 
-from keras_compembed.learners.few_numbers import FewNumbers
+from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.pruned import Pruned
 
-# Subcodes that files store in whole bits of a byte.
+# Subcodes of 1, 2, 4 and 8 bits.
 _SIZES = (2, 4, 16, 256)
 _SAMPLE_ROWS = 256
 
 
 def exact_methods(table):
-    """Methods by which a table loses nothing and gets smaller, best first.
+    """The methods by which a table gets smaller without loss, best first.
 
-    Args:
-        table: Array `(input_dim, output_dim)`. If half of it is 0, as when it
-            was pruned, or if it has at most 256 different numbers, as when it
-            was clustered, there are such methods.
+    There is one if half of it is 0, and one if it has at most 256 numbers.
     """
-    found = []
-    zeros = float(np.mean(table == 0))
+    found, zeros = [], float(np.mean(table == 0))
     if 0.5 <= zeros < 1:
         found.append(Pruned(zeros))
     if len(np.unique(table[:_SAMPLE_ROWS])) <= _SIZES[-1]:
         number = len(np.unique(table))
-        sizes = [size for size in _SIZES if size >= number]
-        found += [
-            Codes(table.shape[1], size, "concat", FewNumbers)
-            for size in sizes[:1]
-        ]
+        size = next((size for size in _SIZES if size >= number), None)
+        if size:
+            found.append(Codes(table.shape[1], size, "concat", _FewNumbers))
     sizes = {x: x.litert_bytes(*table.shape) for x in found}
-    found = [x for x in found if sizes[x] < 4 * table.size]
-    return sorted(found, key=sizes.get)
+    return sorted(
+        (x for x in sizes if sizes[x] < 4 * table.size), key=sizes.get
+    )
+
+
+class _FewNumbers(CodeLearner):
+    """Gives each number of a row a subcode, which names it."""
+
+    composition = "concat"
+
+    def __init__(self, num_codebooks, codebook_size):
+        self.num_codebooks = num_codebooks
+        self.codebook_size = codebook_size
+
+    def train(self, table, sample_weight=None):
+        self._numbers = np.unique(table).astype("float32")
+        column = np.resize(self._numbers, (self.codebook_size, 1))
+        self.codebooks = np.tile(column, self.num_codebooks)
+        self.codes = self.encode(table)
+        return self
+
+    def encode(self, table):
+        return np.searchsorted(self._numbers, table).astype("uint8")

@@ -125,6 +125,8 @@ def texts():
         LAYERS.Input((3,)),
     ]
     outputs = [layer(x) for layer, x in zip(layers, inputs, strict=True)]
+    given = LAYERS.Normalization(mean=np.ones(3), variance=[4.0, 1.0, 1.0])
+    outputs += [given(inputs[2]), LAYERS.Discretization([0.0, 1])(inputs[2])]
     return tf_keras.Model(inputs, outputs)
 
 
@@ -168,31 +170,45 @@ def test_models(make, tmp_path):
         np.testing.assert_array_equal(weight, same)
 
 
-class Doubled(LAYERS.Layer):
+class Times(LAYERS.Layer):
+    """With a setting whose name layers of Keras have."""
+
+    def __init__(self, vocabulary_size, **kwargs):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+
     def call(self, inputs):
-        return 2 * inputs
+        return self.vocabulary_size * inputs
+
+    def get_config(self):
+        own = {"vocabulary_size": self.vocabulary_size}
+        return {**super().get_config(), **own}
 
 
-class NewDoubled(keras.layers.Layer):
+class NewTimes(keras.layers.Layer):
+    def __init__(self, vocabulary_size, **kwargs):
+        super().__init__(**kwargs)
+        self.factor = vocabulary_size
+
     def call(self, inputs):
-        return 2 * inputs
+        return self.factor * inputs
 
 
-class NotDoubled(keras.layers.Layer):
+class Another(NewTimes):
     def call(self, inputs):
-        return 3 * inputs
+        return inputs
 
 
 def test_own_classes():
     model = tf_keras.Sequential([ids_input(), LAYERS.Embedding(9, 2)])
-    model.add(Doubled())
-    with refused("model_or_path", "'doubled' (Doubled)"):
+    model.add(Times(3))
+    with refused("model_or_path", "'times' (Times)"):
         kc.from_tf_keras(model)
-    with keras.saving.custom_object_scope({"Doubled": NewDoubled}):
+    with keras.saving.custom_object_scope({"Times": NewTimes}):
         new = kc.from_tf_keras(model)
     ids = np.arange(6)[None]
     np.testing.assert_array_equal(new(ids), model(ids))
-    with keras.saving.custom_object_scope({"Doubled": NotDoubled}):
+    with keras.saving.custom_object_scope({"Times": Another}):
         with pytest.raises(ValueError, match="something else"):
             kc.from_tf_keras(model)
 
