@@ -8,6 +8,7 @@ import tempfile
 import keras
 import tensorflow as tf
 
+from keras_compembed.export.equal_ops import rewrite_ops
 from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import merge_buffers
@@ -49,6 +50,7 @@ def convert(function, model, quantize):
     with tempfile.TemporaryDirectory() as folder:
         try:
             tf.saved_model.save(module, folder, signatures=function)
+            rewrite_ops(folder)
             converter = tf.lite.TFLiteConverter.from_saved_model(folder)
             converter.target_spec.supported_ops = [
                 tf.lite.OpsSet.TFLITE_BUILTINS
@@ -94,13 +96,6 @@ def _explain(message, function, model):
             " Tensor lists come from loops over axes of unknown size: give "
             "the sizes in `input_signature`, e.g. "
             "tf.TensorSpec((1, 100), 'int32')."
-        )
-    if "StridedSlice" in ops:
-        text += (
-            " A new axis, as in `x[:, None]`, can stand beside one axis of "
-            "unknown size only: give the other sizes in `input_signature`, "
-            "e.g. tf.TensorSpec((None, 100), 'int32'), or write "
-            "`keras.ops.expand_dims(x, 1)`."
         )
     return text
 

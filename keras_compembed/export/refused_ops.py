@@ -178,11 +178,6 @@ def explain_ops(function, model, kinds, paths=()):
             )
     if any("Random" in kind for kind in kinds):
         text += f" {_ADVICE['random numbers']}"
-    if "BitwiseAnd" in kinds:
-        text += (
-            " `keras.ops.argmax` and `argmin` of floats look at bits: "
-            "`tf.argmax` and `tf.argmin` do not."
-        )
     return text
 
 

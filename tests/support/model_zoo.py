@@ -491,17 +491,10 @@ class Case:
 def _of_benchmarks(functions, needs=None):
     numbers = {"wide_and_deep": 40, "two_tower": 2, "seq2seq": 2, "dlrm": 4}
     numbers["llama_causal_lm"] = 2
-    closed = {"open_length": False, "not_exported": "input_signature"}
     for function in functions:
         name = function.__name__
-        is_closed = name.startswith(("llama", "gemma", "t5"))
-        yield Case(
-            name,
-            functools.partial(function, SIZE),
-            numbers.get(name, 1),
-            needs,
-            **(closed if is_closed else {}),
-        )
+        make = functools.partial(function, SIZE)
+        yield Case(name, make, numbers.get(name, 1), needs)
 
 
 def _pooled(name, make_layer, codes=1, **kwargs):

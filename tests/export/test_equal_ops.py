@@ -1,0 +1,177 @@
+"""Ops that LiteRT lacks are written as others that give the same."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from compressing import compress
+from export_models import ROWS
+from export_models import export
+from export_models import ids_input
+from export_models import random_ids
+from export_models import write
+
+import keras_compembed as kc
+
+ops = keras.ops
+L = keras.layers
+
+
+def whole(x):
+    return ops.cast(10 * x, "int32")
+
+
+SLICES = {
+    "last": lambda x: x[..., None],
+    "middle": lambda x: x[:, None],
+    "several": lambda x: x[:, None, :, None],
+    "both_ends": lambda x: x[None, ..., None, None],
+    "and_part": lambda x: x[:, None, 1:],
+    "and_one": lambda x: x[:, 1, None],
+    "and_last": lambda x: x[..., None, -1, None],
+    "steps": lambda x: x[None, :, ::2, None, ...],
+    "backwards": lambda x: x[None, :, None, ..., ::-1],
+    "computed": lambda x: x[:, None, : ops.shape(x)[1] - 1],
+    "pairs": lambda x: x[:, :, None] * x[:, None],
+    # None is added here.
+    "plain": lambda x: x[..., 1:],
+}
+OTHERS = {
+    "argmax": lambda x: ops.argmax(x, axis=-1),
+    "argmin": ops.argmin,
+    "argmax_of_zeros": lambda x: ops.argmax(-0.0 * ops.abs(x), axis=0),
+    "abs": lambda x: ops.abs(whole(x)),
+    "abs_of_int64": lambda x: ops.abs(ops.cast(whole(x), "int64")),
+    "sign": lambda x: ops.sign(whole(x)),
+    "counts": lambda x: tf.math.bincount(
+        tf.abs(whole(x)), minlength=9, maxlength=9, axis=-1
+    ),
+    "weights": lambda x: tf.math.bincount(
+        tf.abs(whole(x)), x, 9, 9, dtype=tf.float32, axis=-1
+    ),
+    "outer": lambda x: ops.einsum("ab,cd->dacb", x, x),
+    "scaled": lambda x: ops.einsum("ab,b->ab", x, x[0]),
+    "transposed": lambda x: ops.einsum("ab,ab->ba", x, x),
+    # Sums stay as they were.
+    "product": lambda x: ops.einsum("ab,cb->ac", x, x),
+    "floats": lambda x: ops.abs(x) * ops.sign(x),
+}
+
+
+class All(keras.Model):
+    def __init__(self, functions):
+        super().__init__()
+        self.functions = functions
+
+    def call(self, x):
+        return {name: each(x) for name, each in self.functions.items()}
+
+
+@pytest.mark.parametrize("shape", [(None, None), (None, 7), (2, 7)])
+@pytest.mark.parametrize("functions", [SLICES, OTHERS], ids=["axes", "others"])
+def test_ops(functions, shape, path):
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=(2, 7)).astype("float32")]
+    if shape[1] is None:
+        inputs.append(rng.normal(size=(3, 4)).astype("float32"))
+    signature = tf.TensorSpec(shape, "float32")
+    model = All(functions)
+    export(model, path, *inputs, input_signature=signature)
+    made = kc.export.inspect_litert(path)
+    assert not [x for x in made.to_dict()["ops"] if "CUSTOM" in x]
+
+
+def test_loops(path):
+    """Functions that a function calls are rewritten as well."""
+
+    class Loop(L.Layer):
+        def call(self, x):
+            def step(i, x):
+                return i + 1, tf.reduce_max(x[:, None] + x[..., None], axis=1)
+
+            return tf.while_loop(lambda i, x: i < 3, step, (0, x))[1]
+
+    inputs = keras.Input((None,))
+    model = keras.Model(inputs, Loop()(inputs))
+    # Sums of numbers of one shape.
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
+    export(model, path, x, sample_inputs=x)
+
+
+def test_masked_mean_and_encoded_categories(path):
+    """What models of users do."""
+    ids, category = ids_input(), keras.Input((3,), dtype="int32")
+    vectors = L.Embedding(ROWS, 16, name="words")(ids)
+    mask = ops.cast(ids != 0, "float32")
+    mean = ops.sum(vectors * mask[..., None], axis=1) / (
+        1 + ops.sum(mask, axis=1, keepdims=True)
+    )
+    there = L.CategoryEncoding(ROWS, "multi_hot")(category)
+    count = L.CategoryEncoding(ROWS, "count")(category)
+    model = keras.Model([ids, category], L.Concatenate()([mean, there, count]))
+    inputs = {"words": random_ids(2, 7), "category": random_ids(2, 3, high=4)}
+    small = compress(model)
+    for each in model, small:
+        assert write(each, path).max_error < 2e-6
+        litert = kc.export.LiteRTModel(path)
+        names = litert.input_names
+        got = litert(dict(zip(names, inputs.values(), strict=True)))
+        expected = each(list(inputs.values()))
+        np.testing.assert_allclose(got, expected, 0, 1e-6)
+
+
+TEXTS = {
+    "vocabulary_size": ROWS,
+    "num_layers": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 32,
+}
+HEADS = {**TEXTS, "num_heads": 2}
+PLACES = {**HEADS, "max_sequence_length": 64}
+GROUPS = {**TEXTS, "num_query_heads": 2, "num_key_value_heads": 1}
+BACKBONES = {
+    "Albert": {**PLACES, "embedding_dim": 8},
+    "Bloom": HEADS,
+    "DebertaV3": {**PLACES, "bucket_size": 8},
+    "ESM": PLACES,
+    "Falcon": {**TEXTS, "num_attention_heads": 2},
+    "GPTNeoX": {**PLACES, "rotary_percentage": 0.5},
+    "Gemma3": {
+        **GROUPS,
+        "head_dim": 8,
+        "image_size": 16,
+        "use_sliding_window_attention": True,
+        "sliding_window_size": 4,
+    },
+    "Mistral": GROUPS,
+    "Mixtral": {**GROUPS, "num_experts": 4},
+    "OPT": PLACES,
+    "Phi3": GROUPS,
+    "Qwen": GROUPS,
+    "Qwen3": {**GROUPS, "head_dim": 8},
+    "Roberta": PLACES,
+    "RoformerV2": {**HEADS, "head_size": 8},
+    "XLNet": HEADS,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BACKBONES)
+def test_backbones_in_half_precision_with_open_lengths(name, path):
+    hub = pytest.importorskip("keras_hub")
+    keras.utils.set_random_seed(0)
+    cls = getattr(hub.models, f"{name}Backbone")
+    model = cls(**BACKBONES[name], dtype="bfloat16")
+    # Routers choose between experts, which rounding may tip.
+    assert write(model, path).max_error < 1e-5
+    for tensor in kc.export.inspect_litert(path).inputs:
+        assert tensor.shape == (None, None)
+
+
+@pytest.mark.slow
+def test_sines_with_open_lengths(path):
+    hub = pytest.importorskip("keras_hub")
+    ids = ids_input()
+    vectors = L.Embedding(ROWS, 8)(ids)
+    places = hub.layers.SinePositionEncoding()(vectors)
+    export(keras.Model(ids, vectors + places), path, random_ids(3, 7))
