@@ -22,7 +22,9 @@ LAYERS = {
         table(rows), 4, rank=2
     ),
     "anchors": lambda rows: kc.ANTEmbedding(rows, 6, 5, storage="dense"),
-    "anchors-sparse": lambda rows: kc.ANTEmbedding(rows, 6, 5, storage="sparse"),
+    "anchors-sparse": lambda rows: kc.ANTEmbedding(
+        rows, 6, 5, storage="sparse"
+    ),
     "anchors-fixed": lambda rows: kc.ANTEmbedding.from_table(
         table(rows), 5, 2, verbose=0
     ),
