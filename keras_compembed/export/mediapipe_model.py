@@ -56,7 +56,6 @@ class MediaPipeModel:
             labels, else `TextEmbedder`.
 
     Attributes:
-        labels: Dict from names of outputs to tuples of strings.
         output_names: List of strings.
 
     Raises:
@@ -74,10 +73,10 @@ class MediaPipeModel:
                 "`keras_compembed.export.LiteRTModel`, or export with "
                 f"runtime='mediapipe'. Received: {file.path!r}."
             )
-        self.labels = file.labels
+        self._labels = file.labels
         self.output_names = [tensor.name for tensor in file.outputs]
         if task is None:
-            task = "classifier" if self.labels else "embedder"
+            task = "classifier" if self._labels else "embedder"
         name, method = _OBJECTS[task]
         tasks = require("mediapipe.tasks.python", "mediapipe")
         texts = require("mediapipe.tasks.python.text", "mediapipe")
@@ -96,6 +95,11 @@ class MediaPipeModel:
         self._close = weakref.finalize(self, _close, self._object)
         self._answer = getattr(self._object, method)
         self._read = {"classifier": _scores, "embedder": _vectors}[task]
+
+    @property
+    def labels(self):
+        """Dict from names of outputs to tuples of strings."""
+        return self._labels
 
     def __call__(self, text):
         """What MediaPipe answers for one text.

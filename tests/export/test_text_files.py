@@ -1,6 +1,7 @@
 """Files for texts: what runs them, and what they hold beside the graph."""
 
 import functools
+import pydoc
 import sys
 import zipfile
 
@@ -189,6 +190,10 @@ def test_what_is_no_text(files):
         LiteRTModel(files["mediapipe"].path)
     with pytest.raises(ValueError, match="runtime='mediapipe'"):
         MediaPipeModel(files["tf-text"].path)
+
+
+def test_help_tells_of_labels():
+    assert "names of outputs" in pydoc.render_doc(MediaPipeModel.labels)
 
 
 def test_several_outputs_have_labels_of_their_own(path):

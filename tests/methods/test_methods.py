@@ -73,6 +73,36 @@ def test_fitted_layers(method, quantize, tmp_path):
     assert abs(sizes - wanted) < 400 + (1200 if quantize else 0)
 
 
+@pytest.mark.parametrize("quantize", [None, "int8"])
+@pytest.mark.parametrize("sharing", ["modulo", "nearest"])
+def test_bytes_of_a_vocabulary_at_several_sizes(sharing, quantize, tmp_path):
+    table = np.random.default_rng(0).normal(size=(9000, 16)).astype("float32")
+    for rows, ids, inner in (
+        (100, 3000, None),
+        (2000, 9000, None),
+        (2000, 9000, Rounded(4)),
+    ):
+        method = Vocabulary(rows, 7, sharing, rows=inner)
+        layer = method.start(seed=0).from_table(table[:ids])
+        inputs = keras.Input((5,), dtype="int32")
+        model = keras.Model(inputs, layer(inputs))
+        path = tmp_path / "model.tflite"
+        made = kc.export.export_litert(
+            # Of ids that share rows alone, the largest output is small.
+            model,
+            path,
+            quantize=quantize,
+            tolerance=1.0,
+            overwrite=True,
+            verbose=0,
+        )
+        wanted = method.litert_bytes(ids, 16, quantize)
+        found = kc.export.inspect_litert(path).constant_bytes
+        assert abs(found - wanted) < 500
+        # What the docstring says that the graph takes.
+        assert 0 < made.file_bytes - wanted < 11_000
+
+
 def places_of_tables():
     ids = keras.Input((5,), dtype="int32")
     table = layers.Embedding(60, 16, name="words")

@@ -461,7 +461,7 @@ def with_config(model):
 def from_ids(model):
     """The part of a model behind the look-up of words."""
     lookup = next(x for x in model.layers if hasattr(x, "get_vocabulary"))
-    return keras.Model(lookup.output, model.output), lookup
+    return keras.Model(lookup.output, model.outputs), lookup
 
 
 # What comes of them.
