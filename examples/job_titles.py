@@ -243,7 +243,8 @@ def main(argv=None):
 
     # As wide as it takes to find what scoring all would find.
     head = model.get_layer("occupations")
-    features = model.predict(dataset[1][0], verbose=0)
+    encoder = keras.Model(model.inputs, head.input)
+    features = encoder.predict(dataset[1][0], verbose=0)
     recalls = kc.candidates.calibrate_beam(head, features, target_recall=0.99)
 
     # Without the optimizer, whose slots are larger than the model.

@@ -283,14 +283,14 @@ def evaluate(recommender, users, seen, right, data, args):
     rows = histories(
         seen, data.num_users, args.history, np.random.default_rng(args.seed)
     )
-    features = recommender.predict(rows[users], batch_size=500, verbose=0)
     seen, right = (
         items_by_user(part, data.num_users) for part in (seen, right)
     )
     figures = []
     for start in range(0, len(users), 500):
         part = users[start : start + 500]
-        scores = head.scores.score_all(features[start : start + 500]).numpy()
+        features = recommender(rows[part])
+        scores = head.scores.score_all(features).numpy()
         scores[:, NO_ITEM] = -np.inf
         for row, user in zip(scores, part, strict=True):
             row[seen[user]] = -np.inf

@@ -40,6 +40,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
+from benchmarks.classes.features_of import features_of
 from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import FOLDER
@@ -346,7 +347,7 @@ class Training:
         """How well, and how fast, beams find the best classes."""
         head = model.layers[-1]
         valid, test = (
-            model.predict(inputs, batch_size=1024, verbose=0)
+            features_of(model, inputs, 1024)
             for inputs, _ in (self.task.valid, self.task.test)
         )
         labels = self.task.test[1]

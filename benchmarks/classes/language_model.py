@@ -31,6 +31,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
+from benchmarks.classes.features_of import features_of
 from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import FOLDER
@@ -246,11 +247,7 @@ class Training:
         size = self.args.recall_steps * self.args.batch_size
         reset_states(model)
         valid, test = (
-            model.predict(
-                self.parts[part][0][:size],
-                batch_size=self.args.batch_size,
-                verbose=0,
-            )
+            features_of(model, self.parts[part][0][:size], self.args.batch_size)
             for part in ("valid", "test")
         )
         recall = kc.candidates.beam_recall

@@ -12,6 +12,7 @@ import numpy as np
 import keras_compembed as kc
 from benchmarks.anchors.recommendation import rank
 from benchmarks.classes.accuracy import make_encoder
+from benchmarks.classes.features_of import features_of
 from benchmarks.classes.language_model import perplexity
 from benchmarks.classes.language_model import state_reset
 from benchmarks.classes.language_model import word_features
@@ -253,7 +254,7 @@ class WordTask:
         size = self.settings.batch_size
         batches = -(-number // (size * self.settings.steps))
         inputs = self.parts[part][0][: batches * size]
-        found = model.predict(inputs, batch_size=size, verbose=0)
+        found = features_of(model, inputs, size)
         return found.reshape(-1, found.shape[-1])[:number]
 
 
@@ -297,7 +298,7 @@ class LabelTask:
         if is_curve:
             number = self.settings.curve_examples
             inputs, labels = inputs[:number], labels[:number]
-        features = model.predict(inputs, batch_size=1000, verbose=0)
+        features = features_of(model, inputs, 1000)
         vectors, biases = class_table(model.layers[-1])
         places = []
         for start in range(0, len(labels), 1000):
@@ -315,7 +316,7 @@ class LabelTask:
     def queries(self, model, part, number):
         """So many features, `(number, width)`."""
         inputs = getattr(self.data, part)[0][:number]
-        return model.predict(inputs, batch_size=1000, verbose=0)
+        return features_of(model, inputs, 1000)
 
 
 class VisitTask:
@@ -408,7 +409,7 @@ class VisitTask:
         for start in range(0, len(rows), 500):
             some = rows[start : start + 500]
             last = np.sum(some != IGNORED, axis=1) - 1
-            features = model.predict_on_batch(some + 1)
+            features = model(some + 1).numpy()
             found.append(features[np.arange(len(some)), np.maximum(last, 0)])
         return np.concatenate(found)
 
@@ -469,7 +470,7 @@ class LinkTask:
         rows = getattr(self.data, part)
         if is_curve:
             rows = rows[: self.settings.curve_examples]
-        features = model.predict(rows[:, :2], batch_size=1000, verbose=0)
+        features = features_of(model, rows[:, :2], 1000)
         vectors, biases = class_table(model.layers[-1])
         number, places = self.data.num_entities, []
         for start in range(0, len(rows), 1000):
@@ -491,7 +492,7 @@ class LinkTask:
     def queries(self, model, part, number):
         """So many features, `(number, width)`."""
         asked = getattr(self.data, part)[:number, :2]
-        return model.predict(asked, batch_size=1000, verbose=0)
+        return features_of(model, asked, 1000)
 
 
 def class_table(head):

@@ -32,6 +32,9 @@ class ProbabilityHead(ClassHead):
         """
         raise NotImplementedError
 
+    def row_probabilities(self, features):
+        return tf.exp(self.log_probabilities(features))
+
     def numbers_per_row(self):
         """Numbers in the largest tensor of `log_probabilities`, for a row."""
         return self.num_classes

@@ -33,7 +33,7 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
     Args:
         head: A `CANESoftmax` with a `BeamTree`.
         features: Array `(..., width)` of what the layer is given, e.g.
-            `model.predict(x)`.
+            `keras.Model(model.inputs, head.input).predict(x)`.
         target_recall: Number from 0 to 1. Defaults to `0.99`.
         k: Integer, how many classes predictions are to return. Defaults to
             `1`.
@@ -86,7 +86,7 @@ def beam_recall(head, features, k=1):
     Args:
         head: A `CANESoftmax` with any selector.
         features: Array `(..., width)` of what the layer is given, e.g.
-            `model.predict(x)`.
+            `keras.Model(model.inputs, head.input).predict(x)`.
         k: Integer, how many of the best classes to compare. Defaults to `1`.
 
     Returns:

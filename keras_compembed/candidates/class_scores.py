@@ -367,7 +367,11 @@ class ClassScores:
         # Products make gradients dense: a row that comes in several slices
         # would count several times in an optimizer's second moments.
         ids = tf.range(self.num_classes)
-        if self._embeds:
+        scores = vectors = 0.0
+        if hasattr(self.table, "score"):
+            # By codes, which stay packed in files.
+            scores = self.table.score(tf.convert_to_tensor(features))
+        elif self._embeds:
             vectors = tf.cast(self.table.embed(ids), "float32")
         else:
             vectors = tf.cast(self.table.value * 1.0, "float32")
@@ -381,7 +385,9 @@ class ClassScores:
                 biases += sum_above(
                     lambda ids: tf.gather(above, ids), ancestors
                 )
-        return tf.matmul(features, vectors, transpose_b=True) + biases
+        if tf.is_tensor(vectors):
+            scores += tf.matmul(features, vectors, transpose_b=True)
+        return scores + biases
 
     def score(self, features, *groups, block=None, offsets=None):
         """Scores of some classes, with gradients for these alone.

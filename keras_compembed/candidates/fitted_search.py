@@ -58,7 +58,7 @@ def fit_search(
     Args:
         head: A built `CANESoftmax` with any selector. It stays as it is.
         features: Array `(..., width)` of what the layer is given, e.g.
-            `model.predict(x)`.
+            `keras.Model(model.inputs, head.input).predict(x)`.
         target_recall: Number above 0, at most 1, recall to expect on other
             features. Defaults to `0.99`.
         k: Integer, how many classes predictions are to return. Defaults to

@@ -54,11 +54,13 @@ def add_arguments(command):
         )
     command.add_argument(
         "--top-k",
-        type=common.positive_whole_number,
+        type=common.whole_number,
         metavar="K",
         help="answer the K best only: classes and their probabilities of a "
         "model that ends in CANESoftmax, ids and their scores of one that ends "
-        "in a reverse call of its embedding",
+        "in a reverse call of its embedding; 0 for the features or scores that "
+        "the model returns (default: the probabilities of all classes, or of "
+        "more than 2,000 the 10 best)",
     )
     command.add_argument(
         "--quantize",

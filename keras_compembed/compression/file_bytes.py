@@ -6,6 +6,8 @@ import tempfile
 import numpy as np
 
 from keras_compembed.export.export_litert import export_litert
+from keras_compembed.layers.top_classes import list_heads
+from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.rounded import Rounded
@@ -26,8 +28,11 @@ def count_file(model, search, quantize):
     """
     task = None
     if search.runtime == "mediapipe" and search.labels is None:
-        # The one that needs none; its file has the same graph.
+        # The one that needs none; its file has the same graph, if it answers
+        # classes.
         task = "embedder"
+        if any(list_heads(model)):
+            model = top_k_model(model, None)
     with temporary_folder(tempfile.gettempdir()) as folder:
         return export_litert(
             model,

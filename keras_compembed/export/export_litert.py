@@ -6,6 +6,7 @@ import threading
 import keras
 
 from keras_compembed.export import check
+from keras_compembed.export.class_answers import ClassAnswers
 from keras_compembed.export.conversion import check_finite
 from keras_compembed.export.conversion import check_min_runtime
 from keras_compembed.export.conversion import convert
@@ -33,7 +34,6 @@ from keras_compembed.export.tracing import get_signature
 from keras_compembed.export.tracing import kept_state
 from keras_compembed.export.tracing import litert_form
 from keras_compembed.export.tracing import trace
-from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import replacing
@@ -114,10 +114,11 @@ def export_litert(
             `TextClassifier` or `"embedder"` for its `TextEmbedder`. Defaults
             to `None`, a classifier.
         labels: Optional list of strings, the names of the classes in the order
-            of the output's numbers; for several outputs a dict from their
-            names to such lists; with `top_k`, the names of all classes or
-            ids. Needed for a `TextClassifier`. Apps find them as files in the
-            zip archive behind the model. Defaults to `None`.
+            of the output's numbers; for several outputs of the file a dict
+            from their names to such lists; where it answers the best classes
+            or ids, the names of all. Needed for a `TextClassifier`. Apps find
+            them as files in the zip archive behind the model. Defaults to
+            `None`.
         metadata: Optional `FileMetadata`: name, author, license and the like,
             for the file to hold. Defaults to `None`.
         input_signature: Optional structure of `tf.TensorSpec`, as the model
@@ -129,8 +130,11 @@ def export_litert(
             `"probabilities"`, by the search of the layer; of logits that a
             look-up layer such as `CodeEmbedding` gives with `reverse=True`,
             `"ids"` and `"scores"`, exactly. Codes are added up for a chunk of
-            ids at a time, fastest with inputs whose batch size is 1.
-            Defaults to `None`: what the model returns.
+            ids at a time, fastest with inputs whose batch size is 1. `0`
+            leaves features and logits as they are. Defaults to `None`: of a
+            layer of up to 2,000 classes `"probabilities"`, exactly those of
+            all classes in their order, of more classes the best 10; logits,
+            and for `task="embedder"` features, as they are.
         quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`. How
             codebooks, anchors and other weights are stored; codes, and
             integers and scales of rounded rows, are never touched. Numbers of
@@ -214,9 +218,8 @@ def export_litert(
         quantize, oldest, optimize_for, check_boolean("fold", fold)
     )
     contents = FileContents(labels, metadata, target)
-    if top_k is not None:
-        contents.note_heads(model)
-        model = top_k_model(model, top_k)
+    answers = ClassAnswers(top_k, task)
+    model = answers.of_graph(model)
     whole = model
     split = split_model(model)
     target.check(split, input_signature)
@@ -230,6 +233,7 @@ def export_litert(
             if not target.takes_texts:
                 sample_inputs = split.layer(sample_inputs)
     signature = get_signature(model, input_signature)
+    whole, model = answers.of_calls(whole), answers.of_calls(model)
     if quantize in ("int8", "int8_codebooks"):
         check_finite(model, quantize)
 
@@ -241,7 +245,7 @@ def export_litert(
                 samples, outputs = check.run_on_inputs(
                     model, signature, sample_inputs
                 )
-        contents.check(outputs[0])
+        contents.check(outputs[0], answers.sizes)
         target.check_outputs(samples, outputs)
         with litert_form(model, options) as (tables, lookups, linear):
             function = trace(model, signature, linear)
@@ -304,6 +308,7 @@ def export_litert(
         runtime=runtime,
         labels=contents.labels,
         text_bytes=text_bytes,
+        answers=answers.texts,
     )
     if verbose:
         print(export)

@@ -7,7 +7,6 @@ from keras_compembed.export.flatbuffer import write_model
 from keras_compembed.export.labels import check_labels
 from keras_compembed.export.labels import label_files
 from keras_compembed.export.model_metadata import add_metadata
-from keras_compembed.layers.top_classes import count_classes
 
 
 class FileContents:
@@ -34,33 +33,39 @@ class FileContents:
         self._given = labels
         self._metadata = metadata
         self._needs_labels = target.task == "classifier"
-        self._value_sizes = {}
         self.labels = {}
 
-    def note_heads(self, model):
-        """Notes how many classes a model has that `top_k_model` will name."""
-        self._value_sizes = count_classes(model)
-
-    def check(self, outputs):
+    def check(self, outputs, class_sizes):
         """Raises if labels do not fit.
 
         Args:
             outputs: Dict from names of outputs to arrays that Keras gave.
+            class_sizes: Dict from names of outputs of layers of classes to
+                how many classes there are.
         """
         self._kinds = {
             name: (
-                model_metadata.VALUE_LABELS
-                if name in self._value_sizes
-                else model_metadata.AXIS_LABELS
+                model_metadata.AXIS_LABELS
+                if array.dtype.kind == "f"
+                else model_metadata.VALUE_LABELS
             )
-            for name in outputs
+            for name, array in outputs.items()
         }
-        sizes = self._value_sizes or {
+        # Of the best classes ids are named, and not their probabilities.
+        best = {
+            name.removesuffix("ids") + part
+            for name in class_sizes
+            for part in ("probabilities", "scores")
+        }
+        sizes = class_sizes | {
             name: array.shape[-1]
             for name, array in outputs.items()
-            if array.dtype.kind == "f" and array.ndim > 1
+            if array.dtype.kind == "f" and array.ndim > 1 and name not in best
         }
-        self.labels = check_labels(self._given, sizes)
+        of_one = class_sizes and not isinstance(self._given, dict)
+        self.labels = check_labels(
+            self._given, class_sizes if of_one else sizes
+        )
         missing = [name for name in sizes if name not in self.labels]
         if self._needs_labels and missing:
             raise ValueError(

@@ -106,6 +106,7 @@ class LayerForms:
         swap = layer.embed_with(
             embed,
             embed_all=functools.partial(chunks.table, embed),
+            score=logits,
             top_ids=self._count(layer, "top_ids", lookup.top_ids),
         )
         with swapped(layer, logits=logits), swap, self._followed(layer, lookup):

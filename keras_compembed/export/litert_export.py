@@ -42,6 +42,10 @@ class LiteRTExport:
             classes in the file.
         text_bytes: Integer, what the tokenizer takes of the file: its table
             and graph, or the vocabulary of files that take ids.
+        answers: Dict from names of the model's outputs that are of layers of
+            classes, or that `top_k` is for, to what the file answers there:
+            `"probabilities of all 50 classes"`, `"the best 10 of 3,000
+            classes"` or `"features, not classes"`.
     """
 
     path: str
@@ -57,6 +61,7 @@ class LiteRTExport:
     runtime: str = "litert"
     labels: dict = dataclasses.field(default_factory=dict)
     text_bytes: int = 0
+    answers: dict = dataclasses.field(default_factory=dict)
 
     def __str__(self):
         text = (
@@ -65,6 +70,8 @@ class LiteRTExport:
             f"{self.min_runtime or 'unknown'} or newer, within "
             f"{self.max_error:.1e} of Keras"
         )
+        for name, answer in self.answers.items():
+            text += f", {name!r} as {answer}"
         if self.text_bytes:
             whose = "tokenizer" if self.runtime != "litert" else "vocabulary"
             text += f", {self.text_bytes:,} bytes of {whose}"

@@ -62,7 +62,9 @@ class CANESoftmax(ClassHead):
     that have a loss for classes; not losses such as `"mse"`. What the mark
     does not outlive is a wrapper such as `TimeDistributed`, or a cast to
     another dtype.
-    Predictions are what `top_k` and `keras_compembed.top_k_model` return.
+    Predictions are what `top_k` and `keras_compembed.top_k_model` return, and
+    what a file of `keras_compembed.export.export_litert` answers; `predict` of
+    a model that ends in the layer returns features, and warns of it once.
     `evaluate` computes the loss over all classes, some examples and some
     classes at a time: tensors of up to 4 million numbers, 16 MB, of which
     about ten are in memory, however many examples a batch has.
@@ -448,6 +450,9 @@ class CANESoftmax(ClassHead):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         own = tf.gather(logits, labels, batch_dims=1)
         return losses, tf.reduce_max(logits, axis=1) <= own
+
+    def row_probabilities(self, features):
+        return tf.nn.softmax(self.scores.score_all(self._with_start(features)))
 
     def exact(self, features, labels):
         return self.scores.exact(features, tf.cast(labels, "int32"))

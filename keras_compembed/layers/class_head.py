@@ -4,6 +4,7 @@ Such a layer marks its output tensor with itself. Losses and metrics read the
 mark, and ask the layer for what they need of their examples.
 """
 
+import warnings
 import weakref
 
 import keras
@@ -14,8 +15,11 @@ from keras_compembed.layers.compile_check import check_compiled
 from keras_compembed.layers.flat_rows import check_dtype
 from keras_compembed.layers.flat_rows import flat_features
 from keras_compembed.layers.flat_rows import flat_labels
+from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.noises.random_bits import random_bits
 from keras_compembed.optimizers.device_rows import sum_over_devices
+from keras_compembed.utils.model_outputs import is_open
+from keras_compembed.utils.model_outputs import layer_of
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.whole_load import WholeLoad
 
@@ -46,6 +50,7 @@ class ClassHead(WholeLoad, keras.layers.Layer):
         self.supports_masking = True
         self.autocast = False
         self._called_by = None
+        self._has_warned = False
         self.seed_generator = None
 
     def add_weight(self, *args, **kwargs):
@@ -56,8 +61,26 @@ class ClassHead(WholeLoad, keras.layers.Layer):
         caller = self._get_call_context().entry_layer
         if isinstance(caller, keras.Model):
             self._called_by = weakref.ref(caller)
+            if not training:
+                self._warn_of_features(caller)
         outputs = tf.identity(inputs)
         return ClassOutput(self, context, training).mark(outputs)
+
+    def _warn_of_features(self, model):
+        """Warns in the `predict` of a model that this is the last layer of."""
+        # `predict` makes its function before it calls the model, and no other
+        # method does. Whatever else calls the model later is not the first.
+        is_predict = getattr(model, "predict_function", None) is not None
+        if self._has_warned or not is_predict or not is_open(model):
+            return
+        if any(layer_of(output) is self for output in model.outputs):
+            self._has_warned = True
+            warnings.warn(
+                f"`predict` returns the features of the {type(self).__name__} "
+                f"{self.name!r}, not classes. For classes, predict with "
+                "`keras_compembed.top_k_model(model, k)`.",
+                stacklevel=2,
+            )
 
     def _get_own_losses(self):
         # What Keras asks for in `fit` and `evaluate`, and not in `predict`.
@@ -111,6 +134,17 @@ class ClassHead(WholeLoad, keras.layers.Layer):
             Tensors `(..., k)`: int32 ids, best first, and float32
             probabilities.
         """
+        raise NotImplementedError
+
+    def probabilities(self, features):
+        """Probabilities `(..., num_classes)`, in memory all at once."""
+        features = tf.convert_to_tensor(features)
+        if not self.built:
+            self.build(features.shape)
+        return unflat(self.row_probabilities(flat_features(features)), features)
+
+    def row_probabilities(self, features):
+        """Same as `probabilities`, of float32 rows `(rows, width)`."""
         raise NotImplementedError
 
     def draw(self, examples):
@@ -408,7 +442,7 @@ def read_examples(y_true, y_pred, name):
         ValueError: if the output does not come from a layer of classes, or
             the labels are not one integer for each example.
     """
-    if getattr(y_pred, _NAME, None) is None and _in_scratch_graph():
+    if find_output(y_pred) is None and _in_scratch_graph():
         return None
     return read_output(y_pred, name).examples(y_true, y_pred, name)
 
@@ -423,7 +457,7 @@ def read_output(tensor, name):
     Raises:
         ValueError: if there is none.
     """
-    output = getattr(tensor, _NAME, None)
+    output = find_output(tensor)
     if output is None:
         raise ValueError(
             f"`{name}` must be given the output of a layer such as "
@@ -434,6 +468,11 @@ def read_output(tensor, name):
             f"{tuple(tensor.shape)} that does not come from one."
         )
     return output
+
+
+def find_output(tensor):
+    """Same as `read_output`, but None if there is none."""
+    return getattr(tensor, _NAME, None)
 
 
 def _in_scratch_graph():

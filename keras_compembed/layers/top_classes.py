@@ -8,16 +8,22 @@ from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_head import read_output
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.top_ids import TopIds
+from keras_compembed.utils.model_outputs import is_open
 from keras_compembed.utils.model_outputs import layer_of
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_positive_int
+
+# What `TopClasses` answers.
+_DTYPES = {"ids": "int32", "probabilities": "float32"}
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class TopClasses(keras.layers.Layer):
     """Turns the output of a layer of classes into its best classes.
 
-    It finds the layer by the mark on the tensor, as losses do.
+    It finds the layer by the mark on the tensor, as losses do. Added to a
+    trained Sequential model that ends in such a layer, it makes the model
+    answer classes, for `predict` and for any converter.
 
     Example:
 
@@ -27,7 +33,7 @@ class TopClasses(keras.layers.Layer):
     TensorShape([2, 3])
 
     Args:
-        k: Integer. Defaults to `5`.
+        k: Integer, or `None` for all classes. Defaults to `5`.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
 
     Input shape:
@@ -36,7 +42,8 @@ class TopClasses(keras.layers.Layer):
 
     Output shape:
         A dict: `"ids"`, int32 `(..., k)`, best first, and `"probabilities"`,
-        float32 `(..., k)`.
+        float32 `(..., k)`. With `k=None`, `"probabilities"` alone,
+        `(..., num_classes)` in the order of classes.
 
     Raises:
         ValueError: if `k` is not from 1 to the number of classes, or the
@@ -45,35 +52,49 @@ class TopClasses(keras.layers.Layer):
 
     def __init__(self, k=5, **kwargs):
         super().__init__(**kwargs)
-        self.k = check_positive_int("k", k)
+        self.k = None if k is None else check_positive_int("k", k)
         self.supports_masking = True
         self.autocast = False
 
     def call(self, inputs):
-        head = read_output(inputs, type(self).__name__).head
-        ids, probabilities = head.top_k(inputs, self.k)
-        return {"ids": ids, "probabilities": probabilities}
+        output = read_output(inputs, type(self).__name__)
+        return answer_of(output.head, inputs, self.k)
 
     def compute_mask(self, inputs, mask=None):
-        return None if mask is None else {"ids": mask, "probabilities": mask}
+        return None if mask is None else dict.fromkeys(self._names, mask)
 
     def compute_output_spec(self, inputs):
-        shape = (*inputs.shape[:-1], self.k)
+        number = self.k
+        if number is None and hasattr(inputs, "_keras_history"):
+            number = getattr(layer_of(inputs), "num_classes", None)
+        shape = (*inputs.shape[:-1], number)
         return {
-            "ids": keras.KerasTensor(shape, dtype="int32"),
-            "probabilities": keras.KerasTensor(shape, dtype="float32"),
+            name: keras.KerasTensor(shape, dtype=_DTYPES[name])
+            for name in self._names
         }
+
+    @property
+    def _names(self):
+        return list(_DTYPES)[self.k is None :]
 
     def get_config(self):
         return {**super().get_config(), "k": self.k}
+
+
+def answer_of(head, features, k):
+    """What a `ClassHead` answers for features, a dict of tensors by name."""
+    if k is None:
+        return {"probabilities": head.probabilities(features)}
+    return dict(zip(_DTYPES, head.top_k(features, k), strict=True))
 
 
 def top_k_model(model, k=5):
     """A model that answers the best classes or ids, and how good they are.
 
     It shares all weights with the model it is made from: train that, predict
-    with this. Outputs that it answers for are those of layers of classes, such
-    as `CANESoftmax`, and logits of a table of vectors: what `CodeEmbedding`,
+    with this, and give this to `tf.lite.TFLiteConverter` or `model.export`.
+    Outputs that it answers for are those of layers of classes, such as
+    `CANESoftmax`, and logits of a table of vectors: what `CodeEmbedding`,
     `ReversibleCodeEmbedding` or `ANTEmbedding` returns with `reverse=True`, in
     a model that recommends items or predicts words.
 
@@ -94,12 +115,15 @@ def top_k_model(model, k=5):
     Args:
         model: A Sequential or functional `keras.Model` with such an output, or
             with several.
-        k: Integer. Defaults to `5`.
+        k: Integer, or `None` for the probabilities of all classes; logits of
+            ids then stay as they are. Defaults to `5`.
 
     Returns:
         A `keras.Model` with the inputs of `model` and two outputs by name:
         `"ids"`, int32 `(..., k)`, best first, and `"probabilities"` of
-        classes, or `"scores"`, the logits of ids, floats `(..., k)`. If
+        classes, or `"scores"`, the logits of ids, floats `(..., k)`. With
+        `k=None` it has no ids, and `"probabilities"` are those of all classes,
+        in their order, computed exactly also where `top_k` searches. If
         `model` has several outputs, all are in the dict by their names, and
         in place of one of classes, e.g. `"words"`, there are `"words_ids"`
         and `"words_probabilities"`.
@@ -109,44 +133,63 @@ def top_k_model(model, k=5):
             the number of classes and ids.
     """
     heads = find_heads(model)
-    sizes = [_num_ids(head) for head in heads if head is not None]
-    check_positive_int("k", k, maximum=min(sizes))
-    if len(heads) == 1:
-        outputs = _answer(model.outputs[0], heads[0], k, "top_classes")
-    else:
-        outputs = _answers(model, heads, k)
+    check_number("k", k, heads)
+    name = f"{model.name}_top_{'all' if k is None else k}"
+    return answering_model(model, heads, [k] * len(heads), name)
+
+
+def check_number(name, k, heads):
+    """Raises if an output cannot be answered by so many classes or ids."""
+    sizes = [num_ids(head) for head in heads if head is not None]
+    if k is not None:
+        check_positive_int(name, k, maximum=min(sizes))
+
+
+def answering_model(model, heads, numbers, name):
+    """`top_k_model` with a layer, or None if it stays, and `k` an output."""
+    names = output_names(model)
+    layers = ["top_classes"]
+    if len(names) > 1:
+        layers = [f"{own}_top_classes" for own in names]
+    answers = [
+        head and _answer(tensor, head, k, layer)
+        for tensor, head, k, layer in zip(
+            model.outputs, heads, numbers, layers, strict=True
+        )
+    ]
+    outputs = name_answers(names, model.outputs, answers)
     inputs = getattr(model, "_inputs_struct", None)
     if inputs is None:
         # A Sequential has one input.
         (inputs,) = model.inputs
-    return keras.Model(inputs, outputs, name=f"{model.name}_top_{k}")
+    return keras.Model(inputs, outputs, name=name)
 
 
-def _answers(model, heads, k):
-    """All outputs by name, with answers in place of those of heads."""
-    answers = {}
-    for name, tensor, head in zip(
-        output_names(model), model.outputs, heads, strict=True
-    ):
-        parts = {name: tensor}
-        if head is not None:
-            best = _answer(tensor, head, k, f"{name}_top_classes")
-            parts = {f"{name}_{part}": best[part] for part in best}
+def name_answers(names, tensors, answers):
+    """All outputs by name, each with a dict of answers, or None if it stays."""
+    found = {}
+    for name, tensor, parts in zip(names, tensors, answers, strict=True):
+        if parts is None:
+            parts = {name: tensor}
+        elif len(answers) > 1:
+            parts = {f"{name}_{part}": parts[part] for part in parts}
         for part, answer in parts.items():
-            if part in answers:
+            if part in found:
                 raise ValueError(
                     "`model` must have outputs of different names. "
-                    f"Received: a model with outputs {output_names(model)}, "
+                    f"Received: a model with outputs {names}, "
                     f"of which two would be called {part!r}."
                 )
-            answers[part] = answer
-    return answers
+            found[part] = answer
+    return found
 
 
 def _answer(tensor, head, k, name):
     """The best classes or ids, symbolically, of an output."""
     if isinstance(head, ClassHead):
         return TopClasses(k, name=name)(tensor)
+    if k is None:
+        return None
     history = tensor._keras_history
     node = history.operation._inbound_nodes[history.node_index]
     if history.operation is head:
@@ -156,41 +199,32 @@ def _answer(tensor, head, k, name):
     return inner(*node.arguments.args, **node.arguments.kwargs)
 
 
-def _num_ids(head):
+def num_ids(head):
+    """How many classes or ids a layer has."""
     return head.num_classes if isinstance(head, ClassHead) else head.input_dim
 
 
-def count_classes(model):
-    """Dict from outputs of `top_k_model` that are ids to how many there are.
-
-    Args:
-        model: Same as in `top_k_model`.
-    """
-    heads = find_heads(model)
-    if len(heads) == 1:
-        return {"ids": _num_ids(heads[0])}
-    return {
-        f"{name}_ids": _num_ids(head)
-        for name, head in zip(output_names(model), heads, strict=True)
-        if head is not None
-    }
+def list_heads(model):
+    """The layer of classes or logits of each known output, or None."""
+    return [_find_head(each) for each in getattr(model, "outputs", None) or ()]
 
 
 def find_heads(model):
-    """The layer of classes or logits of each output of a model, or None.
+    """Same as `list_heads`.
 
     Raises:
         ValueError: if there is none at all.
     """
-    outputs = getattr(model, "outputs", None)
-    if not isinstance(model, keras.Model) or not outputs:
+    if not is_open(model):
         raise ValueError(
             "`model` must be a built Sequential or functional `keras.Model`. "
             f"Received: model={model!r}."
         )
-    heads = [_find_head(output) for output in outputs]
+    heads = list_heads(model)
     if not any(heads):
-        names = ", ".join(repr(layer_of(output).name) for output in outputs)
+        names = ", ".join(
+            repr(layer_of(output).name) for output in model.outputs
+        )
         raise ValueError(
             "`model` must have an output of a layer such as `CANESoftmax`, or "
             "of a call `layer(vectors, reverse=True)` of a `CodeEmbedding` or "
@@ -213,7 +247,7 @@ def _find_head(output):
 def _is_reverse(output):
     """Whether a look-up layer's output is of logits of all ids."""
     history = output._keras_history
-    if isinstance(history.operation, keras.Model):
+    if is_open(history.operation):
         inner = history.operation.outputs
         # An answer for one output of several would need the others' names.
         return len(inner) == 1 and _is_reverse(inner[0])

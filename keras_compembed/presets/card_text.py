@@ -5,6 +5,8 @@ import os
 import pathlib
 
 from keras_compembed.export.inspect_litert import inspect_litert
+from keras_compembed.layers.class_head import ClassHead
+from keras_compembed.layers.top_classes import list_heads
 from keras_compembed.presets import preset_files
 from keras_compembed.presets.get_folder import NAMES
 from keras_compembed.presets.model_card import ModelCard
@@ -138,10 +140,13 @@ def _inputs(model):
 def _outputs(model):
     tensors = getattr(model, "outputs", None) or ()
     names = getattr(model, "output_names", None) or [None] * len(tensors)
-    return [
-        _tensor(name, tensor)
-        for name, tensor in zip(names, tensors, strict=True)
-    ]
+    texts = []
+    for *end, head in zip(names, tensors, list_heads(model), strict=True):
+        texts.append(_tensor(*end))
+        if isinstance(head, ClassHead):
+            texts[-1] += f", features of {head.num_classes:,} classes, which "
+            texts[-1] += "`kc.top_k_model(model, k)` answers"
+    return texts
 
 
 def _tensor(name, tensor):

@@ -7,18 +7,28 @@ def layer_of(tensor):
     """The layer that a symbolic tensor comes from.
 
     Args:
-        tensor: `keras.KerasTensor` of a Sequential or functional model.
+        tensor: `keras.KerasTensor` of a Sequential or functional model. Of
+            one that a subclassed model within it gives, it is that model.
     """
     history = tensor._keras_history
-    while isinstance(history.operation, keras.Model):
+    while is_open(history.operation):
         # A model within a model: its own last layer.
         inner = history.operation.outputs[history.tensor_index]
         history = inner._keras_history
     return history.operation
 
 
+def is_open(layer):
+    """Whether a layer is a model whose own layers are known."""
+    return isinstance(layer, keras.Model) and bool(
+        getattr(layer, "outputs", None)
+    )
+
+
 def output_names(model):
-    """Names of the outputs of a functional model: keys, or those of layers."""
+    """Names of the outputs of a model: keys, or those of layers."""
+    if isinstance(model, keras.Sequential):
+        return [layer_of(output).name for output in model.outputs]
     paths = keras.tree.flatten_with_path(model.output)
     return [
         next((key for key in path[::-1] if isinstance(key, str)), name)

@@ -13,6 +13,7 @@ from benchmark_files import load
 import keras_compembed as kc
 from benchmarks.classes import methods
 from benchmarks.classes import tasks
+from benchmarks.classes.features_of import features_of
 from benchmarks.common.arguments import parse
 from benchmarks.common.timing import TimedTraining
 
@@ -157,7 +158,7 @@ def test_figures_of_links():
     np.testing.assert_array_equal(vectors, table)
     data = task.data
     everything = np.concatenate([data.train, data.valid, data.test])
-    scores = model.predict(data.test[:, :2], verbose=0) @ vectors.T + biases
+    scores = features_of(model, data.test[:, :2]) @ vectors.T + biases
     ranks = []
     for row, of_row in zip(data.test, scores, strict=True):
         alike = (everything[:, :2] == row[:2]).all(axis=1)

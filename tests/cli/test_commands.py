@@ -270,7 +270,15 @@ def test_export_of_the_best_classes(folder, capsys):
         np.zeros((2, 4), "float32")
     )
     assert answer["ids"].shape == answer["probabilities"].shape == (2, 3)
-    assert "`k`" in fails(capsys, f"{command} 51 --overwrite")
+    assert "`top_k`" in fails(capsys, f"{command} 51 --overwrite")
+    run(f"{command} 0 --overwrite")
+    inputs = np.ones((2, 4), "float32")
+    answer = kc.export.LiteRTModel("classes.tflite")(inputs)
+    np.testing.assert_array_equal(answer, inputs)
+    run("export classes.keras classes.tflite --overwrite")
+    assert "probabilities of all 50 classes" in capsys.readouterr().out
+    answer = kc.export.LiteRTModel("classes.tflite")(inputs)
+    assert answer.shape == (2, 50)
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -505,7 +513,7 @@ BAD_ARGUMENTS = {
         "model.keras b.tflite --quantize int3": "'int3'",
         "model.keras b.tflite --optimize-for speed": "'speed'",
         "model.keras b.tflite --min-runtime old": "`--min-runtime`",
-        "model.keras b.tflite --top-k 0": "not a positive number",
+        "model.keras b.tflite --top-k -1": "not a whole number",
     },
     "report": {
         "gone.keras": "No such file: 'gone.keras'",

@@ -159,6 +159,29 @@ def test_tokenizer_counts_in_a_limit(trained, tmp_path):
     assert export.file_bytes == search.frontier.chosen.file_bytes
 
 
+def test_a_layer_of_classes_counts_before_labels_are_known(tmp_path):
+    pytest.importorskip("tensorflow_text")
+    pytest.importorskip("mediapipe")
+    layer, head = vectorization(), kc.CANESoftmax(300)
+    text = keras.Input((1,), dtype="string")
+    pooling = layers.GlobalAveragePooling1D()
+    model = keras.Sequential([text, layer, embedding(), pooling, head])
+    search = kc.compression.BudgetSearch(
+        [kc.methods.Rounded(2)], runtime="mediapipe"
+    )
+    small = within(60_000, model, search)
+    export = kc.export.export_litert(
+        small,
+        tmp_path / "small.tflite",
+        runtime="mediapipe",
+        labels=[str(number) for number in range(300)],
+        verbose=0,
+    )
+    # Labels and metadata; vectors of the classes have 19,200 bytes.
+    more = export.file_bytes - search.frontier.chosen.file_bytes
+    assert 0 <= more < 4_000
+
+
 def test_rows_count_by_how_often_words_occur(trained):
     ids = np.ravel(trained.layers[0](tf.constant(TEXTS)))
     weight = np.sqrt(1 + np.bincount(ids, minlength=700))

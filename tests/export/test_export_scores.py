@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from beam_heads import TREES
 from errors import refused
 from export_models import anchor_embedding
@@ -273,13 +274,13 @@ def test_more_vectors_than_columns_compose_rows(count, path):
 
 def test_arguments(path):
     model = two_towers(items())
-    for k in (0, V + 1, True, "ten"):
-        with refused("k", k):
+    for k in (-1, V + 1, True, "ten"):
+        with refused("top_k", k):
             write(model, path, top_k=k)
     shares = keras.layers.Activation("softmax", name="shares")(model.output)
     with pytest.raises(ValueError, match="'shares'"):
         write(keras.Model(model.input, shares), path, top_k=3)
-    with refused("k", 65):
+    with refused("top_k", 65):
         export_litert(make_model(tree_head("even")), path, top_k=65)
     dense = keras.Sequential([ids_input(), code_embedding()])
     with refused("model"):
@@ -423,10 +424,132 @@ def test_an_embedding_that_is_the_input_as_well_as_the_classes(
     check(model, path, *texts((1, 4), (3, 4)), k=3)
 
 
-def test_without_top_k_the_file_gives_features(path):
-    model = make_model(tree_head("even"))
-    write(model, path)
-    ids = random_ids(3, 7, high=50)
-    np.testing.assert_allclose(
-        kc.export.LiteRTModel(path)(ids), model(ids), rtol=1e-5, atol=1e-5
+# What a file answers of its own accord.
+
+ALL, BEST = "probabilities of all {:,} classes", "the best {} of {:,} classes"
+
+
+def softmax_of(head, features):
+    """Probabilities of all classes by the vectors of a layer."""
+    ids = np.arange(head.num_classes)
+    vectors, biases = head.scores.class_vectors(ids), head.scores.class_biases
+    return keras.ops.softmax(features @ np.transpose(vectors) + biases(ids))
+
+
+class Subclassed(keras.Model):
+    """One whose outputs Keras knows once it is called."""
+
+    def __init__(self, head):
+        super().__init__()
+        self.dense, self.head = keras.layers.Dense(D), head
+
+    def call(self, inputs):
+        return {"words": self.head(self.dense(inputs)), "same": inputs}
+
+
+def with_a_subclass(head):
+    inputs = keras.Input((D,))
+    return keras.Model(inputs, Subclassed(head)(inputs)["words"])
+
+
+@pytest.mark.parametrize("num_classes", [50, 64, 2001])
+@pytest.mark.parametrize("kind", ["sequential", "sequence", "subclass"])
+def test_files_answer_classes(kind, num_classes, path):
+    head = kc.CANESoftmax(num_classes, seed=0)
+    if num_classes == 64:
+        # Its search finds fewer than there are.
+        head = tree_head("even", beam_width=1)
+    shape = (4, D) if kind == "sequence" else (D,)
+    model = keras.Sequential([keras.Input(shape), head])
+    if kind == "subclass":
+        model = with_a_subclass(head)
+    inputs = np.random.default_rng(0).normal(size=(3, *shape))
+    inputs = inputs.astype("float32")
+    (answer,) = write(model, path).answers.values()
+    got = kc.export.LiteRTModel(path)(inputs)
+    expected = np.asarray(softmax_of(head, model(inputs)))
+    if num_classes > 2000:
+        assert answer == BEST.format(10, num_classes)
+        best = np.argsort(-expected, axis=-1)[..., :10]
+        np.testing.assert_array_equal(got["ids"], best)
+        expected = np.take_along_axis(expected, best, axis=-1)
+        got = got["probabilities"]
+    else:
+        assert answer == ALL.format(num_classes)
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_top_k_says_how_many_classes(path, capsys):
+    model = keras.Sequential(
+        [keras.Input((D,)), kc.CANESoftmax(50, name="words")]
     )
+    inputs = np.ones((2, D), "float32")
+    write(model, path, top_k=3, verbose=1)
+    assert "'words' as the best 3 of 50 classes" in capsys.readouterr().out
+    assert kc.export.LiteRTModel(path)(inputs)["ids"].shape == (2, 3)
+    made = write(model, path, top_k=0)
+    assert made.answers == {"words": "features, not classes"}
+    np.testing.assert_array_equal(kc.export.LiteRTModel(path)(inputs), inputs)
+
+
+def test_classes_of_several_outputs(path):
+    inputs = keras.Input((D,))
+    outputs = [
+        kc.CANESoftmax(50, name="words")(inputs),
+        keras.layers.Dense(2, name="mood")(inputs),
+        kc.CANESoftmax(2001, name="tags")(inputs),
+    ]
+    labels = {
+        "words_probabilities": [f"word {x}" for x in range(50)],
+        "mood": ["sad", "glad"],
+        "tags_ids": [f"tag {x}" for x in range(2001)],
+    }
+    made = write(keras.Model(inputs, outputs), path, labels=labels)
+    assert made.answers == {
+        "words": ALL.format(50),
+        "tags": BEST.format(10, 2001),
+    }
+    assert made.labels == {name: tuple(labels[name]) for name in made.labels}
+    got = kc.export.LiteRTModel(path)(np.ones((2, D), "float32"))
+    assert {name: values.shape for name, values in got.items()} == {
+        "words_probabilities": (2, 50),
+        "mood": (2, 2),
+        "tags_ids": (2, 10),
+        "tags_probabilities": (2, 10),
+    }
+
+
+def test_subclassed_models_with_other_outputs(path):
+    model = Subclassed(kc.CANESoftmax(50))
+    signature = tf.TensorSpec((None, D))
+    made = write(model, path, input_signature=signature)
+    assert made.answers == {"words": ALL.format(50)}
+    got = kc.export.LiteRTModel(path)(np.ones((2, D), "float32"))
+    assert got["words_probabilities"].shape == (2, 50)
+    assert got["same"].shape == (2, D)
+    write(model, path, input_signature=signature, top_k=3)
+    got = kc.export.LiteRTModel(path)(np.ones((2, D), "float32"))
+    assert got["words_ids"].shape == (2, 3)
+    model.call = lambda inputs: {"same": model.head(inputs) + 1.0}
+    with refused("top_k", "['same']"):
+        write(model, path, input_signature=signature, top_k=3)
+
+
+@pytest.mark.parametrize("kind", ["codes", "anchors"])
+def test_compressed_vectors_of_classes_stay_so(kind, path):
+    embedding = class_embedding(kind, 1500)
+    if kind == "anchors":
+        embedding.sparsify()
+    head = kc.CANESoftmax(1500, class_embedding=embedding)
+    model = keras.Sequential([keras.Input((D,)), head])
+    made = write(model, path)
+    inputs = np.random.default_rng(0).normal(size=(3, D)).astype("float32")
+    np.testing.assert_allclose(
+        kc.export.LiteRTModel(path)(inputs),
+        softmax_of(head, inputs),
+        rtol=1e-4,
+        atol=1e-7,
+    )
+    # Whole, they would have 72,000 bytes.
+    assert made.file_bytes < 45_000

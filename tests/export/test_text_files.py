@@ -336,6 +336,32 @@ def test_vectors_for_the_embedder(path):
     assert not zipfile.is_zipfile(path)
 
 
+def test_classes_of_a_layer_of_classes(path):
+    """Probabilities for the classifier, features for the embedder."""
+    body = text_model().layers[:-1]
+    model, many = (
+        keras.Sequential(
+            [keras.Input((), dtype="string"), *body, kc.CANESoftmax(size)]
+        )
+        for size in (3, 2001)
+    )
+    options = {"runtime": "mediapipe", "overwrite": True}
+    made = export_litert(model, path, labels=LABELS, **options)
+    assert made.labels == {"probabilities": tuple(LABELS)}
+    predictor = kc.top_k_model(model, None)
+    expected = [predictor(tf.constant([x]))["probabilities"] for x in TEXTS]
+    with MediaPipeModel(path) as run:
+        got = run.predict(TEXTS)
+    np.testing.assert_allclose(got, np.concatenate(expected), atol=1e-6)
+    made = export_litert(model, path, task="embedder", **options)
+    assert list(made.answers.values()) == ["features, not classes"]
+    with MediaPipeModel(path) as run:
+        got = run.predict(TEXTS)
+    np.testing.assert_allclose(got, of_texts(model), atol=1e-6)
+    with pytest.raises(ValueError, match="'ids' of dtype int32"):
+        export_litert(many, path, labels=LABELS, **options)
+
+
 def test_best_classes_with_names(path):
     names = [f"class {number}" for number in range(20)]
     text = keras.Input((), dtype="string")

@@ -102,8 +102,10 @@ def test_fit_and_evaluate_in_graphs(strategy):
     for method in (model.fit, model.evaluate):
         with pytest.raises(ValueError, match="AdaptiveSoftmax.*ClassAccuracy"):
             method(X, Y, verbose=0)
-    # Features are what they are.
-    np.testing.assert_array_equal(model.predict(X, verbose=0), X)
+    # Features are what they are, and `predict` says so, once.
+    with pytest.warns(UserWarning, match=f"{head.name}.*top_k_model"):
+        np.testing.assert_array_equal(model.predict(X, verbose=0), X)
+    np.testing.assert_array_equal(model.predict(X[:2], verbose=0), X[:2])
     model.compile("sgd", KERAS_LOSS)
     before = head.get_weights()
     with pytest.raises(ValueError, match=WRONG):

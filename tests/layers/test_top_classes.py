@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from errors import refused
 from layer_checks import check_config
 
@@ -113,6 +114,63 @@ def test_all_classes_add_up_to_one():
     assert (np.sort(answer["ids"]) == np.arange(CLASSES)).all()
 
 
+@pytest.mark.parametrize("make", [sequential, language_model])
+def test_probabilities_of_all_classes(make, tmp_path):
+    """Exact ones, where the search of a tree finds some."""
+    model = make()
+    inputs = inputs_of(model)
+    predictor = kc.top_k_model(model, k=None)
+    assert predictor.output["probabilities"].shape[-1] == CLASSES
+    answer = predictor(inputs)
+    assert list(answer) == ["probabilities"]
+    best, shares = best_classes(head_of(model), model(inputs).numpy(), CLASSES)
+    got = np.take_along_axis(answer["probabilities"].numpy(), best, axis=-1)
+    np.testing.assert_allclose(got, shares, rtol=1e-4, atol=1e-7)
+    predictor.save(tmp_path / "predictor.keras")
+    again = keras.saving.load_model(tmp_path / "predictor.keras")(inputs)
+    np.testing.assert_array_equal(
+        again["probabilities"], answer["probabilities"]
+    )
+
+
+@pytest.mark.parametrize("k", [3, None])
+def test_a_sequential_that_ends_in_classes_converts(k, tmp_path):
+    """With built-in ops, by converters that know nothing of the layer."""
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(WIDTH), kc.CANESoftmax(CLASSES)]
+    )
+    expected = kc.top_k_model(model, k)(inputs_of(model))
+    model.add(kc.TopClasses(k))
+    converter = tf.lite.TFLiteConverter.from_keras_model(model)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    path = tmp_path / "model.tflite"
+    path.write_bytes(converter.convert())
+    file = kc.export.LiteRTModel(path)(inputs_of(model))
+    file = file if isinstance(file, dict) else {"probabilities": file}
+    for got in (file, model.predict(inputs_of(model), verbose=0)):
+        assert set(got) == set(expected)
+        for name, values in expected.items():
+            np.testing.assert_allclose(got[name], values, rtol=1e-4)
+
+
+class Ends(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.head = make_head()
+
+    def call(self, inputs):
+        return self.head(inputs)
+
+
+def test_a_subclassed_model_within_a_functional_one():
+    inputs = keras.Input((WIDTH,))
+    model = keras.Model(inputs, Ends()(inputs))
+    model.compile("sgd", kc.CANELoss(), run_eagerly=True)
+    model.fit(np.ones((2, WIDTH)), np.ones(2), verbose=0)
+    with refused("model"):
+        kc.top_k_model(model)
+
+
 def test_weights_are_shared():
     """What is trained afterwards is what predicts."""
     model = sequential()
@@ -184,19 +242,10 @@ def test_k(k):
         kc.top_k_model(sequential(), k)
 
 
-class Subclassed(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.head = make_head()
-
-    def call(self, inputs):
-        return self.head(inputs)
-
-
 @pytest.mark.parametrize(
     "model",
     [
-        Subclassed(),
+        Ends(),
         keras.Sequential([make_head()]),
         keras.layers.Dense(3),
         None,

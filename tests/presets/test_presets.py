@@ -121,6 +121,17 @@ def test_round_trip(model, saved):
     again.fit(IDS, np.zeros((2, 2)), verbose=0)
 
 
+def test_card_of_features(tmp_path):
+    """What a model with very many classes returns is not for a card alone."""
+    model = keras.Sequential([keras.Input((4,)), kc.CANESoftmax(2500)])
+    card = ModelCard("Sorts.", "mit", "make", "Random.")
+    folder = kc.save_preset(model, tmp_path / "classes", card)
+    assert (
+        "**Output.** `float32 (batch, 4)`, features of 2,500 classes, which "
+        "`kc.top_k_model(model, k)` answers."
+    ) in (folder / "README.md").read_text("utf-8")
+
+
 def test_card(saved):
     card = (saved / "README.md").read_text("utf-8")
     for text in (

@@ -95,7 +95,7 @@ def describe(model, inputs, labels):
         weight_name(number): weight.numpy()
         for number, weight in enumerate(model.weights)
     }
-    arrays["outputs"] = model.predict_on_batch(inputs)
+    arrays["outputs"] = model(inputs, training=False)
     # With what metrics measure.
     arrays["loss"] = model.test_on_batch(inputs, labels)
     if hasattr(model.layers[-1], "top_k"):
