@@ -18,15 +18,15 @@ def count_codes(subcodes, weights, codebook_size):
     """
     num_codebooks = subcodes.shape[1]
     width = num_codebooks * codebook_size
-    shape = tf.shape(weights, out_type="int64")
     # int64: there may be more counts than int32 numbers, and int32 sums have
     # no GPU kernel.
+    groups, length = tf.unstack(tf.cast(tf.shape(weights), tf.int64))
     first = np.arange(num_codebooks, dtype="int64") * codebook_size
-    start = tf.repeat(tf.range(shape[0]) * width, shape[1])
-    places = tf.cast(subcodes, tf.int64) + first + start[:, None]
+    start = tf.repeat(tf.range(groups) * width, length)
+    places = tf.cast(subcodes, tf.int64) + first + tf.expand_dims(start, 1)
     values = tf.repeat(tf.reshape(weights, (-1,)), num_codebooks)
     # Much faster of flat tensors.
     counts = tf.math.unsorted_segment_sum(
-        values, tf.reshape(places, (-1,)), shape[0] * width
+        values, tf.reshape(places, (-1,)), groups * width
     )
     return tf.reshape(counts, (-1, num_codebooks, codebook_size))

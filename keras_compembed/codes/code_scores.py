@@ -13,6 +13,8 @@ import tensorflow as tf
 
 from keras_compembed.codes.packing import bits_per_subcode
 from keras_compembed.codes.packing import unpack_rows
+from keras_compembed.utils.chunks import of_all_ids
+from keras_compembed.utils.chunks import split_rows
 from keras_compembed.utils.custom_gradient import custom_gradient
 
 # Numbers in the largest of tensors that are held beyond the scores.
@@ -66,32 +68,33 @@ class CodeScores:
         num_parts, _, count = tables.shape
         # Unknown counts are small: see `CodeEmbedding.score`.
         numbers = 4 * max(num_parts, 2 * (count or 1))
-        size = max(1, min(self._num_rows, _NUMBERS // numbers))
-        room = -self._num_rows % size
-        packed = tf.pad(self._packed, ((0, room), (0, 0)))
-        packed = tf.reshape(packed, (-1, size, packed.shape[1]))
+        size = max(1, _NUMBERS // numbers)
 
         @custom_gradient
         def add_up(tables):
-            scores = tf.map_fn(
-                lambda rows: self.add_up(tables, rows),
-                packed,
-                parallel_iterations=1,
-                fn_output_signature=tf.TensorSpec((size, count), tables.dtype),
+            scores = of_all_ids(
+                lambda ids: self.add_up(tables, tf.gather(self._packed, ids)),
+                self._num_rows,
+                size,
+                tf.shape(tables)[2] if count is None else count,
+                tables.dtype,
             )
 
             def gradient(upstream):
+                parts = (
+                    split_rows(self._packed, size),
+                    split_rows(upstream, size),
+                )
                 return tf.foldl(
                     lambda total, part: total + self._sums(*part, tables),
-                    (packed, upstream),
+                    parts,
                     tf.zeros_like(tables),
                     parallel_iterations=1,
                 )
 
             return scores, gradient
 
-        scores = tf.reshape(add_up(tables), (-1, tf.shape(tables)[2]))
-        return tf.transpose(scores[: self._num_rows])
+        return tf.transpose(add_up(tables))
 
     def add_up(self, tables, packed):
         """Scores `(rows, vectors)` of some rows of packed codes."""

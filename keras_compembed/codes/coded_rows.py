@@ -7,6 +7,9 @@ from keras_compembed.codes.code_counts import count_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.codes.packing import unpack_rows
+from keras_compembed.utils.chunks import all_ids
+from keras_compembed.utils.chunks import of_all_ids
+from keras_compembed.utils.chunks import split_rows
 from keras_compembed.utils.custom_gradient import custom_gradient
 
 # Up to so many codewords a codebook for each row, rows are added up faster by
@@ -38,11 +41,6 @@ class CodedRows:
         """Subcodes, int32 `(ids, num_codebooks)`, of a tensor of ids."""
         rows = tf.gather(self.packed_codes.value, ids)
         return unpack_rows(rows, *self._code_shape)
-
-    def all_subcodes(self):
-        """Subcodes, int32 `(rows, num_codebooks)`, of all rows."""
-        packed = tf.convert_to_tensor(self.packed_codes.value)
-        return unpack_rows(packed, *self._code_shape)
 
     def compose(self, subcodes):
         """Vectors `(ids, output_dim)` of int32 subcodes."""
@@ -87,7 +85,7 @@ class CodedRows:
         """Vectors of all rows, part by part where these are many.
 
         Args:
-            subcodes: int32 tensor `(rows, num_codebooks)`.
+            subcodes: Function from ids to int32 `(ids, num_codebooks)`.
 
         Returns:
             Tensor `(rows, output_dim)`, differentiable in the codebooks and
@@ -96,9 +94,9 @@ class CodedRows:
         """
         composition = self.composition
         size = composition.num_codebooks * composition.code_dim
-        if subcodes.shape[0] * size <= _CHUNK_ELEMENTS:
-            return self.compose(subcodes)
-        parts = _split(subcodes, max(1, _CHUNK_ELEMENTS // size))
+        if self.num_rows * size <= _CHUNK_ELEMENTS:
+            return self.compose(subcodes(all_ids(self.num_rows)))
+        size = max(1, _CHUNK_ELEMENTS // size)
         # As functions of tensors: a gradient of its own may read no variables.
         weights = [
             weight
@@ -106,28 +104,29 @@ class CodedRows:
             if keras.backend.is_float_dtype(weight.dtype)
         ]
 
-        def compose(subcodes, codebooks, *values):
+        def compose(ids, codebooks, *values):
             scope = zip(weights, values, strict=True)
             with keras.StatelessScope(list(scope)):
-                return composition.compose_codes(codebooks, subcodes)
+                return composition.compose_codes(codebooks, subcodes(ids))
 
         @custom_gradient
         def compose_parts(*sources):
-            vectors = tf.map_fn(
-                lambda part: compose(part, *sources),
-                parts,
-                parallel_iterations=1,
-                fn_output_signature=tf.TensorSpec(
-                    (parts.shape[1], composition.output_dim), sources[0].dtype
-                ),
+            vectors = of_all_ids(
+                lambda ids: compose(ids, *sources),
+                self.num_rows,
+                size,
+                composition.output_dim,
+                sources[0].dtype,
             )
 
             def gradient(upstream):
+                ids = tf.expand_dims(tf.range(self.num_rows), 1)
+
                 def add(totals, part):
-                    part, upstream = part
+                    ids, upstream = part
                     with tf.GradientTape() as tape:
                         tape.watch(sources)
-                        vectors = compose(part, *sources)
+                        vectors = compose(ids[:, 0], *sources)
                     gradients = tape.gradient(
                         vectors,
                         sources,
@@ -143,7 +142,7 @@ class CodedRows:
 
                 return tf.foldl(
                     add,
-                    (parts, upstream),
+                    (split_rows(ids, size), split_rows(upstream, size)),
                     [tf.zeros_like(source) for source in sources],
                     parallel_iterations=1,
                 )
@@ -151,11 +150,9 @@ class CodedRows:
             return vectors, gradient
 
         sources = [self.codebooks, *weights]
-        vectors = compose_parts(
+        return compose_parts(
             *(tf.convert_to_tensor(source.value) for source in sources)
         )
-        vectors = tf.reshape(vectors, (-1, composition.output_dim))
-        return vectors[: subcodes.shape[0]]
 
     @property
     def codes(self):
@@ -173,10 +170,3 @@ class CodedRows:
         return self.composition.decode(
             codes, keras.ops.convert_to_numpy(self.codebooks)
         )
-
-
-def _split(rows, size):
-    """Rows as parts `(parts, size, ...)`; the last ends in zeros."""
-    room = -rows.shape[0] % size
-    rows = tf.pad(rows, ((0, room), (0, 0)))
-    return tf.reshape(rows, (-1, size, rows.shape[1]))

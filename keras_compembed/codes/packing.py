@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 _CHUNK_ELEMENTS = 1 << 22
+_BYTES = np.arange(256, dtype="uint8")[:, None]
 
 
 def bits_per_subcode(codebook_size):
@@ -138,6 +139,9 @@ def unpack_codes(packed, num_codebooks, codebook_size):
 def unpack_rows(rows, num_codebooks, codebook_size):
     """Undoes `pack_codes` for the rows of some ids, in TensorFlow ops.
 
+    None is a bit operation, since LiteRT lacks most of them. Constant rows
+    would be unpacked by its converter, and stored so: gather them before.
+
     Args:
         rows: uint8 tensor of shape `(ids, bytes_per_row)`.
         num_codebooks: Integer, subcodes per row.
@@ -149,15 +153,37 @@ def unpack_rows(rows, num_codebooks, codebook_size):
     bits = bits_per_subcode(codebook_size)
     if bits == 8:
         return tf.cast(rows, tf.int32)
+    if bits in (1, 2, 4):
+        digits = unpack_codes(_BYTES, 8 // bits, 2**bits)
+        subcodes = gather_fields(rows, digits, num_codebooks)
+        return tf.cast(subcodes, tf.int32)
     first_bit = np.arange(num_codebooks, dtype="int32") * bits
     byte, shift = first_bit // 8, first_bit % 8
     last_byte = (first_bit[-1] + bits - 1) // 8
-    values = tf.cast(tf.gather(rows, byte, axis=-1), tf.int32)
+    values = tf.cast(tf.gather(rows, byte, axis=1), tf.int32)
     for step in range(1, -(-int(shift.max() + bits) // 8)):
         # A subcode that ends at the last byte needs no byte after it: what
-        # the clipped index brings is masked away below.
-        above = tf.gather(rows, np.minimum(byte + step, last_byte), axis=-1)
-        above = tf.bitwise.left_shift(tf.cast(above, tf.int32), 8 * step)
-        values = tf.bitwise.bitwise_or(values, above)
-    values = tf.bitwise.right_shift(values, shift)
-    return tf.bitwise.bitwise_and(values, 2**bits - 1)
+        # the clipped index brings is taken away below.
+        above = tf.gather(rows, np.minimum(byte + step, last_byte), axis=1)
+        values += tf.cast(above, tf.int32) * 256**step
+    if shift.any():
+        values = tf.math.floordiv(values, 2**shift)
+    return tf.math.floormod(values, 2**bits)
+
+
+def gather_fields(rows, digits, width):
+    """Fields of bytes, from a table of those of each byte.
+
+    Args:
+        rows: uint8 tensor `(ids, bytes)`.
+        digits: Array `(256, fields of a byte)`.
+        width: Integer, fields wanted of each row.
+
+    Returns:
+        Tensor `(ids, width)` of the dtype of `digits`.
+    """
+    fields = tf.gather(digits, tf.cast(rows, tf.int32))
+    columns = rows.shape[1] * digits.shape[1]
+    fields = tf.reshape(fields, (-1, columns))
+    # Not always: in LiteRT it would take as long as all the rest.
+    return fields if columns == width else fields[:, :width]

@@ -1,5 +1,6 @@
 """Embedding whose table is stored as discrete codes."""
 
+import functools
 import random
 
 import keras
@@ -508,9 +509,11 @@ class CodeEmbedding(GrowingTable, LookupLayer):
 
     def embed_all(self):
         """The table `(input_dim, output_dim)`, composed for the moment."""
-        return self._rows.compose_all(
-            (self.learn_codes or self._rows).all_subcodes()
-        )
+        subcodes = self._rows.subcodes
+        if self.learn_codes is not None:
+            learned = self.learn_codes.all_subcodes()
+            subcodes = functools.partial(tf.gather, learned)
+        return self._rows.compose_all(subcodes)
 
     @property
     def codes(self):

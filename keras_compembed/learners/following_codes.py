@@ -75,9 +75,6 @@ class FollowingCodes(TaskCodes):
     def subcodes(self, ids):
         return self.rows.subcodes(ids)
 
-    def all_subcodes(self):
-        return self.rows.all_subcodes()
-
     def learn(self, ids, counts):
         self._begin_training()
         vectors = self.rows.compose(self.subcodes(ids))

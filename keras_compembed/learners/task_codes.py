@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
+from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.repeat_rows import repeat_rows
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
@@ -182,19 +183,13 @@ class TaskCodes:
         composition = self.rows.composition
         size = composition.num_codebooks * composition.codebook_size
         size = max(1, _CHUNK_ELEMENTS // size)
-        num_rows = self.rows.num_rows
-        if num_rows <= size:
-            return self.subcodes(tf.range(num_rows))
-        # The last part is as large as others, and repeats the last row.
-        offsets = tf.range(size)
-        parts = tf.map_fn(
-            lambda start: self.subcodes(
-                tf.minimum(start + offsets, num_rows - 1)
-            ),
-            tf.range(0, num_rows, size),
-            parallel_iterations=1,
+        return of_all_ids(
+            self.subcodes,
+            self.rows.num_rows,
+            size,
+            composition.num_codebooks,
+            tf.int32,
         )
-        return tf.reshape(parts, (-1, parts.shape[-1]))[:num_rows]
 
     def restart(self, vectors):
         """Called when the vectors of all ids have changed, not their codes.

@@ -1,11 +1,16 @@
 """A table held as packed integers and scales; rows are floats when read."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from keras_compembed.codes.packing import gather_fields
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import unpack_integers
+from keras_compembed.utils.chunks import all_ids
+from keras_compembed.utils.chunks import of_all_ids
+from keras_compembed.utils.chunks import split_rows
 from keras_compembed.utils.custom_gradient import custom_gradient
 
 # Numbers of rows that are floats at once.
@@ -54,7 +59,7 @@ class RoundedRows:
 
     def read_all(self):
         """All rows, float32 `(rows, width)`."""
-        return self.read(tf.range(self.packed_rows.shape[0]))
+        return self.read(all_ids(self.packed_rows.shape[0]))
 
     def score(self, vectors):
         """Products `(vectors, rows)` with vectors `(vectors, width)`.
@@ -62,53 +67,44 @@ class RoundedRows:
         Of large tables, some rows are floats at a time.
         """
         num_rows = self.packed_rows.shape[0]
-        size = _CHUNK_ELEMENTS // self.width
+        size = max(1, _CHUNK_ELEMENTS // self.width)
         if num_rows <= size:
             rows = tf.cast(self.read_all(), vectors.dtype)
             return tf.matmul(vectors, rows, transpose_b=True)
-        return self._score_in_parts(vectors, num_rows, max(1, size))
+        return tf.transpose(self._score_in_parts(vectors, num_rows, size))
 
     def _score_in_parts(self, vectors, num_rows, size):
-        starts = tf.range(0, num_rows, size)
-        offsets = tf.range(size)
-        padded = -(-num_rows // size) * size
-
-        def read(start, dtype):
-            # The last part repeats the last row.
-            ids = tf.minimum(start + offsets, num_rows - 1)
+        def read(ids, dtype):
             return tf.cast(self.read(ids), dtype)
 
         @custom_gradient
         def score(vectors):
-            parts = tf.map_fn(
-                lambda start: tf.matmul(
-                    vectors, read(start, vectors.dtype), transpose_b=True
+            scores = of_all_ids(
+                lambda ids: tf.matmul(
+                    read(ids, vectors.dtype), vectors, transpose_b=True
                 ),
-                starts,
-                parallel_iterations=1,
-                fn_output_signature=tf.TensorSpec(
-                    (vectors.shape[0], size), vectors.dtype
-                ),
+                num_rows,
+                size,
+                tf.shape(vectors)[0],
+                vectors.dtype,
             )
-            scores = tf.reshape(tf.transpose(parts, (1, 0, 2)), (-1, padded))
 
             def gradient(upstream):
-                upstream = tf.pad(upstream, ((0, 0), (0, padded - num_rows)))
-                upstream = tf.reshape(upstream, (-1, padded // size, size))
+                ids = tf.expand_dims(tf.range(num_rows), 1)
 
                 def add(total, part):
-                    start, upstream = part
-                    rows = read(start, upstream.dtype)
-                    return total + tf.matmul(upstream, rows)
+                    ids, upstream = part
+                    rows = read(ids[:, 0], upstream.dtype)
+                    return total + tf.matmul(upstream, rows, transpose_a=True)
 
                 return tf.foldl(
                     add,
-                    (starts, tf.transpose(upstream, (1, 0, 2))),
+                    (split_rows(ids, size), split_rows(upstream, size)),
                     tf.zeros_like(vectors),
                     parallel_iterations=1,
                 )
 
-            return scores[:, :num_rows], gradient
+            return scores, gradient
 
         return score(vectors)
 
@@ -154,15 +150,12 @@ def unpack_tensor(packed, width, bits):
     Returns:
         int8 tensor `(ids, width)`.
     """
-    fields = tf.bitcast(packed, tf.int8)
     if bits == 8:
-        return fields
-    # Each field to the top of a byte, and back with its sign.
-    up = tf.constant([*range(8 - bits, -1, -bits)], tf.int8)
-    fields = tf.bitwise.left_shift(fields[:, :, None], up)
-    fields = tf.bitwise.right_shift(fields, tf.constant(8 - bits, tf.int8))
-    padded = packed.shape[1] * (8 // bits)
-    return tf.reshape(fields, (-1, padded))[:, :width]
+        return tf.cast(packed, tf.int8)
+    digits = unpack_integers(
+        np.arange(256, dtype="uint8")[:, None], 8 // bits, bits
+    )
+    return gather_fields(packed, digits, width)
 
 
 def multiply_blocks(rows, scales, block_size):

@@ -3,8 +3,10 @@
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import record
 
 from keras_compembed.optimizers.device_rows import gather_rows
+from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.device_rows import write_rows
 from keras_compembed.optimizers.read_rows import read_unique_rows
@@ -122,14 +124,21 @@ class LazyRows(TransformRows):
 
     def _shrink(self, rows, ids, clock):
         rows = tf.stop_gradient(rows)
-        owed = clock - gather_rows(self._settled, ids)
-        threshold = tf.cast(owed, "float32") * self._rates(ids)
+        threshold = self._owed(ids, clock) * self._rates(ids)
         return shrink(
             rows,
-            threshold[:, None],
+            tf.expand_dims(threshold, 1),
             self.l1.non_negative,
             self._free(ids),
         )
+
+    def _owed(self, ids, clock):
+        if tf.executing_eagerly() or record.could_possibly_record():
+            owed = clock - gather_rows(self._settled, ids)
+            return tf.cast(owed, "float32")
+        # LiteRT has no float64. Of all rows, converters compute it.
+        owed = tf.cast(clock - own_value(self._settled), "float32")
+        return tf.gather(owed, ids)
 
     def _free(self, ids):
         return self.free_entries.of_rows(ids)

@@ -65,3 +65,69 @@ def in_parts(compute, inputs, results, size):
         parallel_iterations=1,
     )
     return results
+
+
+def all_ids(number):
+    """`tf.range(number)`, which converters do not take for a constant.
+
+    A file then holds what rows are computed from, and not all the rows.
+    """
+    ids = tf.range(number)
+    if tf.executing_eagerly():
+        return ids
+    return tf.while_loop(
+        lambda step, _: step < 1,
+        lambda step, ids: (step + 1, ids + step),
+        (0, ids),
+    )[1]
+
+
+def of_all_ids(compute, number, size, width, dtype):
+    """Rows of ids from 0 to `number - 1`, computed for so many at a time.
+
+    A graph collects them in one tensor: LiteRT has lists of tensors only where
+    all shapes are known.
+
+    Args:
+        compute: Function from an int32 tensor of ids to `(ids, width)`.
+        number: Integer.
+        size: Integer, ids at a time.
+        width: Integer, or an integer tensor.
+        dtype: Dtype of the result.
+
+    Returns:
+        Tensor `(number, width)`.
+    """
+    if number <= size:
+        return compute(all_ids(number))
+    count = -(-number // size)
+    offsets = tf.range(size)
+
+    def part(step):
+        # The last part is as large as others, and repeats the last row.
+        return compute(tf.minimum(step * size + offsets, number - 1))
+
+    def add(step, parts):
+        place = tf.reshape(step, (1, 1))
+        new = tf.expand_dims(part(step), 0)
+        return step + 1, tf.tensor_scatter_nd_update(parts, place, new)
+
+    if tf.executing_eagerly():
+        # Each update would copy the whole.
+        parts = tf.concat([part(step) for step in range(count)], axis=0)
+    else:
+        _, parts = tf.while_loop(
+            lambda step, _: step < count,
+            add,
+            (0, tf.zeros((count, size, width), dtype)),
+            parallel_iterations=1,
+        )
+    return tf.reshape(parts, (-1, width))[:number]
+
+
+def split_rows(rows, size):
+    """Rows as parts `(parts, size, ...)`; the last ends in zeros."""
+    number, width = rows.shape[0], tf.shape(rows)[1]
+    size = min(size, number)
+    rows = tf.pad(rows, [[0, -number % size], [0, 0]])
+    return tf.reshape(rows, (-1, size, width))
