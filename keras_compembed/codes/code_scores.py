@@ -82,8 +82,8 @@ class CodeScores:
 
             def gradient(upstream):
                 parts = (
-                    split_rows(self._packed, size),
-                    split_rows(upstream, size),
+                    split_rows(self._packed, self._num_rows, size),
+                    split_rows(upstream, self._num_rows, size),
                 )
                 return tf.foldl(
                     lambda total, part: total + self._sums(*part, tables),

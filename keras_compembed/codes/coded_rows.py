@@ -7,7 +7,6 @@ from keras_compembed.codes.code_counts import count_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.codes.packing import unpack_rows
-from keras_compembed.utils.chunks import all_ids
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.chunks import split_rows
 from keras_compembed.utils.custom_gradient import custom_gradient
@@ -95,7 +94,9 @@ class CodedRows:
         composition = self.composition
         size = composition.num_codebooks * composition.code_dim
         if self.num_rows * size <= _CHUNK_ELEMENTS:
-            return self.compose(subcodes(all_ids(self.num_rows)))
+            return of_all_ids(
+                lambda ids: self.compose(subcodes(ids)), self.num_rows
+            )
         size = max(1, _CHUNK_ELEMENTS // size)
         # As functions of tensors: a gradient of its own may read no variables.
         weights = [
@@ -142,7 +143,10 @@ class CodedRows:
 
                 return tf.foldl(
                     add,
-                    (split_rows(ids, size), split_rows(upstream, size)),
+                    (
+                        split_rows(ids, self.num_rows, size),
+                        split_rows(upstream, self.num_rows, size),
+                    ),
                     [tf.zeros_like(source) for source in sources],
                     parallel_iterations=1,
                 )

@@ -8,7 +8,6 @@ from keras_compembed.codes.packing import gather_fields
 from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import pack_integers
 from keras_compembed.rounding.rounded_table import unpack_integers
-from keras_compembed.utils.chunks import all_ids
 from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.chunks import split_rows
 from keras_compembed.utils.custom_gradient import custom_gradient
@@ -59,7 +58,7 @@ class RoundedRows:
 
     def read_all(self):
         """All rows, float32 `(rows, width)`."""
-        return self.read(all_ids(self.packed_rows.shape[0]))
+        return of_all_ids(self.read, self.packed_rows.shape[0])
 
     def score(self, vectors):
         """Products `(vectors, rows)` with vectors `(vectors, width)`.
@@ -99,7 +98,10 @@ class RoundedRows:
 
                 return tf.foldl(
                     add,
-                    (split_rows(ids, size), split_rows(upstream, size)),
+                    (
+                        split_rows(ids, num_rows, size),
+                        split_rows(upstream, num_rows, size),
+                    ),
                     tf.zeros_like(vectors),
                     parallel_iterations=1,
                 )

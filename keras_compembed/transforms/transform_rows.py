@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras_compembed.optimizers.device_rows import share_of_device
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.transforms.sparse_transform import SparseTransform
-from keras_compembed.utils.chunks import all_ids
+from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.custom_gradient import custom_gradient
 
 _CHUNK_NUMBERS = 1 << 22
@@ -156,7 +156,8 @@ class TransformRows:
 
     def read_all(self):
         """All rows, differentiable."""
-        return self.read(all_ids(self.num_rows), self.num_rows)
+        number = self.num_rows
+        return of_all_ids(lambda ids: self.read(ids, number), number)
 
     def project(self, scores, limit):
         """Products with all rows, whose gradient reaches only some of them.

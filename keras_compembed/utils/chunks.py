@@ -1,6 +1,7 @@
 """Rows and classes that are scored at a time."""
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
 # Numbers in the largest of tensors that are held while classes are scored.
 MOST_NUMBERS = 1 << 22
@@ -67,41 +68,30 @@ def in_parts(compute, inputs, results, size):
     return results
 
 
-def all_ids(number):
-    """`tf.range(number)`, which converters do not take for a constant.
-
-    A file then holds what rows are computed from, and not all the rows.
-    """
-    ids = tf.range(number)
-    if tf.executing_eagerly():
-        return ids
-    return tf.while_loop(
-        lambda step, _: step < 1,
-        lambda step, ids: (step + 1, ids + step),
-        (0, ids),
-    )[1]
-
-
-def of_all_ids(compute, number, size, width, dtype):
+def of_all_ids(compute, number, size=None, width=None, dtype=None):
     """Rows of ids from 0 to `number - 1`, computed for so many at a time.
 
     A graph collects them in one tensor: LiteRT has lists of tensors only where
-    all shapes are known.
+    all shapes are known. No shape is known to a converter, which would store
+    constants that follow from them, or all the rows.
 
     Args:
         compute: Function from an int32 tensor of ids to `(ids, width)`.
         number: Integer.
-        size: Integer, ids at a time.
-        width: Integer, or an integer tensor.
-        dtype: Dtype of the result.
+        size: Optional integer, ids at a time. Defaults to `None`: all.
+        width: Integer, or an integer tensor. Needed with `size`.
+        dtype: Dtype of the result. Needed with `size`.
 
     Returns:
         Tensor `(number, width)`.
     """
-    if number <= size:
-        return compute(all_ids(number))
+    one = _one_at_run_time()
+    if size is None or number <= size:
+        rows = compute(tf.range(number * one))
+        rows.set_shape((number, *rows.shape[1:]))
+        return rows
     count = -(-number // size)
-    offsets = tf.range(size)
+    offsets = tf.range(size * one)
 
     def part(step):
         # The last part is as large as others, and repeats the last row.
@@ -114,20 +104,28 @@ def of_all_ids(compute, number, size, width, dtype):
 
     if tf.executing_eagerly():
         # Each update would copy the whole.
-        parts = tf.concat([part(step) for step in range(count)], axis=0)
+        rows = tf.concat([part(step) for step in range(count)], axis=0)
     else:
         _, parts = tf.while_loop(
             lambda step, _: step < count,
             add,
-            (0, tf.zeros((count, size, width), dtype)),
+            (0, tf.zeros((count * one, size, width), dtype)),
             parallel_iterations=1,
         )
-    return tf.reshape(parts, (-1, width))[:number]
+        rows = tf.reshape(parts, (-1, width))
+    return rows[:number]
 
 
-def split_rows(rows, size):
-    """Rows as parts `(parts, size, ...)`; the last ends in zeros."""
-    number, width = rows.shape[0], tf.shape(rows)[1]
-    size = min(size, number)
+def _one_at_run_time():
+    """1, which a converter does not know before the file runs."""
+    graph = tf.compat.v1.get_default_graph()
+    xla = control_flow_util.GraphOrParentsInXlaContext(graph)
+    if tf.executing_eagerly() or xla:
+        return 1
+    return tf.while_loop(lambda one: one < 1, lambda one: [one + 1], [0])[0]
+
+
+def split_rows(rows, number, size):
+    """`number` rows as parts `(parts, size, ...)`; the last ends in zeros."""
     rows = tf.pad(rows, [[0, -number % size], [0, 0]])
-    return tf.reshape(rows, (-1, size, width))
+    return tf.reshape(rows, (-1, size, tf.shape(rows)[1]))
