@@ -18,9 +18,10 @@ def count_codes(subcodes, weights, codebook_size):
     """
     num_codebooks = subcodes.shape[1]
     width = num_codebooks * codebook_size
+    groups, length = tf.unstack(tf.shape(weights))
     # int64: there may be more counts than int32 numbers, and int32 sums have
-    # no GPU kernel.
-    groups, length = tf.unstack(tf.cast(tf.shape(weights), tf.int64))
+    # no GPU kernel. Cast here: LiteRT takes no int64 shapes apart.
+    groups = tf.cast(groups, tf.int64)
     first = np.arange(num_codebooks, dtype="int64") * codebook_size
     start = tf.repeat(tf.range(groups) * width, length)
     places = tf.cast(subcodes, tf.int64) + first + tf.expand_dims(start, 1)
