@@ -168,6 +168,11 @@ def scatter_columns(columns, values, num_columns):
     """
     num_rows = tf.shape(columns)[0]
     width = num_columns + 1
-    places = tf.range(num_rows)[:, None] * width + columns
-    flat = tf.math.unsorted_segment_sum(values, places, num_rows * width)
+    places = tf.expand_dims(tf.range(num_rows) * width, 1) + columns
+    # Much faster of flat tensors, and what ONNX has.
+    flat = tf.math.unsorted_segment_sum(
+        tf.reshape(values, (-1,)),
+        tf.reshape(places, (-1,)),
+        num_rows * width,
+    )
     return tf.reshape(flat, (-1, width))[:, :num_columns]

@@ -15,7 +15,9 @@ from layer_cases import Classes
 from layer_cases import LookUp
 from layer_cases import Pooled
 from layer_checks import assert_weights
+from layer_checks import check_any_converter
 from layer_checks import check_config
+from layer_checks import check_file
 from layer_checks import check_id_types
 from layer_checks import check_policy
 from layer_checks import check_ragged_training
@@ -73,6 +75,40 @@ SLOW = {
     "classes-ngram",
     "hierarchical",
     "adaptive",
+}
+# Other cases have what the converter meets in these.
+CONVERTED_SLOW = {
+    "codes-softmax",
+    "codes-follow",
+    "anchors-trained-places",
+    "hash",
+    "tensor-train",
+    "deep-hash",
+    "pruned",
+    "vocabulary",
+    "vocabulary-rounded",
+    "codes-pooled-softmax",
+    "reversible-untied",
+    "classes-tree-refreshed",
+    "classes-function",
+    "classes-ngram",
+    "hierarchical",
+    "adaptive",
+}
+# Layers that drop what only training needs.
+FIXED = {
+    "codes-softmax",
+    "codes-nearest",
+    "codes-follow",
+    "codes-pooled-follow",
+    "codes-pooled-softmax",
+    "rounded-learned",
+    "rounded-pooled-learned",
+    "rounded-reversible",
+    "anchors-dense",
+    "anchors-lazy",
+    "anchors-sparse",
+    "anchors-pooled",
 }
 OWN = [case for case in CASES if case.name not in PLAIN]
 POLICIES = "float16", "bfloat16", "float64"
@@ -361,3 +397,46 @@ def test_export(case, trained, tmp_path):
         trained(case).model, tmp_path / "model.tflite", top_k=top_k
     )
     assert export.max_error < 1e-4
+
+
+def answering(case, model, layer):
+    """A model to convert, with open axes, and its inputs."""
+    inputs, _ = case.task.examples()
+    if isinstance(case.task, Classes):
+        return kc.top_k_model(model, 3), inputs
+    if isinstance(case.task, LookUp):
+        ids = keras.Input((None,), dtype="int32")
+        model = keras.Model(ids, layer(ids))
+    return model, inputs
+
+
+@pytest.mark.parametrize("case", marked(CASES, CONVERTED_SLOW))
+def test_any_converter(case, trained, tmp_path):
+    made = trained(case)
+    check_any_converter(*answering(case, made.model, made.layer), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.name in FIXED], ids=str
+)
+def test_any_converter_once_training_is_over(case, trained, tmp_path):
+    model = keras.saving.load_model(trained(case).file)
+    layer = case.find(model)
+    for name in ("freeze_codes", "freeze_rows", "sparsify"):
+        getattr(layer, name, lambda: None)()
+    check_any_converter(*answering(case, model, layer), tmp_path)
+
+
+@pytest.mark.skipif(
+    tuple(map(int, keras.__version__.split(".")[:2])) < (3, 13),
+    reason="Keras writes LiteRT files since 3.13.",
+)
+@pytest.mark.parametrize(
+    "case", marked(CASES, {case.name for case in CASES} - {"codes"})
+)
+def test_keras_export_to_litert(case, trained, tmp_path):
+    made = trained(case)
+    model, inputs = answering(case, made.model, made.layer)
+    model.export(tmp_path / "m.tflite", format="litert", verbose=False)
+    check_file(tmp_path / "m.tflite", model, inputs)

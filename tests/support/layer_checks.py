@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_compembed as kc
+
 BITS = (8, 16, 32, 64)
 
 
@@ -192,3 +194,44 @@ def assert_weights(model, expected, rtol=1e-5, atol=1e-6):
             # NumPy 1 does not compare them.
             value, same = value.astype("float32"), same.astype("float32")
         np.testing.assert_allclose(value, same, rtol, atol, err_msg=weight.path)
+
+
+def check_any_converter(model, inputs, folder):
+    """TensorFlow's converter takes a model, with built-in ops alone.
+
+    Args:
+        model: A Keras model.
+        inputs: Array, or tuple of arrays of different dtypes.
+        folder: `pathlib.Path` to write to.
+    """
+    model.export(folder / "saved_model", verbose=False)
+    converter = tf.lite.TFLiteConverter.from_saved_model(
+        str(folder / "saved_model")
+    )
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    path = folder / "any.tflite"
+    path.write_bytes(converter.convert())
+    check_file(path, model, inputs)
+
+
+def check_file(path, model, inputs):
+    """A LiteRT file of built-in ops gives what its model gives."""
+    inspected = kc.export.inspect_litert(path)
+    assert not any(name.startswith("CUSTOM ") for name in inspected.ops)
+    (signature,) = inspected.signatures
+    file = kc.export.LiteRTModel(path)
+    # Several batches: the batch is open.
+    for rows in (3, 1):
+        arrays = [each[:rows] for each in tf.nest.flatten(inputs)]
+        outputs = file(
+            {
+                each.name: next(x for x in arrays if x.dtype == each.dtype)
+                for each in signature.inputs
+            }
+        )
+        got = {each.dtype.name: each for each in tf.nest.flatten(outputs)}
+        expected = model(arrays if len(arrays) > 1 else arrays[0])
+        for each in tf.nest.flatten(expected):
+            np.testing.assert_allclose(
+                got[each.dtype.name], each, rtol=1e-5, atol=1e-6
+            )
