@@ -68,16 +68,14 @@ class CodeScores:
         num_parts, _, count = tables.shape
         # Unknown counts are small: see `CodeEmbedding.score`.
         numbers = 4 * max(num_parts, 2 * (count or 1))
-        size = max(1, _NUMBERS // numbers)
+        size = max(1, min(self._num_rows, _NUMBERS // numbers))
 
         @custom_gradient
         def add_up(tables):
             scores = of_all_ids(
-                lambda ids: self.add_up(tables, tf.gather(self._packed, ids)),
+                lambda ids: self.add_up(tables, self._slice(ids)),
                 self._num_rows,
                 size,
-                tf.shape(tables)[2] if count is None else count,
-                tables.dtype,
             )
 
             def gradient(upstream):
@@ -95,6 +93,11 @@ class CodeScores:
             return scores, gradient
 
         return tf.transpose(add_up(tables))
+
+    def _slice(self, ids):
+        """Packed codes of ids that follow one another, without a copy."""
+        first = tf.stack([ids[0], 0])
+        return tf.slice(self._packed, first, [tf.size(ids), -1])
 
     def add_up(self, tables, packed):
         """Scores `(rows, vectors)` of some rows of packed codes."""

@@ -116,8 +116,6 @@ class CodedRows:
                 lambda ids: compose(ids, *sources),
                 self.num_rows,
                 size,
-                composition.output_dim,
-                sources[0].dtype,
             )
 
             def gradient(upstream):

@@ -183,13 +183,7 @@ class TaskCodes:
         composition = self.rows.composition
         size = composition.num_codebooks * composition.codebook_size
         size = max(1, _CHUNK_ELEMENTS // size)
-        return of_all_ids(
-            self.subcodes,
-            self.rows.num_rows,
-            size,
-            composition.num_codebooks,
-            tf.int32,
-        )
+        return of_all_ids(self.subcodes, self.rows.num_rows, size)
 
     def restart(self, vectors):
         """Called when the vectors of all ids have changed, not their codes.

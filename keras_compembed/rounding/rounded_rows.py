@@ -84,8 +84,6 @@ class RoundedRows:
                 ),
                 num_rows,
                 size,
-                tf.shape(vectors)[0],
-                vectors.dtype,
             )
 
             def gradient(upstream):

@@ -7,6 +7,8 @@ from tensorflow.python.ops import control_flow_util
 MOST_NUMBERS = 1 << 22
 # Classes to be scored at a time, if there are many rows.
 _CLASSES = 4096
+# Parts of a table that a graph has one behind the other.
+_MOST_PARTS = 16
 
 
 def chunk_sizes(rows, num_classes, *numbers):
@@ -68,52 +70,35 @@ def in_parts(compute, inputs, results, size):
     return results
 
 
-def of_all_ids(compute, number, size=None, width=None, dtype=None):
-    """Rows of ids from 0 to `number - 1`, computed for so many at a time.
+def of_all_ids(compute, number, size=None):
+    """Rows of ids from 0 to `number - 1`, computed for some at a time.
 
-    A graph collects them in one tensor: LiteRT has lists of tensors only where
-    all shapes are known. No shape is known to a converter, which would store
-    constants that follow from them, or all the rows.
+    Without a loop: LiteRT has lists of tensors only where all shapes are known,
+    and TensorFlow copies a tensor whenever a part of it is set. No shape is
+    known to a converter, which would store constants that follow from it, or
+    all the rows.
 
     Args:
-        compute: Function from an int32 tensor of ids to `(ids, width)`.
+        compute: Function from an int32 tensor of ids to a tensor `(ids, ...)`.
         number: Integer.
-        size: Optional integer, ids at a time. Defaults to `None`: all.
-        width: Integer, or an integer tensor. Needed with `size`.
-        dtype: Dtype of the result. Needed with `size`.
+        size: Optional integer, ids at a time; more, if there would be too many
+            parts. Defaults to `None`: all.
 
     Returns:
-        Tensor `(number, width)`.
+        Tensor `(number, ...)`.
     """
+    size = max(size or number, -(-number // _MOST_PARTS))
     one = _one_at_run_time()
-    if size is None or number <= size:
-        rows = compute(tf.range(number * one))
-        rows.set_shape((number, *rows.shape[1:]))
-        return rows
-    count = -(-number // size)
-    offsets = tf.range(size * one)
-
-    def part(step):
-        # The last part is as large as others, and repeats the last row.
-        return compute(tf.minimum(step * size + offsets, number - 1))
-
-    def add(step, parts):
-        place = tf.reshape(step, (1, 1))
-        new = tf.expand_dims(part(step), 0)
-        return step + 1, tf.tensor_scatter_nd_update(parts, place, new)
-
-    if tf.executing_eagerly():
-        # Each update would copy the whole.
-        rows = tf.concat([part(step) for step in range(count)], axis=0)
-    else:
-        _, parts = tf.while_loop(
-            lambda step, _: step < count,
-            add,
-            (0, tf.zeros((count * one, size, width), dtype)),
-            parallel_iterations=1,
-        )
-        rows = tf.reshape(parts, (-1, width))
-    return rows[:number]
+    parts = []
+    for start in range(0, number, size):
+        length = min(size, number - start)
+        # One after the other, else all are in memory.
+        with tf.control_dependencies(parts[-1:]):
+            ids = tf.range(start, start + length * one)
+        rows = compute(ids)
+        rows.set_shape((length, *rows.shape[1:]))
+        parts.append(rows)
+    return tf.concat(parts, axis=0) if len(parts) > 1 else parts[0]
 
 
 def _one_at_run_time():
