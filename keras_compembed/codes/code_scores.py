@@ -97,7 +97,8 @@ class CodeScores:
     def _slice(self, ids):
         """Packed codes of ids that follow one another, without a copy."""
         first = tf.stack([ids[0], 0])
-        return tf.slice(self._packed, first, [tf.size(ids), -1])
+        size = tf.stack([tf.size(ids), self._packed.shape[1]])
+        return tf.slice(self._packed, first, size)
 
     def add_up(self, tables, packed):
         """Scores `(rows, vectors)` of some rows of packed codes."""
