@@ -30,13 +30,11 @@ _TFMOT = "tensorflow_model_optimization"
 def from_tf_keras(model_or_path):
     """Returns a model of Keras 2 as a model of Keras 3.
 
-    For Sequential and functional models of the package `tf_keras`. The result
-    has the same layers, names, weights and vocabularies, and gives the same on
-    random inputs. What `compile` was given is left out.
-
-    Wrappers of tensorflow-model-optimization are stripped, and weights stay as
-    they are. Layers trained for quantization lose the ranges they learned; a
-    warning says how much that changes outputs.
+    The result has the same layers, names, weights and vocabularies, and gives
+    the same on random inputs. It is not compiled. Wrappers of
+    tensorflow-model-optimization are stripped, and weights stay as they are.
+    Layers trained for quantization lose the ranges they learned; a warning says
+    how much that changes outputs.
 
     A layer of your own class becomes one of the Keras 3 class registered by
     the same name, or given by `keras.saving.custom_object_scope`.
@@ -49,9 +47,6 @@ def from_tf_keras(model_or_path):
         A `keras.Model`.
 
     Raises:
-        ImportError: if `tf_keras` is not installed, or
-            `tensorflow_model_optimization` for a model with its wrappers.
-        TypeError: if `model_or_path` is neither such a model nor a path.
         ValueError: if a file is of another kind, Keras 3 has no such layers
             (all are named), or outputs differ.
     """
@@ -74,17 +69,11 @@ def from_tf_keras(model_or_path):
 
 def _load(tf_keras, path):
     version, config = read_keras_2_file(path)
-    problem = None
-    if not version.startswith("2."):
-        problem = f"it is of Keras {version}" if version else "it is not"
-    elif not config:
-        problem = "it holds weights alone"
-    elif '"Lambda"' in config:
-        problem = "it holds Python code (a Lambda layer), which is not run"
-    if problem:
+    if not version.startswith("2.") or not config or '"Lambda"' in config:
         raise ValueError(
-            "`model_or_path` must be a `.h5` or `.keras` file of a model that "
-            f"Keras 2 saved. Received: {path!r}, but {problem}."
+            "`model_or_path` must be a `.h5` or `.keras` file of a model, not "
+            "of weights alone, that Keras 2 saved, without the Python code of "
+            f"a Lambda layer. Received: {path!r}, of Keras {version or None}."
         )
     with contextlib.ExitStack() as stack:
         if re.search('"(ClusterWeights|PruneLowMagnitude|Quantize)', config):
@@ -100,12 +89,11 @@ def _strip(tf_keras, model):
     tfmot = require(_TFMOT, "prune")
 
     def strip(layer):
-        kind = type(layer).__name__
         if isinstance(layer, tf_keras.Model):
             return tf_keras.models.clone_model(layer, clone_function=strip)
-        if kind == "QuantizeLayer":
+        if type(layer).__name__ == "QuantizeLayer":
             return tf_keras.layers.Activation("linear", name=layer.name)
-        if not kind.startswith("QuantizeWrapper"):
+        if not type(layer).__name__.startswith("QuantizeWrapper"):
             return layer
         inner = layer.layer
         with tfmot.quantization.keras.quantize_scope():
@@ -137,13 +125,13 @@ class _Copy:
         new = self._model(model)
         holders = self._old.Model, self._old.layers.TimeDistributed
         for old, layer in self._made.values():
-            # What holds layers may have their weights in another order.
-            if not isinstance(old, holders):
-                if layer.weights:
-                    layer.set_weights(old.get_weights())
-                if hasattr(layer, "finalize_state"):
-                    layer.finalize_state()
-                layer.trainable = old.trainable
+            # Layers that hold layers may order their weights otherwise.
+            if isinstance(old, holders):
+                continue
+            if layer.weights:
+                layer.set_weights(old.get_weights())
+            getattr(layer, "finalize_state", list)()
+            layer.trainable = old.trainable
         return new
 
     def _problems(self, model):
@@ -231,10 +219,9 @@ def _translate(value):
         raise ValueError(f"{value!r} is another function in Keras 2")
     if not isinstance(value, dict):
         return value
-    if value.get("class_name") == "Policy":
-        return value["config"]["name"]
-    if value.get("class_name") == "NoOpActivation":
-        return "linear"
+    kind = value.get("class_name")
+    if kind in ("Policy", "NoOpActivation"):
+        return value["config"]["name"] if kind == "Policy" else "linear"
     config = {
         key: _translate(part)
         for key, part in value.items()
@@ -258,18 +245,16 @@ def _call(layer, args, kwargs):
 
 def _compare(model, plain, new):
     """Raises if `new` gives something else than `plain`; says what is lost."""
-    layers = new._flatten_layers()
-    is_half = any("16" in layer.compute_dtype for layer in layers)
-    change = 0.0
+    is_half = any("16" in x.compute_dtype for x in new._flatten_layers())
+    kinds = {type(layer).__name__ for layer in model._flatten_layers()}
+    is_quantized = any("Quantize" in kind for kind in kinds)
+    changes = [0.0]
     for sample in made_up_inputs(new):
         sample = tf.nest.map_structure(tf.convert_to_tensor, sample)
         try:
             wanted = arrays_of(plain(sample, training=False))
         except Exception as error:
-            reason = on_one_line(error)[:200]
-            warnings.warn(
-                f"Not compared, for want of inputs: {reason}", stacklevel=3
-            )
+            _warn(f"Not compared, for want of inputs: {on_one_line(error)}")
             continue
         if is_half:
             wanted = [x.astype("float16") for x in wanted]
@@ -280,14 +265,17 @@ def _compare(model, plain, new):
                 "The copy gives something else than the model of Keras 2 on "
                 "the same inputs: a layer computes otherwise in Keras 3."
             )
-        if plain is not model:
+        if is_quantized:
             before = arrays_of(model(sample, training=False))
             pairs = zip(before, wanted, strict=True)
-            change = max([change, *(np.abs(x - y).max() for x, y in pairs)])
-    if any("Quantize" in type(x).__name__ for x in model._flatten_layers()):
-        warnings.warn(
+            changes += [np.abs(x - y).max() for x, y in pairs]
+    if is_quantized:
+        _warn(
             "Layers that were trained for quantization are float layers with "
-            "the same weights; the ranges they learned are gone, which changes "
-            f"outputs by up to {change:.2g}.",
-            stacklevel=3,
+            "the same weights. The ranges they learned are gone, which changes "
+            f"outputs by up to {max(changes):.2g}."
         )
+
+
+def _warn(message):
+    warnings.warn(message, stacklevel=4)
