@@ -53,18 +53,20 @@ def check_copy(model, copy, pairs, sample_inputs=None, resumed=()):
     kept = [i for i, (old, _) in enumerate(pairs) if id(old) in resumed]
     given = sample_inputs is not None
     try:
-        samples = [sample_inputs] if given else made_up_inputs(model)
+        sizes = [[sample_inputs]] if given else _candidates(model)
     except Exception as error:
         return _warn_not_compared(error)
-    compared = 0
-    for sample in samples:
-        try:
-            expected = _Run(model, [old for old, _ in pairs], sample, kept)
-        except Exception as error:
-            problem = error
-            continue
-        compared += 1
-        _check_sample(model, copy, pairs, sample, expected)
+    compared, problem = 0, None
+    for samples in sizes:
+        for sample in samples:
+            try:
+                expected = _Run(model, [old for old, _ in pairs], sample, kept)
+            except Exception as error:
+                problem = problem or error
+                continue
+            compared += 1
+            _check_sample(model, copy, pairs, sample, expected)
+            break
     if compared:
         return None
     if given:
@@ -82,6 +84,11 @@ def made_up_inputs(model):
     0, as padding is. Strings are words that the model's lookups know, in the
     second sample texts of them where the model has a tokenizer.
     """
+    return [next(samples) for samples in _candidates(model)]
+
+
+def _candidates(model):
+    """Two iterators of such samples, to be tried one after another."""
     inputs = _inputs_of(model)
     signature = keras.tree.map_structure(
         lambda x: tf.TensorSpec(
@@ -91,7 +98,7 @@ def made_up_inputs(model):
     )
     words = _words(model)
 
-    def finish(spec, array, length=1):
+    def finish(spec, array, length):
         if spec.dtype != "string":
             return array
         places = np.arange(length) + array[..., None]
@@ -105,15 +112,20 @@ def made_up_inputs(model):
             array[..., 3 * array.shape[-1] // 4 :] = 0
         return array
 
+    def finished(sample, length):
+        return keras.tree.map_structure(
+            functools.partial(finish, length=length), inputs, sample
+        )
+
     first, second = random_inputs(model, signature)
-    second = keras.tree.map_structure(pad, second)
     length = _TEXT_LENGTH if _takes_texts(model) else 1
-    return [
-        keras.tree.map_structure(finish, inputs, first),
-        keras.tree.map_structure(
-            functools.partial(finish, length=length), inputs, second
+    return (
+        (finished(sample, 1) for sample in first),
+        (
+            finished(keras.tree.map_structure(pad, sample), length)
+            for sample in second
         ),
-    ]
+    )
 
 
 def _inputs_of(model):

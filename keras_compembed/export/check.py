@@ -11,6 +11,8 @@ from keras_compembed.export.tracing import name_outputs
 # Sizes tried where a shape is open: batches, then other axes.
 _BATCHES = (1, 3)
 _LENGTHS = (16, 37)
+# Ids that are tried last.
+_FEW_IDS = 2
 # Largest difference allowed, over the largest output of Keras. Rounding of
 # float32 sums is some 1e-6. A float16 weight is off by up to 2**-11 of itself,
 # an int8 weight by up to 1/254 of the largest of its row or table, some 1 % of
@@ -23,17 +25,26 @@ TOLERANCES = {
 }
 
 
-def random_inputs(model, signature, seed=0):
-    """Yields structures of random arrays that fit a signature.
+def random_inputs(model, signature):
+    """Yields iterables of structures of random arrays, for two sizes.
 
-    Integer inputs are ids that every embedding of the model knows; so are
-    float inputs, if there are no integer ones and the model has embeddings.
-    Floats that may be weights of a `"sqrtn"` are not negative.
+    The first that the model takes is to be used. Sequences get shorter until
+    positions suffice. Ids are all that the layers know which an input goes
+    to, then ids that every embedding knows, and in the end 0 and 1, which a
+    model may shift. Floats are ids if no input is integer and the model has
+    embeddings. Floats that may be weights of a `"sqrtn"` are not negative.
     """
-    rng = np.random.default_rng(seed)
-    bounds = [_num_ids(model)] * len(keras.tree.flatten(signature))
+    rng = np.random.default_rng(0)
+    common = [_num_ids(model)] * len(keras.tree.flatten(signature))
+    own = num_ids_of_inputs(model, common)
+    few = [number and _FEW_IDS for number in common]
     for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
-        yield _random_input(model, signature, rng, batch, length, bounds)
+        yield (
+            _random_input(model, signature, rng, batch, shorter, bounds)
+            for choices in ([own, common] if own != common else [own], [few])
+            for shorter in _shorter(length)
+            for bounds in choices
+        )
 
 
 def run_on_inputs(model, signature, given=None):
@@ -56,25 +67,14 @@ def run_on_inputs(model, signature, given=None):
 def run_on_random_inputs(model, signature):
     """Random inputs that a model takes, and what `run_keras` gives for them.
 
-    Sequences get shorter until positions suffice. Ids are all that the layers
-    know which an input goes to, or else ids that every embedding knows.
-
     Returns:
         Tuple of a list of structures of arrays and a list of dicts.
 
     Raises:
         ValueError: if the model does not take any.
     """
-    rng = np.random.default_rng(0)
-    common = [_num_ids(model)] * len(keras.tree.flatten(signature))
-    own = num_ids_of_inputs(model, common)
     samples, outputs = [], []
-    for batch, length in zip(_BATCHES, _LENGTHS, strict=True):
-        candidates = (
-            _random_input(model, signature, rng, batch, shorter, bounds)
-            for shorter in _shorter(length)
-            for bounds in ([own, common] if own != common else [own])
-        )
+    for candidates in random_inputs(model, signature):
         sample, output = _run_first(model, candidates)
         samples.append(sample)
         outputs.append(output)

@@ -133,6 +133,14 @@ def _of_integers(compute):
     return rewrite
 
 
+def _sum(node, values):
+    """Ids and an offset for each column, which Keras takes for a bias."""
+    # Files leave out what is the default, the last axis.
+    if "data_format" in node.attr:
+        return None
+    return _of_integers(lambda x, y: x + y)(node, values)
+
+
 def _sign_bit(node, values):
     """`keras.ops.argmax` and `argmin` of floats ask for it."""
     if node.attr["T"].type != tf.int32 or values[1] != tf.int32.min:
@@ -181,6 +189,7 @@ def _product(node, values):
 # an op and its constants that gives a function in its place, or None.
 _REWRITES = {
     "Abs": ("y", ["T"], _of_integers(lambda x: tf.maximum(x, -x))),
+    "BiasAdd": ("output", ["T", "T"], _sum),
     "BitwiseAnd": ("z", ["T", "T"], _sign_bit),
     "DenseBincount": ("output", ["Tidx", "Tidx", "T"], _counts),
     "Einsum": ("output", ["T", "T"], _product),

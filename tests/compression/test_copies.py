@@ -201,9 +201,9 @@ class Power(layers.Layer):
         return keras.ops.abs(inputs) ** self.exponent
 
 
-class OnlyShort(layers.Layer):
+class OnlyThree(layers.Layer):
     def call(self, inputs):
-        tf.debugging.assert_less(tf.reduce_max(inputs), 4.0)
+        tf.debugging.assert_equal(tf.reduce_max(inputs), 3.0)
         return inputs
 
 
@@ -247,10 +247,38 @@ def test_sample_inputs_in_a_structure():
         compress(keras.Model(inputs, outputs), sample_inputs=sample)
 
 
+def fields_of_a_table():
+    """Three fields of 20 ids, each from a place of its own in one table."""
+    ids = keras.Input((3,), dtype="int32")
+    return ids, layers.Embedding(60, 8)(ids + np.array([0, 20, 40], "int32"))
+
+
+def few_positions():
+    """Keras-hub's, of texts of any length up to 9."""
+    hub = pytest.importorskip("keras_hub")
+    ids = keras.Input((None,), dtype="int32")
+    layer = hub.layers.TokenAndPositionEmbedding(60, 9, 8)
+    return ids, layer(ids)
+
+
+@pytest.mark.parametrize("make", [fields_of_a_table, few_positions])
+def test_inputs_are_made_up_until_a_model_takes_them(make, tmp_path):
+    ids, vectors = make()
+    # Else a warning would say that nothing was compared.
+    with pytest.raises(ValueError, match="'power'"):
+        compress(keras.Model(ids, power(2.0)(vectors)))
+    model = keras.Model(ids, layers.Dense(2)(vectors))
+    for number, each in enumerate((model, compress(model))):
+        made = kc.export.export_litert(
+            each, tmp_path / f"{number}.tflite", verbose=0
+        )
+        assert made.max_error < 1e-5
+
+
 def test_inputs_that_are_not_taken():
     inputs = keras.Input((5,), dtype="int32")
     numbers = layers.Rescaling(1.0)(inputs)
-    outputs = layers.Embedding(60, 8)(inputs), OnlyShort()(numbers)
+    outputs = layers.Embedding(60, 8)(inputs), OnlyThree()(numbers)
     model = keras.Model(inputs, outputs)
     with pytest.warns(UserWarning, match="`sample_inputs`"):
         compress(model)
