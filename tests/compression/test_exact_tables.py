@@ -83,7 +83,7 @@ def test_nothing_is_lost(table, kind, most_bytes, tmp_path):
 @pytest.mark.parametrize("table", ALMOST)
 def test_other_tables_get_codes(table):
     layer = compress(ALMOST[table]).get_layer("words")
-    assert layer.num_codebooks, layer.codebook_size == (32, 16)
+    assert (layer.num_codebooks, layer.codebook_size) == (32, 16)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_other_tables_get_codes(table):
         {"recode_every": 100},
         {"optimize_for": "latency"},
     ],
-    ids=str,
+    ids=lambda given: next(iter(given)),
 )
 def test_what_is_given_holds(given):
     layer = compress(TABLES["3 numbers"], **given).get_layer("words")
