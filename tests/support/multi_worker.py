@@ -284,7 +284,8 @@ def fit(name, strategy):
     ).history
     results = {f"history {key}": values for key, values in history.items()}
     results["evaluated"] = model.evaluate(dataset, verbose=0)
-    if make is not heads:
+    # Layers of classes return features.
+    if data is texts:
         results["predicted"] = model.predict(dataset, verbose=0)
     return model, results
 
