@@ -37,9 +37,11 @@ def check_model_file(path):
     """Raises if `path` is no whole `.keras` file, nor a `.h5` file of Keras."""
     check_file(path)
     problem = None
-    if path.endswith(".h5") and read_keras_2_file(path)[0]:
-        return
-    if not path.endswith(".keras"):
+    if path.endswith(".h5"):
+        if read_keras_2_file(path)[0]:
+            return
+        problem = "it holds weights alone, or something else"
+    elif not path.endswith(".keras"):
         problem = "its name does not end so"
     elif not zipfile.is_zipfile(path):
         problem = "it is truncated, or something else"

@@ -47,6 +47,7 @@ def from_tf_keras(model_or_path):
         A `keras.Model`.
 
     Raises:
+        FileNotFoundError: if there is no such file.
         ValueError: if a file is of another kind, Keras 3 has no such layers
             (all are named), or outputs differ.
     """
@@ -68,6 +69,12 @@ def from_tf_keras(model_or_path):
 
 
 def _load(tf_keras, path):
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            "`model_or_path` must be a file that exists. Of a SavedModel "
+            "folder, pass what `tf_keras.models.load_model` gives. "
+            f"Received: model_or_path={path!r}."
+        )
     version, config = read_keras_2_file(path)
     if not version.startswith("2.") or not config or '"Lambda"' in config:
         raise ValueError(
@@ -166,7 +173,7 @@ class _Copy:
             name = self._old.saving.get_registered_name(type(old))
             cls = keras.saving.get_registered_object(name)
         if cls in (None, keras.layers.Lambda):
-            raise ValueError("there is no such layer")
+            raise ValueError("there is no such layer, or it holds a function")
         config = old.get_config()
         if cls is not getattr(keras.layers, name, None):
             config.pop("batch_input_shape", None)

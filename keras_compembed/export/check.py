@@ -202,6 +202,12 @@ def run_keras(model, samples):
                     "If a float input holds ids, give it an integer dtype in "
                     "`input_signature`. "
                 )
+            # "a half tensor", "bfloat16".
+            if any(word in str(error) for word in ("half ", "float16")):
+                hint += (
+                    "Exports compute in float32: let layers of your own cast "
+                    "to the dtype of another tensor. "
+                )
             raise ValueError(
                 "The model must run on the inputs that the export is checked "
                 f"on, of shape {shapes}. Pass `sample_inputs` that it takes. "

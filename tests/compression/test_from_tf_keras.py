@@ -237,10 +237,12 @@ def test_what_is_refused(tmp_path):
         "weights.h5": "2.",
         "new.keras": keras.__version__,
         "empty.h5": None,
-        "none.h5": None,
     }.items():
         with refused("model_or_path", f"{name}', of Keras {version}"):
             kc.from_tf_keras(tmp_path / name)
+    for path in (str(tmp_path / "none.h5"), str(tmp_path)):
+        with refused("model_or_path", path, FileNotFoundError):
+            kc.from_tf_keras(path)
     model = Subclassed()
     model(np.zeros((1, 2)))
     with refused("model_or_path", "'subclassed' (Subclassed)"):

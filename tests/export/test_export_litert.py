@@ -126,6 +126,23 @@ def test_mixed_precision_is_exported_as_float32(path, policy):
     )
 
 
+class AddsHalf(L.Layer):
+    """With a constant that stays in half precision."""
+
+    def build(self, input_shape):
+        self.ones = keras.ops.ones(input_shape[-1:], self.compute_dtype)
+
+    def call(self, inputs):
+        return inputs + self.ones
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_layers_that_stay_in_half_precision(path, dtype):
+    model = towers([L.Embedding(ROWS, 6, dtype=dtype), AddsHalf(dtype=dtype)])
+    with pytest.raises(ValueError, match="layers of your own cast to the"):
+        export(model, path)
+
+
 class Subclassed(keras.Model):
     def __init__(self):
         super().__init__()
