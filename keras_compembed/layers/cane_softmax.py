@@ -452,6 +452,7 @@ class CANESoftmax(ClassHead):
         return losses, tf.reduce_max(logits, axis=1) <= own
 
     def row_probabilities(self, features):
+        _check_embedding(self.class_embedding, self.num_classes)
         return tf.nn.softmax(self.scores.score_all(self._with_start(features)))
 
     def exact(self, features, labels):

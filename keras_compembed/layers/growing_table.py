@@ -13,11 +13,11 @@ class GrowingTable:
     `_take_rows`, which appends what that gave.
     """
 
-    _fixed_by = None
+    _fixed_by = ()
 
     def _fix_rows(self, layer):
         """Has `add_ids` refuse while another layer counts on the rows."""
-        self._fixed_by = weakref.ref(layer)
+        self._fixed_by = weakref.WeakSet([*self._fixed_by, layer])
 
     def add_ids(self, vectors, **options):
         """Appends ids, whose vectors are stored as the layer stores others.
@@ -57,8 +57,7 @@ class GrowingTable:
         """
         self._require_built("add_ids")
         vectors = check_new_rows(vectors, self.output_dim)
-        layer = self._fixed_by and self._fixed_by()
-        if layer is not None:
+        for layer in self._fixed_by:
             raise ValueError(
                 "`add_ids` must not be called for the `class_embedding` of a "
                 f"{type(layer).__name__}, whose biases, candidates and noises "

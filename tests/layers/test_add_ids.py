@@ -254,6 +254,11 @@ def test_classes_do_not_grow(make):
     head = kc.CANESoftmax(ROWS, class_embedding=layer)
     with refused("class_embedding", f"{NEW} rows"):
         layer.add_ids(VECTORS)
+    # Another that is gone, as `fit_search` makes them, changes nothing.
+    kc.CANESoftmax(ROWS, class_embedding=layer)
+    gc.collect()
+    with refused("class_embedding", f"{NEW} rows"):
+        layer.add_ids(VECTORS)
     assert layer.input_dim == head.num_classes
     del head
     gc.collect()

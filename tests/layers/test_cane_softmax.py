@@ -574,6 +574,7 @@ def test_tied_tables_that_change(layer, change, received, tmp_path):
         lambda: model.fit(x, y, verbose=0),
         lambda: model.evaluate(x, y, verbose=0),
         lambda: head.top_k(features_of(2)),
+        lambda: head.probabilities(features_of(2)),
         lambda: model.save(tmp_path / "model.keras"),
         lambda: make_head(class_embedding=table),
     ):
