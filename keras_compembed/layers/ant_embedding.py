@@ -71,7 +71,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
       every reading is as up to date as with `"dense"`. With SGD the two are
       equal, but for `weight_decay`, which is of the whole variable: what a
       row owes does not decay. With thresholds that follow coordinates, what
-      a row owes is by the mean of its coordinates when it was last looked up:
+      a row owes is by the mean of its non-zeros when it was last looked up:
       near to `"dense"`, not equal. Pass the optimizer through
       `keras_compembed.optimizers.SparseRowOptimizer` for steps whose time does
       not depend on `input_dim`: Keras's own Adam turns to the whole of T. Do so

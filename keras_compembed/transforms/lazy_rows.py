@@ -50,7 +50,7 @@ class LazyRows(TransformRows):
         self._clock = self.add_variable("clock", (), "float64")
         self._settled = self.add_variable("settled", (num_rows,), "float64")
         # Thresholds of optimizers that follow coordinates: while a row is not
-        # looked up, its mean 1 / divisor stands for its coordinates'.
+        # looked up, the mean 1 / divisor of its non-zeros stands for all.
         self._rate = self.add_variable("rate", (num_rows,), "float32")
         self._default_rate = self.add_variable(
             "default_rate",
@@ -187,7 +187,13 @@ class LazyRows(TransformRows):
         )
         write_rows(self.variable, ids, rows)
         write_rows(self._settled, ids, tf.fill(tf.shape(ids), clock))
-        write_rows(self._rate, ids, tf.reduce_mean(rates, axis=1))
+        # Of what is left: where the optimizer had next to no gradient, the
+        # rate is nearly boundless, and so different after any rounding.
+        left = tf.cast(tf.not_equal(rows, 0), rates.dtype)
+        rates = tf.math.divide_no_nan(
+            tf.reduce_sum(left * rates, axis=1), tf.reduce_sum(left, axis=1)
+        )
+        write_rows(self._rate, ids, rates)
 
     def count(self):
         ids = tf.range(self.num_rows)

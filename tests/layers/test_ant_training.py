@@ -91,7 +91,7 @@ class Adam:
 class LazyAdam(Adam):
     """Adam that takes rows without a gradient for rows that are not there.
 
-    Their thresholds go on, by the mean of the row's.
+    Their thresholds go on, by the mean of the row's non-zeros.
     """
 
     inverse = 0
@@ -105,12 +105,18 @@ class LazyAdam(Adam):
         self.m[name] = np.where(seen, self.m[name], m)
         self.v[name] = np.where(seen, self.v[name], v)
         rate = self.rate * np.sqrt(1 - 0.999**step)
-        inverse = np.mean(size / rate, axis=1, keepdims=True)
-        self.inverse = np.where(seen, inverse, self.inverse)
+        self.latest = seen, size / rate
         return (
             np.where(seen, moved, 0),
             np.where(seen, size, rate * self.inverse),
         )
+
+    def shrunk(self, transform):
+        seen, inverse = self.latest
+        left = transform != 0
+        number = np.maximum(left.sum(axis=1, keepdims=True), 1)
+        inverse = (left * inverse).sum(axis=1, keepdims=True) / number
+        self.inverse = np.where(seen, inverse, self.inverse)
 
 
 def algorithm_1(
@@ -155,6 +161,8 @@ def algorithm_1(
                     if free is not None:
                         after = np.where(free, before, after)
                     weights["T"] = np.maximum(after, 0)
+                    if isinstance(update, LazyAdam):
+                        update.shrunk(weights["T"])
         losses.append(total / (len(ids) // 16))
     return weights, losses
 
@@ -620,6 +628,29 @@ def test_target(storage):
     assert 30 < layer.nnz < 120
     layer.sparsify()
     assert layer.nnz <= 60
+
+
+@pytest.mark.parametrize("storage", ["lazy", "sparse"])
+def test_rounding_does_not_shrink_a_row_that_is_not_looked_up(storage):
+    """A gradient that is next to nothing has a nearly boundless step size."""
+
+    def row(size):
+        anchors = Given([[1, 0], [0, 1], [size, size]], seed=0)
+        layer = ANTEmbedding(ROWS, 2, 3, anchors, 2e-3, storage)
+        layer.build()
+        layer.assign_transform(np.ones((ROWS, 3), "float32"))
+        optimizer = keras.optimizers.Adam(0.01)
+        optimizer.build([layer.transform])
+        for rows in ([0, 1], *20 * [[1]]):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(layer(tf.constant(rows)))
+            gradient = tape.gradient(loss, layer.transform)
+            optimizer.apply([gradient], [layer.transform])
+        return layer.get_transform().dense_rows()[0, :2]
+
+    expected = row(0.0)
+    assert expected.min() > 0.9
+    np.testing.assert_allclose(row(1e-9), expected, rtol=0.01)
 
 
 @pytest.mark.parametrize("storage", ["dense", "lazy"])
