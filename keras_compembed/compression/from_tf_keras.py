@@ -189,12 +189,28 @@ class _Copy:
         if hasattr(old, "get_vocabulary"):
             words = old.get_vocabulary(include_special_tokens=False)
             config["vocabulary"] = words or None
+            lookup = getattr(old, "_lookup_layer", old)
+            if words and lookup.output_mode == "tf_idf":
+                start = len(old.get_vocabulary()) - len(words)
+                weights = lookup.idf_weights.numpy()[start:][: len(words)]
+                config["idf_weights"] = weights
+        if any(map(callable, config.values())):
+            return cls(**config)
         return cls.from_config(config)
+
+    def _dtype(self, tensor):
+        """Ids are integers, also where Keras 2 makes their input of floats."""
+        nodes = tensor._keras_history.layer.outbound_nodes
+        kinds = [type(node.layer) for node in nodes]
+        if tensor.dtype.is_floating and kinds:
+            if set(kinds) == {self._old.layers.Embedding}:
+                return "int32"
+        return tensor.dtype.name
 
     def _model(self, old):
         tensors = {
             id(x): keras.Input(
-                batch_shape=x.shape, dtype=x.dtype.name, name=name
+                batch_shape=x.shape, dtype=self._dtype(x), name=name
             )
             for x, name in zip(old.inputs, old.input_names, strict=True)
         }
@@ -221,7 +237,8 @@ class _Copy:
 def _translate(value):
     """A value of a config, as Keras 3 takes it."""
     if isinstance(value, (list, tuple)):
-        return [_translate(part) for part in value]
+        parts = [_translate(part) for part in value]
+        return tuple(parts) if isinstance(value, tuple) else parts
     if isinstance(value, str) and value == "hard_sigmoid":
         raise ValueError(f"{value!r} is another function in Keras 2")
     if not isinstance(value, dict):

@@ -47,7 +47,11 @@ class ClassAnswers:
 
     def of_calls(self, model):
         """Same, if its last layers are known by what it returns."""
-        return _Answering(model, self) if _is_closed(model) else model
+        if not _is_closed(model):
+            return model
+        largest = max(_heads(model), key=top_classes.num_ids)
+        top_classes.check_number("top_k", self._top_k or None, [largest])
+        return _Answering(model, self)
 
     def of_outputs(self, outputs):
         """Outputs by name, with classes in place of features."""
@@ -94,14 +98,19 @@ class ClassAnswers:
         return head
 
 
+def _heads(model):
+    return [each for each in all_layers(model) if isinstance(each, ClassHead)]
+
+
 def _is_closed(model):
     """Whether a layer of classes may be last without that being known."""
-    outputs = getattr(model, "outputs", None) or ()
-    is_open = outputs and not any(
-        isinstance(layer_of(each), keras.Model) for each in outputs
+    ends = [layer_of(each) for each in getattr(model, "outputs", None) or ()]
+    # What follows such a layer may hand on the tensor that it has marked.
+    known = ClassHead, top_classes.TopClasses
+    is_open = any(isinstance(end, known) for end in ends) and not any(
+        isinstance(end, keras.Model) for end in ends
     )
-    heads = (isinstance(each, ClassHead) for each in all_layers(model))
-    return not is_open and any(heads)
+    return not is_open and bool(_heads(model))
 
 
 class _Answering(keras.Model):

@@ -5,6 +5,7 @@ import keras
 import keras_2
 import numpy as np
 import pytest
+import tensorflow as tf
 from errors import refused
 
 import keras_compembed as kc
@@ -116,6 +117,8 @@ def texts():
     words = LAYERS.TextVectorization(20, output_sequence_length=5)
     words.adapt(["the cat sat", "a dog"])
     lookup = LAYERS.StringLookup(vocabulary=["x", "y", "z"])
+    shares = LAYERS.TextVectorization(20, ngrams=2, output_mode="tf_idf")
+    shares.adapt(["the cat sat", "a dog", "a cat"])
     numbers = LAYERS.Normalization()
     numbers.adapt(np.random.default_rng(0).normal(3, 2, (20, 3)))
     layers = words, lookup, numbers
@@ -126,6 +129,7 @@ def texts():
     ]
     outputs = [layer(x) for layer, x in zip(layers, inputs, strict=True)]
     given = LAYERS.Normalization(mean=np.ones(3), variance=[4.0, 1.0, 1.0])
+    outputs += [shares(inputs[0])]
     outputs += [given(inputs[2]), LAYERS.Discretization([0.0, 1])(inputs[2])]
     return tf_keras.Model(inputs, outputs)
 
@@ -211,6 +215,29 @@ def test_own_classes():
     with keras.saving.custom_object_scope({"Times": Another}):
         with pytest.raises(ValueError, match="something else"):
             kc.from_tf_keras(model)
+
+
+def test_functions_of_texts():
+    words = LAYERS.TextVectorization(
+        20, standardize=tf.strings.upper, split=lambda x: tf.strings.split(x)
+    )
+    words.adapt(["the cat", "a dog"])
+    model = tf_keras.Sequential([LAYERS.Input((1,), dtype="string"), words])
+    texts = tf.constant([["A Cat"]])
+    np.testing.assert_array_equal(kc.from_tf_keras(model)(texts), model(texts))
+
+
+def test_ids_are_integers():
+    """Files that take them as floats are of no use to an app."""
+    inputs = LAYERS.Input((1,)), LAYERS.Input((1,))
+    table = LAYERS.Embedding(9, 2)
+    outputs = [table(inputs[0]), table(inputs[1]), LAYERS.Dense(2)(inputs[1])]
+    model = tf_keras.Model(inputs, outputs)
+    new = kc.from_tf_keras(model)
+    assert [x.dtype for x in new.inputs] == ["int32", "float32"]
+    ids = [np.array([[3.0]]), np.array([[4.0]])]
+    for one, other in zip(new(ids), model(ids), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 class Subclassed(tf_keras.Model):

@@ -453,7 +453,9 @@ def with_a_subclass(head):
 
 
 @pytest.mark.parametrize("num_classes", [50, 64, 2001])
-@pytest.mark.parametrize("kind", ["sequential", "sequence", "subclass"])
+@pytest.mark.parametrize(
+    "kind", ["sequential", "sequence", "subclass", "named"]
+)
 def test_files_answer_classes(kind, num_classes, path):
     head = kc.CANESoftmax(num_classes, seed=0)
     if num_classes == 64:
@@ -463,6 +465,8 @@ def test_files_answer_classes(kind, num_classes, path):
     model = keras.Sequential([keras.Input(shape), head])
     if kind == "subclass":
         model = with_a_subclass(head)
+    if kind == "named":
+        model.add(keras.layers.Activation("linear", name="last"))
     inputs = np.random.default_rng(0).normal(size=(3, *shape))
     inputs = inputs.astype("float32")
     (answer,) = write(model, path).answers.values()
@@ -531,6 +535,8 @@ def test_subclassed_models_with_other_outputs(path):
     write(model, path, input_signature=signature, top_k=3)
     got = kc.export.LiteRTModel(path)(np.ones((2, D), "float32"))
     assert got["words_ids"].shape == (2, 3)
+    with refused("top_k", 51):
+        write(model, path, input_signature=signature, top_k=51)
     model.call = lambda inputs: {"same": model.head(inputs) + 1.0}
     with refused("top_k", "['same']"):
         write(model, path, input_signature=signature, top_k=3)
