@@ -155,7 +155,8 @@ def unpack_rows(rows, num_codebooks, codebook_size):
         return tf.cast(rows, tf.int32)
     if bits in (1, 2, 4):
         digits = unpack_codes(_BYTES, 8 // bits, 2**bits)
-        return gather_fields(rows, digits.astype("int32"), num_codebooks)
+        subcodes = gather_fields(rows, digits, num_codebooks)
+        return tf.cast(subcodes, tf.int32)
     first_bit = np.arange(num_codebooks, dtype="int32") * bits
     byte, shift = first_bit // 8, first_bit % 8
     last_byte = (first_bit[-1] + bits - 1) // 8
@@ -175,8 +176,7 @@ def gather_fields(rows, digits, width):
 
     Args:
         rows: uint8 tensor `(ids, bytes)`.
-        digits: Array `(256, fields of a byte)`, of a dtype that is gathered on
-            a GPU, which excludes bytes.
+        digits: Array `(256, fields of a byte)`.
         width: Integer, fields wanted of each row.
 
     Returns:

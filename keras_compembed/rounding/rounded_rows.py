@@ -40,9 +40,6 @@ class RoundedRows:
 
     def integers(self, ids):
         """Integers, int8 `(ids, width)`, of a tensor of ids."""
-        return tf.cast(self._numbers(ids), tf.int8)
-
-    def _numbers(self, ids):
         packed = tf.gather(self.packed_rows.value, ids)
         return unpack_tensor(packed, self.width, self.bits)
 
@@ -54,7 +51,7 @@ class RoundedRows:
     def read(self, ids):
         """Rows, float32 `(ids, width)`."""
         return multiply_blocks(
-            self._numbers(ids),
+            tf.cast(self.integers(ids), tf.float32),
             self.float_scales(ids),
             self.block_size,
         )
@@ -123,7 +120,7 @@ class RoundedRows:
             return sum_groups(self.read(flat), weights)
         scales = tf.reshape(self.float_scales(flat), tf.shape(ids))
         weights = weights * tf.cast(scales, weights.dtype)
-        return sum_groups(self._numbers(flat), weights)
+        return sum_groups(self.integers(flat), weights)
 
     def table(self):
         """The `RoundedTable` held."""
@@ -151,14 +148,14 @@ def unpack_tensor(packed, width, bits):
         bits: Integer.
 
     Returns:
-        float32 tensor `(ids, width)`.
+        int8 tensor `(ids, width)`.
     """
     if bits == 8:
-        return tf.cast(tf.cast(packed, tf.int8), tf.float32)
+        return tf.cast(packed, tf.int8)
     digits = unpack_integers(
         np.arange(256, dtype="uint8")[:, None], 8 // bits, bits
     )
-    return gather_fields(packed, digits.astype("float32"), width)
+    return gather_fields(packed, digits, width)
 
 
 def multiply_blocks(rows, scales, block_size):

@@ -175,5 +175,5 @@ def test_packed_rows_come_back(bits, shape, seed):
     assert unpacked.dtype == "int8"
     np.testing.assert_array_equal(unpacked, integers)
     rows = unpack_tensor(tf.constant(packed), shape[1], bits)
-    assert rows.dtype == tf.float32
+    assert rows.dtype == tf.int8
     np.testing.assert_array_equal(rows, integers)
