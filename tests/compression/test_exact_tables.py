@@ -122,6 +122,7 @@ def test_pooled_and_tied_tables():
         assert np.array_equal(got, table) == (name == "3 numbers")
 
 
+@pytest.mark.slow
 def test_search_finds_what_loses_nothing():
     search = kc.compression.BudgetSearch()
     small = compress(TABLES["16 numbers"], max_bytes=30_000, search=search)

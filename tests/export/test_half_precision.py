@@ -53,6 +53,11 @@ def positions(**kwargs):
     return hub.layers.PositionEmbedding(40, **kwargs)
 
 
+DTYPES = pytest.mark.parametrize(
+    "dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
+)
+# Those that failed in ways of their own.
+FAST = {"table", "convolution", "gru", "positions"}
 LAYERS = {
     "table": functools.partial(L.Activation, "linear"),
     "dense": functools.partial(L.Dense, 4),
@@ -72,10 +77,14 @@ LAYERS = {
 }
 
 
+@DTYPES
 @pytest.mark.parametrize(
-    "dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.slow] * (kind not in FAST))
+        for kind in LAYERS
+    ],
 )
-@pytest.mark.parametrize("kind", LAYERS)
 def test_layers_behind_codes_and_a_table(kind, dtype, path):
     keras.utils.set_random_seed(0)
     batch = 2 if kind == "rnn" else None
@@ -106,7 +115,7 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("dtype", BOUNDS)
+@DTYPES
 @pytest.mark.parametrize("kind", OWN)
 def test_own_layers(kind, dtype, path):
     keras.utils.set_random_seed(0)

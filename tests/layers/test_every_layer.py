@@ -78,6 +78,10 @@ SLOW = {
 }
 # Other cases have what the converter meets in these.
 CONVERTED_SLOW = {
+    "codes-nearest",
+    "codes-pooled-follow",
+    "rounded-pooled-learned",
+    "rounded-reversible",
     "codes-softmax",
     "codes-follow",
     "anchors-trained-places",

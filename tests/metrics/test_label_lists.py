@@ -108,7 +108,10 @@ RANKINGS = {
 }
 
 
-@pytest.mark.parametrize("where", ["eager", "graph", "devices"])
+@pytest.mark.parametrize(
+    "where",
+    ["eager", "graph", pytest.param("devices", marks=pytest.mark.slow)],
+)
 def test_training_steps_rank_no_classes(where, request):
     scope, kwargs = contextlib.nullcontext(), {"run_eagerly": where == "eager"}
     if where == "graph":
