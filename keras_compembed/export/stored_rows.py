@@ -7,6 +7,7 @@ scales as integers too. Both are read for the ids looked up, and multiplied.
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.codes.packing import gather_fields
 from keras_compembed.export.flatbuffer import PACKED_RUNTIMES
 from keras_compembed.export.flatbuffer import StoredTable
 from keras_compembed.rounding.rounded_table import pack_integers
@@ -78,11 +79,8 @@ class StoredRows:
         """Their integers, float32 `(ids, width)`."""
         numbers = tf.gather(self._integers, ids)
         if self._bytes is not None:
-            numbers = tf.gather(self._bytes, tf.cast(numbers, tf.int32))
-            columns = self._integers.shape[1] * self._bytes.shape[1]
-            numbers = tf.reshape(numbers, (-1, columns))
-        else:
-            numbers = tf.cast(numbers, tf.float32)
+            return gather_fields(numbers, self._bytes, self.width)
+        numbers = tf.cast(numbers, tf.float32)
         if numbers.shape[1] > self.width:
             numbers = numbers[:, : self.width]
         return numbers

@@ -38,6 +38,10 @@ class ClassMetric(keras.metrics.Mean):
         """
         raise NotImplementedError
 
+    def skips(self, examples):
+        """Whether the examples of a step do not count."""
+        return False
+
     def importance(self, examples):
         """What examples count in the mean, or None if all count alike.
 
@@ -61,7 +65,7 @@ class ClassMetric(keras.metrics.Mean):
             ValueError: if `y_pred` does not come from such a layer.
         """
         examples = read_examples(y_true, y_pred, type(self).__name__)
-        if examples is None:
+        if examples is None or self.skips(examples):
             return
         values = tf.cast(self.values(examples), "float32")
         values = unflat(values, y_pred)

@@ -33,16 +33,7 @@ class NDCGAtK(RankingMetric):
         ValueError: if `k` is not a positive integer.
     """
 
-    def __init__(
-        self,
-        k=5,
-        name=None,
-        dtype=None,
-        ignore_class=None,
-        in_training=False,
-    ):
-        name = name or f"ndcg_at_{k}"
-        super().__init__(k, name, dtype, ignore_class, in_training)
+    prefix = "ndcg"
 
     def values(self, examples):
         ranks = examples.label_ranks()

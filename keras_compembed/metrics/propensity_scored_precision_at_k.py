@@ -63,6 +63,8 @@ class PropensityScoredPrecisionAtK(RankingMetric):
           equation 2 and section 4
     """
 
+    prefix = "propensity_scored_precision"
+
     def __init__(
         self,
         class_counts,
@@ -85,13 +87,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         scale = (math.log(num_examples) - 1) * (b + 1) ** a
         weights = 1 + scale * (self.class_counts + b) ** -a
         self._weights = np.asarray(weights, "float32")
-        super().__init__(
-            k,
-            name or f"propensity_scored_precision_at_{k}",
-            dtype,
-            ignore_class,
-            in_training,
-        )
+        super().__init__(k, name, dtype, ignore_class, in_training)
 
     def values(self, examples):
         weights = self._weights_of(examples)

@@ -2,7 +2,6 @@
 
 import keras
 
-from keras_compembed.layers.class_head import read_examples
 from keras_compembed.metrics.class_metric import ClassMetric
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
@@ -14,9 +13,12 @@ class RankingMetric(ClassMetric):
     Steps of training do not count, unless asked for: they score a few classes
     only. Where no example counts, the mean is NaN.
 
+    Attributes:
+        prefix: String, what a name by default begins with.
+
     Args:
-        k: Integer.
-        name: String.
+        k: Integer. Defaults to `5`.
+        name: Optional string. Defaults to `None`: e.g. `"recall_at_5"`.
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Same as for `ClassMetric`. Defaults to `None`.
         in_training: Boolean. Whether steps of training count. Defaults to
@@ -24,17 +26,20 @@ class RankingMetric(ClassMetric):
     """
 
     def __init__(
-        self, k, name, dtype=None, ignore_class=None, in_training=False
+        self,
+        k=5,
+        name=None,
+        dtype=None,
+        ignore_class=None,
+        in_training=False,
     ):
         self.k = check_positive_int("k", k)
         self.in_training = check_boolean("in_training", in_training)
+        name = name or f"{self.prefix}_at_{k}"
         super().__init__(name, dtype, ignore_class)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        examples = read_examples(y_true, y_pred, type(self).__name__)
-        if examples is None or (examples.training and not self.in_training):
-            return
-        super().update_state(y_true, y_pred, sample_weight)
+    def skips(self, examples):
+        return examples.training and not self.in_training
 
     def result(self):
         count = keras.ops.cast(self.count, self.dtype)
