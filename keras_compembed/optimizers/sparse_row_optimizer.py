@@ -10,8 +10,19 @@ from keras_compembed.optimizers.variable_rows import VariableRows
 
 # Each takes norms or means over the whole of a variable.
 _NOT_ELEMENTWISE = ("Adafactor", "Lamb", "Muon")
-_SETTINGS = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm")
 _UNSUPPORTED = ("gradient_accumulation_steps", "use_ema", "loss_scale_factor")
+
+
+def _of_inner(setting):
+    """A setting that is always that of the inner optimizer."""
+
+    def set_inner(self, value):
+        # Keras sets its defaults before there is an inner one.
+        if hasattr(self, "inner"):
+            _check_setting(self.inner, setting, value)
+            setattr(self.inner, setting, value)
+
+    return property(lambda self: getattr(self.inner, setting), set_inner)
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -98,6 +109,14 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     @property
     def variables(self):
         return self.inner.variables
+
+    weight_decay = _of_inner("weight_decay")
+    clipnorm = _of_inner("clipnorm")
+    clipvalue = _of_inner("clipvalue")
+    global_clipnorm = _of_inner("global_clipnorm")
+    use_ema = _of_inner("use_ema")
+    loss_scale_factor = _of_inner("loss_scale_factor")
+    gradient_accumulation_steps = _of_inner("gradient_accumulation_steps")
 
     @property
     def learning_rate(self):
@@ -257,22 +276,6 @@ def _check_setting(inner, setting, value):
             f"gradients only. Received: inner={type(inner).__name__} with "
             f"{setting}={value!r}."
         )
-
-
-def _of_inner(setting):
-    """A setting that is always that of the inner optimizer."""
-
-    def set_inner(self, value):
-        # Keras sets its defaults before there is an inner one.
-        if hasattr(self, "inner"):
-            _check_setting(self.inner, setting, value)
-            setattr(self.inner, setting, value)
-
-    return property(lambda self: getattr(self.inner, setting), set_inner)
-
-
-for _setting in (*_SETTINGS, *_UNSUPPORTED):
-    setattr(SparseRowOptimizer, _setting, _of_inner(_setting))
 
 
 def _is_any(optimizer, names):
