@@ -81,22 +81,7 @@ class AnchorInitializer:
 
 
 def random_basis(num_anchors, output_dim, seed):
-    """Random vectors, orthogonal as far as there is room.
-
-    Their numbers have a mean square of 1. A step of an optimizer such as Adam,
-    of one size for all weights, then moves an embedding through T as far as
-    it moves a row of an ordinary table.
-
-    Args:
-        num_anchors: Integer.
-        output_dim: Integer.
-        seed: Integer.
-
-    Returns:
-        float32 array `(num_anchors, output_dim)`. Every block of `output_dim`
-        rows in turn, counted from the first, is orthogonal, of rows of length
-        `sqrt(output_dim)`.
-    """
+    """Random vectors, orthogonal as far as there is room."""
     rng = np.random.default_rng(seed)
     basis = np.empty((num_anchors, output_dim), "float32")
     for start in range(0, num_anchors, output_dim):

@@ -15,23 +15,7 @@ _MOST = (1 << 32) - 1
 
 
 def count_pairs(tokens, input_dim, window, ignore=()):
-    """Counts how often two different ids are at most `window` places apart.
-
-    Args:
-        tokens: Integer array of ids in the order of a text, or a sequence of
-            documents, each such an array. No pair spans two documents.
-        input_dim: Integer, above all ids.
-        window: Integer.
-        ignore: Ids that are in no pair, though they keep their places.
-
-    Returns:
-        keys: Sorted int64 array, `u * input_dim + v` of pairs of u < v.
-        counts: int64 array like `keys`.
-
-    Raises:
-        ValueError: if tokens are no ids below `input_dim`, or `window` is not
-            a positive integer.
-    """
+    """Counts how often two different ids are at most `window` places apart."""
     window = check_positive_int("window", window)
     ignored = np.zeros(input_dim, bool)
     ignored[check_ids("ignore", list(ignore), input_dim)] = True
@@ -51,11 +35,7 @@ def count_pairs(tokens, input_dim, window, ignore=()):
 
 
 def mutual_information(keys, counts, input_dim):
-    """Pointwise mutual information of counted pairs.
-
-    `log(count(u, v) * total / (count(u) * count(v)))`, where `count(u)` is
-    that of all pairs with u, and `total` its sum over ids.
-    """
+    """Pointwise mutual information of counted pairs."""
     first, second = np.divmod(keys, input_dim)
     of_id = np.bincount(first, counts, input_dim)
     of_id += np.bincount(second, counts, input_dim)
@@ -63,10 +43,7 @@ def mutual_information(keys, counts, input_dim):
 
 
 def among_top(keys, counts, input_dim, top):
-    """Boolean array: pairs that are among the `top` of one of their ids.
-
-    Of pairs that are as frequent, those of lower ids come first.
-    """
+    """Boolean array: pairs that are among the `top` of one of their ids."""
     first, second = np.divmod(keys, input_dim)
     # As keys are sorted, the others of an id are in order too: first the
     # lower ones, then the higher. A stable sort keeps that.

@@ -9,32 +9,7 @@ _PART = 1 << 17
 
 
 def k_means_seeds(table, number, rng, weight=None, first=(), num_candidates=1):
-    """Chooses rows that span a table, as k-means++ starts.
-
-    Each row is drawn with a probability proportional to its weight times
-    D^2, its squared distance to the nearest row chosen before. The first is
-    drawn by weight. Where all that is left has probability 0, rows are drawn
-    evenly from those not yet chosen.
-
-    Args:
-        table: Array `(rows, columns)` of finite numbers, perhaps
-            memory-mapped. It is read once for each row chosen.
-        number: Integer, at most the number of rows.
-        rng: NumPy random generator.
-        weight: Optional array `(rows,)`. Defaults to `None`.
-        first: Optional distinct ids that are taken as chosen already, and
-            come first in the result.
-        num_candidates: Integer, how many rows are drawn each time, of which
-            the one that leaves the smallest sum of weighted D^2 is kept.
-            Defaults to `1`.
-
-    Returns:
-        int64 array `(number,)` of distinct ids.
-
-    References:
-        - Arthur & Vassilvitskii, k-means++: The Advantages of Careful
-          Seeding, 2007
-    """
+    """Chooses rows that span a table, as k-means++ starts."""
     ids = [int(row) for row in first]
     nearest = np.full(len(table), np.inf)
     for row in ids:

@@ -11,20 +11,7 @@ from keras_compembed.anchors.mixed import Mixed
 
 
 def get_anchor_initializer(value, num_sets=1, seed=None):
-    """Turns what a user passed into an `AnchorInitializer`.
-
-    Args:
-        value: `"dynamic"`, an array `(num_anchors, output_dim)` of anchors to
-            start from, an `AnchorInitializer`, the config of one as
-            `keras.saving.serialize_keras_object` gives it, or a list of
-            these, one for each set of anchors.
-        num_sets: Integer, how many sets of anchors there are. Defaults to
-            `1`, or as many as `value` holds.
-        seed: Optional integer, for `"dynamic"`.
-
-    Raises:
-        ValueError: if it is anything else.
-    """
+    """Turns what a user passed into an `AnchorInitializer`."""
     if isinstance(value, (list, tuple)):
         value = Mixed([get_anchor_initializer(part) for part in value])
     if isinstance(value, dict) and "class_name" in value:
@@ -58,20 +45,7 @@ def get_anchor_initializer(value, num_sets=1, seed=None):
 
 
 def without_data(initializer, input_dim, num_anchors, output_dim):
-    """The same choice without the data that it was made from.
-
-    What layers put in their configs: of a table of a million rows, only
-    the ids and the vectors of the anchors remain.
-
-    Args:
-        initializer: `AnchorInitializer`.
-        input_dim: Integer, the number of objects.
-        num_anchors: Integer.
-        output_dim: Integer.
-
-    Returns:
-        An `AnchorInitializer`.
-    """
+    """The same choice without the data that it was made from."""
     if isinstance(initializer, Dynamic):
         return initializer
     if isinstance(initializer, Mixed):

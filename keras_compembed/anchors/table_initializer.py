@@ -7,22 +7,7 @@ from keras_compembed.utils.validation import check_fitted_table
 
 
 class TableInitializer(AnchorInitializer):
-    """Chooses anchors in a space that has a point for each object.
-
-    Anchors start as the points chosen where the space is as wide as the
-    embedding, and as a random basis where it is not.
-
-    Args:
-        table: Array `(input_dim, width)` of finite numbers. It is read a part
-            at a time, and may be memory-mapped.
-        seed: Optional integer. Defaults to one drawn at random.
-
-    Raises:
-        ValueError: if the table is not a finite matrix, or float32 cannot hold
-            the squares of its numbers, or `seed` is not an integer of at least
-            0; by `choose`, if the table has not `input_dim` rows, or anchors
-            are more.
-    """
+    """Chooses anchors in a space that has a point for each object."""
 
     def __init__(self, table, seed=None):
         super().__init__(seed)

@@ -85,11 +85,7 @@ class TfIdf(AnchorInitializer):
 
 
 def tf_idf(documents):
-    """Scores of ids from 0 to the highest in `documents`.
-
-    Args:
-        documents: List of integer arrays, not all empty.
-    """
+    """Scores of ids from 0 to the highest in `documents`."""
     ids = np.concatenate([np.zeros(0, "int64"), *documents])
     if not len(ids):
         raise ValueError(

@@ -42,39 +42,14 @@ _ENDINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Synset:
-    """One meaning.
-
-    Attributes:
-        words: Tuple of strings in lower case.
-        pointers: Tuple of (symbol, part of speech, offset, number of the
-            word here, number of the word there). Words count from 1; 0 is
-            all of them.
-    """
+    """One meaning."""
 
     words: tuple
     pointers: tuple
 
 
 def wordnet_pairs(vocabulary, folder, lemmatize=True):
-    """Pairs of words that WordNet relates at once.
-
-    Args:
-        vocabulary: Sequence of strings. Case is ignored, and a space in a
-            word is the underscore of WordNet.
-        folder: Folder of WordNet's database files, a zip file of it, or None
-            to look where they usually are.
-        lemmatize: Boolean. Whether an inflected word is related to its base
-            forms, and to all that they are related to.
-
-    Returns:
-        int64 array `(pairs, 2)` of places in the vocabulary: of synonyms,
-        hypernyms with hyponyms, and antonyms. Pairs may be there more than
-        once, in both orders, and of a word with itself.
-
-    Raises:
-        ValueError: if a word is not a string, the folder has not the files,
-            or they cannot be read.
-    """
+    """Pairs of words that WordNet relates at once."""
     for word in vocabulary:
         if not isinstance(word, str):
             raise ValueError(
@@ -113,14 +88,7 @@ def wordnet_pairs(vocabulary, folder, lemmatize=True):
 
 
 def find_installed():
-    """Where WordNet is on this machine.
-
-    Looks in `WNSEARCHDIR`, the environment variable of WordNet's own programs,
-    in the data folders of NLTK, and in the folder of Debian's package.
-
-    Raises:
-        ValueError: if it is in none of them.
-    """
+    """Where WordNet is on this machine."""
     places = []
     if os.environ.get("WNSEARCHDIR"):
         places.append(pathlib.Path(os.environ["WNSEARCHDIR"]))
@@ -142,11 +110,7 @@ def find_installed():
 
 
 def find_database(folder):
-    """The folder that has the file data.noun, in a zip file perhaps.
-
-    Returns:
-        A `pathlib.Path` or a `zipfile.Path`.
-    """
+    """The folder that has the file data.noun, in a zip file perhaps."""
     path = pathlib.Path(folder)
     if path.is_file() and zipfile.is_zipfile(path):
         names = zipfile.ZipFile(path).namelist()
@@ -166,14 +130,7 @@ def find_database(folder):
 
 
 def read_synsets(folder):
-    """Reads the data files.
-
-    Returns:
-        Dict of `Synset`, by part of speech (n, v, a or r) and offset.
-
-    References:
-        - WordNet's manual page wndb(5WN)
-    """
+    """Reads the data files."""
     synsets = {}
     for part, name in _PARTS.items():
         text = (folder / f"data.{name}").read_text(encoding="utf-8")

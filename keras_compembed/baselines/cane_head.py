@@ -4,12 +4,7 @@ from keras_compembed.layers.cane_softmax import CANESoftmax
 
 
 def check_cane_softmax(head, loss):
-    """Returns the layer of a loss, or raises if it is no `CANESoftmax`.
-
-    Args:
-        head: A `ClassHead`.
-        loss: The loss, for the message.
-    """
+    """Returns the layer of a loss, or raises if it is no `CANESoftmax`."""
     if not isinstance(head, CANESoftmax):
         raise ValueError(
             f"`{type(loss).__name__}` must be given the output of a "

@@ -20,44 +20,14 @@ from keras_compembed.utils.validation import check_seed
 
 
 def read_all(variable, rows):
-    """Rows of a variable, whose gradient is as large as the variable.
-
-    It is exact in graphs of any optimizer, and takes one op in LiteRT files.
-
-    Args:
-        variable: Keras variable `(rows, ...)`.
-        rows: Integer tensor, of any shape.
-
-    Returns:
-        Tensor of the shape of `rows` followed by that of one row.
-    """
+    """Rows of a variable, whose gradient is as large as the variable."""
     # The gradient of a reshape adds up that of rows that are read repeatedly.
     values = tf.reshape(tf.convert_to_tensor(variable.value), variable.shape)
     return repeat_rows(values, rows)
 
 
 class EmbeddingBaseline(LookupLayer):
-    """Base of small embeddings that rival `CodeEmbedding`, one signature each.
-
-    A subclass adds its own settings between `output_dim` and `mask_zero`, says
-    what its weights are by `shapes` and `initializers`, and has `embed`. All
-    else that a `LookupLayer` does it inherits: masks, ragged and sparse ids,
-    `reverse` calls, `top_k`, `embeddings`. Vectors of a new layer are to be as
-    large as those of `keras.layers.Embedding`, whose standard deviation is
-    `INITIAL_STDDEV`.
-
-    Args:
-        input_dim: Integer. Number of ids, i.e. largest id + 1.
-        output_dim: Integer. Width of the vectors.
-        mask_zero: Boolean. Whether id 0 is padding to be masked. Defaults to
-            `False`.
-        seed: Optional integer. Seed of what begins at random.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
-
-    Raises:
-        ValueError: if a size is no positive integer, `mask_zero` is no boolean
-            or `seed` is no integer of at least 0.
-    """
+    """Base of baseline embeddings, one signature each."""
 
     # Of numbers drawn from -0.05 to 0.05.
     INITIAL_STDDEV = 0.05 / 3**0.5

@@ -4,32 +4,7 @@ import tensorflow as tf
 
 
 class EvenChunks:
-    """Rows in the order of their codes, cut into chunks, several times over.
-
-    Chunks differ in size by one row at most. Rows of equal codes keep their
-    order.
-
-    Example:
-
-    >>> chunks = EvenChunks(tf.constant([[1], [0], [1]]), num_chunks=2)
-    >>> chunks.members
-    <tf.Tensor: shape=(1, 2, 2), dtype=int32, numpy=
-    array([[[ 1, -1],
-            [ 0,  2]]], dtype=int32)>
-
-    Args:
-        codes: int32 tensor `(rows, rounds)`.
-        num_chunks: Integer.
-        count: Optional int32 tensor, how many rows there are, taken for 1 if
-            there is none: those that come first in each round. The others are
-            in no chunk. Defaults to `None`: all.
-
-    Attributes:
-        members: int32 tensor `(rounds, num_chunks, size)`, the rows of each
-            chunk, -1 where it has fewer.
-        chunks: int32 tensor `(rounds, rows)`, the chunk of each row.
-        places: int32 tensor `(rounds, rows)`, where in its chunk it is.
-    """
+    """Rows in the order of their codes, cut into chunks, several times over."""
 
     def __init__(self, codes, num_chunks, count=None):
         rows, rounds = codes.shape[0], codes.shape[1]

@@ -6,15 +6,7 @@ from keras_compembed.utils.validation import check_positive_int
 
 
 def factor_rows(size, number):
-    """Balanced factors, whose product is at least `size`.
-
-    Args:
-        size: Integer.
-        number: Integer, how many factors.
-
-    Returns:
-        Tuple of integers, the largest first.
-    """
+    """Balanced factors, whose product is at least `size`."""
     factors = []
     for left in range(number, 0, -1):
         factor = math.ceil(size ** (1 / left) - 1e-9)
@@ -24,15 +16,7 @@ def factor_rows(size, number):
 
 
 def factor_columns(size, number):
-    """Factors whose product is `size`, the largest as small as can be.
-
-    Args:
-        size: Integer.
-        number: Integer, how many factors.
-
-    Returns:
-        Tuple of integers, the largest last.
-    """
+    """Factors whose product is `size`, the largest as small as can be."""
     return min(_factors(size, number), key=lambda found: found[::-1])
 
 
@@ -51,19 +35,7 @@ def _factors(size, number):
 
 
 def check_factors(name, factors, size_name, size, exact):
-    """Returns factors as a tuple of integers, or raises.
-
-    Args:
-        name: String, the argument.
-        factors: What it is.
-        size_name: String, what the product of factors must be or reach.
-        size: Integer, its value.
-        exact: Boolean, whether the product must be `size`.
-
-    Raises:
-        ValueError: if these are not two or more positive integers with that
-            product.
-    """
+    """Returns factors as a tuple of integers, or raises."""
     if not isinstance(factors, (tuple, list)) or len(factors) < 2:
         raise ValueError(
             f"`{name}` must be two or more positive integers. "
@@ -81,15 +53,7 @@ def check_factors(name, factors, size_name, size, exact):
 
 
 def digits(ids, factors):
-    """Places of ids in a grid, in the order of a C array.
-
-    Args:
-        ids: Integer tensor or array `(ids,)`.
-        factors: Tuple of integers, the sizes of the grid.
-
-    Returns:
-        List of tensors or arrays `(ids,)`, one for each factor.
-    """
+    """Places of ids in a grid, in the order of a C array."""
     found = []
     for factor in factors[:0:-1]:
         found.append(ids % factor)

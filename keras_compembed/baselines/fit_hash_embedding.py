@@ -11,21 +11,7 @@ _STEPS = 5
 def fit_hash_embedding(
     table, places, owners, num_rows, importances, weight, iterations, verbose
 ):
-    """Minimizes the weighted squared error of a `HashEmbedding`.
-
-    Args:
-        table: float32 array `(ids, columns)`.
-        places: Integer array `(ids, hashes)`, the shared rows of each id.
-        owners: Integer array `(ids,)`, the row of importances of each id.
-        num_rows: Integer.
-        importances: Array `(owners, hashes)`, to begin with.
-        weight: Optional float32 array `(ids,)`.
-        iterations: Integer.
-        verbose: `0` or `1`.
-
-    Returns:
-        float32 arrays `(num_rows, columns)` and `(owners, hashes)`.
-    """
+    """Minimizes the weighted squared error of a `HashEmbedding`."""
     weight = np.ones(len(table), "float32") if weight is None else weight
     importances = np.array(importances, "float32")
     hashes = places.shape[1]

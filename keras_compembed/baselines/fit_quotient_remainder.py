@@ -7,20 +7,7 @@ import numpy as np
 def fit_quotient_remainder(
     table, num_remainders, operation, weight, iterations, verbose=0
 ):
-    """Minimizes the weighted squared error of the two tables joined.
-
-    Args:
-        table: float32 array `(ids, columns)`.
-        num_remainders: Integer.
-        operation: `"multiply"`, `"add"` or `"concat"`.
-        weight: Optional float32 array `(ids,)`.
-        iterations: Integer, turns.
-        verbose: `0` or `1`.
-
-    Returns:
-        float32 arrays `(quotients, columns)` and `(remainders, columns)`; of
-        columns side by side, each has its part.
-    """
+    """Minimizes the weighted squared error of the two tables joined."""
     ids, columns = table.shape
     number = -(-ids // num_remainders)
     weight = np.ones(ids, "float32") if weight is None else weight

@@ -7,20 +7,7 @@ import numpy as np
 def fit_tensor_train(
     table, row_factors, column_factors, ranks, weight, iterations, verbose=0
 ):
-    """Cores whose train is near a table.
-
-    Args:
-        table: float32 array `(ids, columns)`.
-        row_factors: Tuple of integers.
-        column_factors: Tuple of as many integers.
-        ranks: Tuple of one integer more, 1 at both ends.
-        weight: Optional float32 array `(ids,)`.
-        iterations: Integer, trains where some rows count less than others.
-        verbose: `0` or `1`.
-
-    Returns:
-        List of float32 arrays `(row factor, rank * column factor * rank)`.
-    """
+    """Cores whose train is near a table."""
     ids, columns = table.shape
     shapes = row_factors, column_factors, ranks
     room = int(np.prod(row_factors))

@@ -10,18 +10,7 @@ PRIME = 2**31 - 1
 
 
 def draw_hashes(number, seed=None):
-    """Random functions `(a * id + b) % PRIME`.
-
-    Args:
-        number: Integer.
-        seed: Optional integer.
-
-    Returns:
-        int64 array `(2, number)`, a and b.
-
-    References:
-        - Carter & Wegman, 1979, Universal classes of hash functions
-    """
+    """Random functions `(a * id + b) % PRIME`."""
     rng = np.random.default_rng(
         random.getrandbits(32) if seed is None else seed
     )
@@ -31,16 +20,7 @@ def draw_hashes(number, seed=None):
 
 
 def hash_ids(ids, hashes, size):
-    """Numbers from 0 to `size - 1` for ids, by each of several functions.
-
-    Args:
-        ids: Integer tensor `(ids,)`, below `PRIME`.
-        hashes: int64 tensor `(2, functions)`, see `draw_hashes`.
-        size: Integer.
-
-    Returns:
-        int64 tensor `(ids, functions)`.
-    """
+    """Numbers from 0 to `size - 1` for ids, by each of several functions."""
     ids = tf.expand_dims(tf.cast(ids, "int64"), 1)
     values = tf.math.floormod(ids * hashes[0] + hashes[1], PRIME)
     return tf.math.floormod(values, size)

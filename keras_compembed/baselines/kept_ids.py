@@ -10,15 +10,7 @@ _BIT_COUNTS = np.array([bin(bits).count("1") for bits in range(256)], "uint8")
 
 
 class KeptIds:
-    """Numbers the ids that are kept, in their order.
-
-    A bit says whether an id is kept, and a number for each 64 ids how many
-    are before them. Keras and LiteRT read them alike.
-
-    Args:
-        bits: uint8 tensor or array `(blocks, 8)`.
-        starts: int32 tensor or array `(blocks,)`.
-    """
+    """Numbers the ids that are kept, in their order."""
 
     def __init__(self, bits, starts):
         self._bits = bits
@@ -26,12 +18,7 @@ class KeptIds:
 
     @staticmethod
     def pack(ids, input_dim):
-        """The arrays that hold some ids.
-
-        Args:
-            ids: Integer array, different numbers below `input_dim`.
-            input_dim: Integer.
-        """
+        """The arrays that hold some ids."""
         kept = np.zeros(_count_blocks(input_dim) * _BLOCK, bool)
         kept[ids] = True
         counts = kept.reshape(-1, _BLOCK).sum(axis=1)
@@ -44,11 +31,7 @@ class KeptIds:
         return _count_blocks(input_dim) * (_BYTES + 4) + _BIT_COUNTS.nbytes
 
     def __call__(self, ids):
-        """Whether ids are kept, boolean, and how many are before each, int32.
-
-        Args:
-            ids: int32 tensor `(ids,)`.
-        """
+        """Whether ids are kept, and how many are before each."""
         bits = tf.cast(tf.gather(self._bits, ids // _BLOCK), tf.int32)
         counts = tf.cast(tf.gather(_BIT_COUNTS, bits), tf.int32)
         steps = np.arange(_BYTES, dtype="int32")

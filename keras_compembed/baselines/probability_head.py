@@ -14,12 +14,7 @@ _PART_NUMBERS = 1 << 24
 
 
 class ProbabilityHead(ClassHead):
-    """Base of layers with log-probabilities in place of scores.
-
-    What needs those of all classes is computed for a part of the examples at
-    a time: tensors of up to 16 million numbers, or of one example's if these
-    are more. Accuracy in training is by the best of each choice.
-    """
+    """Base of layers with log-probabilities in place of scores."""
 
     def log_probabilities(self, features):
         """Log-probabilities of all classes, in memory all at once.

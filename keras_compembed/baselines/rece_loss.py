@@ -150,16 +150,7 @@ class RECELoss(ClassLoss):
         )
 
     def _rounds_that_have(self, ids, rows, classes):
-        """In how many rounds classes are in the chunks of examples.
-
-        Args:
-            ids: int32 tensor `(rows, rounds, classes)`.
-            rows: `EvenChunks` of examples.
-            classes: `EvenChunks` of classes.
-
-        Returns:
-            float32 tensor like `ids`, at least 1.
-        """
+        """In how many rounds classes are in the chunks of examples."""
         counts = tf.zeros(tf.shape(ids))
         for of_rows, of_classes in zip(
             tf.unstack(rows.chunks), tf.unstack(classes.chunks), strict=True
@@ -181,16 +172,7 @@ class RECELoss(ClassLoss):
 
 
 def _with_neighbours(members, extra):
-    """Chunks, each together with those next to it.
-
-    Args:
-        members: int32 tensor `(rounds, chunks, size)`.
-        extra: Integer, how many on either side.
-
-    Returns:
-        int32 tensor `(rounds, chunks, (1 + 2 extra) * size)`, -1 where there
-        is none.
-    """
+    """Chunks, each together with those next to it."""
     chunks = members.shape[1]
     extra = min(extra, chunks - 1)
     padded = tf.pad(

@@ -8,15 +8,7 @@ BLOCK = 16
 
 
 class RowPlaces:
-    """Places of rows of at most 255 numbers each, one after another.
-
-    The length of each row, and where each block of 16 begins: 1.25 bytes a
-    row, whatever the rows hold. Keras and LiteRT read them alike.
-
-    Args:
-        lengths: uint8 tensor or array `(blocks, 16)`; beyond the last row, 0.
-        starts: int32 tensor or array `(blocks,)`.
-    """
+    """Places of rows of at most 255 numbers each, one after another."""
 
     def __init__(self, lengths, starts):
         self._lengths = lengths
@@ -24,11 +16,7 @@ class RowPlaces:
 
     @staticmethod
     def pack(row_lengths):
-        """The arrays that hold the lengths of rows.
-
-        Args:
-            row_lengths: Integer array `(rows,)` of numbers up to 255.
-        """
+        """The arrays that hold the lengths of rows."""
         blocks = count_blocks(len(row_lengths))
         lengths = np.zeros((blocks, BLOCK), "uint8")
         lengths.ravel()[: len(row_lengths)] = row_lengths
@@ -36,11 +24,7 @@ class RowPlaces:
         return lengths, (np.cumsum(totals) - totals).astype("int32")
 
     def __call__(self, rows):
-        """Where rows begin and end, int32 tensors.
-
-        Args:
-            rows: int32 tensor `(rows,)`.
-        """
+        """Where rows begin and end, int32 tensors."""
         lengths = tf.cast(tf.gather(self._lengths, rows // BLOCK), tf.int32)
         steps = np.arange(BLOCK, dtype="int32")
         place = tf.expand_dims(rows % BLOCK, 1)

@@ -12,27 +12,7 @@ from keras_compembed.utils.validation import check_positive_int
 
 
 class SampledLoss(ClassLoss):
-    """Base of losses that know no candidates but the label.
-
-    Classes are sampled from the noise of the layer, with replacement, once
-    for all examples of a step. A `LearnedNoise` learns how often classes are
-    labels: none of them is among candidates. If the selector of the layer has
-    a tree, vectors are sums over its paths, as for any loss.
-
-    In training, metrics are of the label among the sampled classes.
-
-    Args:
-        num_sampled: Optional integer, the number of sampled classes. Defaults
-            to the candidates and noises of the layer together, so that as
-            many classes are scored as by `keras_compembed.CANELoss`.
-        **kwargs: Same as for `keras_compembed.CANELoss`.
-
-    Attributes:
-        correction: What is taken from scores: `"count"`, the logarithm of how
-            often a class is expected among the samples, each of which counts;
-            `"presence"`, that of the probability that it is among them, where
-            it counts once; or None.
-    """
+    """Base of losses that know no candidates but the label."""
 
     correction = "count"
 
@@ -108,31 +88,12 @@ class SampledLoss(ClassLoss):
 
 
 def log_presence(log_q, number):
-    """Logarithms of the probabilities to be among classes that are drawn.
-
-    `log(1 - (1 - q)^n)`: of n draws with replacement.
-
-    Args:
-        log_q: Tensor, logarithms of the probabilities of one draw.
-        number: Float, or float tensor: n, at least 1.
-
-    Returns:
-        Tensor of the shape of `log_q`.
-    """
+    """Logarithms of the probabilities to be among classes that are drawn."""
     return tf.math.log(-tf.math.expm1(number * tf.math.log1p(-tf.exp(log_q))))
 
 
 def sampled_cross_entropies(label, others, left_out):
-    """Cross-entropies of labels among themselves and other classes.
-
-    Args:
-        label: Tensor `(rows,)`, scores, corrected.
-        others: Tensor `(rows, n)`, the same of other classes.
-        left_out: Boolean tensor `(rows, n)`, which of these do not count.
-
-    Returns:
-        Tensor `(rows,)`.
-    """
+    """Cross-entropies of labels among themselves and other classes."""
     others = tf.where(left_out, float("-inf"), others)
     total = log_sum_exp(label[:, None], others)
     return total - label

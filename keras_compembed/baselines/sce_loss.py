@@ -126,11 +126,7 @@ class SCELoss(ClassLoss):
         return largest
 
     def _buckets(self, head, examples, size):
-        """Examples and classes of buckets.
-
-        Returns:
-            int32 tensors `(buckets * size,)` and `(buckets, classes)`.
-        """
+        """Examples and classes of buckets."""
         features = tf.stop_gradient(examples.features)
         mask = examples.mask
         seed = tf.cast(examples.seed(), "int32")

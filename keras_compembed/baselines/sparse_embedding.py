@@ -222,13 +222,7 @@ class SparseEmbedding(EmbeddingBaseline):
         )
 
     def _assign(self, row_lengths, columns, values):
-        """Takes other numbers.
-
-        Args:
-            row_lengths: Integer array `(input_dim,)`.
-            columns: Integer array `(num_nonzeros,)`, rising within a row.
-            values: Float array of the same shape.
-        """
+        """Takes other numbers."""
         rows = np.repeat(np.arange(self.input_dim), row_lengths)
         parts = rows * self.num_parts + columns // self.part_width
         lengths = np.bincount(parts, minlength=self.input_dim * self.num_parts)
@@ -264,11 +258,7 @@ def split_columns(output_dim):
 
 
 def _largest(table, number, weight):
-    """The numbers furthest from 0, row after row.
-
-    Returns:
-        Lengths of rows, columns, and numbers.
-    """
+    """The numbers furthest from 0, row after row."""
     sizes = np.empty(table.shape, "float32")
     for start, rows in float_chunks(table):
         part = np.abs(rows)
@@ -283,11 +273,7 @@ def _largest(table, number, weight):
 
 
 class _RandomRows:
-    """Initializers of a layer: random numbers, as many in each row.
-
-    Args:
-        layer: `SparseEmbedding`.
-    """
+    """Initializers of a layer: random numbers, as many in each row."""
 
     def __init__(self, layer):
         self._layer = layer

@@ -311,14 +311,7 @@ class ApproximateNearest(Selector):
         return min(number, max(_LEAST_PROBES, math.ceil(wanted)))
 
     def _best_of_part(self, scores, features, lists, k):
-        """The best classes of lists, with bounded numbers in memory.
-
-        Args:
-            scores: `ClassScores`.
-            features: float32 tensor `(rows, width)`.
-            lists: int32 tensor `(rows, number)` of rows of `lists`.
-            k: Integer.
-        """
+        """The best classes of lists, with bounded numbers in memory."""
         number = lists.shape[1] * self._shape[1]
         size = max(1, MOST_NUMBERS // features.shape[1])
         ids = tf.reshape(gather_rows(self.lists, lists), (-1, number))

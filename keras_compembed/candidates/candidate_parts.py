@@ -11,18 +11,7 @@ _COMPARED = 32
 
 
 class CandidateParts:
-    """Candidates of examples, in parts that are scored in different ways.
-
-    A class that comes in several parts counts in the first one alone.
-
-    Args:
-        selected: What `Selector.select` returned.
-
-    Attributes:
-        parts: List of int32 tensors `(number,)` or `(rows, number)`, and of
-            `CandidateGroups`, those that all rows share first.
-        shared: int32 tensor `(number,)`, those of all rows, or None.
-    """
+    """Candidates of examples, in parts that are scored in different ways."""
 
     def __init__(self, selected):
         if not isinstance(selected, (list, tuple)):
@@ -60,11 +49,7 @@ class CandidateParts:
         return part
 
     def of_rows(self, rows):
-        """Ids of all parts, `(rows, number)` or `(1, number)`.
-
-        Args:
-            rows: Integer tensor.
-        """
+        """Ids of all parts, `(rows, number)` or `(1, number)`."""
         if not self._others:
             return self.shared[None]
         parts = [_of_rows(part) for part in self._others]
@@ -96,14 +81,7 @@ class CandidateParts:
         return None if isinstance(part, CandidateGroups) else part
 
     def hold(self, ids):
-        """Whether ids are candidates of their rows, but for those of all.
-
-        Args:
-            ids: int32 tensor `(rows, ids)`, or `(ids,)` for all rows.
-
-        Returns:
-            Boolean tensor `(rows, ids)`.
-        """
+        """Whether ids are candidates of their rows, but for those of all."""
         found = False
         common = ids[None] if ids.shape.rank == 1 else ids
         for part in self._others:

@@ -25,14 +25,7 @@ _NONE = float("-inf")
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """What a step considers.
-
-    Attributes:
-        losses: Tensor `(rows,)`.
-        hit: Boolean tensor `(rows,)`, whether candidates hold the label.
-        best: Boolean tensor `(rows,)`, whether the label is scored at least
-            as high as all classes considered.
-    """
+    """What a step considers."""
 
     losses: tf.Tensor
     hit: tf.Tensor
@@ -54,30 +47,7 @@ def is_of_batch(share_noises):
 
 
 class CandidatesVsNoises:
-    """Estimates losses over all classes from candidates and noises.
-
-    A plain object, without weights: those of classes are in the
-    `ClassScores` that `draw` is given.
-
-    Example:
-
-    >>> estimation = CandidatesVsNoises(selector, noise, num_noises=10)
-    >>> draw = estimation.draw(scores, features, labels, seed)
-
-    Args:
-        selector: `Selector`, attached and built before `draw` is called.
-        noise: `Noise`, attached and built before `draw` is called.
-        num_noises: Integer, noises of each example, or of those that share
-            them.
-        share_noises: Boolean, integer or `"labels"`: see `CANESoftmax`.
-        estimate: `"joint"` or `"separate"`: see `CANESoftmax`.
-        noise_groups: Integer: see `CANESoftmax`.
-
-    Raises:
-        ValueError: if a number is out of range, `estimate` is unknown, groups
-            are those of a batch that shares no noises, or labels are to be
-            noises that are not drawn, or not estimated, as labels are.
-    """
+    """Estimates losses over all classes from candidates and noises."""
 
     def __init__(
         self,
@@ -140,22 +110,7 @@ class CandidatesVsNoises:
         learn=True,
         counted=None,
     ):
-        """Draws candidates and noises, and computes losses from their scores.
-
-        Args:
-            scores: `ClassScores`.
-            features: float32 tensor `(rows, width)`.
-            labels: int32 tensor `(rows,)`.
-            seed: Integer tensor `(2,)`, which noises are drawn by.
-            context: Optional integer tensor `(rows,)`, for the selector.
-            learn: Boolean, whether the selector and the noise learn from
-                this step. Defaults to `True`.
-            counted: Optional boolean tensor `(rows,)`, examples whose labels
-                may be noises of others.
-
-        Returns:
-            A `Draw`.
-        """
+        """Draws candidates and noises, and computes losses."""
         fixed = tf.stop_gradient(features)
         if learn:
             self.selector._before_step(scores, fixed)
@@ -207,22 +162,7 @@ class CandidatesVsNoises:
         return Draw(losses, hit, hit & best)
 
     def draw_noises(self, candidates, labels, seed, counted=None):
-        """Draws noises.
-
-        Args:
-            candidates: `CandidateParts`.
-            labels: int32 tensor `(rows,)`.
-            seed: Integer tensor `(2,)`.
-            counted: Optional boolean tensor `(rows,)`, see `draw`.
-
-        Returns:
-            Named tuple of `ids` `(rows, num_noises)`, `(num_noises,)` for all
-            rows, `(blocks, 1, num_noises)` or `(1, noise_groups,
-            num_noises)`, see `ClassScores.score`; `offsets`, of the same shape,
-            which scores of noises are corrected by; `left_out`, which of them
-            count as 0 in each row, `(rows, num_noises)`, or None; and
-            `label_offset`, the correction of labels, `(rows, 1)`.
-        """
+        """Draws noises."""
         rows, size = tf.size(labels), self.block
         # Noises of several examples cannot keep clear of the candidates of
         # all of them; those that are candidates of an example count as 0 in
@@ -276,32 +216,7 @@ class CandidatesVsNoises:
     def _labels_first(
         self, drawn, labels, seed, excluded, counted, places, groups
     ):
-        """Noises that are labels of the batch, as far as there are.
-
-        Labels of other examples are drawn independently of the own one, by
-        the probabilities of the noise, where they are not among `excluded`.
-        Of all places but the last, each example leaves out one: that of its
-        own label, or else the last of them. So its noises are those that it
-        would have if its label were another. Groups get labels in turn.
-
-        Where there are more labels than places, examples are drawn: the
-        first ones may always come from the same part of a text.
-
-        Args:
-            drawn: int32 tensor `(noise_groups * num_noises,)`. The last one
-                of each group stays.
-            labels: int32 tensor `(rows,)`.
-            seed: Integer tensor `(2,)`.
-            excluded: int32 tensor `(excluded,)`, or None.
-            counted: Boolean tensor `(rows,)`, or None.
-            places: int32 tensor `(rows,)`, those of examples in the batch of
-                all devices.
-            groups: int32 tensor `(rows,)`, or None if there is one.
-
-        Returns:
-            int32 tensor of the shape of `drawn`, and boolean tensor
-            `(rows, num_noises)`, which are left out.
-        """
+        """Noises that are labels of the batch, as far as there are."""
         others = labels
         if counted is not None:
             others = tf.where(counted, labels, -1)
@@ -333,15 +248,7 @@ class CandidatesVsNoises:
 
 
 def _after_writes(losses, layer):
-    """`losses`, whose gradients need what a layer wrote in this step.
-
-    XLA copies the table of classes in each step if its update need not wait
-    for a condition in which the table may be read.
-
-    Args:
-        losses: Tensor `(rows,)`.
-        layer: Keras layer; its weights that are integers count.
-    """
+    """`losses`, whose gradients need what a layer wrote in this step."""
     written = [
         tf.reshape(own_value(variable), (-1,))[:1]
         for variable in layer.non_trainable_variables
@@ -354,54 +261,14 @@ def _after_writes(losses, layer):
 
 
 def joint_losses(label, candidates, noises, label_noise, hit):
-    """Losses with all noises of an example in one sum.
-
-    `log(sum_{k in C} e^{s_k} + (1 / n) sum_j e^{s_j} / q(j)) - s_y`, where
-    the label takes the place of the last of the n noises if it is not a
-    candidate. As with one noise, where it is equation 5, true probabilities
-    are what maximizes its expectation; the more noises, the less it varies.
-
-    Args:
-        label: Tensor `(rows,)`, the score of the label.
-        candidates: List of tensors `(rows, candidates)`, scores, minus
-            infinity where there is none.
-        noises: Two tensors, of all noises but the last, `(rows, noises - 1)`,
-            and of the last, `(rows, 1)`: `s_j - log(n q(j))`, minus infinity
-            of those that count as 0.
-        label_noise: Tensor `(rows,)`, `s_y - log(n q(y))`.
-        hit: Boolean tensor `(rows,)`, whether the label is a candidate.
-
-    Returns:
-        Tensor `(rows,)`.
-
-    References:
-        - [Han et al., 2018](https://arxiv.org/abs/1711.00658), equation 5
-    """
+    """Losses with all noises of an example in one sum."""
     noises, last = noises
     last = tf.where(hit[:, None], last, label_noise[:, None])
     return log_sum_exp(*candidates, noises, last) - label
 
 
 def separate_losses(label, candidates, noises, label_noise, hit):
-    """Losses with a logarithm for each noise: Algorithm 1.
-
-    The mean over noises of `log(sum_{k in C} e^{s_k} + e^{s_j} / q(j)) - s_y`
-    or, if the label is not a candidate, with the label as the only noise.
-
-    Args:
-        label: Same as for `joint_losses`.
-        candidates: Same as for `joint_losses`.
-        noises: Same as for `joint_losses`, but `s_j - log q(j)`.
-        label_noise: Tensor `(rows,)`, `s_y - log q(y)`.
-        hit: Same as for `joint_losses`.
-
-    Returns:
-        Tensor `(rows,)`.
-
-    References:
-        - [Han et al., 2018](https://arxiv.org/abs/1711.00658), equations 2, 3,
-          7 and 8
-    """
+    """Losses with a logarithm for each noise: Algorithm 1."""
     inside = log_sum_exp(*candidates)
     noises = tf.concat(noises, axis=1)
     noises = tf.where(hit[:, None], noises, label_noise[:, None])

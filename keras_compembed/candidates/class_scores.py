@@ -291,15 +291,7 @@ class ClassScores:
         )
 
     def _rows_by_table(self, rows):
-        """How many rows to score at a time by the table as it is.
-
-        Args:
-            rows: Integer, or None if it is not known.
-
-        Returns:
-            Integer, 0 if vectors have to be made, or the whole table would be
-            read for too few rows.
-        """
+        """How many rows to score at a time by the table as it is."""
         if (
             self._embeds
             or self.nodes is not None
@@ -516,36 +508,13 @@ def _in_order(groups, offsets):
 
 
 def _score_groups(features, vectors, places, biases, groups, blocks):
-    """Scores of classes that groups of rows share.
-
-    Args:
-        features: float32 tensor `(rows, width)`.
-        vectors: Tensor `(different classes, width)`.
-        places: int32 tensor `(groups, number)`, where in these classes are.
-        biases: Tensor `(groups, number)`.
-        groups: int32 tensor `(rows,)`.
-        blocks: `GroupBlocks`.
-
-    Returns:
-        Tensor `(rows, number)`.
-    """
+    """Scores of classes that groups of rows share."""
     matrices = tf.gather(vectors, tf.gather(places, blocks.of_blocks))
     return blocks.products(features, matrices) + tf.gather(biases, groups)
 
 
 def _score_shared(features, vectors, biases, shape, block):
-    """Scores of classes that all rows, or some of them, share.
-
-    Args:
-        features: float32 tensor `(rows, width)`.
-        vectors: Tensor `(classes, width)`.
-        biases: Tensor `(classes,)`.
-        shape: Shape of the ids of these classes, see `ClassScores.score`.
-        block: Integer, rows of a block, or None.
-
-    Returns:
-        Tensor `(rows, number)`.
-    """
+    """Scores of classes that all rows, or some of them, share."""
     if shape.rank == 1:
         return tf.matmul(features, vectors, transpose_b=True) + biases
     parts, number = shape[1:]

@@ -26,15 +26,7 @@ _FEWEST_SHARED = 100
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What is scored in a step.
-
-    Attributes:
-        selector: `Selector`.
-        num_candidates: Integer.
-        num_noises: Integer.
-        share_noises: Boolean.
-        noise_groups: Integer.
-    """
+    """What is scored in a step."""
 
     selector: Selector
     num_candidates: int
@@ -50,31 +42,7 @@ def choose(
     num_noises=None,
     noise_groups=None,
 ):
-    """What to score in a step, by the number of classes and their counts.
-
-    Scores of classes that examples share are matrix products, so that
-    `SCORED` of them cost as little as a few that each example has for itself.
-    Of these, the frequent classes are candidates, and the others noises. If
-    one of the numbers is given, the other is what makes `SCORED` of them, or
-    what it would be by itself if that is more.
-
-    If none is given, groups of examples may have noises of their own, where
-    these are enough for an example: as many groups as make about `SCORED`
-    classes. An example then scores fewer, so that a step is faster. What
-    noises get wrong differs between groups, so that in the mean over the
-    batch it is no more. How many are enough is a matter of the number of
-    labels too, see `enough_scored`.
-
-    Args:
-        num_classes: Integer.
-        class_counts: Array `(num_classes,)` of positive numbers, or None.
-        num_candidates: Optional integer, if it is given.
-        num_noises: Optional integer, if it is given.
-        noise_groups: Optional integer, if it is given.
-
-    Returns:
-        A `Choice`.
-    """
+    """What to score in a step, by the number of classes and their counts."""
     numbers = (num_candidates, num_noises)
     if numbers == (None, None) and num_classes <= MOST_SCORED:
         return Choice(AllClasses(), num_classes, 1, False)
@@ -108,45 +76,13 @@ def choose(
 
 
 def worthy_candidates(counts, number, power=0.75):
-    """How many of the frequent classes to score always, not by chance.
-
-    Noises estimate the sum over all classes that are no candidates. For a
-    class of frequency `p`, drawn by `q`, the square of its share in that is
-    `p ** 2 / q` in the mean, and more noises make the error smaller: this
-    finds the number of candidates by which the mean square of the estimate,
-    over the number of noises that are left, is least.
-
-    Args:
-        counts: Array of positive numbers.
-        number: Integer, of candidates and noises together, less than that of
-            classes.
-        power: Number. Noises are drawn by counts to this power. Defaults to
-            `0.75`.
-
-    Returns:
-        Integer from 1 to `number - 1`.
-    """
+    """How many of the frequent classes to score always, not by chance."""
     squares = _squares(counts, number, power)
     return int(1 + np.argmin(squares / np.arange(number - 1, 0, -1)))
 
 
 def enough_scored(counts, most, power=0.75):
-    """How many classes an example scores, candidates and noises together.
-
-    The fewest whose estimate of the sum over all classes has a mean square
-    error that is small enough, where probabilities are counts: 0.0007 of its
-    square for up to a million labels, 0.002 from eight million on, and
-    between them by the root of their number. Training does not get through
-    so many often, and more of them seen gain more than a better estimate.
-
-    Args:
-        counts: Array of positive numbers, of labels.
-        most: Integer, less than the number of classes.
-        power: See `worthy_candidates`.
-
-    Returns:
-        Integer up to `most`, and from 200 on if that is more.
-    """
+    """How many classes an example scores, candidates and noises together."""
     squares = _squares(counts, most, power)
     labels = np.clip(np.sum(counts), _FEW_LABELS, _MANY_LABELS)
     small = _SMALL_ERROR * np.sqrt(labels / _FEW_LABELS)
@@ -158,14 +94,7 @@ def enough_scored(counts, most, power=0.75):
 
 
 def _squares(counts, number, power):
-    """Mean squares of what one noise gives for the sum over all classes.
-
-    Args:
-        counts, number, power: See `worthy_candidates`.
-
-    Returns:
-        Array `(number - 1,)`, for 1 candidate, 2, and so on.
-    """
+    """Mean squares of what one noise gives for the sum over all classes."""
     shares = np.sort(np.asarray(counts, "float64"))[::-1]
     shares /= shares[0]
     # Of all classes but so many.

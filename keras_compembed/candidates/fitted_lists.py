@@ -14,17 +14,7 @@ _ENTRIES = 1 << 22
 
 
 def with_lists(head, features, num_lists):
-    """A layer with the vectors and biases of another, and lists of them.
-
-    Args:
-        head: `CANESoftmax`.
-        features: float32 array `(rows, width)`, as it is given.
-        num_lists: Integer.
-
-    Returns:
-        A built `CANESoftmax` with an `ApproximateNearest`, and no more
-        candidates than a list has classes.
-    """
+    """A layer with the vectors and biases of another, and lists of them."""
     # Even lists have no room to spare, of which a file would score all.
     selector = ApproximateNearest(num_lists=num_lists, capacity_factor=1.0)
     shortest = head.num_classes // num_lists
@@ -67,17 +57,7 @@ def _classes_of(head, width):
 
 
 def even_lists(points, number, capacity):
-    """Lists of the rows of points that are near each other.
-
-    Args:
-        points: Array `(rows, width)`. What is not finite may go anywhere.
-        number: Integer, of lists.
-        capacity: Integer, rows of a list at most.
-
-    Returns:
-        Integer array `(number, capacity)`: sizes differ by 1 at most, and
-        lists end in -1 where they are shorter.
-    """
+    """Lists of the rows of points that are near each other."""
     points = np.nan_to_num(points, copy=False, posinf=0.0, neginf=0.0)
     rows = np.arange(len(points))
     list_of = np.zeros_like(rows)
@@ -105,16 +85,7 @@ def list_of_classes(head):
 
 
 def lists_to_open(head, features, k):
-    """Lists to open, likeliest first, until each best class is found.
-
-    Args:
-        head: What `with_lists` returns.
-        features: float32 array `(rows, width)`.
-        k: Integer, classes of the highest scores of an example.
-
-    Returns:
-        Integer array `(rows, k)`, 1 where the first list has the class.
-    """
+    """Lists to open, likeliest first, until each best class is found."""
     list_of = list_of_classes(head)
     number = head.selector.lists.shape[0]
     opened = []

@@ -7,33 +7,14 @@ _ENTRIES = 1 << 24
 
 
 def most_frequent(ids, num_classes, number):
-    """Classes by how often they come, the most frequent first.
-
-    Args:
-        ids: Integer array, of which negative ones do not count.
-        num_classes: Integer.
-        number: Integer, how many to return, at most `num_classes`.
-
-    Returns:
-        int32 array `(number,)`.
-    """
+    """Classes by how often they come, the most frequent first."""
     counts = np.bincount(ids[ids >= 0].ravel(), minlength=num_classes)
     order = np.argsort(-counts, kind="stable")
     return order[:number].astype("int32")
 
 
 def most_frequent_followers(ids, num_classes, frequent):
-    """Classes by how often they follow each class.
-
-    Args:
-        ids: Integer array `(tokens,)` or `(sequences, tokens)`. Nothing
-            follows, or is followed by, negative ones.
-        num_classes: Integer.
-        frequent: int32 array `(number,)`, what rows are filled up with.
-
-    Returns:
-        int32 array `(num_classes, number)` of ids that differ within a row.
-    """
+    """Classes by how often they follow each class."""
     number = len(frequent)
     before, after = ids[..., :-1].ravel(), ids[..., 1:].ravel()
     there = (before >= 0) & (after >= 0)

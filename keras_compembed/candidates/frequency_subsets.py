@@ -136,15 +136,7 @@ class FrequencySubsets(Selector):
 
 
 def split_evenly(counts, num_groups):
-    """Groups of classes, most frequent first, of about equal mass.
-
-    Args:
-        counts: Array `(num_classes,)`.
-        num_groups: Integer.
-
-    Returns:
-        int32 array `(num_classes,)`: the group of each class. None is empty.
-    """
+    """Groups of classes, most frequent first, of about equal mass."""
     order = np.argsort(-np.asarray(counts, "float64"), kind="stable")
     mass = np.cumsum(np.maximum(counts, 1e-9)[order], dtype="float64")
     middle = (mass - np.maximum(counts, 1e-9)[order] / 2) / mass[-1]
@@ -162,16 +154,7 @@ def split_evenly(counts, num_groups):
 
 
 def _different_places(bits, size):
-    """Different places in rows of some sizes, all of them equally probable.
-
-    Args:
-        bits: int64 tensor of random bits `(rows, number + 1)`.
-        size: int64 tensor `(rows, 1)`. If less than `number`, places mean
-            nothing.
-
-    Returns:
-        int32 tensor `(rows, number)`.
-    """
+    """Different places in rows of some sizes, all of them equally probable."""
     number = bits.shape[1] - 1
     # One place in each part of a circle that begins anywhere: parts differ in
     # length by 1, and those of one length are not always the same.

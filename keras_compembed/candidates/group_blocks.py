@@ -8,19 +8,7 @@ BLOCK = 8
 
 
 class GroupBlocks:
-    """Where each row of a batch is, in blocks of rows of one group.
-
-    Rows are sorted by group, and each group is padded to whole blocks: at
-    most `rows // BLOCK + num_groups` of them, and no more than rows.
-
-    Args:
-        groups: int32 tensor `(rows,)`, the group of each row.
-        num_groups: Integer.
-
-    Attributes:
-        occurs: Boolean tensor `(num_groups,)`, which groups have rows.
-        of_blocks: int32 tensor `(blocks,)`, the group of each block.
-    """
+    """Where each row of a batch is, in blocks of rows of one group."""
 
     def __init__(self, groups, num_groups):
         rows = groups.shape[0]
@@ -49,15 +37,7 @@ class GroupBlocks:
         self.of_blocks = tf.minimum(passed, num_groups - 1)
 
     def products(self, rows, matrices):
-        """Products of rows with the matrices of their blocks.
-
-        Args:
-            rows: Tensor `(rows, width)`.
-            matrices: Tensor `(blocks, number, width)`.
-
-        Returns:
-            Tensor `(rows, number)`.
-        """
+        """Products of rows with the matrices of their blocks."""
         width, number = rows.shape[1], matrices.shape[1]
         padded = tf.scatter_nd(
             self._places[:, None], rows, (self._blocks * BLOCK, width)

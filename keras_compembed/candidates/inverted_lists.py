@@ -14,19 +14,7 @@ _CHOICES = 8
 
 
 def make_lists(vectors_of, num_classes, lists, first):
-    """Assigns all classes to lists by k-means.
-
-    Args:
-        vectors_of: Function from int32 ids `(ids,)` to float32 vectors
-            `(ids, width)`.
-        num_classes: Integer.
-        lists: int32 tensor `(num_lists, capacity)` of ids, padded with -1:
-            what to start from.
-        first: Boolean tensor, whether to start afresh.
-
-    Returns:
-        int32 tensor `(num_lists, capacity)`, each class once.
-    """
+    """Assigns all classes to lists by k-means."""
     num_lists, capacity = lists.shape
     size = min(num_classes, _SAMPLE * num_lists)
     sample = np.arange(size, dtype="int64") * num_classes // size
@@ -50,15 +38,7 @@ def make_lists(vectors_of, num_classes, lists, first):
 
 
 def list_moments(vectors_of, lists):
-    """Means and variances of vectors over lists of ids padded with -1.
-
-    Args:
-        vectors_of: See `make_lists`.
-        lists: int32 tensor `(num_lists, capacity)`.
-
-    Returns:
-        Two float32 tensors `(num_lists, width)`, 0 for empty lists.
-    """
+    """Means and variances of vectors over lists of ids padded with -1."""
     capacity = lists.shape[1]
 
     def moments(rows):
@@ -83,16 +63,7 @@ def list_moments(vectors_of, lists):
 
 
 def k_means(points, centres, steps):
-    """Some steps of k-means.
-
-    Args:
-        points: float32 tensor `(rows, width)`.
-        centres: float32 tensor `(centres, width)`.
-        steps: Integer tensor.
-
-    Returns:
-        float32 tensor `(centres, width)`.
-    """
+    """Some steps of k-means."""
     rows, number = points.shape[0], centres.shape[0]
     spread = np.arange(number, dtype="int64") * rows // number
     spread = tf.constant(spread, "int32")
@@ -121,17 +92,7 @@ def k_means(points, centres, steps):
 
 
 def nearest(points, centres, number):
-    """The nearest centres of points.
-
-    Args:
-        points: float32 tensor `(rows, width)`.
-        centres: float32 tensor `(centres, width)`.
-        number: Integer.
-
-    Returns:
-        Tensors `(rows, number)`: int32 indices, nearest first, and float32
-        squared distances less the squared norm of the point.
-    """
+    """The nearest centres of points."""
     costs = tf.reduce_sum(centres**2, axis=1)
     costs -= 2 * tf.matmul(points, centres, transpose_b=True)
     # Vectors that are not finite may go anywhere.
@@ -141,21 +102,7 @@ def nearest(points, centres, number):
 
 
 def deal(choices, costs, num_lists, capacity):
-    """Gives each class a list, with at most `capacity` classes in each.
-
-    In rounds, in which classes ask for their choices one after the other. A
-    list that too many ask for takes those that would lose most by their next
-    choice. Those left over in the end go where there is room.
-
-    Args:
-        choices: int32 tensor `(num_classes, choices)` of different lists.
-        costs: float32 tensor of the same shape, which increases in a row.
-        num_lists: Integer.
-        capacity: Integer, such that all fit.
-
-    Returns:
-        int32 tensor `(num_classes,)`.
-    """
+    """Gives each class a list, with at most `capacity` classes in each."""
     num_classes, number = choices.shape
     losses = costs[:, 1:] - costs[:, :-1]
     losses = tf.pad(losses, [[0, 0], [0, 1]])
@@ -197,15 +144,7 @@ def deal(choices, costs, num_lists, capacity):
 
 
 def to_lists(places, num_lists, capacity):
-    """Ids of the classes of each list, by id, padded with -1.
-
-    Args:
-        places: int32 tensor `(num_classes,)`, the list of each class.
-        num_lists, capacity: Integers.
-
-    Returns:
-        int32 tensor `(num_lists, capacity)`.
-    """
+    """Ids of the classes of each list, by id, padded with -1."""
     counts = _counts(places, num_lists)
     starts = tf.cumsum(counts, exclusive=True)
     within = tf.range(capacity)

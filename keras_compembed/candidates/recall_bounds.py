@@ -7,11 +7,7 @@ _RISK = 0.05
 
 
 def _log_chance(found, recall, rows):
-    """Bound of the log of the chance to find a share of `found` or more.
-
-    It holds for the mean of independent rows whose shares are from 0 to 1,
-    so also where the `k` classes of a row depend on each other.
-    """
+    """Bound of the log of the chance to find a share of `found` or more."""
     chance = 0.0
     for part, expected in ((found, recall), (1 - found, 1 - recall)):
         if part > 0:

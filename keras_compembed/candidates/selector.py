@@ -141,13 +141,7 @@ class Selector(WholeLoad, keras.layers.Layer):
 
 
 def best_of(ids, scores, k):
-    """What `Selector.top_k` returns, from all classes that were looked at.
-
-    Args:
-        ids: int32 tensor `(rows, found)`, -1 where there is none.
-        scores: Tensor `(rows, found)`, minus infinity where there is none.
-        k: Integer.
-    """
+    """What `Selector.top_k` returns, from all classes that were looked at."""
     missing = max(0, k - ids.shape[1])
     if missing:
         sides = [[0, 0], [0, missing]]

@@ -4,21 +4,7 @@ import tensorflow as tf
 
 
 def is_in(sets, ids, rows=None):
-    """Whether ids are in sets.
-
-    By halves of sorted sets, unrolled: XLA compares with all of a set in
-    `tf.searchsorted`.
-
-    Args:
-        sets: int32 tensor `(number, size)`, of a known size.
-        ids: int32 tensor `(rows, ids)`, or `(1, ids)` for the same in all
-            rows. Negative ids are in no set.
-        rows: Optional int32 tensor `(rows,)`, the set of each row of `ids`.
-            Defaults to `None`: that of the same number, or the only one.
-
-    Returns:
-        Boolean tensor `(rows, ids)`.
-    """
+    """Whether ids are in sets."""
     size = sets.shape[1]
     number = tf.shape(sets)[0]
     if not size:

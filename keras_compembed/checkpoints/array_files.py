@@ -8,17 +8,7 @@ import numpy as np
 
 
 def read_arrays(path):
-    """The arrays of a file.
-
-    Args:
-        path: String.
-
-    Returns:
-        Dict of arrays.
-
-    Raises:
-        OSError: if there is no such file, or it is damaged.
-    """
+    """The arrays of a file."""
     # Opened here: NumPy leaves files open that are not whole.
     with open(path, "rb") as opened:
         try:
@@ -32,18 +22,7 @@ def read_arrays(path):
 
 
 def write_arrays(path, arrays):
-    """Writes arrays beside a file, and puts them in its place.
-
-    One process at a time may write a path: what is left of one that was killed
-    has a name that the next one writes over.
-
-    Args:
-        path: String, of a file that may exist.
-        arrays: Dict of arrays.
-
-    Raises:
-        OSError: if they cannot be written. What stood at `path` stays.
-    """
+    """Writes arrays beside a file, and puts them in its place."""
     beside = f"{path}.unfinished"
     try:
         with open(beside, "wb") as file:

@@ -16,24 +16,7 @@ _STATE = "state"
 
 
 class Checkpoint:
-    """What a piece of work saves on its way, in one file.
-
-    Does nothing outside of `checkpoint_folder`.
-
-    Example:
-
-    >>> checkpoint = Checkpoint("sum", lambda: ({"power": 2}, [table]), seed=0)
-    >>> saved = checkpoint.load()
-
-    Args:
-        kind: String, the work, which file names begin with.
-        describe: Function that returns what the work depends on: something
-            that JSON can hold, and a list of arrays, which may be
-            memory-mapped, and of None. Work that cannot be described, a
-            `TypeError` or `NotImplementedError`, is not saved, with a warning.
-        seed: Optional integer. Without one, equal work in one block is that of
-            different draws, told apart by its order.
-    """
+    """What a piece of work saves on its way, in one file."""
 
     def __init__(self, kind, describe, seed):
         place = current_place()
@@ -57,12 +40,7 @@ class Checkpoint:
         self._next = time.monotonic() + self._interval
 
     def load(self):
-        """What was saved last.
-
-        Returns:
-            Pair of a dict of arrays and the state, or None if there is nothing
-            that can be read.
-        """
+        """What was saved last."""
         if self._path is None or not os.path.exists(self._path):
             return None
         try:
@@ -78,13 +56,7 @@ class Checkpoint:
         return arrays, state
 
     def save(self, make, last=False):
-        """Saves if it is time.
-
-        Args:
-            make: Function that returns a dict of arrays and a state, which
-                JSON can hold.
-            last: Boolean, whether to save in any case. Defaults to `False`.
-        """
+        """Saves if it is time."""
         if self._path is None:
             return
         start = time.monotonic()

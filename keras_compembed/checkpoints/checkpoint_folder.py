@@ -14,15 +14,7 @@ _current = contextvars.ContextVar("checkpoint_folder", default=None)
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where to save, and how often.
-
-    Args:
-        folder: String, the path of the folder.
-        interval: Number of seconds.
-
-    Attributes:
-        counts: `collections.Counter` of work that cannot be told apart.
-    """
+    """Where to save, and how often."""
 
     folder: str
     interval: float
@@ -32,16 +24,7 @@ class Place:
 
 
 def check_folder(name, path):
-    """Returns the whole path of a folder, or raises if it is of none.
-
-    Args:
-        name: String, what the argument is called.
-        path: What was given.
-
-    Raises:
-        ValueError: if it is no name.
-        NotADirectoryError: if it is that of a file.
-    """
+    """Returns the whole path of a folder, or raises if it is of none."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise ValueError(
             f"`{name}` must name a folder. Received: {name}={path!r}."

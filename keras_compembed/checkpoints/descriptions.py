@@ -15,14 +15,7 @@ _OWN = ("keras", "keras_compembed", "builtins")
 
 
 def digest(kind, settings, arrays):
-    """Hexadecimal digits that tell work from other work.
-
-    Args:
-        kind: String, what work it is.
-        settings: What it depends on that JSON can hold.
-        arrays: List of arrays that it depends on, and of None. They may be
-            memory-mapped.
-    """
+    """Hexadecimal digits that tell work from other work."""
     found = hashlib.blake2b(digest_size=16)
     text = json.dumps([__version__, kind, settings], sort_keys=True)
     found.update(text.encode())
@@ -52,13 +45,7 @@ def _parts(array):
 
 
 def without_names(config, names=()):
-    """A config without names of objects, which Keras numbers in a process.
-
-    Args:
-        config: What `get_config` gave, or a part of it.
-        names: Optional list of names that stand for objects elsewhere in it,
-            such as those of a model's layers. Each becomes its place.
-    """
+    """A config without names of objects, which Keras numbers in a process."""
     if isinstance(config, dict):
         # Alone, it is what the object is, such as a dtype policy.
         return {
@@ -80,14 +67,7 @@ def class_of(instance):
 
 
 def check_own(config):
-    """Raises unless all that a config stands for is Keras's, or ours.
-
-    Functions and classes of others may compute something else under the same
-    name and config.
-
-    Raises:
-        TypeError: if there is something else.
-    """
+    """Raises unless all that a config stands for is Keras's, or ours."""
     if isinstance(config, dict):
         module, name = config.get("module"), config.get("class_name")
         if name is not None and name.startswith(("function", "__lambda__")):
@@ -101,18 +81,7 @@ def check_own(config):
 
 
 def arrays_of(data):
-    """Arrays of data as `fit` takes them.
-
-    Args:
-        data: Tuple of structures of arrays.
-
-    Returns:
-        List of arrays and of None.
-
-    Raises:
-        TypeError: if it is a `tf.data.Dataset`: what it gives, and in which
-            order, is known only by reading it, which may change that.
-    """
+    """Arrays of data as `fit` takes them."""
     if isinstance(data, tf.data.Dataset):
         raise TypeError("a `tf.data.Dataset`; arrays can be")
     parts = keras.tree.flatten(data)

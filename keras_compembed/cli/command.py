@@ -23,17 +23,7 @@ _COMMANDS = (compress, export, report, inspect, page, learn)
 
 
 def main(argv=None, stops=None):
-    """Runs the command line; returns its exit status.
-
-    Args:
-        argv: Optional list of strings, the arguments. Defaults to those of
-            the process.
-        stops: Optional `Stops` that listens. Defaults to one that does not.
-
-    Returns:
-        `0`, `1` after a failure such as a full disk, `2` after bad arguments
-        or input, `130` after Ctrl-C.
-    """
+    """Runs the command line; returns its exit status."""
     stops = stops or Stops()
     try:
         arguments = _parser().parse_args(argv)

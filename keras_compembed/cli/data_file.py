@@ -14,18 +14,7 @@ HELP = (
 
 
 def find_parts(path):
-    """The parts that a data file holds, those with inputs and labels.
-
-    Args:
-        path: String.
-
-    Returns:
-        Dict from a name of `PARTS` to a pair of lists, the names of arrays of
-        inputs and of labels.
-
-    Raises:
-        ValueError: if it is no such file, or a part has one of the two only.
-    """
+    """The parts that a data file holds, those with inputs and labels."""
     check_file(path)
     if not zipfile.is_zipfile(path):
         raise ValueError(
@@ -48,11 +37,7 @@ def find_parts(path):
 
 
 def require_parts(path, *choices):
-    """The first of some parts that a data file holds.
-
-    Raises:
-        ValueError: if it holds none of them, or is no such file.
-    """
+    """The first of some parts that a data file holds."""
     parts = find_parts(path)
     for part in choices:
         if part in parts:

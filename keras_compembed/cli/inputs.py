@@ -115,16 +115,7 @@ def read_lines(path, what):
 
 
 def load_model(path, imports=(), compile=False):
-    """Loads a model.
-
-    Args:
-        path: String, a `.keras` file, or a `.h5` file of Keras 2.
-        imports: Names of modules that may hold its classes and functions.
-        compile: Boolean, same as in `keras.saving.load_model`.
-
-    Raises:
-        ValueError: if Keras does not load it.
-    """
+    """Loads a model."""
     import keras
 
     objects = _objects_of(imports)
@@ -149,10 +140,7 @@ def load_model(path, imports=(), compile=False):
 
 
 def _objects_of(imports):
-    """Classes and functions of modules by name, as Keras looks for them.
-
-    What is registered it finds by itself.
-    """
+    """Classes and functions of modules by name, as Keras looks for them."""
     objects = {}
     for name in imports:
         show(f"importing {name}")

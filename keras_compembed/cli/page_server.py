@@ -5,12 +5,7 @@ import http.server
 
 
 def page_server(folder, port):
-    """A server at `http://localhost:PORT`, by its `serve_forever`.
-
-    Args:
-        folder: String or path-like.
-        port: Integer, 0 for any that is free.
-    """
+    """A server at `http://localhost:PORT`, by its `serve_forever`."""
     handler = functools.partial(_Handler, directory=str(folder))
     return http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
 

@@ -7,23 +7,7 @@ from keras_compembed.utils.layer_names import named_layers
 
 
 def compress_until_stopped(compress, model, make_learner, stops):
-    """Compresses a model; after Ctrl-C, as far as it got.
-
-    The table that is being learned then gets the best codes so far. Those
-    that had not begun stay tables.
-
-    Args:
-        compress: `compress_model` with all arguments but those of learners.
-        model: The model that it compresses.
-        make_learner: Callable `make_learner(num_codebooks, codebook_size)`.
-        stops: A `Stops`.
-
-    Returns:
-        The new model, and what to say of it, `""` if nothing stopped it.
-
-    Raises:
-        KeyboardInterrupt: if it came before anything was learned.
-    """
+    """Compresses a model; after Ctrl-C, as far as it got."""
     learners = {}
 
     def settings_of(name):

@@ -16,15 +16,7 @@ _LINES = {
 
 
 class Stops:
-    """Ends the process when it is asked to, with nothing half-written.
-
-    At once and from the signal handler: an exception would be taken by
-    learners, which keep what they have, by `except:` in libraries, and by
-    what Python calls when it frees objects.
-
-    Attributes:
-        asked: Boolean, whether Ctrl-C came where it is an exception.
-    """
+    """Ends the process when it is asked to, with nothing half-written."""
 
     def __init__(self):
         self.asked = False

@@ -5,17 +5,7 @@ import tensorflow as tf
 
 
 def count_codes(subcodes, weights, codebook_size):
-    """Weighted counts of subcodes.
-
-    Args:
-        subcodes: int32 tensor `(groups * length, num_codebooks)`.
-        weights: Float tensor `(groups, length)`, how much each code counts.
-        codebook_size: Integer.
-
-    Returns:
-        Tensor `(groups, num_codebooks, codebook_size)` of the dtype of
-        `weights`, differentiable in `weights`.
-    """
+    """Weighted counts of subcodes."""
     num_codebooks = subcodes.shape[1]
     width = num_codebooks * codebook_size
     groups, length = tf.unstack(tf.shape(weights))

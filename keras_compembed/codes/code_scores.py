@@ -1,13 +1,4 @@
-"""Scores of all rows of a table held as codes, without the table.
-
-A product of a vector and a sum of codewords is the sum of the products of the
-vector and each codeword. Of these there are `num_codebooks * codebook_size`,
-computed once; a row then takes one addition for each of its subcodes, or for
-each byte of its code. Same as PQTopK of
-[Petrov et al., 2024](https://arxiv.org/abs/2408.09992) for the codes of
-[RecJPQ](https://arxiv.org/abs/2312.06165), with codewords that need not be
-parts of the vectors.
-"""
+"""Scores of all rows of a table held as codes, without the table."""
 
 import tensorflow as tf
 
@@ -25,13 +16,7 @@ _WORD_ROWS = 1 << 16
 
 
 class CodeScores:
-    """Scores rows by the sub-scores of their codes.
-
-    Args:
-        packed_codes: uint8 tensor `(rows, bytes_per_row)`.
-        num_codebooks: Integer.
-        codebook_size: Integer.
-    """
+    """Scores rows by the sub-scores of their codes."""
 
     def __init__(self, packed_codes, num_codebooks, codebook_size):
         self._packed = packed_codes
@@ -42,12 +27,7 @@ class CodeScores:
         self._reads_bytes = 8 % self._bits == 0
 
     def tables(self, codebooks, vectors):
-        """What numbers of a row give to its scores, `(parts, size, vectors)`.
-
-        Args:
-            codebooks: Float tensor `(num_codebooks, codebook_size, width)`.
-            vectors: Float tensor `(vectors, width)`.
-        """
+        """Scores that columns of codes contribute, `(parts, size, vectors)`."""
         num_codebooks, codebook_size, width = codebooks.shape
         flat = tf.reshape(codebooks, (-1, width))
         tables = tf.matmul(flat, vectors, transpose_b=True)
@@ -60,11 +40,7 @@ class CodeScores:
         return join_tables(tables, self._bits, 16 if has_words else 8)
 
     def score(self, tables):
-        """Scores `(vectors, rows)` by all of `tables`.
-
-        Differentiable in `tables`, densely. Memory beyond the scores is of
-        their size and a fixed one.
-        """
+        """Scores `(vectors, rows)` by all of `tables`."""
         num_parts, _, count = tables.shape
         # Unknown counts are small: see `CodeEmbedding.score`.
         numbers = 4 * max(num_parts, 2 * (count or 1))
@@ -137,17 +113,7 @@ class CodeScores:
 
 
 def join_tables(tables, bits, joint_bits):
-    """Tables for numbers of several subcodes, the first in the lowest bits.
-
-    Args:
-        tables: Float tensor `(num_codebooks, codebook_size, vectors)`.
-        bits: Integer, of a subcode.
-        joint_bits: Integer, `bits` times a power of 2.
-
-    Returns:
-        Tensor `(numbers, 2**joint_bits, vectors)`: what each value of each
-        number adds. The last is filled up with subcodes that add 0.
-    """
+    """Tables for numbers of several subcodes, the first in the lowest bits."""
     num_tables, size = tables.shape[:2]
     tables = tf.pad(tables, ((0, 0), (0, 2**bits - size), (0, 0)))
     count = tf.shape(tables)[2]

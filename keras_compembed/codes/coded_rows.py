@@ -21,13 +21,7 @@ _CHUNK_ELEMENTS = 1 << 22
 
 
 class CodedRows:
-    """Reads and writes the codes of a table, and composes its rows.
-
-    Args:
-        packed_codes: uint8 variable `(rows, bytes_per_row)`.
-        codebooks: Float variable of the composition's `codebooks_shape`.
-        composition: A built `Composition`.
-    """
+    """Reads and writes the codes of a table, and composes its rows."""
 
     def __init__(self, packed_codes, codebooks, composition):
         self.packed_codes = packed_codes
@@ -55,11 +49,7 @@ class CodedRows:
         )
 
     def sums_by_counts(self, length):
-        """Whether to add up so many rows by counting their codes.
-
-        Args:
-            length: Integer, the rows of a group, or None if it is not known.
-        """
+        """Whether to add up so many rows by counting their codes."""
         composition = self.composition
         if not composition.is_linear:
             return False
@@ -67,30 +57,13 @@ class CodedRows:
         return composition.codebook_size <= most
 
     def sum_rows(self, subcodes, weights):
-        """Weighted sums of rows, without any row being composed.
-
-        Args:
-            subcodes: int32 tensor `(groups * length, num_codebooks)`.
-            weights: Float tensor `(groups, length)`.
-
-        Returns:
-            Tensor `(groups, output_dim)` of the dtype of `weights`.
-        """
+        """Weighted sums of rows, without any row being composed."""
         counts = count_codes(subcodes, weights, self.composition.codebook_size)
         codebooks = tf.cast(self.codebooks.value, weights.dtype)
         return self.composition.sum_counts(codebooks, counts)
 
     def compose_all(self, subcodes):
-        """Vectors of all rows, part by part where these are many.
-
-        Args:
-            subcodes: Function from ids to int32 `(ids, num_codebooks)`.
-
-        Returns:
-            Tensor `(rows, output_dim)`, differentiable in the codebooks and
-            in the weights of the composition. Memory beyond it is of fixed
-            size, backward too: parts are then composed again.
-        """
+        """Vectors of all rows, part by part where these are many."""
         composition = self.composition
         size = composition.num_codebooks * composition.code_dim
         if self.num_rows * size <= _CHUNK_ELEMENTS:

@@ -17,20 +17,7 @@ _PRODUCT_CODEBOOK_SIZE = {"gradient": 64, "sum": 16}
 
 
 def sum_codewords(codebooks, subcodes):
-    """Sum of the codewords that subcodes name (Shu & Nakayama, equation 1).
-
-    The gradient is dense in the codebooks, so that an id met twice counts
-    twice under every optimizer.
-
-    Args:
-        codebooks: Float tensor `(num_codebooks, codebook_size, output_dim)`.
-        subcodes: int32 tensor `(ids, num_codebooks)`.
-
-    Returns:
-        Tensor of shape `(ids, output_dim)` and the codebooks' dtype. Memory
-        beyond it is O(ids * num_codebooks) and a fixed multiple of it, or of
-        256 numbers per id.
-    """
+    """Sum of the codewords that subcodes name (Shu & Nakayama, equation 1)."""
     num_codebooks, codebook_size, output_dim = codebooks.shape
 
     @custom_gradient
@@ -108,16 +95,7 @@ def _one_hots(subcodes, codebook_size, dtype):
 
 
 def decode_codes(codes, codebooks):
-    """Sums the codewords that codes name.
-
-    Args:
-        codes: Integer array `(rows, num_codebooks)`.
-        codebooks: Array `(num_codebooks, codebook_size, columns)`.
-
-    Returns:
-        float32 array `(rows, columns)`. Working memory beyond it is of its
-        own size, whatever `num_codebooks` is.
-    """
+    """Sums the codewords that codes name."""
     num_codebooks, codebook_size, width = codebooks.shape
     codes = check_codes(codes, codebook_size, shape=(None, num_codebooks))
     codebooks = np.asarray(codebooks, dtype="float32")

@@ -9,21 +9,7 @@ _CHUNK_ROWS = 1 << 16
 
 
 class FieldColumns:
-    """Adds up what the numbers of each row stand for, in plain arrays.
-
-    As `CodeScores` for a single query, at a fraction of its time: entries
-    name sums of several numbers, and a column is read from end to end.
-
-    Example:
-
-    >>> columns = FieldColumns(np.array([[0, 1], [1, 1]], "uint8"), bits=1)
-    >>> columns.add_up(np.array([[1.0, 2.0], [10.0, 20.0]]))
-    array([21., 22.], dtype=float32)
-
-    Args:
-        fields: Unsigned integer array `(rows, fields)`.
-        bits: Integer from 1 to 16. Numbers are below `2**bits`.
-    """
+    """Adds up what the numbers of each row stand for, in plain arrays."""
 
     def __init__(self, fields, bits):
         num_rows, num_fields = fields.shape
@@ -42,12 +28,7 @@ class FieldColumns:
                 columns |= field << np.array(bits * place, dtype)
 
     def add_up(self, tables):
-        """Sums `(rows,)` of what numbers stand for.
-
-        Args:
-            tables: Float array `(fields, values)`, what each value of each
-                field adds. There may be fewer values than `2**bits`.
-        """
+        """Sums `(rows,)` of what numbers stand for."""
         tables = np.asarray(tables, "float32")
         num_fields, size = tables.shape
         room = (0, -num_fields % self._joint), (0, 2**self._bits - size)

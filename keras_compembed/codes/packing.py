@@ -1,9 +1,4 @@
-"""Codes as bits: each row a stream of subcodes, least significant bit first.
-
-Subcode `m` of a row stands in bits `m * bits` to `(m + 1) * bits - 1`, counted
-from the least significant bit of byte 0. Four-bit codes are so packed the way
-LiteRT packs int4, and two-bit codes the way it packs int2.
-"""
+"""Codes as bits: each row a stream of subcodes, least significant bit first."""
 
 import numpy as np
 import tensorflow as tf
@@ -28,17 +23,7 @@ def code_dtype(codebook_size):
 
 
 def check_codes(codes, codebook_size, shape=None):
-    """Returns `codes` as an array of `code_dtype`.
-
-    Args:
-        codes: Integer array of shape `(rows, num_codebooks)`.
-        codebook_size: Integer, one more than the largest subcode allowed.
-        shape: Optional tuple, the shape asked for; None leaves an axis open.
-
-    Raises:
-        ValueError: if the shape or the dtype is wrong or a subcode is out of
-            range.
-    """
+    """Returns `codes` as an array of `code_dtype`."""
     codes = np.asarray(codes)
     if codes.dtype.kind not in "iu":
         raise ValueError(
@@ -67,16 +52,7 @@ def check_codes(codes, codebook_size, shape=None):
 
 
 def pack_codes(codes, codebook_size):
-    """Packs codes into bytes.
-
-    Args:
-        codes: Integer array of shape `(rows, num_codebooks)`.
-        codebook_size: Integer from 2 to 65536.
-
-    Returns:
-        uint8 array of shape `(rows, bytes_per_row)`. Bits past the last
-        subcode are zero.
-    """
+    """Packs codes into bytes."""
     codes = check_codes(codes, codebook_size)
     bits = bits_per_subcode(codebook_size)
     num_rows, num_codebooks = codes.shape
@@ -96,20 +72,7 @@ def pack_codes(codes, codebook_size):
 
 
 def unpack_codes(packed, num_codebooks, codebook_size):
-    """Undoes `pack_codes`.
-
-    Args:
-        packed: uint8 array of shape `(rows, bytes_per_row)`.
-        num_codebooks: Integer, subcodes per row.
-        codebook_size: Integer from 2 to 65536.
-
-    Returns:
-        uint8 array of shape `(rows, num_codebooks)`, or uint16 where
-        `codebook_size` is above 256.
-
-    Raises:
-        ValueError: if `packed` is not uint8 or not `bytes_per_row` wide.
-    """
+    """Undoes `pack_codes`."""
     packed = np.asarray(packed)
     bits = bits_per_subcode(codebook_size)
     width = bytes_per_row(num_codebooks, codebook_size)
@@ -137,19 +100,7 @@ def unpack_codes(packed, num_codebooks, codebook_size):
 
 
 def unpack_rows(rows, num_codebooks, codebook_size):
-    """Undoes `pack_codes` for the rows of some ids, in TensorFlow ops.
-
-    None is a bit operation, since LiteRT lacks most of them. Constant rows
-    would be unpacked by its converter, and stored so: gather them before.
-
-    Args:
-        rows: uint8 tensor of shape `(ids, bytes_per_row)`.
-        num_codebooks: Integer, subcodes per row.
-        codebook_size: Integer from 2 to 65536.
-
-    Returns:
-        int32 tensor of shape `(ids, num_codebooks)`.
-    """
+    """Undoes `pack_codes` for the rows of some ids, in TensorFlow ops."""
     bits = bits_per_subcode(codebook_size)
     if bits == 8:
         return tf.cast(rows, tf.int32)
@@ -172,16 +123,7 @@ def unpack_rows(rows, num_codebooks, codebook_size):
 
 
 def gather_fields(rows, digits, width):
-    """Fields of bytes, from a table of those of each byte.
-
-    Args:
-        rows: uint8 tensor `(ids, bytes)`.
-        digits: Array `(256, fields of a byte)`.
-        width: Integer, fields wanted of each row.
-
-    Returns:
-        Tensor `(ids, width)` of the dtype of `digits`.
-    """
+    """Fields of bytes, from a table of those of each byte."""
     fields = tf.gather(digits, tf.cast(rows, tf.int32))
     columns = rows.shape[1] * digits.shape[1]
     fields = tf.reshape(fields, (-1, columns))

@@ -192,21 +192,13 @@ class Composition(keras.layers.Layer):
 
 
 def orthogonal(shape, dtype=None):
-    """As Keras's `"orthogonal"`, in half precision too.
-
-    QR decompositions have no kernel for it.
-    """
+    """As Keras's `"orthogonal"`, in half precision too."""
     initializer = keras.initializers.Orthogonal()
     return tf.cast(initializer(shape, "float32"), dtype or "float32")
 
 
 def gather_codewords(codewords, subcodes):
-    """Codewords `(ids, num_codebooks, width)` that subcodes name.
-
-    Args:
-        codewords: Tensor `(num_codebooks, codebook_size, width)`.
-        subcodes: int32 tensor `(ids, num_codebooks)`.
-    """
+    """Codewords `(ids, num_codebooks, width)` that subcodes name."""
     num_codebooks, codebook_size, width = codewords.shape
     flat = tf.reshape(codewords, (-1, width))
     # int64: int32 sums have no GPU kernel.

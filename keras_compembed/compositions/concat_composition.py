@@ -75,10 +75,7 @@ def part_of_column(width, num_parts):
 
 
 def split_columns(matrix, num_parts):
-    """Parts `(rows, num_parts, width)` of a matrix's columns.
-
-    All parts are as wide as the first; narrow ones end in a zero.
-    """
+    """Parts `(rows, num_parts, width)` of a matrix's columns."""
     width = matrix.shape[-1]
     widths = _part_widths(width, num_parts)
     if width % num_parts == 0:

@@ -19,20 +19,7 @@ COMPOSITIONS = {
 def get_composition(
     identifier, num_codebooks, codebook_size, output_dim, dtype="float32"
 ):
-    """A new composition, with weights of its own.
-
-    Args:
-        identifier: `"sum"`, `"concat"`, `"linear"`, `"lstm"`, a
-            `Composition`, or the serialized form of one.
-        num_codebooks: Integer.
-        codebook_size: Integer.
-        output_dim: Integer, width of the vectors.
-        dtype: String, of the weights and of what is computed.
-
-    Raises:
-        ValueError: if `identifier` names no composition, or it cannot compose
-            vectors of that width.
-    """
+    """A new composition, with weights of its own."""
     composition = copy_composition(check_composition(identifier), dtype)
     composition.set_shape(num_codebooks, codebook_size, output_dim)
     if type(composition.unscaled()) not in COMPOSITIONS.values():
@@ -41,12 +28,7 @@ def get_composition(
 
 
 def copy_composition(identifier, dtype):
-    """A new composition, without a shape and so without weights.
-
-    Args:
-        identifier: Name of a composition, or a `Composition`.
-        dtype: String, of the weights and of what is computed.
-    """
+    """A new composition, without a shape and so without weights."""
     if isinstance(identifier, str):
         return COMPOSITIONS[identifier](dtype=dtype)
     config = identifier.get_config() | {"dtype": dtype}
@@ -54,12 +36,7 @@ def copy_composition(identifier, dtype):
 
 
 def check_composition(identifier):
-    """Returns the name of a composition, or a `Composition`.
-
-    Raises:
-        ValueError: if `identifier` is neither, nor the serialized form of a
-            `Composition`.
-    """
+    """Returns the name of a composition, or a `Composition`."""
     if isinstance(identifier, str) and identifier in COMPOSITIONS:
         return identifier
     if isinstance(identifier, dict):

@@ -4,14 +4,7 @@ import numpy as np
 
 
 def lower_hull(sizes, losses):
-    """Places of the points on the lower convex hull, smallest first.
-
-    From one to the next the loss falls, by less for each byte.
-
-    Args:
-        sizes: Array of bytes.
-        losses: Array of numbers, one for each size.
-    """
+    """Places of the points on the lower convex hull, smallest first."""
     hull = []
     for place in np.lexsort((losses, sizes)):
         if hull and losses[place] >= losses[hull[-1]]:
@@ -30,22 +23,7 @@ def _slope(sizes, losses, first, second):
 
 
 def allocate(curves, limit):
-    """Chooses a point of each curve so that all together fit in a limit.
-
-    Bytes go where they lower the loss most: from the smallest point of each
-    curve, along its lower convex hull, steps are taken in the order of what
-    they gain for each byte. What is left over then goes to the points, on the
-    hull or not, that gain most in it. The sum of losses is at most that of
-    the best choice plus the gain of one step.
-
-    Args:
-        curves: List of pairs `(sizes, losses)` of arrays, one a table.
-        limit: Integer, bytes of all together.
-
-    Returns:
-        List of the place in each curve, or None if the smallest points
-        together are above the limit.
-    """
+    """Chooses a point of each curve so that all together fit in a limit."""
     curves = [
         (np.asarray(sizes, "int64"), np.asarray(losses, "float64"))
         for sizes, losses in curves

@@ -12,20 +12,7 @@ _PLAIN = (bool, float, int, str, type(None))
 
 
 def compile_like(copy, model, compile=None):
-    """Compiles a copy with the arguments that the model was compiled with.
-
-    A copy of a model that is not compiled stays so.
-
-    Functions and losses are used as they are in memory, registered with Keras
-    or not. The optimizer and the metrics, which have variables, are made
-    again from their classes and configs. Where that cannot be done, the copy
-    is left not compiled, and a warning says why.
-
-    Args:
-        copy: A built model.
-        model: The model that it is a copy of.
-        compile: Optional callable that compiles a copy instead.
-    """
+    """Compiles a copy with the arguments that the model was compiled with."""
     if compile is not None:
         compile(copy)
         return

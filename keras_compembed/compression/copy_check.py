@@ -21,29 +21,7 @@ _TEXT_LENGTH = 16
 
 
 def check_copy(model, copy, pairs, sample_inputs=None, resumed=()):
-    """Raises if a copy of a model is not the same function.
-
-    Both are run as in inference. What each layer gives is compared, so that
-    the first that differs can be named. States of layers and of random
-    numbers stay as they are.
-
-    Args:
-        model: A built model.
-        copy: A model.
-        pairs: List of pairs of layers, of the model and of the copy.
-        sample_inputs: Optional inputs, as the model is called with. Defaults
-            to `None`: random ones. Where the model does not take those, or
-            gives something else each time, a warning says that nothing was
-            compared.
-        resumed: Optional layers and operations among those of the model in
-            `pairs`, each of one output. The copy computes their outputs by
-            other ops, which half precision rounds otherwise: once compared, it
-            goes on with the outputs of the model. Defaults to none.
-
-    Raises:
-        ValueError: if the outputs of a layer differ, the copy reads variables
-            of the model, or the model does not take `sample_inputs`.
-    """
+    """Raises if a copy of a model is not the same function."""
     pairs = [
         pair
         for pair in pairs
@@ -78,12 +56,7 @@ def check_copy(model, copy, pairs, sample_inputs=None, resumed=()):
 
 
 def made_up_inputs(model):
-    """A list of structures of random arrays that a model may take.
-
-    Integers are ids that each embedding knows, the last of the second sample
-    0, as padding is. Strings are words that the model's lookups know, in the
-    second sample texts of them where the model has a tokenizer.
-    """
+    """A list of structures of random arrays that a model may take."""
     return [next(samples) for samples in _candidates(model)]
 
 
@@ -166,26 +139,7 @@ def _words(model):
 
 
 class _Run:
-    """One run of a model.
-
-    Args:
-        model: A model.
-        layers: List of layers of it.
-        sample: What the model is called with.
-        kept: Optional list of the numbers of layers whose outputs to keep as
-            they are. Defaults to none.
-        given: Optional dict from the number of a layer to a list of outputs,
-            those with which to go on after each of its calls. Defaults to
-            none.
-
-    Attributes:
-        outputs: What the model gives, a list of arrays.
-        calls: List of pairs of the number of a layer and the list of arrays
-            that it gives, in the order of calls.
-        kept: Dict from numbers of layers to lists of their outputs.
-        readers: Dict from the `id` of each variable read to the layer that
-            reads it first, or None.
-    """
+    """One run of a model."""
 
     def __init__(self, model, layers, sample, kept=(), given=None):
         self.calls = []
@@ -282,10 +236,7 @@ def _check_sample(model, copy, pairs, sample, expected):
 
 
 def _first_difference(expected, got):
-    """The number of the first call that differs, or None.
-
-    The number of calls, if it is only the outputs of the model.
-    """
+    """The number of the first call that differs, or None."""
     for place, (number, arrays) in enumerate(expected.calls):
         if place >= len(got.calls) or got.calls[place][0] != number:
             return place

@@ -15,14 +15,7 @@ _KEY = "exchanged_layers"
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ExchangedLayers:
-    """Mixed into the class of a layer that makes layers by itself.
-
-    Such a layer, say one that makes a `keras.layers.Embedding` in its
-    constructor, is made again by its config as its class makes it. With this
-    mixed in, its config also has the layers that were put in the place of
-    others, and these are put there again whenever it is made. Objects keep
-    the methods of their class, and are instances of it.
-    """
+    """Mixed into the class of a layer that makes layers by itself."""
 
     def get_config(self):
         cls = _own_class(self)
@@ -78,18 +71,7 @@ class ExchangedLayers:
 
 
 def put_layers(layer, exchanges, build_config=None):
-    """Puts layers at places in a layer, whose config tells of it from now on.
-
-    Args:
-        layer: A layer or model, of which nothing was used yet.
-        exchanges: List of pairs of the places of a layer, as `layer_places`
-            gives them, and the layer to put there.
-        build_config: Optional build config of `layer`, to build it where a
-            place is empty before.
-
-    Raises:
-        ValueError: if there is no layer at a place.
-    """
+    """Puts layers at places in a layer and in its config."""
     if build_config and not layer.built:
         if any(
             layer_at(layer, place) is None
@@ -114,19 +96,7 @@ def put_layers(layer, exchanges, build_config=None):
 
 
 def remember_exchanges(layer, exchanged, always=False):
-    """Makes configs tell which layers are at some places in a layer.
-
-    That of the layer and those of all layers on the way, each so that it can
-    be saved alone, but for those whose own config tells, as that of a
-    `keras.layers.TimeDistributed` tells of the layer in it.
-
-    Args:
-        layer: A layer or model.
-        exchanged: List of pairs of the places of a layer, as `layer_places`
-            gives them, and the layer that is there.
-        always: Boolean. Whether to do so for `layer` even if its own config
-            tells. Defaults to `False`.
-    """
+    """Makes configs tell which layers are at some places in a layer."""
     holders = {}
     for places, new in exchanged:
         for place in places:

@@ -19,13 +19,7 @@ _ANY_ERROR = 1e30
 
 
 def count_file(model, search, quantize):
-    """The `LiteRTExport` of a model, whose file is gone again.
-
-    Args:
-        model: A model.
-        search: `BudgetSearch`, which says what the file must run on.
-        quantize: Same as in `export_litert`.
-    """
+    """The `LiteRTExport` of a model, whose file is gone again."""
     task = None
     if search.runtime == "mediapipe" and search.labels is None:
         # The one that needs none; its file has the same graph, if it answers
@@ -49,17 +43,7 @@ def count_file(model, search, quantize):
 
 
 class FileBytes:
-    """Foretells the bytes of files from those that were counted.
-
-    A file has the tables' constants, which arithmetic gives, and all else:
-    a part of its own for each table and kind of method, since each has other
-    ops. Where layers behind a table are folded into its vectors, these are as
-    wide in the file as what comes out of those layers.
-
-    Args:
-        tables: List of `SearchedTable`s.
-        quantize: Same as in `export_litert`.
-    """
+    """Foretells the bytes of files from those that were counted."""
 
     def __init__(self, tables, quantize):
         self._tables = tables
@@ -96,13 +80,7 @@ class FileBytes:
         return _key(choices) in self._exact
 
     def learn(self, choices, model, export):
-        """Takes note of a file.
-
-        Args:
-            choices: List of `MethodChoice`s, one a table.
-            model: The model that was exported.
-            export: Its `LiteRTExport`.
-        """
+        """Takes note of a file."""
         self._exact[_key(choices)] = export.file_bytes
         width = None
         if len(choices) == 1 and export.folded_layers:

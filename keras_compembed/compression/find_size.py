@@ -20,18 +20,7 @@ _STEP, _LAST_STEP = 2.0, 1.15
 
 
 class FindSize:
-    """Finds the best copy of a model within a limit, or within a loss.
-
-    Args:
-        model: A built model.
-        tables: List of `SearchedTable`s.
-        search: `BudgetSearch`; its `frontier` is set.
-        seed: Optional integer.
-        sample_inputs: Same as in `compress_model`.
-        verbose: `0` or `1`.
-        tunes: Boolean. Whether the data of `search` is used. Defaults to
-            `True`.
-    """
+    """Finds the best copy of a model within a limit, or within a loss."""
 
     def __init__(
         self,
@@ -156,11 +145,7 @@ class FindSize:
             return found[0]
 
     def _tune(self, found, limit=math.inf):
-        """Trains copies of several choices; the best of these.
-
-        The first is taken as it was learned, if no file of a trained one is
-        within the limit.
-        """
+        """Trains copies of several choices; the best of these."""
         best = None
         for choices in found:
             if best is not None and self._sizes.is_over:

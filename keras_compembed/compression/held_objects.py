@@ -8,12 +8,7 @@ _LIBRARIES = ("builtins", "keras", "numpy", "tensorflow")
 
 
 def held_objects(root):
-    """Yields an object and what it holds, however deep, each thing once.
-
-    Held are the items of collections, what functions of the user's own read
-    from outside of them, and the attributes of whatever has a config, such
-    as layers, losses and optimizers, or is of a class of the user's own.
-    """
+    """Yields an object and what it holds, however deep, each thing once."""
     seen, rest = set(), [root]
     while rest:
         item = rest.pop()
@@ -25,12 +20,7 @@ def held_objects(root):
 
 
 def custom_objects(root):
-    """Functions and classes of the user that an object's config may name.
-
-    Returns:
-        Dict from name to function or class, for
-        `keras.utils.custom_object_scope`: they need not be registered then.
-    """
+    """Functions and classes of the user that an object's config may name."""
     found = {}
     for item in held_objects(root):
         if not isinstance(item, types.FunctionType):

@@ -9,20 +9,7 @@ _EXAMPLES = 32_768
 
 
 def weights_by_counts(model, layer, data):
-    """How much each row of a table counts, by how often its id occurs.
-
-    The root of the counts: rows that are never met in so much data may still
-    be, and are not given up.
-
-    Args:
-        model: A built model.
-        layer: An Embedding layer.
-        data: Training data as a `BudgetSearch` has it, or None.
-
-    Returns:
-        float64 array `(input_dim,)`, or None where the graph of the model
-        does not tell what goes into the layer.
-    """
+    """How much each row of a table counts, by how often its id occurs."""
     ids = _ids_of(model, layer)
     if ids is None or data is None:
         return None

@@ -22,12 +22,7 @@ _NOTES = frozenset(
 
 
 def held_layers(layer):
-    """Yields each layer that a layer holds, after the place that holds it.
-
-    A place is a tuple: the name of an attribute, then indices and keys of the
-    lists, tuples and dicts on the way. Layers in the graph of a model are at
-    `("layers", index)`. A layer held at several places comes several times.
-    """
+    """Yields each layer that a layer holds, after the place that holds it."""
     for name, value in list(vars(layer).items()):
         if name not in _NOTES:
             yield from _layers_in(value, (name,))
@@ -36,16 +31,7 @@ def held_layers(layer):
 
 
 def layer_places(root):
-    """The places of all layers in a layer, however deep.
-
-    Args:
-        root: A layer or model.
-
-    Returns:
-        Dict from the `id` of a layer to a tuple of it and the list of its
-        places, each counted from `root`. What is in a layer that is held at
-        several places is counted from the first.
-    """
+    """The places of all layers in a layer, however deep."""
     found = {}
 
     def search(layer, place):
@@ -60,12 +46,7 @@ def layer_places(root):
 
 
 def layer_at(root, place):
-    """The layer at a place, or None if there is none.
-
-    Args:
-        root: The layer that the place is counted from.
-        place: Same as `held_layers` yields, or such places one after another.
-    """
+    """The layer at a place, or None if there is none."""
     found = root
     for step in place:
         try:
@@ -88,17 +69,7 @@ def describe_place(place):
 
 
 def exchange_layers(root, exchanges):
-    """Puts other layers at all places of some layers, however deep.
-
-    Attributes, items of collections and graphs of models then hold the new
-    layers. Graphs stay as they are, so a new layer must give outputs of the
-    shape and dtype of those of the old.
-
-    Args:
-        root: A layer or model.
-        exchanges: List of pairs of a layer inside `root` and the layer that
-            takes its place.
-    """
+    """Puts other layers at all places of some layers, however deep."""
     exchanges = {
         id(old): (old, new) for old, new in exchanges if old is not new
     }

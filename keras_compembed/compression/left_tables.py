@@ -13,16 +13,7 @@ from keras_compembed.utils.sizes import count_bytes
 
 @dataclasses.dataclass(frozen=True)
 class LeftTable:
-    """A plain table of a model.
-
-    Args:
-        name: String, the layer's name, or its path where names repeat.
-        input_dim: Integer, rows of the table.
-        output_dim: Integer, columns of the table.
-        stored_bytes: Integer, what it takes.
-        reason: Optional string, why `compress_model` would leave it. `None`:
-            it would not.
-    """
+    """A plain table of a model."""
 
     name: str
     input_dim: int
@@ -32,16 +23,7 @@ class LeftTable:
 
 
 def left_tables(model, min_bytes=65_536, method=None):
-    """The Embedding layers of a model, and what speaks against replacing them.
-
-    Args:
-        model: Keras model or layer.
-        min_bytes: Same as in `compress_model`.
-        method: Optional `Method`. Defaults to that of `compress_model`.
-
-    Returns:
-        List of `LeftTable`, in the order of the model.
-    """
+    """The Embedding layers of a model, and why some cannot be replaced."""
     method = method or Codes()
     held = layers_that_hold(model)
     tables = []

@@ -40,11 +40,7 @@ def made_again(layer):
 
 
 def _with_vocabulary(config, layer):
-    """A config with the vocabulary, if Keras's files break it up.
-
-    They hold a learned vocabulary as lines, which Keras reads by
-    `str.splitlines`, that is, also cut at characters like U+0085.
-    """
+    """A config with the vocabulary, if Keras's files break it up."""
     if config["vocabulary"] is None and config["output_mode"] != "tf_idf":
         words = layer.get_vocabulary(include_special_tokens=False)
         if any(word.splitlines() != [word] for word in words):

@@ -129,13 +129,7 @@ class MagnitudePruning(keras.callbacks.Callback):
 
 
 class _Pruned(keras.constraints.Constraint):
-    """Keeps numbers of a variable 0, and chooses anew which.
-
-    Args:
-        variable: Keras variable, whose constraint it becomes; it applies the
-            one that was there first.
-        schedule: `PolynomialSparsity`.
-    """
+    """Keeps numbers of a variable 0, and chooses anew which."""
 
     def __init__(self, variable, schedule):
         inner = variable.constraint
@@ -183,13 +177,7 @@ class _Pruned(keras.constraints.Constraint):
 
 
 def largest(values, sparsity):
-    """Which numbers stay: those furthest from 0, and all as far as the last.
-
-    Args:
-        values: Float tensor.
-        sparsity: float32 scalar tensor, the share of those that do not. One
-            number stays in any case.
-    """
+    """Which numbers stay: those furthest from 0, and all as far as the last."""
     sizes = tf.reshape(tf.abs(values), [-1])
     number = tf.cast(tf.size(sizes), tf.float32) * (1 - sparsity)
     number = tf.cast(tf.maximum(tf.round(number), 1), tf.int32)
@@ -198,12 +186,7 @@ def largest(values, sparsity):
 
 
 def _steps_done(optimizer, more=0):
-    """Steps in which weights moved, of an optimizer that may wrap another.
-
-    Args:
-        optimizer: Keras optimizer.
-        more: Integer, calls of `apply` that are not counted yet.
-    """
+    """Steps in which weights moved, of an optimizer that may wrap another."""
     # With scaled losses, the one inside skips steps.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     # `iterations` leaves out steps that only add up gradients; the first

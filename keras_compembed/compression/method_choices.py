@@ -25,14 +25,7 @@ _VALUE_BITS = 4
 
 @dataclasses.dataclass(frozen=True)
 class MethodChoice:
-    """A method that may store a table.
-
-    Args:
-        method: A `Method`.
-        kind: String, what methods have in common whose files are made alike.
-        estimate: Optional number, the error expected, or None if only a
-            measurement can tell.
-    """
+    """A method that may store a table."""
 
     method: Method
     kind: str
@@ -44,13 +37,7 @@ class MethodChoice:
 
 
 def choices_by_default(input_dim, output_dim, spectrum):
-    """A list of `MethodChoice`s of all settings worth a thought.
-
-    Args:
-        input_dim: Integer, rows of the table.
-        output_dim: Integer, columns of the table.
-        spectrum: The table's `Spectrum`.
-    """
+    """A list of `MethodChoice`s of all settings worth a thought."""
     choices = [
         *_rounded(output_dim, spectrum),
         *_codes(output_dim, spectrum),

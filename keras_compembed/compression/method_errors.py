@@ -10,17 +10,7 @@ _SAMPLE_ROWS, QUICK = 16_384, 0.1
 
 
 class MethodErrors:
-    """Squared errors of methods, over the squares of rows about their mean.
-
-    Args:
-        tables: List of arrays `(rows, columns)`, all stored by one method.
-        sample_weight: Optional array `(rows,)`, how much each row counts.
-        seed: Optional integer, of fits.
-
-    Attributes:
-        energy: Number, the mean square of a row of the first table about its
-            mean.
-    """
+    """Squared errors of methods, over the squares of rows about their mean."""
 
     def __init__(self, tables, sample_weight=None, seed=None):
         self._tables = tables

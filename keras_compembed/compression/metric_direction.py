@@ -8,16 +8,7 @@ _ACCURACIES = "acc", "accuracy", "auc"
 
 
 def mode_of_metric(model, name):
-    """`"max"` or `"min"`, whether more of a metric is better.
-
-    Args:
-        model: A compiled and evaluated model.
-        name: String, of what `evaluate(return_dict=True)` gives. Where a
-            model has several outputs, it begins with that of one.
-
-    Raises:
-        ValueError: if it is not known.
-    """
+    """`"max"` or `"min"`, whether more of a metric is better."""
     if name == "loss" or name.endswith("_loss"):
         return _LOWER
     found = [

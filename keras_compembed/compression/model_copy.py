@@ -20,12 +20,7 @@ from keras_compembed.utils.one_line import on_one_line
 
 
 def is_copied_by_layers(layer):
-    """Whether a layer is a model that Keras's own config makes again.
-
-    So it is copied layer by layer. All else is made again by its own class:
-    layers, subclassed models, and functional ones whose constructor makes
-    the layers.
-    """
+    """Whether a layer is a model that Keras's own config makes again."""
     if type(layer) is keras.Sequential:
         return True
     if isinstance(layer, keras.Sequential) or not hasattr(layer, "operations"):
@@ -35,30 +30,7 @@ def is_copied_by_layers(layer):
 
 
 def copy_model(model, replacements, get_sample=None):
-    """Copies a model, weights and all, with some layers exchanged.
-
-    Layers are made again from their class and config. Each is paired with
-    the layer that it came from as it is made, whatever their names. What two
-    layers of the model share, two layers of the copy share.
-
-    Args:
-        model: A built model.
-        replacements: Dict from the `id` of a layer, however deep in the
-            model, or of an operation in a graph of it, to what takes its
-            place in the copy.
-        get_sample: Optional function that gives inputs of the model, for
-            copies of subclassed models that their config does not build.
-
-    Returns:
-        A tuple of the copy, not compiled, which shares nothing with the model
-        given, and the list of pairs of layers, `(old, new)`, those within
-        layers too.
-
-    Raises:
-        ValueError: if a layer cannot be made again, differs when made
-            again, or shares variables in a way that its config does not
-            tell.
-    """
+    """Copies a model, weights and all, with some layers exchanged."""
     copier = _Copier(model, replacements, get_sample)
     copy = copier.copy(model)
     copier.build(model)
@@ -74,13 +46,7 @@ class _CannotCopyError(ValueError):
 
 
 class _Copier:
-    """Makes one copy of a model.
-
-    Args:
-        model: A built model.
-        replacements: Same as in `copy_model`.
-        get_sample: Same as in `copy_model`.
-    """
+    """Makes one copy of a model."""
 
     def __init__(self, model, replacements, get_sample):
         self.pairs = []
@@ -133,10 +99,7 @@ class _Copier:
         return new
 
     def _call_function(self, model):
-        """Calls layers of a graph as it says, but for masks.
-
-        What takes the place of a masked layer need not take a mask.
-        """
+        """Calls layers of a graph as it says, but for masks."""
         if isinstance(model, keras.Sequential):
             return None
         replacing = {id(new) for new in self._replacements.values()}
@@ -178,10 +141,7 @@ class _Copier:
         return self._places[id(layer)]
 
     def _exchange(self, layer, new, held):
-        """Gives a layer what takes the place of layers in it.
-
-        These are replacements, and the copies of what else holds as well.
-        """
+        """Gives a layer what takes the place of layers in it."""
         exchanges = []
         for old, places in held:
             replaced = id(old) in self._replacements
@@ -411,11 +371,7 @@ def _layers_of_models(model):
 
 
 def _new_inputs(model):
-    """Inputs as a functional model has them, sparse or optional as they are.
-
-    Returns:
-        None for Sequential models, whose inputs Keras copies.
-    """
+    """Inputs as a functional model has them, sparse or optional as they are."""
     if not hasattr(model, "operations"):
         return None
     inputs = {

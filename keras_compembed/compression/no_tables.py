@@ -5,14 +5,7 @@ from keras_compembed.utils.layer_names import named_layers
 
 
 def why_no_tables(model):
-    """What to say of a model without Embedding layers.
-
-    Args:
-        model: Keras model or layer.
-
-    Returns:
-        String, part of a sentence.
-    """
+    """What to say of a model without Embedding layers."""
     names = ", ".join(named_layers(model, LookupLayer))
     if not names:
         return "it has no Embedding layers"

@@ -15,14 +15,7 @@ from keras_compembed.compression.replaceable_layers import is_embed_reduce
 
 @dataclasses.dataclass(frozen=True)
 class Pooling:
-    """The pooling that alone reads the rows of a table.
-
-    Args:
-        operation: A `keras.layers.GlobalAveragePooling1D`, or the operation of
-            a `keras.ops.mean` or `keras.ops.sum`.
-        combiner: `"mean"` or `"sum"`.
-        mask_zero: Boolean, whether it leaves out id 0.
-    """
+    """The pooling that alone reads the rows of a table."""
 
     operation: object
     combiner: str
@@ -35,19 +28,7 @@ class Pooling:
 
 
 def find_poolings(model):
-    """The poolings of a model that alone read the rows of a table.
-
-    They are looked for in the graphs of Sequential and functional models,
-    nested ones too. An Embedding that is called twice, or that something else
-    holds as well, has other readers; so has one whose pooling is also that of
-    something else.
-
-    Args:
-        model: A built model.
-
-    Returns:
-        Dict from the `id` of an Embedding layer to its `Pooling`.
-    """
+    """The poolings of a model that alone read the rows of a table."""
     graphs, others = _graphs(model)
     uses = collections.Counter(others)
     for graph in graphs:

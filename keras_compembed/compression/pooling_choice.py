@@ -6,17 +6,7 @@ from keras_compembed.compression.replaceable_layers import is_embed_reduce
 
 
 def get_pooling(name, layer, settings, poolings):
-    """The `Pooling` that the codes of a table can do, or None.
-
-    Args:
-        name: String, what to call the layer in messages.
-        layer: An Embedding layer.
-        settings: Dict of what `layer_settings` may hold.
-        poolings: What `find_poolings` gives.
-
-    Raises:
-        ValueError: if `pooled` of the settings asks for what cannot be.
-    """
+    """The `Pooling` that the codes of a table can do, or None."""
     asked = settings["pooled"]
     if is_embed_reduce(layer):
         if asked is False:
@@ -40,15 +30,7 @@ def get_pooling(name, layer, settings, poolings):
 
 
 def keep_shared_poolings(tables, poolings):
-    """Lets tables give rows whose pooling is that of others too, which stay.
-
-    Args:
-        tables: List of the `ReplacedTable`s of a model.
-        poolings: What `find_poolings` gives.
-
-    Raises:
-        ValueError: if `pooled` of the settings of such a table is True.
-    """
+    """Lets tables give rows whose pooling is that of others too, which stay."""
     needed = _count(poolings.values())
     found = _count(table.pooling for table in tables)
     for table in tables:

@@ -5,16 +5,7 @@ import keras
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class PooledBefore(keras.Operation):
-    """Gives what it gets, vectors `(batch, width)` that are pooled already.
-
-    For a `keras.ops.mean` or `sum` over time in the graph of a model. A layer
-    would come among the layers of the model.
-
-    Args:
-        keepdims: Boolean. Whether to give `(batch, 1, width)`. Defaults to
-            `False`.
-        name: Optional string.
-    """
+    """Gives what it gets, vectors `(batch, width)` that are pooled already."""
 
     def __init__(self, keepdims=False, *, name=None):
         super().__init__(name=name)
@@ -32,16 +23,7 @@ class PooledBefore(keras.Operation):
 
 
 def pooled_before(operation, width):
-    """What takes the place of a pooling, with its name.
-
-    Args:
-        operation: A `keras.layers.GlobalAveragePooling1D`, or the operation of
-            a `keras.ops.mean` or `keras.ops.sum`.
-        width: Integer, how wide the vectors are.
-
-    Returns:
-        A layer if `operation` is one, otherwise an operation.
-    """
+    """What takes the place of a pooling, with its name."""
     if not isinstance(operation, keras.layers.Layer):
         return PooledBefore(operation.keepdims, name=operation.name)
     if operation.keepdims:

@@ -14,14 +14,7 @@ _METHOD_TYPES = (property, classmethod, staticmethod)
 
 
 def reason_to_skip(layer, method, smallest, held):
-    """Why a layer cannot or need not be replaced, or None.
-
-    Args:
-        layer: An Embedding layer.
-        method: The `Method` that is to take its place, or None for any.
-        smallest: Integer, `min_bytes`.
-        held: What `layers_that_hold` gives.
-    """
+    """Why a layer cannot or need not be replaced, or None."""
     holders = {}
     for variable in layer.variables:
         holders.update(held.get(id(variable), {}))
@@ -53,12 +46,7 @@ def reason_to_skip(layer, method, smallest, held):
 
 
 def layer_class(method, layer):
-    """The class of a method for the place of a layer, or None.
-
-    Args:
-        method: A `Method`.
-        layer: An Embedding layer.
-    """
+    """The class of a method for the place of a layer, or None."""
     if is_embed_reduce(layer):
         return method.reduce
     if isinstance(layer, keras.layers.ReversibleEmbedding):
@@ -96,14 +84,7 @@ def _kind(layer):
 
 
 def differences(layer):
-    """Names of methods that the class of a layer has of its own.
-
-    Args:
-        layer: An Embedding layer.
-
-    Returns:
-        Two lists: of those that are in the place of Keras's, and of others.
-    """
+    """Names of methods that the class of a layer has of its own."""
     kind = _kind(layer)
     classes = type(layer).__mro__
     names = {

@@ -26,23 +26,7 @@ _REVERSE_OPTIONS = ("tie_weights", "reverse_dtype", "logit_soft_cap")
 
 
 class ReplacedTable:
-    """A table, and the layer that takes its place.
-
-    A `ReversibleEmbedding` whose weights are not tied has two tables.
-
-    Args:
-        name: String, what to call it in messages.
-        layer: An Embedding layer.
-        settings: Dict of `method`, a `Method`, and of what `layer_settings`
-            may hold.
-        recode_every: Same as in `compress_model`.
-        verbose: Same as in `compress_model`.
-        pooling: Optional `Pooling` that alone reads its rows: the layer in
-            its place gives what it gives. Defaults to `None`.
-
-    Attributes:
-        small: The layer in its place; `learn` fills it.
-    """
+    """A table, and the layer that takes its place."""
 
     def __init__(
         self, name, layer, settings, recode_every, verbose, pooling=None
@@ -93,8 +77,7 @@ class ReplacedTable:
 
     @property
     def bytes_after(self):
-        """What the layer in its place stores, without what only learning
-        codes needs."""
+        """The compressed layer, without weights that only learning needs."""
         return size_report(self.small).embedding_bytes
 
     @contextlib.contextmanager
@@ -225,17 +208,7 @@ def _class_and_options(method, layer, pooling):
 
 
 def read_tables(layer):
-    """The float arrays `(input_dim, output_dim)` that a layer stands for.
-
-    With LoRA, what its updates make of the table; of a quantized layer, what
-    its look-ups give.
-
-    Args:
-        layer: An Embedding layer.
-
-    Returns:
-        List of a table, and of the one of reverse calls if it has its own.
-    """
+    """The float arrays `(input_dim, output_dim)` that a layer stands for."""
     to_array = keras.ops.convert_to_numpy
     if layer.quantization_mode:
         ids = np.arange(layer.input_dim, dtype="int32")

@@ -13,20 +13,7 @@ from keras_compembed.utils.validation import check_table
 
 
 class SearchedTable:
-    """A table, the methods that may store it, and what they lose.
-
-    Args:
-        name: String, what to call it in messages.
-        layer: An Embedding layer.
-        settings: Dict of what `layer_settings` may hold.
-        pooling: Optional `Pooling` that alone reads its rows.
-        methods: Optional list of `Method`s.
-        importance: Positive number.
-
-    Attributes:
-        choices: List of `MethodChoice`s.
-        energy: Number by which errors count beside those of other tables.
-    """
+    """A table, the methods that may store it, and what they lose."""
 
     def __init__(self, name, layer, settings, pooling, methods, importance=1.0):
         self.name = name
@@ -59,14 +46,7 @@ class SearchedTable:
         return method.reason_against(*shape) is None
 
     def bytes_of(self, method, quantize, width=None):
-        """Integer, constants of the table in a file.
-
-        Args:
-            method: A `Method`.
-            quantize: Same as in `export_litert`.
-            width: Optional integer, of rows as the file has them. Defaults to
-                `None`: that of the table.
-        """
+        """Integer, constants of the table in a file."""
         size = method.litert_bytes(
             self.layer.input_dim, width or self.layer.output_dim, quantize
         )

@@ -18,22 +18,7 @@ from keras_compembed.utils.layer_names import named_layers
 def find_searched_tables(
     model, layers, layer_settings, min_bytes, seed, search, verbose
 ):
-    """`SearchedTable`s of a model.
-
-    Args:
-        model: A built model.
-        layers: Same as in `compress_model`.
-        layer_settings: Same as in `compress_model`. A layer whose method or
-            codes are given there has no other choice.
-        min_bytes: Same as in `compress_model`.
-        seed: Optional integer.
-        search: `BudgetSearch`.
-        verbose: Same as in `compress_model`.
-
-    Raises:
-        ValueError: if a name or setting is unknown, a table is not finite, or
-            there is nothing to compress.
-    """
+    """`SearchedTable`s of a model."""
     names = named_layers(model, keras.layers.Embedding)
     wanted, own_settings = read_names(model, layers, layer_settings or {})
     unknown = sorted(set(search.importance) - set(names))

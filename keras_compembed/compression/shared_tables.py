@@ -18,11 +18,7 @@ _SAMPLE_ROWS, _SAMPLE_EFFORT = 6000, 0.2
 
 
 class SharedTables:
-    """A group of tables with one set of codebooks.
-
-    Args:
-        names: List of the names by which the user called the layers.
-    """
+    """A group of tables with one set of codebooks."""
 
     def __init__(self, names):
         self.names = names
@@ -31,11 +27,7 @@ class SharedTables:
         self.codebooks = None
 
     def settle(self, name, layer, settings, dtype):
-        """Gives the settings of a layer the codebooks of the group.
-
-        Raises:
-            ValueError: if the layer cannot share them.
-        """
+        """Gives the settings of a layer the codebooks of the group."""
         method = settings["method"]
         if not isinstance(method, Codes) or method.learner is not None:
             raise ValueError(
@@ -138,11 +130,7 @@ class SharedTables:
                 table.say_what_was_done(tables)
 
     def _compare(self, tables, weights, seed):
-        """A sentence on what sharing saves, and what it costs.
-
-        On a sample of rows, against codebooks of each table's own, fewer so
-        that all takes as many bytes.
-        """
+        """A sentence on what sharing saves, and what it costs."""
         num_codebooks, size = self._shape
         shared = self._bytes(num_codebooks, size)
         saved = self._bytes(num_codebooks, size, len(tables)) - shared
@@ -197,19 +185,7 @@ class SharedTables:
 
 
 def learn_together(learner, tables, sample_weights):
-    """Trains a learner on several tables at once.
-
-    Rows weigh as much as their table's variance is small, so that the errors
-    of no table drown those of another.
-
-    Args:
-        learner: `CodeLearner`.
-        tables: List of arrays `(rows, columns)`.
-        sample_weights: List of arrays `(rows,)` or None, one for each.
-
-    Returns:
-        List of codes, one for each table.
-    """
+    """Trains a learner on several tables at once."""
     weights = []
     for table, weight in zip(tables, sample_weights, strict=True):
         own = np.ones(len(table)) if weight is None else np.asarray(weight)

@@ -29,20 +29,7 @@ _CLOSE = 1.25
 
 
 class SizeSearch:
-    """Looks for the methods that lose least in files of so many bytes.
-
-    Estimates by arithmetic say what to measure, quick fits say what to fit
-    carefully; files of layers that learned nothing yet are as large as those
-    of layers that did, and are counted.
-
-    Args:
-        model: A built model.
-        tables: List of `SearchedTable`s.
-        search: `BudgetSearch`.
-        sample_inputs: Same as in `compress_model`.
-        stop: `StopRequest`, set by Ctrl-C.
-        verbose: `0` or `1`, whether to show progress.
-    """
+    """Looks for the methods that lose least in files of so many bytes."""
 
     def __init__(self, model, tables, search, sample_inputs, stop, verbose):
         self.model = model
@@ -74,15 +61,7 @@ class SizeSearch:
             print(text, flush=True)
 
     def copy(self, choices, is_filled=False, tunes=False):
-        """A copy of the model with the layers of these choices.
-
-        Args:
-            choices: List of `MethodChoice`s, one a table.
-            is_filled: Boolean. Whether they are fit to the tables. Defaults
-                to `False`.
-            tunes: Boolean. Whether rounded rows shall be trained. Defaults to
-                `False`.
-        """
+        """A copy of the model with the layers of these choices."""
         replaced = [
             table.replaced(_tuned_form(choice.method, tunes))
             for table, choice in zip(self.tables, choices, strict=True)
@@ -115,13 +94,7 @@ class SizeSearch:
         return small
 
     def count(self, choices, small=None):
-        """Bytes of the file of these choices.
-
-        Args:
-            choices: List of `MethodChoice`s, one a table.
-            small: Optional copy that has learned, to be counted anew.
-                Defaults to `None`: one that has not.
-        """
+        """Bytes of the file of these choices."""
         if small is not None or not self.files.is_exact(choices):
             with self._stop.waiting():
                 small = self.copy(choices) if small is None else small
@@ -169,19 +142,7 @@ class SizeSearch:
         return self.error(choices)
 
     def find(self, limit, number=1, is_quick=False):
-        """The best choices whose file is within a limit.
-
-        Args:
-            limit: Integer, bytes of the file, no less than those of the
-                smallest.
-            number: Integer, how many to find. Defaults to `1`.
-            is_quick: Boolean. Whether nothing is fit with care. Defaults to
-                `False`.
-
-        Returns:
-            List of lists of `MethodChoice`s, one a table, best first; each
-            is fit to the tables, and its file counted.
-        """
+        """The best choices whose file is within a limit."""
         self._room = limit
         tried = set()
         try:
@@ -206,11 +167,7 @@ class SizeSearch:
         return self._finish(limit, number)
 
     def _measure_kinds(self, limit):
-        """Quick errors of the most promising of each kind that may fit.
-
-        Of one table, each is counted as well: of a kind that never was, the
-        bytes of its ops are only guessed.
-        """
+        """Quick errors of the most promising of each kind that may fit."""
         choices = self._pick(limit)
         for number, table in enumerate(self.tables):
             room = limit - self.files.of(choices)
@@ -331,11 +288,7 @@ class SizeSearch:
             return table.error(choice)
 
     def _candidates(self, limit, number):
-        """Lists of choices within a limit whose errors are known.
-
-        The best comes first; if more are asked for, the best of other kinds
-        come next.
-        """
+        """Lists of choices within a limit whose errors are known."""
         if len(self.tables) > 1:
             best = self._best_counted(limit)
             return [] if best is None else self._variants(best, limit)
@@ -443,10 +396,7 @@ def _key(choices):
 
 
 def _tell_apart(layers):
-    """Makes integers of layers differ, which learned nothing yet.
-
-    Files hold equal constants once, which those of two tables are not.
-    """
+    """Makes integers of layers differ, which learned nothing yet."""
     number = 0
     for layer in layers:
         for weight in layer.non_trainable_weights:

@@ -11,20 +11,7 @@ _LEAST_SHARE = 0.05
 
 
 class Spectrum:
-    """How the squares of rows about their mean spread over axes.
-
-    Estimates cost no time: they say which of thousands of settings are worth
-    measuring.
-
-    Args:
-        table: Array `(rows, columns)`.
-        sample_weight: Optional array `(rows,)`, how much each row counts.
-
-    Attributes:
-        variances: float64 array `(columns,)` of sum 1, largest first.
-        num_rows: Number, the rows that count: fewer than there are where
-            weights differ.
-    """
+    """How the squares of rows about their mean spread over axes."""
 
     def __init__(self, table, sample_weight=None):
         weight = check_sample_weight(sample_weight, len(table))
@@ -52,16 +39,7 @@ class Spectrum:
         return float(self.variances[rank:].sum())
 
     def coded(self, bits, num_codewords, rank=None):
-        """The share of the squares that codes lose.
-
-        That of a Gaussian source at so many bits a row, less what codebooks
-        know of single rows by heart.
-
-        Args:
-            bits: Number, bits of a row.
-            num_codewords: Integer, codewords of all codebooks.
-            rank: Optional integer, axes that are coded.
-        """
+        """The share of the squares that codes lose."""
         coded = self.variances[:rank]
         level = level_of_variances(coded, bits)
         lost = float(np.minimum(coded, level).sum())

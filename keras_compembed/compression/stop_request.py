@@ -6,14 +6,7 @@ import threading
 
 
 class StopRequest:
-    """Whether to go on.
-
-    Learners answer Ctrl-C themselves and return what they have; whoever runs
-    several must know of it, and stop as well.
-
-    Attributes:
-        is_set: Boolean.
-    """
+    """Whether to go on."""
 
     def __init__(self):
         self.is_set = False

@@ -64,15 +64,7 @@ def read_names(model, layers, layer_settings):
 
 
 def read_groups(model, share_codebooks):
-    """Lists of layers that are to share codebooks, with their names.
-
-    Args:
-        model: Keras model.
-        share_codebooks: None, a list of names, or a list of such lists.
-
-    Returns:
-        List of lists of pairs of a name and a layer.
-    """
+    """Lists of layers that are to share codebooks, with their names."""
     if share_codebooks is None:
         return []
     if not isinstance(share_codebooks, (list, tuple)) or not share_codebooks:
@@ -137,11 +129,7 @@ def _find(argument, name, paths):
 
 
 def layers_that_hold(model):
-    """Dict from the `id` of a variable to the layers that have it as theirs.
-
-    A layer that holds another layer has none of its variables as its own,
-    unless it took one as an attribute.
-    """
+    """Dict from the `id` of a variable to the layers that have it as theirs."""
     found = {}
     for path, layer in layer_paths(model).items():
         own = layer._trainable_variables + layer._non_trainable_variables

@@ -12,20 +12,7 @@ from keras_compembed.compression.replaceable_layers import is_embed_reduce
 
 
 def copy_with_tables(model, tables, sample_inputs=None, is_checked=True):
-    """A copy of a model, not compiled, with other layers for its tables.
-
-    Args:
-        model: A built model.
-        tables: List of `ReplacedTable`s of the model, which have learned
-            nothing yet.
-        sample_inputs: Same as in `compress_model`.
-        is_checked: Boolean. Whether the copy is compared with the model.
-            Defaults to `True`.
-
-    Raises:
-        ValueError: if a layer cannot be copied, or the copy is not the same
-            function.
-    """
+    """A copy of a model, not compiled, with other layers for its tables."""
     poolings = _poolings_before(tables)
     with _no_traces():
         small, pairs = copy_model(
@@ -79,11 +66,7 @@ def _poolings_before(tables):
 
 @contextlib.contextmanager
 def _no_traces():
-    """Runs functions without keeping graphs of them.
-
-    A layer whose `call` is a `tf.function` would else read the original
-    tables, with which it is checked, for good.
-    """
+    """Runs functions without keeping graphs of them."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:

@@ -16,17 +16,7 @@ from keras_compembed.compression.model_copy import copy_model
 
 
 class TunedCopies:
-    """Trains copies alike, and compares them on validation data.
-
-    Args:
-        model: The compiled model that copies are made of.
-        search: `BudgetSearch` with validation data.
-        seed: Optional integer: each copy gets examples in the same order.
-
-    Attributes:
-        metric: String, the name of the metric.
-        is_higher_better: Boolean.
-    """
+    """Trains copies alike, and compares them on validation data."""
 
     def __init__(self, model, search, seed):
         self._model = model
@@ -77,16 +67,7 @@ class TunedCopies:
         return original - score if self.is_higher_better else score - original
 
     def tune(self, copy):
-        """Trains a copy; it keeps the weights of its best epoch.
-
-        Ctrl-C ends it, with the weights that were best.
-
-        Args:
-            copy: A compiled copy.
-
-        Returns:
-            Tuple of its score and whether it was interrupted.
-        """
+        """Trains a copy; it keeps the weights of its best epoch."""
         best = _BestEpoch(self, copy)
         if self._search.train_data is None:
             return best.score, False

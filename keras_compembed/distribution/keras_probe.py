@@ -1,7 +1,4 @@
-"""What Keras's TensorFlow trainer does of several workers.
-
-Its functions are called with a strategy that keeps what it is asked for.
-"""
+"""What Keras's TensorFlow trainer does of several workers."""
 
 import contextlib
 import types
@@ -40,11 +37,7 @@ class _Value(tf.distribute.DistributedValues):
 
 
 def reduces_first_batches(build):
-    """Whether Keras reduces first batches over workers.
-
-    Raises:
-        RuntimeError: if it does what is not known.
-    """
+    """Whether Keras reduces first batches over workers."""
     probe = OfWorkers()
     model = types.SimpleNamespace(
         _distribute_strategy=probe,
@@ -61,11 +54,7 @@ def reduces_first_batches(build):
 
 
 def takes_numbers_for_batches(reduce):
-    """Whether Keras reduces losses as if they were batches.
-
-    Raises:
-        RuntimeError: if it does what is not known.
-    """
+    """Whether Keras reduces losses as if they were batches."""
     probe = OfWorkers()
     try:
         reduce({"loss": 1.0}, probe, "auto")
@@ -77,14 +66,7 @@ def takes_numbers_for_batches(reduce):
 
 
 def epoch_iterator(trainer):
-    """The class by which `fit`, `evaluate` and `predict` read data.
-
-    Args:
-        trainer: Keras's module of the TensorFlow trainer.
-
-    Raises:
-        RuntimeError: if there is none.
-    """
+    """The class by which `fit`, `evaluate` and `predict` read data."""
     cls = getattr(trainer, "TFEpochIterator", None)
     if not isinstance(cls, type):
         raise _unknown("TFEpochIterator")

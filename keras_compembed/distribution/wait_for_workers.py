@@ -74,10 +74,7 @@ def _read(text):
 
 
 class _Meeting:
-    """Each calls all others, and stays until all others have called.
-
-    Then no one needs its address any more but TensorFlow.
-    """
+    """Each calls all others, and stays until all others have called."""
 
     def __init__(self, addresses, own):
         self._addresses = addresses

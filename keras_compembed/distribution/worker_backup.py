@@ -169,11 +169,7 @@ class WorkerBackup(keras.callbacks.Callback):
         )
 
     def _whole(self, epoch=None):
-        """The newest file that is whole, or that of an epoch.
-
-        Returns:
-            Its epoch and its path, or 0 and None.
-        """
+        """The newest file that is whole, or that of an epoch."""
         for number, path in reversed(self._files()):
             if epoch in (None, number) and _is_whole(path):
                 return number, path

@@ -5,15 +5,7 @@ from keras_compembed.utils.workers import on_all_workers
 
 
 def check_model(model, strategy):
-    """Raises if workers would train a model each for itself.
-
-    Args:
-        model: `keras.Model`.
-        strategy: `tf.distribute.Strategy` of several workers.
-
-    Raises:
-        ValueError: if the model was made under another strategy, or none.
-    """
+    """Raises if workers would train a model each for itself."""
     if model.distribute_strategy is not strategy:
         raise ValueError(
             "Models must be made and compiled under `strategy.scope()` of the "
@@ -24,11 +16,7 @@ def check_model(model, strategy):
 
 
 def check_variables(model):
-    """Raises if workers would not keep a variable alike.
-
-    Raises:
-        ValueError: if one was made under no strategy.
-    """
+    """Raises if workers would not keep a variable alike."""
     for variable in model.variables:
         if not is_of_workers(variable):
             raise ValueError(
@@ -40,16 +28,7 @@ def check_variables(model):
 
 
 def check_batches(strategy, batches):
-    """Raises if workers would wait for batches that others do not have.
-
-    Args:
-        strategy: `tf.distribute.Strategy` of several workers.
-        batches: Integer, batches of an epoch on this worker, or None where
-            nothing says so.
-
-    Raises:
-        ValueError: if other workers have more, or fewer.
-    """
+    """Raises if workers would wait for batches that others do not have."""
     known = -1 if batches is None else int(batches)
     numbers = on_all_workers(strategy, known)
     if len(set(numbers)) > 1:

@@ -10,18 +10,7 @@ from keras_compembed.export.texts_of_ids import with_shape
 
 
 class AnchorProducts:
-    """Vectors of an `ANTEmbedding`. Features are rows of T, and their sums.
-
-    Args:
-        lookup: `TracedTransform` of the layer.
-
-    Attributes:
-        columns: Integer, the width of features.
-        width: Integer, the width of vectors.
-        can_fold: Boolean, whether layers may become part of the matrix.
-        can_spread: Boolean, whether `spread` can be called.
-        num_numbers: Integer, numbers of anchors.
-    """
+    """Vectors of an `ANTEmbedding`. Features are rows of T, and their sums."""
 
     can_fold = can_spread = True
 

@@ -5,12 +5,7 @@ import zipfile
 
 
 def attach(content, files):
-    """Bytes of a LiteRT file with an archive behind.
-
-    Args:
-        content: Bytes of the file.
-        files: Dict from names to bytes.
-    """
+    """Bytes of a LiteRT file with an archive behind."""
     if not files:
         return content
     whole = io.BytesIO(content)

@@ -26,14 +26,7 @@ TOLERANCES = {
 
 
 def random_inputs(model, signature):
-    """Yields iterables of structures of random arrays, for two sizes.
-
-    The first that the model takes is to be used. Sequences get shorter until
-    positions suffice. Ids are all that the layers know which an input goes
-    to, then ids that every embedding knows, and in the end 0 and 1, which a
-    model may shift. Floats are ids if no input is integer and the model has
-    embeddings. Floats that may be weights of a `"sqrtn"` are not negative.
-    """
+    """Yields iterables of structures of random arrays, for two sizes."""
     rng = np.random.default_rng(0)
     common = [_num_ids(model)] * len(keras.tree.flatten(signature))
     own = num_ids_of_inputs(model, common)
@@ -48,16 +41,7 @@ def random_inputs(model, signature):
 
 
 def run_on_inputs(model, signature, given=None):
-    """Inputs, and what a model gives for them.
-
-    Args:
-        model: A `keras.Model`.
-        signature: Structure of `tf.TensorSpec`.
-        given: Optional inputs of the user. Defaults to `None`, random ones.
-
-    Returns:
-        Tuple of a list of structures of arrays and a list of dicts.
-    """
+    """Inputs, and what a model gives for them."""
     if given is None:
         return run_on_random_inputs(model, signature)
     samples = [fit_inputs(signature, given)]
@@ -65,14 +49,7 @@ def run_on_inputs(model, signature, given=None):
 
 
 def run_on_random_inputs(model, signature):
-    """Random inputs that a model takes, and what `run_keras` gives for them.
-
-    Returns:
-        Tuple of a list of structures of arrays and a list of dicts.
-
-    Raises:
-        ValueError: if the model does not take any.
-    """
+    """Random inputs that a model takes, and what `run_keras` gives for them."""
     samples, outputs = [], []
     for candidates in random_inputs(model, signature):
         sample, output = _run_first(model, candidates)
@@ -184,11 +161,7 @@ def fit_inputs(signature, inputs):
 
 
 def run_keras(model, samples):
-    """A dict of output arrays for each sample.
-
-    Raises:
-        ValueError: if the model does not take a sample.
-    """
+    """A dict of output arrays for each sample."""
     outputs = []
     for sample in samples:
         try:
@@ -223,13 +196,7 @@ def run_keras(model, samples):
 
 
 def check_nan(samples, outputs, are_texts):
-    """Warns where a model gives NaN, which a file that gives it is held to.
-
-    Args:
-        samples: List of inputs.
-        outputs: List of what `run_keras` gave for them.
-        are_texts: Boolean, whether inputs are arrays `(1,)` of texts.
-    """
+    """Warns where a model gives NaN, which a file that gives it is held to."""
     broken = [
         sample
         for sample, arrays in zip(samples, outputs, strict=True)
@@ -256,28 +223,7 @@ def check_nan(samples, outputs, are_texts):
 
 
 def compare(run, names, samples, outputs):
-    """Largest difference between a file and its model, over the output's size.
-
-    Args:
-        run: Function from a dict of input arrays to what the file gives, an
-            array or a dict of arrays if there are several, e.g. `LiteRTModel`.
-        names: List of strings, those of the inputs.
-        samples: List of structures of arrays.
-        outputs: List of what `run_keras` gave for them.
-
-    Returns:
-        Float: the largest difference of an output, over the largest absolute
-        value that Keras gives it for any sample: one number alone may come
-        out near 0, where rounding is large beside it. Where it gives zeros
-        alone, the difference itself; for outputs that are not floats, the
-        share of entries that differ. NaN in both is no difference; in one,
-        infinite.
-        Of the best ids, those differ that Keras does not name, unless they
-        are scored as high as the last that it names.
-
-    Raises:
-        RuntimeError: if the file does not run, or an output has another shape.
-    """
+    """Largest relative difference between a file and its model."""
     scales = {
         name: max(_largest(arrays[name]) for arrays in outputs) or 1.0
         for name in outputs[0]

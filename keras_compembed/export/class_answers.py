@@ -17,12 +17,7 @@ _MOST, _BEST = 2000, 10
 
 
 class ClassAnswers:
-    """What a file answers for layers of classes, by `export_litert`'s `top_k`.
-
-    Attributes:
-        sizes: Dict from outputs of the file to their number of classes.
-        texts: Dict from outputs of the model to what the file answers.
-    """
+    """What a file answers for layers of classes, by `top_k`."""
 
     def __init__(self, top_k=None, task=None):
         if top_k is not None:

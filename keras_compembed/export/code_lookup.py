@@ -19,21 +19,7 @@ _CHUNK_IDS = 4096
 
 
 class TracedLookup:
-    """Stands in for `CodeEmbedding.embed` while a model is converted.
-
-    `embed_all`, `score` and `top_ids` take the places of the methods of these
-    names.
-    Rows are composed when the file runs, in chunks of a known shape.
-
-    Args:
-        layer: A built `CodeEmbedding`.
-        options: `ExportOptions`.
-
-    Attributes:
-        codes: `StoredCodes`.
-        codewords: float32 array `(num_codebooks, codebook_size, width)`.
-        scores: `ScoredCodes`, or None if the composition is not linear.
-    """
+    """Stands in for `CodeEmbedding.embed` while a model is converted."""
 
     def __init__(self, layer, options=DEFAULTS):
         composition = layer.composition
@@ -85,11 +71,7 @@ class TracedLookup:
         return self._composition(tf.gather(flat, places))
 
     def embed_all(self, embed=None):
-        """Vectors `(input_dim, output_dim)` of all ids.
-
-        Args:
-            embed: Optional function in place of a call.
-        """
+        """Vectors `(input_dim, output_dim)` of all ids."""
         chunks = self._chunks(_input_of_graph(), embed or self)
         return tf.concat(list(chunks), axis=0)
 

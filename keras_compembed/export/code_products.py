@@ -27,28 +27,7 @@ _COUNT_BYTES, _SPREAD_BYTES = 2350, 0
 
 
 class CodeProducts:
-    """Vectors of a `CodeEmbedding` whose composition is linear.
-
-    Features are counts of codewords. Where bytes of codes hold whole subcodes,
-    they are sums of one-hot vectors of bytes; others are counted one by one.
-
-    Args:
-        lookup: `TracedLookup` of the layer.
-        codewords: float32 array `(num_codebooks, codebook_size, output_dim)`
-            whose plain sum a vector is.
-        options: `ExportOptions`.
-
-    Attributes:
-        columns: Integer, the width of features.
-        width: Integer, the width of vectors.
-        can_fold: Boolean, whether layers may become part of the matrix.
-        can_spread: Boolean, whether `spread` can be called.
-        counts_bytes: Boolean, whether sums are made of one-hot rows of bytes.
-        num_numbers: Integer, numbers that vectors are composed from as they
-            are, apart from codes.
-        composes_faster: Boolean, whether vectors are composed in less time and
-            space than by a product.
-    """
+    """Vectors of a `CodeEmbedding` whose composition is linear."""
 
     can_fold = True
 
@@ -76,11 +55,7 @@ class CodeProducts:
         self.columns = len(self._matrix)
 
     def _fits(self, op_bytes):
-        """Whether a table of one-hot rows of bytes is worth its space.
-
-        Args:
-            op_bytes: Integer, bytes of the ops that the file has without.
-        """
+        """Whether a table of one-hot rows of bytes is worth its space."""
         codes, goal = self._codes, self._options.optimize_for
         if codes.per_byte == 1 or not can_unpack(self._options):
             return False
@@ -116,13 +91,7 @@ class CodeProducts:
         return counts.nanoseconds <= rows.nanoseconds
 
     def folds_faster(self, width, sums=False, length=None):
-        """Whether vectors times a matrix are made faster by folding it.
-
-        Args:
-            width: Integer, the columns of the matrix.
-            sums: Boolean, whether it is for sums of vectors.
-            length: Integer, the ids of a text that is summed, or None.
-        """
+        """Whether vectors times a matrix are made faster by folding it."""
         if not sums:
             after = self._row_cost(width)
             return after < self._row_cost(self.width) + self.width * width
@@ -183,14 +152,7 @@ class CodeProducts:
         return with_shape(vectors, shape, (*ids.shape, self.columns))
 
     def sums(self, ids, counts=None, weights=None, mean=False):
-        """Features `(texts, columns)` of sums of vectors.
-
-        Args:
-            ids: int32 tensor `(texts, length)`.
-            counts: Optional boolean tensor like `ids`, the ids that count.
-            weights: Optional float tensor like `ids`.
-            mean: Boolean. Whether to divide by the length.
-        """
+        """Features `(texts, columns)` of sums of vectors."""
         if not self.counts_bytes:
             return self._count(ids, counts, weights, mean)
         stored = self._read_bytes(ids)
@@ -204,8 +166,7 @@ class CodeProducts:
         return tf.reshape(reduce(vectors, axis=1), [-1, self.columns])
 
     def _pad(self, vectors):
-        """One-hot vectors `(ids, num_codebooks, codebook_size)`, as many as
-        bytes have subcodes."""
+        """One-hot vectors `(ids, num_codebooks, codebook_size)`."""
         spare = self.columns // vectors.shape[2] - vectors.shape[1]
         if not spare:
             return vectors

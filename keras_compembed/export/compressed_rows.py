@@ -5,27 +5,7 @@ import tensorflow as tf
 
 
 class CompressedRows:
-    """Rows of which a file holds the numbers that are not zero.
-
-    Args:
-        offsets: Function from an int32 tensor of ids to two, of where rows
-            begin and end.
-        row_lengths: Integer array `(rows,)`, the numbers of each row.
-        columns: Integer array, the column of each number, and a last entry of
-            no row.
-        values: Array of the same shape, the numbers, ending in 0.
-        num_columns: Integer.
-        step: Optional float32 number that `values` are whole multiples of.
-            Defaults to `None`: they are the numbers.
-
-    Attributes:
-        offsets: What was given.
-        columns: Integer array, in the narrowest type that can be gathered.
-        values: What was given.
-        longest: Integer, the most numbers of a row, and at least 1.
-        mean_length: Float, the numbers of a row on average.
-        num_bytes: Integer, what numbers and columns take in the file.
-    """
+    """Rows of which a file holds the numbers that are not zero."""
 
     def __init__(
         self, offsets, row_lengths, columns, values, num_columns, step=None
@@ -42,11 +22,7 @@ class CompressedRows:
         return self.columns.nbytes + self.values.nbytes
 
     def numbers(self, ids):
-        """The numbers of rows one after another: rows, columns, values.
-
-        Args:
-            ids: int32 tensor `(ids,)`.
-        """
+        """The numbers of rows one after another: rows, columns, values."""
         starts, stops = self.offsets(ids)
         lengths = stops - starts
         ends = tf.cumsum(lengths)
@@ -59,10 +35,7 @@ class CompressedRows:
         return rows, *self._read(places)
 
     def windows(self, ids):
-        """Columns and values `(longest, ids)` of rows, of known shape.
-
-        Behind the numbers of a row that is shorter come zeros.
-        """
+        """Columns and values `(longest, ids)` of rows, of known shape."""
         starts, stops = self.offsets(ids)
         # Row by row of the window, which broadcasts faster than id by id.
         steps = np.arange(self.longest, dtype="int32")[:, None]
@@ -83,15 +56,7 @@ class CompressedRows:
 
 
 def dense_rows(rows, columns, values, num_rows, num_columns):
-    """Numbers in a matrix `(num_rows, num_columns)`.
-
-    Args:
-        rows: int32 tensor, or one that broadcasts to `columns`.
-        columns: int32 tensor.
-        values: float32 tensor like `columns`.
-        num_rows: List or tensor of one integer.
-        num_columns: Integer.
-    """
+    """Numbers in a matrix `(num_rows, num_columns)`."""
     cells = rows * num_columns + columns
     dense = tf.scatter_nd(
         tf.reshape(cells, (-1, 1)),
@@ -102,26 +67,12 @@ def dense_rows(rows, columns, values, num_rows, num_columns):
 
 
 def ones_like_ids(ids):
-    """int32 ones, which are not known to the converter.
-
-    It would write down constants of as many entries as there are ids.
-    """
+    """int32 ones, which are not known to the converter."""
     return tf.cast(ids >= 0, tf.int32)
 
 
 def round_values(values, columns, num_columns, quantize):
-    """Numbers as a file stores them.
-
-    Args:
-        values: float64 array, ending in 0.
-        columns: Integer array of the same shape.
-        num_columns: Integer.
-        quantize: Same as in `export_litert`.
-
-    Returns:
-        Array of what is stored; a scale for each column, or None; and what to
-        multiply numbers by besides, or None.
-    """
+    """Numbers as a file stores them."""
     if quantize in (None, "int8_codebooks"):
         return values.astype("float32"), None, None
     if quantize == "float16":
@@ -141,10 +92,7 @@ def round_values(values, columns, num_columns, quantize):
 
 
 def _narrow_columns(columns, num_columns):
-    """Columns in the narrowest type that can be gathered; the first's number.
-
-    Tables of uint16 cannot: from 32,769 columns on, int16 counts from below.
-    """
+    """Columns in the narrowest type that can be gathered."""
     if num_columns <= 2**8:
         return columns.astype("uint8"), 0
     if num_columns <= 2**15:

@@ -101,16 +101,7 @@ def _explain(message, function, model):
 
 
 def finish(model, tables, options):
-    """Packs the codes in a converted file, in place.
-
-    Args:
-        model: Object from `read_model`.
-        tables: List of `StoredTable`.
-        options: `ExportOptions`.
-
-    Returns:
-        Tuple of passages and numbers of marks, see `take_out_marks`.
-    """
+    """Packs the codes in a converted file, in place."""
     pack_tables(model, tables)
     quantize_matrices(model, options.matrices)
     if unpack_once(model, options.unpacked):

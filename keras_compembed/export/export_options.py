@@ -7,27 +7,14 @@ OPTIMIZE_FOR = (None, "latency", "size", "memory")
 
 @dataclasses.dataclass
 class ChosenForm:
-    """The form of the first graph that reads some codewords.
-
-    Others take it too: the file shall hold codewords once.
-    """
+    """The form of the first graph that reads some codewords."""
 
     form: tuple | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Choices of `export_litert` that look-ups are written down by.
-
-    Attributes:
-        quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`.
-        min_runtime: Optional tuple of integers, the oldest runtime to serve.
-        optimize_for: `None`, `"latency"`, `"size"` or `"memory"`.
-        fold: Boolean, whether linear layers may become part of codebooks.
-        matrices: List that is filled while a model is traced, see `note`.
-        unpacked: Same, with int8 tables that `unpack_once` must be given.
-        forms: Dict from the `id` of shared codebooks to a `ChosenForm`.
-    """
+    """Choices of `export_litert` that look-ups are written down by."""
 
     quantize: str | None = None
     min_runtime: tuple | None = None
@@ -45,10 +32,7 @@ class ExportOptions:
         return self.forms.setdefault(id(codebooks), ChosenForm())
 
     def note(self, matrix):
-        """Returns a matrix `(rows, columns)` of codewords or anchors.
-
-        With `quantize="int8_codebooks"`, it is made int8 in the file.
-        """
+        """Returns a matrix `(rows, columns)` of codewords or anchors."""
         if self.quantize == "int8_codebooks":
             self.matrices.append(matrix)
         return matrix

@@ -10,13 +10,7 @@ from keras_compembed.export.model_metadata import add_metadata
 
 
 class FileContents:
-    """Labels, vocabulary and metadata on their way into a file.
-
-    Args:
-        labels: Same as in `export_litert`.
-        metadata: Same as in `export_litert`.
-        target: `Runtime`.
-    """
+    """Labels, vocabulary and metadata on their way into a file."""
 
     def __init__(self, labels, metadata, target):
         if metadata is not None and not isinstance(metadata, FileMetadata):
@@ -36,13 +30,7 @@ class FileContents:
         self.labels = {}
 
     def check(self, outputs, class_sizes):
-        """Raises if labels do not fit.
-
-        Args:
-            outputs: Dict from names of outputs to arrays that Keras gave.
-            class_sizes: Dict from names of outputs of layers of classes to
-                how many classes there are.
-        """
+        """Raises if labels do not fit."""
         self._kinds = {
             name: (
                 model_metadata.AXIS_LABELS
@@ -76,14 +64,7 @@ class FileContents:
             )
 
     def add_to(self, content, model, vocabulary):
-        """Bytes of a file with all that belongs to it.
-
-        Args:
-            content: Bytes of the file.
-            model: Object from `read_model` of them.
-            vocabulary: List of `AttachedFile`, what an app turns texts into
-                ids by.
-        """
+        """Bytes of a file with all that belongs to it."""
         outputs = label_files(self.labels, self._kinds)
         files = [*vocabulary]
         for each in outputs.values():

@@ -4,13 +4,7 @@ import numpy as np
 
 
 class FileInput:
-    """Turns what a user gives into an array that the runtime may get.
-
-    The runtime runs on arrays of any rank and shape, and answers garbage.
-
-    Args:
-        tensor: `LiteRTTensor`, the input.
-    """
+    """Turns what a user gives into an array that the runtime may get."""
 
     def __init__(self, tensor):
         self.name = tensor.name
@@ -23,11 +17,7 @@ class FileInput:
         return self.shape[0] if self.shape else None
 
     def fit(self, values):
-        """`values` as an array of the input's rank, dtype and inner sizes.
-
-        Raises:
-            ValueError: if that would change what they say.
-        """
+        """`values` as an array of the input's rank, dtype and inner sizes."""
         array = self._with_rank(self._with_dtype(self._to_array(values)))
         # Not the first axis, which `predict` cuts.
         for size, wanted in zip(array.shape[1:], self.shape[1:], strict=True):

@@ -1,8 +1,4 @@
-"""LiteRT files as objects: the op list, and int8 tables made int4 or int2.
-
-TensorFlow never emits the op that reads packed tables, EMBEDDING_LOOKUP, so
-files are converted with int8 tables and a GATHER, and rewritten here.
-"""
+"""LiteRT files as objects: the op list, and int8 tables made int4 or int2."""
 
 import dataclasses
 import hashlib
@@ -35,18 +31,7 @@ _TYPE_NAMES = {_TYPES[2]: "int2"} | {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StoredTable:
-    """Integers of one layer on their way into a file.
-
-    Attributes:
-        name: String, what the file and messages call it.
-        converted: Integer array `(input_dim, columns)`, the table as the
-            converter gets it: int8 numbers to be packed, or what the file
-            holds.
-        packed: uint8 array, the bytes that the file must hold.
-        bits: 2 or 4 if the file is to be rewritten, else None.
-        unit: Optional float32 that each number is multiplied by when it is
-            read, and which the converter must not round.
-    """
+    """Integers of one layer on their way into a file."""
 
     name: str
     converted: np.ndarray
@@ -149,13 +134,7 @@ def _min_runtime_buffer(model):
 
 
 def order_ends(model, inputs, outputs):
-    """Puts inputs and outputs in order; the converter leaves them in any.
-
-    Args:
-        model: Object from `read_model`, with one signature.
-        inputs: List of strings, the names of its inputs.
-        outputs: List of strings, those of its outputs.
-    """
+    """Puts inputs and outputs in order; the converter leaves them in any."""
     (signature,) = model.signatureDefs
     graph = model.subgraphs[signature.subgraphIndex]
     for side, names in (("inputs", inputs), ("outputs", outputs)):
@@ -170,20 +149,7 @@ def order_ends(model, inputs, outputs):
 
 
 def pack_tables(model, tables):
-    """Gives `tables` the bytes that the file must hold, in place.
-
-    Where int8 numbers are to be packed, each
-    `GATHER(int8 numbers, ids) -> CAST -> float32` becomes
-    `EMBEDDING_LOOKUP(ids, packed numbers) -> float32`.
-
-    Args:
-        model: Object from `read_model`.
-        tables: List of `StoredTable`.
-
-    Raises:
-        RuntimeError: if a table is in the file in another form than packed,
-            so that the file would be larger than promised.
-    """
+    """Gives `tables` the bytes that the file must hold, in place."""
     # All of them first: tensors of several subgraphs may name one buffer.
     found = [
         (graph, index, table)
@@ -275,10 +241,7 @@ def _pack_table(model, graph, index, table):
 
 
 def _keep_unit(model, graph, index, unit):
-    """Undoes that the converter rounded the unit of a table to float16.
-
-    It does so with all float32 constants of a file in float16.
-    """
+    """Undoes that the converter rounded the unit of a table to float16."""
     ops = list_readers(graph, index)
     for kind in ("GATHER", "CAST"):
         ops = [
@@ -368,11 +331,7 @@ def find_opcode(model, wanted, version):
 
 
 def merge_buffers(model):
-    """Makes tensors of the same bytes name one buffer, in place.
-
-    The converter does so for some tensors alone, and not for what is made of
-    equal constants after it.
-    """
+    """Makes tensors of the same bytes name one buffer, in place."""
     known, places = {}, {}
     for index, buffer in enumerate(model.buffers):
         if buffer.data is not None and len(buffer.data):
@@ -385,11 +344,7 @@ def merge_buffers(model):
 
 
 def drop_unused(model):
-    """Removes what nothing reads: op codes, tensors, and bytes of buffers.
-
-    Returns:
-        List of dicts, for each subgraph from old to new places of tensors.
-    """
+    """Removes what nothing reads: op codes, tensors, and bytes of buffers."""
     operators = [op for graph in model.subgraphs for op in graph.operators]
     used = sorted({op.opcodeIndex for op in operators})
     for op in operators:

@@ -7,25 +7,13 @@ _SMALL_PART = 0.02
 
 
 class FoldRule:
-    """Tells whether folding makes a file faster, or smaller.
-
-    Args:
-        options: `ExportOptions`.
-    """
+    """Tells whether folding makes a file faster, or smaller."""
 
     def __init__(self, options):
         self._options = options
 
     def pays(self, vectors, width, kept=0, kernels=0):
-        """Whether kernels shall become part of a table.
-
-        Args:
-            vectors: `Vectors` that the kernels are for.
-            width: Integer, numbers that kernels make of a vector.
-            kept: Integer, numbers of codebooks that the file needs
-                nevertheless, for other uses.
-            kernels: Integer, same for kernels.
-        """
+        """Whether kernels shall become part of a table."""
         products, quantize = vectors.products, self._options.quantize
         if not products.can_fold:
             return False

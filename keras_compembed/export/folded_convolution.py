@@ -9,13 +9,7 @@ from keras_compembed.export.marks import Texts
 
 
 class FoldedConvolution:
-    """Stands in for a `Conv1D`, where rows go in.
-
-    Args:
-        trace: `LinearTrace`.
-        rule: `FoldRule`.
-        layer: The layer, whose `call` this one takes the place of.
-    """
+    """Stands in for a `Conv1D`, where rows go in."""
 
     def __init__(self, trace, rule, layer):
         self._trace, self._rule = trace, rule

@@ -10,13 +10,7 @@ from keras_compembed.export.marks import Texts
 
 
 class FoldedDense:
-    """Stands in for a `Dense`, where rows go in, or sums of them.
-
-    Args:
-        trace: `LinearTrace`.
-        rule: `FoldRule`.
-        layer: The layer, whose `call` this one takes the place of.
-    """
+    """Stands in for a `Dense`, where rows go in, or sums of them."""
 
     def __init__(self, trace, rule, layer):
         self._trace, self._rule = trace, rule

@@ -7,14 +7,7 @@ from keras_compembed.export.flatbuffer import raise_min_runtime
 
 
 def graft(front, back):
-    """Makes `back` begin with what `front` computes, in place.
-
-    Args:
-        front: Object from `read_model`: one subgraph with one output.
-        back: Object from `read_model`: its first subgraph has one input, which
-            gets that output. It keeps its outputs and their names, and has the
-            inputs of `front` and their names.
-    """
+    """Makes `back` begin with what `front` computes, in place."""
     (graph,) = front.subgraphs
     (output,) = graph.outputs
     target = back.subgraphs[0]

@@ -44,29 +44,14 @@ _ASK_FOR_PLACES = {"ARG_MAX", "ARG_MIN", "RANK", "SHAPE", "TOPK_V2"}
 
 @dataclasses.dataclass
 class IdUse:
-    """How an input is used as ids.
-
-    Attributes:
-        is_number: Boolean, whether the model computes with it besides.
-        blurred: Optional pair, if the numbers are floats on the way to a
-            table with more rows than such floats tell apart: the float dtype,
-            and the rows.
-    """
+    """How an input is used as ids."""
 
     is_number: bool = False
     blurred: tuple | None = None
 
 
 def find_ids(model, graph):
-    """Inputs whose numbers choose rows of tables.
-
-    Args:
-        model: Object from `flatbuffer.read_model`.
-        graph: One of its subgraphs.
-
-    Returns:
-        Dict from places of tensors to `IdUse`.
-    """
+    """Inputs whose numbers choose rows of tables."""
     readers = {}
     for operator in graph.operators or ():
         for place, index in enumerate(_places(operator.inputs)):

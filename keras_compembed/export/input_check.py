@@ -12,18 +12,7 @@ _MAX_SPECS = 4
 
 
 def check_inputs(file, model, signature, is_given):
-    """Warns of ids that are floats and of batches that are fixed.
-
-    Args:
-        file: Object from `flatbuffer.read_model`, with one signature.
-        model: The `keras.Model` that it is made from.
-        signature: Structure of `tf.TensorSpec`, its inputs.
-        is_given: Boolean, whether the user chose the signature.
-
-    Raises:
-        ValueError: if ids are floats on the way to more rows than those tell
-            apart.
-    """
+    """Warns of ids that are floats and of batches that are fixed."""
     uses = _id_uses(file)
     for name, use in uses.items():
         if use.blurred is not None:

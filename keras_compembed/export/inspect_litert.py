@@ -135,13 +135,7 @@ def _read(path, content):
 
 
 def _read_labels(archive, outputs, files):
-    """Dict from names of outputs to labels, where they have a file of them.
-
-    Args:
-        archive: `zipfile.ZipFile`.
-        outputs: `LiteRTTensor`s.
-        files: List of what `read_metadata` found for each of them.
-    """
+    """Dict from names of outputs to labels, where they have a file of them."""
     names = set(archive.namelist())
     labels = {}
     for tensor, found in zip(outputs, files, strict=False):

@@ -19,18 +19,7 @@ GATHER_RUNTIME = (1, 14, 0)
 
 
 def quantize_matrices(model, matrices):
-    """Makes matrices int8, wherever ops read them that can, in place.
-
-    A product reads them with a scale for each column; rows that are looked up
-    have one scale, and become float32 after it.
-
-    Args:
-        model: Object from `read_model`.
-        matrices: List of float32 arrays `(rows, columns)`.
-
-    Returns:
-        Integer, how many tensors became int8.
-    """
+    """Makes matrices int8, wherever ops read them that can, in place."""
     wanted = {}
     for matrix in matrices:
         for form in (matrix, matrix.T):
@@ -81,13 +70,7 @@ def quantize_matrices(model, matrices):
 
 
 def round_to_int8(values, axis=None):
-    """Whole numbers up to 127, and the steps that they are multiples of.
-
-    Args:
-        values: float32 array.
-        axis: Optional integer, the axis that steps are given for; `None` for
-            one step.
-    """
+    """Whole numbers up to 127, and the steps that they are multiples of."""
     if axis is None:
         largest = np.abs(values).max(initial=0.0, keepdims=True)
     else:

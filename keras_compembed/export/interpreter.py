@@ -118,24 +118,7 @@ class LiteRTModel:
         self.output_names = [each.name for each in found[signature].outputs]
 
     def __call__(self, inputs):
-        """Runs the model once, on inputs of any size that its shapes allow.
-
-        Args:
-            inputs: An array if the model has one input, a list of arrays in
-                the order of `input_names`, or a dict from input names to
-                arrays; what else it holds is left out, as in Keras. As in
-                Keras, a last axis of size 1 may be missing, or be there
-                besides. Numbers must be such that the input's dtype holds:
-                3.0 is an id, 3.7 is none. Fractions are rounded to float32.
-
-        Returns:
-            Array if the model has one output, else dict of arrays.
-
-        Raises:
-            ValueError: if the inputs do not fit the file.
-            RuntimeError: if the runtime refuses them, as it does ids outside
-                of a table.
-        """
+        """Runs the model once, on inputs of any size that its shapes allow."""
         arrays = self._fit(inputs)
         for name, array in arrays.items():
             self._inputs[name].check_batch(array)

@@ -6,19 +6,7 @@ from keras_compembed.export.model_metadata import AttachedFile
 
 
 def check_labels(labels, sizes):
-    """Labels by output, or an error.
-
-    Args:
-        labels: Optional list of strings, or dict from names of outputs to
-            such lists.
-        sizes: Dict from names of outputs to the numbers of their classes.
-
-    Returns:
-        Dict from names of outputs to tuples of strings.
-
-    Raises:
-        ValueError: if labels are not such, or not as many as classes.
-    """
+    """Labels by output, or an error."""
     if labels is None:
         return {}
     if not isinstance(labels, dict):
@@ -88,12 +76,7 @@ def _check_list(labels, output, size):
 
 
 def label_files(labels, kinds):
-    """Dict from names of outputs to lists of `AttachedFile`.
-
-    Args:
-        labels: Dict from `check_labels`.
-        kinds: Dict from names of all outputs to kinds of files.
-    """
+    """Dict from names of outputs to lists of `AttachedFile`."""
     files = {name: [] for name in kinds}
     for name, lines in labels.items():
         file_name = "labels.txt" if len(kinds) == 1 else f"{name}_labels.txt"

@@ -29,17 +29,7 @@ from keras_compembed.utils.swapped import swapped
 
 
 class LayerForms:
-    """Makes layers compute in ops that LiteRT has, one after another.
-
-    Args:
-        options: `ExportOptions`.
-        layers: Iterable of all layers, as they are before.
-
-    Attributes:
-        tables: List of `StoredTable`, what look-up layers store in integers.
-        lookups: List of `MarkedLookup`, in the order of their numbers.
-        linear: `LinearLayers`.
-    """
+    """Makes layers compute in ops that LiteRT has, one after another."""
 
     def __init__(self, options, layers):
         self._options = options

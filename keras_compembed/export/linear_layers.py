@@ -1,10 +1,4 @@
-"""Follows vectors of look-up layers through layers that are linear in them.
-
-While a model is traced, what a look-up layer gives is remembered, by the
-tensor itself, and so is what some layers make of it. Layers between that give
-back the same tensor, as Dropout, change nothing; others make another tensor,
-of which nothing is known.
-"""
+"""Follows vectors of look-up layers through layers that are linear in them."""
 
 import contextlib
 
@@ -34,16 +28,7 @@ _MODULE_OF_OPS = "keras.src.ops.numpy"
 
 
 class LinearLayers:
-    """Pools in code space, and folds layers into codebooks, while tracing.
-
-    A first trace takes all that may be pooled and folded. `reconsider` then
-    finds what must be left alone, because others read the vectors too or the
-    file would grow, and asks for another trace.
-
-    Args:
-        lookups: List that `MarkedLookup`s are appended to.
-        options: `ExportOptions`.
-    """
+    """Pools in code space, and folds layers into codebooks, while tracing."""
 
     def __init__(self, lookups, options):
         self._lookups = lookups
@@ -76,12 +61,7 @@ class LinearLayers:
 
     @contextlib.contextmanager
     def of_table(self, layer, products):
-        """Follows the vectors of a look-up layer for a while.
-
-        Args:
-            layer: The layer.
-            products: Its `CodeProducts` or `AnchorProducts`.
-        """
+        """Follows the vectors of a look-up layer for a while."""
         look_up = layer.look_up
 
         def remember(inputs, embed):
@@ -151,11 +131,7 @@ class LinearLayers:
         return pooled.call
 
     def reconsider(self, function):
-        """Whether the model must be traced again, with less done to it.
-
-        Args:
-            function: The concrete function of the trace.
-        """
+        """Whether the model must be traced again, with less done to it."""
         live = LiveOps(function.graph)
         refused = {
             site.key for site in self.sites if live.holds(site.source.tensor)

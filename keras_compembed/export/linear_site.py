@@ -10,16 +10,7 @@ from keras_compembed.export.vectors import Vectors
 
 @dataclasses.dataclass(eq=False)
 class LinearSite:
-    """A place where a layer took something else than its input.
-
-    Attributes:
-        key: The same in each trace of a model.
-        owner: The layer, or the operation.
-        source: `Vectors`, the input.
-        output: The tensor made.
-        width: Integer, numbers folded for each feature; 0 if none is.
-        lookup: `MarkedLookup` of what was made.
-    """
+    """A place where a layer took something else than its input."""
 
     key: tuple
     owner: object

@@ -9,16 +9,7 @@ from keras_compembed.export.marks import Texts
 
 
 class LinearTrace:
-    """Remembers the vectors of look-up layers, and what is made of them.
-
-    Args:
-        lookups: List that `MarkedLookup`s are appended to.
-        options: `ExportOptions`.
-
-    Attributes:
-        sites: List of `LinearSite`, in order.
-        refused: Set of keys of sites, which are left as they are.
-    """
+    """Remembers the vectors of look-up layers, and what is made of them."""
 
     def __init__(self, lookups, options):
         self._lookups = lookups
@@ -89,10 +80,7 @@ class LinearTrace:
         return tf.constant(self._options.note(matrix))
 
     def fold(self, products, owner=None):
-        """The matrix of products, times a kernel of rank 2 or 3.
-
-        The same array each time, so that the file has one.
-        """
+        """The matrix of products, times a kernel of rank 2 or 3."""
         key = id(products), id(owner)
         if key not in self._folded:
             if owner is None:

@@ -12,41 +12,7 @@ _KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTExport:
-    """What `export_litert` made.
-
-    Attributes:
-        path: String, the file.
-        file_bytes: Integer, its size.
-        ops: Tuple of strings, the ops in it. Those that come with
-            tensorflow-text or MediaPipe begin with `"CUSTOM "`.
-        max_error: Float, the largest difference from Keras on the inputs
-            tried, over the largest output.
-        min_runtime: String, the oldest LiteRT runtime that runs it, or None
-            if the converter does not say.
-        max_row_error: Float, the largest difference from Keras of rows of
-            look-up layers of this package, over the largest number of their
-            table; None if no rows were compared.
-        held_layers: Tuple of strings, names of the layers whose rows were
-            compared, those of all ids.
-        not_held_layers: Tuple of strings, names of those of which only
-            outputs of the model were compared, because the converter looked
-            ids up itself or merged the look-up with the rest, or because
-            weights or a mask went into sums of rows.
-        pooled_layers: Tuple of strings, names of the look-up layers whose
-            vectors are added up or averaged without being composed.
-        folded_layers: Tuple of strings, names of the `Dense` and `Conv1D`
-            layers whose kernels became part of codebooks, anchors or
-            projections.
-        runtime: String, what runs it, see `export_litert`.
-        labels: Dict from names of outputs to tuples of strings, the names of
-            classes in the file.
-        text_bytes: Integer, what the tokenizer takes of the file: its table
-            and graph, or the vocabulary of files that take ids.
-        answers: Dict from names of the model's outputs that are of layers of
-            classes, or that `top_k` is for, to what the file answers there:
-            `"probabilities of all 50 classes"`, `"the best 10 of 3,000
-            classes"` or `"features, not classes"`.
-    """
+    """What `export_litert` made."""
 
     path: str
     file_bytes: int

@@ -19,16 +19,7 @@ _TF_TEXT_OPS = ("TFText>", "FastBert", "FastWordpiece")
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTTensor:
-    """An input or output of a LiteRT file.
-
-    Args:
-        name: String.
-        dtype: String, e.g. `"int32"`.
-        shape: Tuple of integers, `None` for open axes.
-        scale: Optional float. Quantized values stand for
-            `scale * (value - zero_point)`.
-        zero_point: Optional integer.
-    """
+    """An input or output of a LiteRT file."""
 
     name: str
     dtype: str
@@ -39,14 +30,7 @@ class LiteRTTensor:
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTSignature:
-    """A function in a LiteRT file.
-
-    Args:
-        name: String, or `None` in a file without signatures, whose inputs and
-            outputs are known by place.
-        inputs: Tuple of `LiteRTTensor`, in the order of the graph.
-        outputs: Tuple of `LiteRTTensor`, in the order of the graph.
-    """
+    """A function in a LiteRT file."""
 
     name: str | None
     inputs: tuple
@@ -55,14 +39,7 @@ class LiteRTSignature:
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTConstant:
-    """Numbers in a LiteRT file: a table, a matrix.
-
-    Args:
-        name: String, the first tensor that they are, where there are several.
-        dtype: String, e.g. `"int4"`.
-        shape: Tuple of integers.
-        bytes: Integer, as stored.
-    """
+    """Numbers in a LiteRT file: a table, a matrix."""
 
     name: str
     dtype: str

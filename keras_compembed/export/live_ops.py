@@ -4,11 +4,7 @@ import tensorflow as tf
 
 
 class LiveOps:
-    """What the outputs of a traced function depend on.
-
-    Args:
-        graph: The graph of a concrete function.
-    """
+    """What the outputs of a traced function depend on."""
 
     def __init__(self, graph):
         self._graph = graph

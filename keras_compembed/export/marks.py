@@ -1,9 +1,4 @@
-"""Marks in a traced model that tell where look-ups are in the file made of it.
-
-A mark is a maximum with a number below all that occurs. The converter cannot
-know that, so it leaves marks where they are, in loops too, and merges nothing
-across them. They are taken out before the file is written.
-"""
+"""Marks in a traced model that locate look-ups in its file."""
 
 import copy
 import dataclasses
@@ -35,22 +30,7 @@ _DTYPES = {
 
 @dataclasses.dataclass(eq=False)
 class MarkedLookup:
-    """A function of a layer, written down between marks.
-
-    Attributes:
-        layer: The layer.
-        method: String, the layer's method: `"embed"`, from ids to rows, or
-            another, from vectors to a number for each id. Or `"texts"`, from
-            texts of ids to what is linear in their rows.
-        number: Integer, that of the marks.
-        codes: Optional uint8 array, the codes that the file holds.
-        texts: `Texts`, for `"texts"`.
-        calls: Integer, how often the model called it.
-        has_constants: Boolean, whether with constants, which the converter
-            may look up itself.
-        has_other_inputs: Boolean, whether with more than ids.
-        outputs: List of the tensors that it gave.
-    """
+    """A function of a layer, written down between marks."""
 
     layer: keras.layers.Layer
     method: str
@@ -89,15 +69,7 @@ class MarkedLookup:
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """Texts by which a function of ids is held to Keras.
-
-    Attributes:
-        reference: Function from int32 arrays `(texts, length)` to what Keras
-            gives.
-        window: Integer, the neighbours that an output is made of, or None if
-            it is made of all ids of a text, which then are one id.
-        step: Integer, how far windows are apart.
-    """
+    """Texts by which a function of ids is held to Keras."""
 
     reference: Callable
     window: int | None = None
@@ -127,14 +99,7 @@ def is_known(tensor):
 
 @dataclasses.dataclass(frozen=True)
 class Passage:
-    """What of a model computes one tensor from another alone.
-
-    Attributes:
-        number: Integer, that of the marks.
-        graph: Integer, place of the subgraph.
-        start: Integer, the tensor that goes in.
-        end: Integer, the tensor that comes out.
-    """
+    """What of a model computes one tensor from another alone."""
 
     number: int
     graph: int
@@ -143,15 +108,7 @@ class Passage:
 
 
 def take_out_marks(model):
-    """Removes all marks from a model, in place.
-
-    Args:
-        model: Object from `read_model`.
-
-    Returns:
-        Tuple of a list of `Passage` and a set of numbers, those with marks
-        that no passage begins at.
-    """
+    """Removes all marks from a model, in place."""
     passages, lost = [], set()
     for place, graph in enumerate(model.subgraphs):
         starts, ends = _find_marks(model, graph)
@@ -279,19 +236,7 @@ def _drop_scalars(model, graph):
 
 
 def _walk_back(model, graph, end, starts):
-    """What a tensor is computed by.
-
-    Args:
-        model: Object from `read_model`.
-        graph: A subgraph of it.
-        end: Integer, the tensor.
-        starts: Tensors not to look beyond.
-
-    Returns:
-        Tuple of a list of operators in order, and a set of the tensors that
-        they start from: those of `starts`, and others that are neither
-        computed nor constant.
-    """
+    """What a tensor is computed by."""
     producers = {
         output: operator
         for operator in graph.operators
@@ -314,17 +259,7 @@ def _walk_back(model, graph, end, starts):
 
 
 def cut_out(model, passage):
-    """A model that does what a passage of another one does.
-
-    Args:
-        model: Object from `read_model`.
-        passage: A `Passage` of it.
-
-    Returns:
-        An object like `model`, with the input `"inputs"` and the output
-        `"outputs"`, which shares the bytes of buffers; or None if there is
-        control flow in the passage.
-    """
+    """A model that does what a passage of another one does."""
     graph = model.subgraphs[passage.graph]
     operators, sources = _walk_back(model, graph, passage.end, {passage.start})
     kinds = {name_op(model, operator) for operator in operators}

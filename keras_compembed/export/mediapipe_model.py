@@ -102,19 +102,7 @@ class MediaPipeModel:
         return self._labels
 
     def __call__(self, text):
-        """What MediaPipe answers for one text.
-
-        Args:
-            text: String, or bytes of one in UTF-8.
-
-        Returns:
-            float32 array `(size,)` if the model has one output, else a dict
-            of arrays.
-
-        Raises:
-            ValueError: if `text` is no text, has a NUL in it, at which
-                MediaPipe takes a text to end, or the model is closed.
-        """
+        """What MediaPipe answers for one text."""
         if not self._close.alive:
             raise ValueError("The model must be open. Received: a closed one.")
         text = read_text(text)
@@ -152,11 +140,7 @@ class MediaPipeModel:
 
 
 def read_text(text):
-    """A text as MediaPipe takes it.
-
-    Raises:
-        ValueError: if it does not.
-    """
+    """A text as MediaPipe takes it."""
     if isinstance(text, bytes):
         try:
             text = text.decode()

@@ -1,8 +1,4 @@
-"""TFLite model metadata, by its schema, in a file and out of it.
-
-MediaPipe ships classes for it, and importing them takes seconds and its
-package. Of some thirty tables of the schema five are needed here.
-"""
+"""TFLite model metadata, by its schema, in a file and out of it."""
 
 import dataclasses
 
@@ -41,13 +37,7 @@ _FIRST, _WITH_VOCABULARY = "1.0.0", "1.0.1"
 
 @dataclasses.dataclass(frozen=True)
 class AttachedFile:
-    """A file in the zip archive behind a model.
-
-    Attributes:
-        name: String.
-        content: Bytes.
-        kind: Integer, e.g. `AXIS_LABELS`.
-    """
+    """A file in the zip archive behind a model."""
 
     name: str
     content: bytes
@@ -55,15 +45,7 @@ class AttachedFile:
 
 
 def add_metadata(model, file_metadata, inputs, outputs):
-    """Notes in a model what it is and what its ends mean, in place.
-
-    Args:
-        model: Object from `read_model`.
-        file_metadata: `FileMetadata`.
-        inputs: Dict from names of inputs, in order, to lists of
-            `AttachedFile`.
-        outputs: Same, of outputs.
-    """
+    """Notes in a model what it is and what its ends mean, in place."""
     kinds = {
         file.kind
         for files in (*inputs.values(), *outputs.values())
@@ -135,15 +117,7 @@ def _write(builder, fields):
 
 
 def read_metadata(content):
-    """What `add_metadata` wrote, or whoever made a file.
-
-    Args:
-        content: Bytes of the metadata.
-
-    Returns:
-        Tuple of a `FileMetadata` and a list, for each output a list of pairs,
-        name and kind of an attached file.
-    """
+    """What `add_metadata` wrote, or whoever made a file."""
     root = Table(content, UOffsetTFlags.py_type(_root(content)))
     general = {name: _string(root, slot) for name, slot in _GENERAL.items()}
     outputs = [

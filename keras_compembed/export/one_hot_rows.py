@@ -17,23 +17,7 @@ UNPACK_RUNTIME = (2, 18, 0)
 
 
 class OneHotRows:
-    """A table of the one-hot rows that numbers stand for.
-
-    A number names one subcode, or the `together` subcodes in a byte of packed
-    codes: then its row is their one-hot rows, side by side. A last row of
-    zeros is for ids that do not count. The runtime gathers from such a table
-    in less time than it makes one-hot rows. The file has it in int4, unpacked
-    once, when it is loaded; as float32 for runtimes that cannot.
-
-    Args:
-        codebook_size: Integer, values that a subcode may have.
-        together: Integer, subcodes that a number names: 1, 2, 4 or 8.
-        options: `ExportOptions`.
-
-    Attributes:
-        table: int8 array `(numbers + 1, together * codebook_size)`.
-        zeros: Integer, the number that stands for nothing.
-    """
+    """A table of the one-hot rows that numbers stand for."""
 
     def __init__(self, codebook_size, together, options=DEFAULTS):
         digits = split_digits(codebook_size, together)
@@ -66,11 +50,7 @@ def one_hot_bytes(codebook_size, together):
 
 
 def split_digits(codebook_size, together):
-    """Digits `(values, together)` of all numbers, the lowest first.
-
-    Digits have as many bits as a subcode, so that there may be more of them
-    than codewords.
-    """
+    """Digits `(values, together)` of all numbers, the lowest first."""
     if together == 1:
         return np.arange(codebook_size, dtype="int32")[:, None]
     base = 1 << (8 // together)
@@ -79,19 +59,7 @@ def split_digits(codebook_size, together):
 
 
 def unpack_once(model, tables):
-    """Makes the runtime turn tables into floats when it loads a file.
-
-    Each `CAST(GATHER(int8 table, places))` becomes
-    `GATHER(DEQUANTIZE(int4 table), places)`: what is made of a constant alone
-    is made once.
-
-    Args:
-        model: Object from `read_model`.
-        tables: List of int8 arrays of small numbers.
-
-    Returns:
-        Boolean, whether there was any.
-    """
+    """Makes the runtime turn tables into floats when it loads a file."""
     found = [
         (graph, index)
         for graph in model.subgraphs

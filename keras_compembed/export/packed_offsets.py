@@ -12,19 +12,7 @@ _WORTHWHILE = 0.5
 
 
 class PackedOffsets:
-    """Offsets of compressed rows, as tables that LiteRT reads.
-
-    A place is the common one of a block of rows plus a small number of its
-    own: about a byte per row. Where most rows are empty, a bit says which, and
-    only the others have a place; up to seven ids past the last, which the
-    runtime refuses otherwise, then pass for empty rows.
-
-    Args:
-        offsets: Integer array `(rows + 1,)`, rising from 0.
-
-    Attributes:
-        tables: List of arrays, what the file holds.
-    """
+    """Offsets of compressed rows, as tables that LiteRT reads."""
 
     def __init__(self, offsets):
         self._places = _RisingNumbers(offsets)

@@ -7,22 +7,7 @@ from keras_compembed.layers.lookup_layer import LookupLayer
 
 
 class PlainRows:
-    """The methods of a layer, with other ones for what reads all rows.
-
-    Of ids that it knows, the converter would write down rows, a float table.
-    What the layer does in a way of its own is left as it is.
-
-    Args:
-        layer: A built `LookupLayer`.
-        embed: Optional function in place of its `embed`.
-
-    Attributes:
-        embed: Function from a rank-1 tensor of ids to vectors.
-        embed_all: Function of nothing, the vectors of all ids.
-        score: Function from vectors to logits of all ids.
-        top_ids: Function from vectors and `k` to scores and ids.
-        sum_rows: Function, or None if that adds up what `embed` gives.
-    """
+    """The methods of a layer, with other ones for what reads all rows."""
 
     def __init__(self, layer, embed=None):
         self._layer = layer

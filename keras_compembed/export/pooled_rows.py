@@ -9,14 +9,7 @@ from keras_compembed.export.texts_of_ids import count_ids
 
 
 class PooledRows:
-    """Stands in for a pooling over time, where rows of a layer go in.
-
-    Args:
-        trace: `LinearTrace`.
-        owner: The layer or operation, whose `call` this one takes the place of.
-        mean: Boolean, whether it is a mean; else a sum.
-        keepdims: Boolean, whether it keeps the axis of time.
-    """
+    """Stands in for a pooling over time, where rows of a layer go in."""
 
     def __init__(self, trace, owner, mean, keepdims):
         self._trace = trace

@@ -7,13 +7,7 @@ import tensorflow as tf
 
 
 def litert_time_distributed(layer):
-    """A stand-in for the method `call` of a `TimeDistributed` layer.
-
-    The wrapped layer sees all steps of all rows as one batch.
-
-    Args:
-        layer: A `keras.layers.TimeDistributed`.
-    """
+    """A stand-in for the method `call` of a `TimeDistributed` layer."""
     return functools.partial(_call_on_all_steps, layer)
 
 
@@ -41,17 +35,7 @@ def _call_on_all_steps(layer, inputs, training=None, mask=None):
 
 
 def litert_inner_loop(layer):
-    """A stand-in for the method `inner_loop` of a recurrent layer.
-
-    Keras collects what a loop gives in a tensor list, which LiteRT has only
-    for batches of known size. This loop carries one tensor instead, so that
-    batch and sequence length may both be open. A layer with `unroll=True` has
-    its steps one behind the other.
-
-    Args:
-        layer: A `keras.layers.RNN`: LSTM, GRU, SimpleRNN or one of a custom
-            cell.
-    """
+    """A stand-in for the method `inner_loop` of a recurrent layer."""
     return functools.partial(_inner_loop, layer)
 
 

@@ -11,13 +11,7 @@ from keras_compembed.export.vectors import Vectors
 
 
 class ReducedRows:
-    """Stands in for a `CodeEmbedReduce` or `ANTEmbedReduce`.
-
-    Args:
-        trace: `LinearTrace`.
-        layer: The layer, whose `call` and `sum_rows` these take the places of.
-        products: Its `CodeProducts` or `AnchorProducts`.
-    """
+    """Stands in for a `CodeEmbedReduce` or `ANTEmbedReduce`."""
 
     def __init__(self, trace, layer, products):
         self._trace, self._layer, self._products = trace, layer, products

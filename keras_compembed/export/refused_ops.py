@@ -38,13 +38,7 @@ _ADVICE = {
 
 @dataclasses.dataclass(frozen=True)
 class GraphOp:
-    """An op of a function, or of one that it calls.
-
-    Attributes:
-        kind: String, e.g. `"MatMul"`.
-        path: String, its name after those of all that it is in.
-        dtypes: Frozenset of `DataType` numbers, those of its attributes.
-    """
+    """An op of a function, or of one that it calls."""
 
     kind: str
     path: str
@@ -76,14 +70,7 @@ def graph_ops(function):
 
 
 def name_layers(model, paths):
-    """A phrase that names the layers of ops, or `""` if none is known.
-
-    Keras puts names of layers into those of ops.
-
-    Args:
-        model: A `keras.Model`.
-        paths: Strings, names of ops.
-    """
+    """A phrase that names the layers of ops, or `""` if none is known."""
     layers = {layer.name: layer for layer in _plain_layers(model)}
     found = []
     for path in paths:
@@ -116,16 +103,7 @@ def _names_in(path):
 
 
 def check_ops(function, model):
-    """Raises if LiteRT cannot hold what a model does.
-
-    Args:
-        function: Concrete function of the model.
-        model: A `keras.Model`.
-
-    Raises:
-        ValueError: if there are look-up tables, strings, random numbers,
-            products of 8-bit numbers or layers that compute in float64.
-    """
+    """Raises if LiteRT cannot hold what a model does."""
     double = {
         layer.name
         for layer in _plain_layers(model)
@@ -156,14 +134,7 @@ def check_ops(function, model):
 
 
 def explain_ops(function, model, kinds, paths=()):
-    """Names ops that the converter refused, and the layers they are in.
-
-    Args:
-        function: Concrete function of the model.
-        model: A `keras.Model`.
-        kinds: Strings, e.g. `["Betainc"]`.
-        paths: Strings, names of ops, if they are known.
-    """
+    """Names ops that the converter refused, and the layers they are in."""
     ops = [op for op in graph_ops(function) if op.kind in kinds]
     where = name_layers(model, [*paths, *(op.path for op in ops)])
     text = ", ".join(kinds)

@@ -1,9 +1,4 @@
-"""Compares look-ups in a LiteRT file with the layers that they come from.
-
-What a model returns tells little of its tables: behind a softmax, rows of
-wrong ids hardly show. So each look-up is cut out of the file and run for all
-ids.
-"""
+"""Compares look-ups in a LiteRT file with the layers that they come from."""
 
 import dataclasses
 import math
@@ -50,16 +45,7 @@ _FLOAT32 = 2.0**-23
 
 @dataclasses.dataclass(frozen=True)
 class RowCheck:
-    """What the look-ups in a file were found to give.
-
-    Attributes:
-        max_error: Float, the largest difference from Keras of a number of a
-            row, over the largest of its table; None if nothing was held.
-        held: Tuple of strings, names of the layers whose look-ups were held
-            to Keras for all ids.
-        not_held: Tuple of strings, names of those of which only outputs of
-            the model tell.
-    """
+    """What the look-ups in a file were found to give."""
 
     max_error: float | None
     held: tuple
@@ -67,24 +53,7 @@ class RowCheck:
 
 
 def check_rows(content, lookups, passages, lost, quantize, tolerance=None):
-    """Holds all look-ups of a file to Keras.
-
-    Args:
-        content: Bytes of the file.
-        lookups: List of `MarkedLookup`.
-        passages: List of `Passage` of the file.
-        lost: Set of numbers of look-ups with places that are not known.
-        quantize: Same as in `export_litert`.
-        tolerance: Optional float, the largest difference allowed, over the
-            largest number of a table, if that is more than the arithmetic
-            allows.
-
-    Returns:
-        A `RowCheck`.
-
-    Raises:
-        RuntimeError: if a row differs.
-    """
+    """Holds all look-ups of a file to Keras."""
     model = read_model(content)
     errors, held, not_held = [], {}, {}
     for lookup in lookups:
@@ -174,11 +143,7 @@ def _check_lookup(lookup, parts, quantize, tolerance):
 
 
 def _choose_ids(lookup, parts):
-    """All ids, or enough of them where rows take long to compose.
-
-    If the codes in the file are bit for bit those of Keras, rows that name
-    each codeword tell how codes are read.
-    """
+    """All ids, or enough of them where rows take long to compose."""
     layer = lookup.layer
     every = np.arange(layer.input_dim, dtype="int32")
     if lookup.codes is None or not layer.composition.is_slow:
@@ -238,12 +203,7 @@ def _texts(lookup, functions):
 
 
 def _text_shape(texts, length):
-    """The length of texts, and how many ids one is for.
-
-    Args:
-        texts: `Texts`.
-        length: Integer, the ids that a text has in the file, or -1.
-    """
+    """The length of texts, and how many ids one is for."""
     if texts.window is None:
         return max(1, length), 1
     if length < 0:
@@ -293,11 +253,7 @@ def _largest(expected):
 
 
 def _allowed(lookup, quantize, largest):
-    """How far a number may be off by arithmetic alone.
-
-    A sum of codewords is off by as many roundings as there are codewords, a
-    rounded row by those of its scale. Of other ways to a row, less is known.
-    """
+    """How far a number may be off by arithmetic alone."""
     layer = lookup.layer
     if isinstance(layer, QuantizedEmbedding):
         return _allowed_of_rounded(lookup, quantize, largest)
@@ -338,17 +294,7 @@ def _allowed_of_rounded(lookup, quantize, largest):
 
 
 class _CutFunction:
-    """A cut-out model as a function of items one after another.
-
-    Args:
-        part: The object of the model.
-        path: String, its file.
-        item_rank: Integer, 0 for ids, 1 for vectors and texts.
-        num_threads: Integer.
-
-    Attributes:
-        length: Integer, the last axis of the input, -1 if it is open.
-    """
+    """A cut-out model as a function of items one after another."""
 
     def __init__(self, part, path, item_rank, num_threads):
         graph = part.subgraphs[0]

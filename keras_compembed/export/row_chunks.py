@@ -10,12 +10,7 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 class RowChunks:
-    """Composes all rows when the file runs, in chunks of a known shape.
-
-    Args:
-        num_rows: Integer, rows of the layer.
-        row_elements: Integer, the most numbers held for a row.
-    """
+    """Composes all rows when the file runs, in chunks of a known shape."""
 
     def __init__(self, num_rows, row_elements):
         self._num_rows = num_rows
@@ -23,21 +18,12 @@ class RowChunks:
         self._size = min(num_rows, size)
 
     def table(self, embed):
-        """Vectors `(rows, output_dim)` of all ids.
-
-        Args:
-            embed: Function from a rank-1 tensor of ids to vectors.
-        """
+        """Vectors `(rows, output_dim)` of all ids."""
         chunks = [embed(ids) for ids in self._ids(_input_of_graph())]
         return tf.concat(chunks, axis=0)
 
     def score(self, vectors, score):
-        """Scores `(vectors, rows)` of all ids.
-
-        Args:
-            vectors: float32 tensor, of which the scores are.
-            score: Function from a rank-1 tensor of ids to scores of these.
-        """
+        """Scores `(vectors, rows)` of all ids."""
         chunks = [score(ids) for ids in self._ids(vectors)]
         return tf.concat(chunks, axis=-1)
 

@@ -1,9 +1,4 @@
-"""What graphs of rows cost: time, bytes of the file, bytes while they run.
-
-Times are those of LiteRT 2.3 on one thread of an AMD EPYC with AVX-512, as
-`python -m benchmarks litert.row_graphs` measures them. Graphs are compared by
-them, so only ratios matter.
-"""
+"""What graphs of rows cost: time, bytes of the file, bytes while they run."""
 
 import dataclasses
 
@@ -51,13 +46,7 @@ _CODE_BYTES = 5
 
 @dataclasses.dataclass(frozen=True)
 class RowCosts:
-    """What one look-up costs.
-
-    Attributes:
-        nanoseconds: Float.
-        file_bytes: Integer, what the graph adds to the codes in the file.
-        arena_bytes: Integer, the largest tensors held at once.
-    """
+    """What one look-up costs."""
 
     nanoseconds: float
     file_bytes: int
@@ -65,28 +54,13 @@ class RowCosts:
 
 
 def estimate(graph, shape, num_ids, quantize=None):
-    """Costs of a graph.
-
-    Args:
-        graph: `Product` or `Gathers`.
-        shape: Shape `(num_codebooks, codebook_size, width)` of codewords.
-        num_ids: Integer, the rows looked up at once.
-        quantize: Same as in `export_litert`.
-
-    Returns:
-        `RowCosts`.
-    """
+    """Costs of a graph."""
     costs = _of_product if isinstance(graph, Product) else _of_gathers
     return costs(graph, shape, num_ids, NUMBER_BYTES[quantize])
 
 
 def estimate_sum(graph, shape, num_ids, quantize=None, aligned=True):
-    """Same, for the sum of the rows that a graph gives.
-
-    Args:
-        aligned: Boolean, whether no subcode begins in one byte and ends in
-            another. Defaults to `True`.
-    """
+    """Same, for the sum of the rows that a graph gives."""
     costs = estimate(graph, shape, num_ids, quantize)
     add = _GATHERS[NUMBER_BYTES[quantize] == 1][-1]
     time = costs.nanoseconds + _SUM + add * 4 * num_ids * shape[2]
@@ -96,20 +70,7 @@ def estimate_sum(graph, shape, num_ids, quantize=None, aligned=True):
 
 
 def estimate_counts(shape, num_ids, quantize=None, way="bytes", together=1):
-    """Costs of the sum of a text by counts of its codewords.
-
-    Args:
-        shape: Shape `(num_codebooks, codebook_size, width)` of codewords.
-        num_ids: Integer, the ids of the text.
-        quantize: Same as in `export_litert`.
-        way: `"one-hot"`, if one-hot rows of whole bytes are added up; or
-            `"bytes"` or `"bits"`, if each subcode is counted, taken out of a
-            byte or of bits that begin anywhere.
-        together: Integer, the subcodes that a number that is counted names.
-
-    Returns:
-        `RowCosts`.
-    """
+    """Costs of the sum of a text by counts of its codewords."""
     num_codebooks, codebook_size, width = shape
     size = NUMBER_BYTES[quantize]
     numbers = num_ids * -(-num_codebooks // together)

@@ -1,8 +1,4 @@
-"""Graphs that sum the codewords of a row, in ops that LiteRT has.
-
-Each takes numbers that name one codeword, or `together` codewords one digit
-each, the first the lowest. A byte of codes of 1, 2 or 4 bits is such a number.
-"""
+"""Graphs that sum the codewords of a row, in ops that LiteRT has."""
 
 import dataclasses
 
@@ -16,11 +12,7 @@ from keras_compembed.export.one_hot_rows import split_digits
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """One-hot rows times codebooks.
-
-    Attributes:
-        together: Integer, the codewords that a number names.
-    """
+    """One-hot rows times codebooks."""
 
     together: int = 1
 
@@ -30,13 +22,7 @@ class Product:
         return type(self), self.together
 
     def __call__(self, codewords, numbers, options=DEFAULTS):
-        """Sums `(ids, width)`.
-
-        Args:
-            codewords: float32 array `(num_codebooks, codebook_size, width)`.
-            numbers: int32 tensor `(ids, ceil(num_codebooks / together))`.
-            options: `ExportOptions`.
-        """
+        """Sums `(ids, width)`."""
         codewords = _whole_numbers(codewords, self.together)
         codebook_size, width = codewords.shape[1:]
         one_hot = OneHotRows(codebook_size, self.together, options)
@@ -47,13 +33,7 @@ class Product:
 
 @dataclasses.dataclass(frozen=True)
 class Gathers:
-    """Codewords gathered and added up, some codebooks at a time.
-
-    Attributes:
-        together: Integer, the codewords that a number names. If more than
-            one, the file holds the sums of all that may be named.
-        group: Integer, the numbers that are looked up at once.
-    """
+    """Codewords gathered and added up, some codebooks at a time."""
 
     together: int = 1
     group: int = 8

@@ -1,10 +1,4 @@
-"""Vectors of look-up layers as products of features and a matrix.
-
-A vector of codes is its one-hot codes times the codewords, one of anchors its
-row of T times the anchors, one of a factored table its row times the
-projection. Whatever is linear may be done to the features
-instead of the vectors, or to the matrix before anything runs.
-"""
+"""Vectors of look-up layers as products of features and a matrix."""
 
 import tensorflow as tf
 
@@ -16,14 +10,7 @@ from keras_compembed.export.transform_lookup import TracedTransform
 
 
 def make_products(layer, lookup, options):
-    """Products for a look-up layer, or None if it is not linear.
-
-    Args:
-        layer: A built `CodeEmbedding`, `ANTEmbedding` or
-            `QuantizedEmbedding`.
-        lookup: `TracedLookup`, `TracedTransform` or `TracedTable` of it.
-        options: `ExportOptions`.
-    """
+    """Products for a look-up layer, or None if it is not linear."""
     if isinstance(lookup, TracedTransform):
         return AnchorProducts(lookup)
     if isinstance(lookup, TracedTable):

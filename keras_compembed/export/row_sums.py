@@ -29,17 +29,7 @@ _MOST_SUMS = 1 << 24
 
 
 class RowSums:
-    """Sums of codewords, one of each codebook.
-
-    Args:
-        codewords: float32 array `(num_codebooks, codebook_size, width)`.
-        options: `ExportOptions`, of which `quantize` and `optimize_for`
-            matter.
-        codes: Optional `StoredCodes` that name the codewords. Without, graphs
-            are chosen that take subcodes one by one.
-        chosen: Optional `ChosenForm` that graphs of other layers have in
-            common with these.
-    """
+    """Sums of codewords, one of each codebook."""
 
     def __init__(self, codewords, options=DEFAULTS, codes=None, chosen=None):
         self.codewords = np.asarray(codewords, dtype="float32")
@@ -61,10 +51,7 @@ class RowSums:
         return graph(self.codewords, numbers, self._options)
 
     def choose(self, num_ids=None):
-        """The graph for so many ids at once, or `None` for an open number.
-
-        Once there was a look-up, graphs read the same codewords as it does.
-        """
+        """The graph for so many ids at once, or `None` for an open number."""
         per_byte = 1 if self._codes is None else self._codes.per_byte
         return self._choose(num_ids, per_byte, self._chosen.form)
 

@@ -33,19 +33,7 @@ _WAYS_OUT = (
 
 @dataclasses.dataclass(frozen=True)
 class Runtime:
-    """What a file is for.
-
-    Attributes:
-        name: String, as users name it.
-        open: Function from a path to an iterable of functions that run the
-            file there, on inputs as `check.compare` has them.
-        takes_texts: Boolean, whether the tokenizer is in the file.
-        op_names: Dict from names of tensorflow-text's ops to what the runtime
-            calls them.
-        task: String, which object of MediaPipe opens the file, or None.
-        read_text: Function from a text to what the runtime takes, which
-            raises if it takes none such.
-    """
+    """What a file is for."""
 
     name: str
     open: Callable
@@ -55,12 +43,7 @@ class Runtime:
     read_text: Callable = lambda text: text
 
     def check(self, split, input_signature):
-        """Raises before any work if a file cannot be made.
-
-        Args:
-            split: `SplitModel`, or None of a model that takes numbers.
-            input_signature: Same as in `export_litert`.
-        """
+        """Raises before any work if a file cannot be made."""
         if not self.takes_texts:
             return
         if split is None:
@@ -94,12 +77,7 @@ class Runtime:
             ) from error
 
     def add_tokenizer(self, model, split):
-        """Puts a tokenizer in front of a model that takes ids, in place.
-
-        Args:
-            model: Object from `read_model`.
-            split: `SplitModel`.
-        """
+        """Puts a tokenizer in front of a model that takes ids, in place."""
         graft(read_model(convert_tokenizer(split.as_tokenizer())), model)
         for code in model.operatorCodes:
             code.customCode = self.op_names.get(
@@ -107,12 +85,7 @@ class Runtime:
             )
 
     def check_outputs(self, samples, outputs):
-        """Warns of answers that are none.
-
-        Args:
-            samples: List of inputs.
-            outputs: List of dicts of arrays, what Keras gives for them.
-        """
+        """Warns of answers that are none."""
         check_nan(samples, outputs, self.takes_texts)
         if self.task != "classifier":
             return
@@ -133,11 +106,7 @@ class Runtime:
             )
 
     def check_file(self, model):
-        """Raises if the runtime does not open what the converter made.
-
-        Args:
-            model: Object from `read_model`.
-        """
+        """Raises if the runtime does not open what the converter made."""
         if self.task is not None and len(model.subgraphs) > 1:
             raise ValueError(
                 "`runtime='mediapipe'` needs a model without loops and "
@@ -190,12 +159,7 @@ def _check_tokenizer(layer):
 
 
 def get_runtime(name, task):
-    """The `Runtime` of a name.
-
-    Args:
-        name: `"litert"`, `"tf-text"` or `"mediapipe"`.
-        task: None, `"classifier"` or `"embedder"`, for MediaPipe only.
-    """
+    """The `Runtime` of a name."""
     check_choice("runtime", name, RUNTIMES)
     check_choice("task", task, TASKS)
     if name != "mediapipe" and task is not None:

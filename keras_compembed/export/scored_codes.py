@@ -1,7 +1,4 @@
-"""How all ids are scored from their codes in a LiteRT file.
-
-Same as `codes.code_scores`, in ops that LiteRT has.
-"""
+"""How all ids are scored from their codes in a LiteRT file."""
 
 import numpy as np
 import tensorflow as tf
@@ -22,22 +19,7 @@ _WORD_VECTORS = 4
 
 
 class ScoredCodes:
-    """Scores all ids by sums of what their subcodes give to a score.
-
-    Where the file looks no ids up in the same table, it stores codes byte by
-    byte or in pairs of bytes, column by column: a column is read as it is.
-    Otherwise it reads the rows that it has.
-
-    Args:
-        layer: A built `CodeEmbedding`.
-        codes: `StoredCodes` of the layer.
-        codebooks: float32 tensor of the composition's `codebooks_shape`.
-        options: `ExportOptions`.
-
-    Attributes:
-        tables: List of `StoredTable`, to which calls add what they have the
-            file store.
-    """
+    """Scores all ids by sums of what their subcodes give to a score."""
 
     def __init__(self, layer, codes, codebooks, options):
         self._layer = layer
@@ -60,12 +42,7 @@ class ScoredCodes:
         self._chunk = -(-self._num_rows // self._num_chunks)
 
     def chunks(self, vectors, is_looked_up):
-        """Yields scores `(vectors, ids)` of all ids, chunk by chunk.
-
-        Args:
-            vectors: float32 tensor `(vectors, output_dim)`.
-            is_looked_up: Boolean. Whether the file looks up ids as well.
-        """
+        """Yields scores `(vectors, ids)` of all ids, chunk by chunk."""
         tables = self._sub_scores(vectors)
         if is_looked_up or 8 % self._bits:
             chunks = self._by_rows(vectors, tables)
@@ -132,10 +109,7 @@ class ScoredCodes:
             yield scores[: self._num_rows - start]
 
     def _columns(self, size):
-        """Codes as rows of `size` bytes of each id of a chunk.
-
-        Chunks of the first column come first.
-        """
+        """Codes as rows of `size` bytes of each id of a chunk."""
         if size not in self._stored:
             room = self._num_chunks * self._chunk - self._num_rows
             room = (0, room), (0, -self._packed.shape[1] % size)
@@ -151,13 +125,7 @@ class ScoredCodes:
 
 
 def _own_columns(folded):
-    """Codebooks `(codebook_size, width)` whose columns are parts of vectors.
-
-    Args:
-        folded: Array `(num_codebooks, codebook_size, width)` whose plain sum a
-            vector is. What it has beyond a codebook's own columns is the same
-            for all of its codewords.
-    """
+    """Codebooks `(codebook_size, width)` whose columns are parts of vectors."""
     columns = np.arange(folded.shape[2])
     owners = part_of_column(len(columns), len(folded))
     shared = folded[:, 0].sum(axis=0) - folded[owners, 0, columns]
@@ -165,14 +133,7 @@ def _own_columns(folded):
 
 
 def top_of_chunks(chunks, k):
-    """Scores and ids `(vectors, k)` of scores of all ids, chunk by chunk.
-
-    Best first, of equal ones the lower id first.
-
-    Args:
-        chunks: Iterable of tensors `(vectors, ids)`.
-        k: Integer, at most the number of all ids.
-    """
+    """Scores and ids `(vectors, k)` of scores of all ids, chunk by chunk."""
     scores, ids, start = [], [], 0
     for chunk in chunks:
         size = chunk.shape[1]
@@ -187,14 +148,7 @@ def top_of_chunks(chunks, k):
 
 
 def chunks_of_ids(inputs, num_rows, size):
-    """Yields rank-1 tensors of all ids that the converter does not know.
-
-    Args:
-        inputs: A tensor that the converter does not know. It writes down
-            what it can compute.
-        num_rows: Integer.
-        size: Integer, most ids at a time.
-    """
+    """Yields rank-1 tensors of all ids that the converter does not know."""
     zero = unknown_zero(inputs)
     # Of a shape that the runtime knows before it runs.
     offsets = tf.reshape(tf.range(zero, size + zero), [size])

@@ -18,19 +18,7 @@ _WINDOW = 16
 
 
 class TracedSparseRows:
-    """Stands in for `SparseEmbedding.embed` while a model is converted.
-
-    The file holds what the layer holds. Numbers are float32, with
-    `quantize="float16"` of 16 bits and with `quantize="int8"` of 8.
-
-    Args:
-        layer: A built `SparseEmbedding`.
-        options: `ExportOptions`.
-
-    Attributes:
-        rows: `CompressedRows`, of parts of rows.
-        scales: float32 array `(output_dim,)`, or None.
-    """
+    """Stands in for `SparseEmbedding.embed` while a model is converted."""
 
     def __init__(self, layer, options=DEFAULTS):
         self._layer = layer

@@ -1,8 +1,4 @@
-"""How the codes of a `CodeEmbedding` are stored in LiteRT files, and read.
-
-The file holds the packed bytes of the layer. Only rows looked up are unpacked:
-before the gather, the converter would fold it into the table.
-"""
+"""How the codes of a `CodeEmbedding` are stored in LiteRT files, and read."""
 
 import tensorflow as tf
 
@@ -13,20 +9,7 @@ from keras_compembed.export.flatbuffer import StoredTable
 
 
 class StoredCodes:
-    """The codes of a layer in a file.
-
-    Args:
-        layer: A built `CodeEmbedding`.
-
-    Attributes:
-        table: `StoredTable` to be found in the converted file.
-        num_codebooks: Integer.
-        codebook_size: Integer.
-        per_byte: Integer, the subcodes in a byte, or 1 if they begin
-            anywhere.
-        is_aligned: Boolean, whether no subcode begins in one byte and ends
-            in another.
-    """
+    """The codes of a layer in a file."""
 
     def __init__(self, layer):
         self.num_codebooks = layer.num_codebooks
@@ -38,13 +21,7 @@ class StoredCodes:
         self.table = StoredTable(f"{layer.path}/codes", packed, packed)
 
     def read(self, ids, together=1):
-        """Subcodes, int32 `(ids, num_codebooks)`, of a rank-1 tensor of ids.
-
-        Args:
-            ids: int32 tensor.
-            together: `1` or `per_byte`. If more than one, so many subcodes
-                are one number, the first its lowest digit.
-        """
+        """Subcodes, int32 `(ids, num_codebooks)`, of a rank-1 tensor of ids."""
         rows = tf.gather(self.table.packed, ids)
         if together > 1:
             return tf.cast(rows, tf.int32)

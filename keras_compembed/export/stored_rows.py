@@ -1,8 +1,4 @@
-"""How the rows of a `QuantizedEmbedding` are stored in LiteRT files, and read.
-
-The file holds the integers in the bits that they take in the layer, and their
-scales as integers too. Both are read for the ids looked up, and multiplied.
-"""
+"""How LiteRT files store rows of a `QuantizedEmbedding`."""
 
 import numpy as np
 import tensorflow as tf
@@ -15,22 +11,7 @@ from keras_compembed.rounding.rounded_table import unpack_integers
 
 
 class StoredRows:
-    """Rounded rows of a layer in a file.
-
-    Integers of 8 bits are gathered and cast. Of 4 and 2 bits, the runtime
-    unpacks the rows asked for, in the same time. One that is too old to do so
-    reads packed bytes, and gathers the numbers in each from a table of all
-    bytes.
-
-    Args:
-        layer: A built `QuantizedEmbedding`.
-        options: `ExportOptions`.
-
-    Attributes:
-        tables: List of `StoredTable` to be found in the converted file, of
-            integers and of scales.
-        width: Integer, numbers of a row.
-    """
+    """Rounded rows of a layer in a file."""
 
     def __init__(self, layer, options):
         self.width = layer.width

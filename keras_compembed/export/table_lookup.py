@@ -9,19 +9,7 @@ from keras_compembed.export.stored_rows import StoredRows
 
 
 class TracedTable:
-    """Stands in for `QuantizedEmbedding.embed` while a model is converted.
-
-    `embed_all`, `score` and `top_ids` take the places of the methods of these
-    names. They unpack rows when the file runs, in chunks of a known shape.
-
-    Args:
-        layer: A built `QuantizedEmbedding`.
-        options: `ExportOptions`.
-
-    Attributes:
-        rows: `StoredRows`, as wide as the projection asks for.
-        projection: float32 array `(rank, output_dim)`, or None.
-    """
+    """Stands in for `QuantizedEmbedding.embed` while a model is converted."""
 
     def __init__(self, layer, options=DEFAULTS):
         self.rows = StoredRows(layer, options)
@@ -46,11 +34,7 @@ class TracedTable:
         return tf.matmul(rows, self._options.note(self.projection))
 
     def embed_all(self, embed=None):
-        """Vectors `(input_dim, output_dim)` of all ids.
-
-        Args:
-            embed: Optional function in place of a call.
-        """
+        """Vectors `(input_dim, output_dim)` of all ids."""
         return self._whole_rows.table(embed or self)
 
     def score(self, vectors):

@@ -7,22 +7,7 @@ from keras_compembed.export.texts_of_ids import with_shape
 
 
 class TableProducts:
-    """Vectors of a `QuantizedEmbedding`. Features are rows, and their sums.
-
-    Without a projection, features are the vectors themselves, and there is
-    nothing that a layer could become part of. Sums weigh integers by their
-    scales, so that no row is multiplied before it is added up.
-
-    Args:
-        lookup: `TracedTable` of the layer.
-
-    Attributes:
-        columns: Integer, the width of features.
-        width: Integer, the width of vectors.
-        can_fold: Boolean, whether there is a projection.
-        can_spread: Boolean, whether `spread` can be called.
-        num_numbers: Integer, numbers of the projection.
-    """
+    """Vectors of a `QuantizedEmbedding`. Features are rows, and their sums."""
 
     can_spread = True
 

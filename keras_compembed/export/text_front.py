@@ -21,13 +21,7 @@ TEXT = "text"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SplitModel:
-    """A model that takes texts, in two parts.
-
-    Attributes:
-        layer: The layer of the model that turns texts into ids: a `Tokenizer`
-            or a `keras.layers.TextVectorization`.
-        model: `keras.Model` from ids to what the whole returns.
-    """
+    """A model that takes texts, in two parts."""
 
     layer: keras.layers.Layer
     model: keras.Model
@@ -76,19 +70,7 @@ class SplitModel:
 
 
 def split_model(model):
-    """Cuts a model behind the layer that turns its texts into ids.
-
-    Args:
-        model: A `keras.Model`.
-
-    Returns:
-        `SplitModel`, or None if the model does not take texts.
-
-    Raises:
-        ValueError: if it takes texts and cannot be cut: more than one text,
-            other inputs besides, texts that go elsewhere, or ids that no
-            layer reads.
-    """
+    """Cuts a model behind the layer that turns its texts into ids."""
     inputs = getattr(model, "inputs", None) or []
     if not any(each.dtype == "string" for each in inputs):
         return None
@@ -105,10 +87,7 @@ def split_model(model):
 
 
 def _cut(model):
-    """The layer of a model that reads its text, and the model behind it.
-
-    The latter is None of a model that returns ids.
-    """
+    """The layer of a model that reads its text, and the model behind it."""
     node = _find_reader(model)
     layer, inner = node.operation, None
     if _is_model(layer):
@@ -205,10 +184,7 @@ def list_readers(outputs, text):
 
 
 def convert_tokenizer(tokenizer):
-    """Bytes of a LiteRT file from one text `(1,)` to ids `(1, length)`.
-
-    Its tokenizer is an op that a runtime may lack.
-    """
+    """Bytes of a LiteRT file from one text `(1,)` to ids `(1, length)`."""
 
     @tf.function(
         input_signature=[tf.TensorSpec((1,), "string", TEXT)],

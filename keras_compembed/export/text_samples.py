@@ -22,11 +22,7 @@ _SHORT = 10
 
 
 def default_texts(vocabulary):
-    """A list of texts: hard ones, and those made of tokens that are known.
-
-    Args:
-        vocabulary: List of strings, the token of each id.
-    """
+    """A list of texts: hard ones, and those made of tokens that are known."""
     # Pieces say by this where words begin.
     tokens = [token.replace("\u2581", " ") for token in vocabulary]
     rng = np.random.default_rng(0)
@@ -43,15 +39,7 @@ def default_texts(vocabulary):
 
 
 def as_texts(inputs, read_text):
-    """The user's texts as an object array `(number,)`.
-
-    Args:
-        inputs: `sample_inputs` of `export_litert`.
-        read_text: Function from a text to what the runtime takes.
-
-    Raises:
-        ValueError: if they are no texts.
-    """
+    """The user's texts as an object array `(number,)`."""
     texts = np.array(inputs, object).reshape(-1)
     for place, text in enumerate(texts):
         if not isinstance(text, (str, bytes)):
@@ -69,17 +57,7 @@ def as_texts(inputs, read_text):
 
 
 def run_on_texts(model, split, given=None):
-    """Texts, one at a time, and what a model gives for them.
-
-    Args:
-        model: `keras.Model` that takes texts.
-        split: Its `SplitModel`.
-        given: Optional array of texts, instead of the default ones. Of those
-            the model need not take long ones: they get shorter until it does.
-
-    Returns:
-        Tuple of a list of arrays `(1,)` and a list of dicts of arrays.
-    """
+    """Texts, one at a time, and what a model gives for them."""
     samples, outputs = [], []
     for text in default_texts(split.vocabulary) if given is None else given:
         while True:

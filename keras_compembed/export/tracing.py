@@ -20,10 +20,7 @@ def all_layers(model):
 
 @contextlib.contextmanager
 def float32_form(model):
-    """Makes the model compute in float32, from float32 copies of variables.
-
-    LiteRT computes in float32, and looks up no rows of half precision.
-    """
+    """Makes the model compute in float32, from float32 copies of variables."""
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
             policy = layer.dtype_policy
@@ -70,17 +67,7 @@ def _states(model):
 
 @contextlib.contextmanager
 def litert_form(model, options=DEFAULTS):
-    """Makes layers compute in ops that LiteRT has.
-
-    Args:
-        model: A `keras.Model`.
-        options: `ExportOptions`.
-
-    Yields:
-        Tuple of two lists and an object: `StoredTable`, one for each
-        `CodeEmbedding`, `MarkedLookup`, in the order of their numbers, and
-        `LinearLayers`.
-    """
+    """Makes layers compute in ops that LiteRT has."""
     forms = LayerForms(options, all_layers(model))
     with contextlib.ExitStack() as stack:
         for layer in all_layers(model):
@@ -102,20 +89,7 @@ def _operations(model):
 
 
 def get_signature(model, input_signature=None):
-    """Specs of the model's inputs, in the structure that it is called with.
-
-    Args:
-        model: A `keras.Model`.
-        input_signature: Optional structure of `tf.TensorSpec`,
-            `keras.InputSpec` or `KerasTensor`.
-
-    Returns:
-        The structure with `tf.TensorSpec` leaves, each with a name of its own.
-
-    Raises:
-        ValueError: if the model does not say what its inputs are and neither
-            does the caller.
-    """
+    """Specs of the model's inputs, in the structure that it is called with."""
     if input_signature is None:
         input_signature = _inputs_of(model)
     if isinstance(input_signature, (list, tuple)) and len(input_signature) == 1:
@@ -178,13 +152,7 @@ def _new_name(name, names):
 
 
 def trace(model, signature, linear=None):
-    """A concrete function of the model, from named inputs to named outputs.
-
-    Args:
-        model: A `keras.Model`.
-        signature: Structure of `tf.TensorSpec`.
-        linear: Optional `LinearLayers`, which decides how often to trace.
-    """
+    """A concrete function of the model, from named inputs to named outputs."""
     function = _trace_once(model, signature)
     while linear is not None and linear.reconsider(function):
         linear.restart()

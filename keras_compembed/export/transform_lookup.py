@@ -1,8 +1,4 @@
-"""How an `ANTEmbedding` is written down for LiteRT.
-
-The rows of the transform stay sparse in the file: where each row begins, the
-columns of its numbers, and the numbers. Only rows looked up are read.
-"""
+"""How an `ANTEmbedding` is written down for LiteRT."""
 
 import copy
 
@@ -28,30 +24,7 @@ _WINDOW = 16
 
 
 class TracedTransform:
-    """Stands in for an `ANTEmbedding` while a model is converted.
-
-    A call takes the place of its `embed`, `logits` that of reverse calls.
-
-    Numbers are float32, with `quantize="float16"` of 16 bits and with
-    `quantize="int8"` of 8: whole multiples of a step of their anchor. That
-    keeps more digits than float16 would, is unpacked by a cast, and leaves
-    the runtime no table of floats to unpack as a whole.
-
-    Where the number of ids is open, as many numbers are read as the rows
-    have. Where it is known, each row is read as a window as wide as the
-    longest row, so that every shape is known; only if that is many times
-    what the rows have are shapes open between the look-up and the product
-    with the anchors, which the runtime's `CompiledModel` takes as well.
-
-    Args:
-        layer: A built `ANTEmbedding`.
-        options: `ExportOptions`.
-
-    Attributes:
-        rows: `CompressedRows`.
-        anchors: float32 array `(anchors used, output_dim)`.
-        bias: float32 array `(output_dim,)` that is part of every row, or None.
-    """
+    """Stands in for an `ANTEmbedding` while a model is converted."""
 
     def __init__(self, layer, options=DEFAULTS):
         transform = layer.get_transform()
@@ -101,11 +74,7 @@ class TracedTransform:
         return vectors if self.bias is None else vectors + self.bias
 
     def folded(self, kernel):
-        """The same look-up with each vector times a matrix.
-
-        Args:
-            kernel: float32 array `(output_dim, width)`.
-        """
+        """The same look-up with each vector times a matrix."""
         lookup = copy.copy(self)
         lookup.anchors = self.anchors @ kernel
         if self.bias is not None:
@@ -113,17 +82,7 @@ class TracedTransform:
         return lookup
 
     def weigh(self, ids, groups, weights, num_groups):
-        """Sums of weighted rows of the transform.
-
-        Args:
-            ids: Rank-1 tensor of ids.
-            groups: int32 tensor like `ids`: the sum that a row is part of.
-            weights: Float tensor like `ids`, or None for ones.
-            num_groups: Integer or int32 scalar.
-
-        Returns:
-            Tensor `(num_groups, anchors)`, to be multiplied by `anchors`.
-        """
+        """Sums of weighted rows of the transform."""
         ids = tf.cast(ids, tf.int32)
         if ids.shape[0] is not None and self._has_windows:
             columns, values = self.rows.windows(ids)
@@ -142,10 +101,7 @@ class TracedTransform:
         return tf.reshape(sums, [-1, num_anchors])
 
     def logits(self, vectors):
-        """Products `(..., input_dim)` of vectors `(..., output_dim)`.
-
-        What the layer gives with `reverse=True`.
-        """
+        """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
         output_dim = self.anchors.shape[1]
         flat = tf.reshape(vectors, (-1, output_dim))
         # Zero, but not to the converter, which would write down the rows.
@@ -208,25 +164,7 @@ class TracedTransform:
 
 
 def softmax_as_linear(transform, anchors, segments):
-    """Weights and anchors whose plain product is a sum of softmaxes.
-
-    With p the softmax over a segment, p0 what it gives to a zero and m the
-    mean of the segment's anchors A,
-
-        p A = m + (p - p0) (A - m),
-
-    and p - p0 is 0 wherever the transform is.
-
-    Args:
-        transform: `SparseTransform`.
-        anchors: float64 array `(num_anchors, output_dim)`.
-        segments: Tuple of integers, columns of each softmax.
-
-    Returns:
-        Tuple `(values, anchors, bias)` in float64: what takes the place of
-        the transform's numbers, the anchors less their means, and what is
-        added to every row.
-    """
+    """Weights and anchors whose plain product is a sum of softmaxes."""
     firsts = np.cumsum([0, *segments[:-1]])
     sizes = np.asarray(segments)
     means = np.add.reduceat(anchors, firsts) / sizes[:, None]

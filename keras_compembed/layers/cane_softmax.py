@@ -403,14 +403,7 @@ class CANESoftmax(ClassHead):
         return (_constant(part) for part in shares)
 
     def _with_start(self, features):
-        """Features, if vectors have what they are to start from.
-
-        XLA leaves the check out; losses are NaN there.
-
-        Raises:
-            InvalidArgumentError: if the layer was made from a config, and its
-                weights were not set.
-        """
+        """Features, if vectors have what they are to start from."""
         if not self._lost_means:
             return features
         first = gather_rows(self.kernel, tf.constant([0]))
@@ -571,10 +564,7 @@ def _constant(array):
 
 
 def _check_embedding(embedding, num_classes):
-    """The layer, if its rows are still vectors of classes.
-
-    Also of a layer that was checked before: Keras lets it change.
-    """
+    """The layer, if its rows are still vectors of classes."""
     if embedding is None:
         return None
     if not isinstance(embedding, (LookupLayer, keras.layers.Embedding)):

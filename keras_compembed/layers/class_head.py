@@ -1,8 +1,4 @@
-"""The base of layers over many classes, and the mark on their outputs.
-
-Such a layer marks its output tensor with itself. Losses and metrics read the
-mark, and ask the layer for what they need of their examples.
-"""
+"""The base of layers over many classes, and the mark on their outputs."""
 
 import warnings
 import weakref
@@ -27,21 +23,7 @@ _NAME = "_keras_compembed_classes"
 
 
 class ClassHead(WholeLoad, keras.layers.Layer):
-    """Base of layers that hold the parameters of a softmax over classes.
-
-    Such a layer passes features through, in training, evaluation and
-    prediction alike: scores of a million classes are not a tensor to be
-    returned. Its output tensor is marked with the layer, by which
-    `keras_compembed` losses and metrics find the parameters. Predictions
-    are what `top_k` and `keras_compembed.top_k_model` return.
-
-    Parameters and scores are float32, whatever the dtype policy: sums over
-    very many classes, and rows that are moved seldom and little, need it.
-
-    Args:
-        num_classes: Integer, at least 2.
-        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
-    """
+    """Base of layers that hold the parameters of a softmax over classes."""
 
     def __init__(self, num_classes, **kwargs):
         num_classes = check_positive_int("num_classes", num_classes, 2)
@@ -177,13 +159,7 @@ class ClassHead(WholeLoad, keras.layers.Layer):
 
 
 class ClassOutput:
-    """The layer behind an output tensor, and how it was called.
-
-    Args:
-        head: A `ClassHead`.
-        context: Optional integer tensor, what the layer was called with.
-        training: Boolean.
-    """
+    """The layer behind an output tensor, and how it was called."""
 
     def __init__(self, head, context, training):
         self.head = head
@@ -199,19 +175,7 @@ class ClassOutput:
         return tensor
 
     def examples(self, y_true, y_pred, name):
-        """`ClassExamples` of an output and its labels.
-
-        Losses and metrics, which Keras calls with the same tensors, get the
-        same object.
-
-        Args:
-            y_true: Integer labels.
-            y_pred: The tensor that was marked.
-            name: String, who asks, for messages.
-
-        Raises:
-            ValueError: if the labels are not one integer for each example.
-        """
+        """`ClassExamples` of an output and its labels."""
         if id(y_true) not in self._examples:
             # The labels are kept: ids of objects may come again.
             examples = ClassExamples(self, y_true, y_pred, name)
@@ -236,29 +200,7 @@ class _NoLogits:
 
 
 class ClassExamples:
-    """Examples that a loss or metric is about.
-
-    Attributes:
-        head: The `ClassHead`.
-        training: Boolean.
-        context: Optional int32 tensor `(rows,)`.
-        features: float32 tensor `(rows, width)`.
-        labels: int32 tensor `(rows,)`, with 0 for labels out of range. Of
-            lists one label each, drawn with equal probabilities. What the
-            output's Keras mask leaves out has the label of another example.
-        lists: Optional int32 tensor `(rows, labels)`, -1 where there is no
-            label, or one that was there before. None if labels came one an
-            example.
-        received: int64 tensor, labels as they came: `(rows,)`, or
-            `(rows, labels)`.
-        in_range: Boolean tensor `(rows,)`, false also of labels that are not
-            whole numbers, and of lists without a label.
-        not_whole: Labels of the shape of `received` as they came if they are
-            floats, 0 where they are whole numbers; otherwise None.
-        mask: Optional boolean tensor `(rows,)`, which examples count, for
-            losses in which examples are not independent. The loss that asks
-            sets it.
-    """
+    """Examples that a loss or metric is about."""
 
     def __init__(self, output, y_true, y_pred, name):
         self.head = output.head
@@ -306,15 +248,7 @@ class ClassExamples:
         self._draw = None
 
     def counted(self, ignore_class):
-        """Which examples count.
-
-        Args:
-            ignore_class: Integer, a label that does not count. A list that
-                holds it and no other label does not count.
-
-        Returns:
-            Boolean tensor `(rows,)`.
-        """
+        """Which examples count."""
         counted = tf.not_equal(self.received, ignore_class)
         if self.lists is None:
             return counted
@@ -322,12 +256,7 @@ class ClassExamples:
         return others | tf.reduce_all(counted, axis=1)
 
     def exact(self):
-        """Losses and ranks by the scores of all classes.
-
-        Returns:
-            Tensors `(rows,)`, what `ClassHead.exact` returns. Of lists, the
-            mean loss of their labels, and the best of their ranks.
-        """
+        """Losses and ranks by the scores of all classes."""
         losses, ranks = self._exact_of_all()
         if self.lists is None:
             return losses, ranks
@@ -344,12 +273,7 @@ class ClassExamples:
         return tf.where(self.in_range, self.labels, -1)[:, None]
 
     def label_ranks(self):
-        """Ranks of all labels by the scores of all classes.
-
-        Returns:
-            int32 tensor of the shape of `label_lists`: the number of classes
-            above the label, or the largest integer where there is none.
-        """
+        """Ranks of all labels by the scores of all classes."""
         _, ranks = self._exact_of_all()
         if self.lists is None:
             ranks = ranks[:, None]
@@ -394,11 +318,7 @@ class ClassExamples:
         return tf.reduce_sum(tf.where(chosen, self.lists, 0), axis=1)
 
     def seed(self):
-        """What the next numbers of this step are drawn by, integers `(2,)`.
-
-        Training moves the state of the layer on. Evaluation leaves it, and
-        draws by the labels, so that the same data give the same result.
-        """
+        """What the next numbers of this step are drawn by, integers `(2,)`."""
         if self.training:
             return self.head.seed_generator.next()
         self._seeds += 1
@@ -406,57 +326,25 @@ class ClassExamples:
         return tf.stack([tf.cast(self._seeds, total.dtype), total])
 
     def draw(self):
-        """What this step considers.
-
-        Sampled when first asked for, and kept, so that the loss and the
-        metrics of a step are of the same classes.
-
-        Returns:
-            A `Draw`.
-        """
+        """What this step considers."""
         if self._draw is None:
             self._draw = self.head.draw(self)
         return self._draw
 
     def keep(self, draw):
-        """Has `draw` return this, for losses with a way of their own to draw.
-
-        Args:
-            draw: A `Draw`.
-        """
+        """Has `draw` return this, for losses that draw in their own way."""
         self._draw = draw
 
 
 def read_examples(y_true, y_pred, name):
-    """The `ClassExamples` of an output and its labels.
-
-    Args:
-        y_true: Integer labels.
-        y_pred: The output of a model.
-        name: String, who asks, for messages.
-
-    Returns:
-        `ClassExamples`, or None where Keras only asks for shapes.
-
-    Raises:
-        ValueError: if the output does not come from a layer of classes, or
-            the labels are not one integer for each example.
-    """
+    """The `ClassExamples` of an output and its labels."""
     if find_output(y_pred) is None and _in_scratch_graph():
         return None
     return read_output(y_pred, name).examples(y_true, y_pred, name)
 
 
 def read_output(tensor, name):
-    """The `ClassOutput` that a tensor is marked with.
-
-    Args:
-        tensor: The output of a layer.
-        name: String, who asks, for messages.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """The `ClassOutput` that a tensor is marked with."""
     output = find_output(tensor)
     if output is None:
         raise ValueError(

@@ -409,11 +409,7 @@ class CodeEmbedding(GrowingTable, LookupLayer):
         return self._set_mask(vectors, inputs)
 
     def _learns(self, training):
-        """Whether codes are learned in a call.
-
-        As in `keras.layers.BatchNormalization`, a frozen layer keeps its
-        statistics, and so its codes, whatever `training` is.
-        """
+        """Whether codes are learned in a call."""
         return training and self.trainable and self.learn_codes is not None
 
     def embed(self, ids):
@@ -479,11 +475,7 @@ class CodeEmbedding(GrowingTable, LookupLayer):
         )
 
     def _choose(self, vectors, from_codes, from_rows):
-        """Runs what takes less time for so many vectors.
-
-        Rows are composed once for all vectors, which takes the time of some
-        `output_dim` scores from codes, whatever the shape of the codes.
-        """
+        """Runs what takes less time for so many vectors."""
         if self.learn_codes is not None or not self.composition.is_linear:
             return from_rows()
         count = vectors.shape[0]

@@ -216,11 +216,7 @@ class Codebooks(keras.layers.Layer):
 
 
 def get_codebooks(identifier):
-    """A `Codebooks`, of one or of its serialized form.
-
-    Layers that Keras makes again in one go, as those of a model that is
-    loaded or cloned, get one object for each object that there was.
-    """
+    """A `Codebooks`, of one or of its serialized form."""
     if isinstance(identifier, Codebooks):
         return identifier
     known = _made_in_one_go()
@@ -231,11 +227,7 @@ def get_codebooks(identifier):
 
 
 def _made_in_one_go():
-    """A dict that lives as long as the outermost call that makes layers.
-
-    Keras knows of no such thing: `clone_model` makes one layer after another,
-    each by its own config alone.
-    """
+    """A dict that lives as long as the outermost call that makes layers."""
     frame, found, copies = sys._getframe(1), None, False
     while frame is not None:
         if _makes_layers(frame):

@@ -16,18 +16,7 @@ COMBINERS = ("mean", "sum", "sqrtn")
 
 @dataclasses.dataclass(frozen=True)
 class IdGroups:
-    """Ids whose weighted vectors are added up, group by group.
-
-    Attributes:
-        rows: `WholeRows`, or `SplitRows` if a row may be several groups.
-        ids: Integer tensor `(groups, length)`.
-        weights: Float tensor `(groups, length)`: divided by what the combiner
-            divides by, and 0 for ids that do not count.
-        counts: Boolean tensor `(groups, length)`, false for ids that do not
-            count, or None if all do.
-        is_empty: Boolean tensor `(rows, 1)`, the rows that get another value
-            than the sum, or None if none does.
-    """
+    """Ids whose weighted vectors are added up, group by group."""
 
     rows: WholeRows | SplitRows
     ids: tf.Tensor
@@ -37,19 +26,7 @@ class IdGroups:
 
 
 class Combiner:
-    """Turns ids, weights and masks into groups of weighted ids.
-
-    Sums of rows by the weights of `groups` are the output of the layer, so
-    that all that is left is one sum. `finish` does what sums cannot.
-
-    Args:
-        combiner: `"mean"`, `"sum"` or `"sqrtn"`.
-        empty_value: Number, or `"nan"`, see `CodeEmbedReduce`.
-        mask_zero: Boolean. Whether id 0 does not count.
-
-    Raises:
-        ValueError: if `combiner` is unknown or `empty_value` is no number.
-    """
+    """Turns ids, weights and masks into groups of weighted ids."""
 
     def __init__(self, combiner, empty_value, mask_zero):
         self.combiner = check_choice("combiner", combiner, COMBINERS)
@@ -65,13 +42,7 @@ class Combiner:
         }
 
     def check_shapes(self, inputs, weights=None, mask=None):
-        """Raises if these are not ids, weights and mask of one shape.
-
-        Args:
-            inputs: Tensor or `KerasTensor`, as all of them.
-            weights: Optional one.
-            mask: Optional one.
-        """
+        """Raises if these are not ids, weights and mask of one shape."""
         shape = tf.TensorShape(inputs.shape)
         if shape.rank not in (1, 2):
             raise ValueError(
@@ -98,16 +69,7 @@ class Combiner:
                 )
 
     def groups(self, inputs, weights, mask, dtype):
-        """`IdGroups` of what a layer is called with.
-
-        Args:
-            inputs: Integer tensor of rank 1 or 2, or what becomes one; ragged
-                and sparse ones too.
-            weights: Optional tensor of the shape of `inputs`, or of its first
-                axis.
-            mask: Optional boolean tensor of the shape of `inputs`.
-            dtype: Dtype of the weights of the result.
-        """
+        """`IdGroups` of what a layer is called with."""
         if mask is None:
             # Keras hands on masks to layers that are called with one tensor.
             mask = getattr(inputs, "_keras_mask", None)
@@ -254,11 +216,7 @@ def _some_id(ids):
 
 
 def _dense(values, inputs, rows, ids, name):
-    """Weights or mask of ids as a dense tensor.
-
-    Of the shape of `ids`, and 0 beyond the ends of ragged rows; or of rank 1,
-    as it is.
-    """
+    """Weights or mask of ids as a dense tensor."""
     is_ragged = isinstance(values, tf.RaggedTensor)
     if values.shape.rank == 2 and is_ragged != isinstance(
         inputs, tf.RaggedTensor

@@ -6,18 +6,7 @@ from keras_compembed.utils.model_outputs import layer_of
 
 
 def check_compiled(model, head):
-    """Refuses what Keras has to measure scores by, which features are not.
-
-    Functions, losses and metrics of users may know what features are.
-
-    Args:
-        model: A compiled `keras.Model`.
-        head: A `ClassHead` in it.
-
-    Raises:
-        ValueError: if the model is compiled with a loss or a metric of
-            Keras's own for the output of the layer.
-    """
+    """Refuses what Keras has to measure scores by, which features are not."""
     outputs, paths = _find_outputs(model, head)
     metrics = getattr(model, "_compile_metrics", None)
     for argument, parts, getter in (

@@ -5,11 +5,7 @@ import tensorflow as tf
 
 
 class EmbedReduce:
-    """Makes a look-up layer sum or average the vectors of each row of ids.
-
-    Stands before `CodeEmbedding` or `ANTEmbedding` among the bases of a layer
-    that sets `_combiner`, a `Combiner`, and has `_sums_of_groups`.
-    """
+    """Makes a look-up layer sum or average the vectors of each row of ids."""
 
     @property
     def combiner(self):

@@ -18,11 +18,7 @@ def flat_features(tensor):
 
 
 def flat_labels(y_true, y_pred, num_classes, name, lists):
-    """Labels `(rows,)`, or lists of them `(rows, labels)`, of an output.
-
-    After batches of different ranks Keras knows no rank. What may be lists is
-    then taken for lists, of one label or more.
-    """
+    """Labels `(rows,)`, or lists of them `(rows, labels)`, of an output."""
     if isinstance(y_true, tf.RaggedTensor):
         raise ValueError(
             f"`{name}` must be given lists of labels that are padded by -1. "
@@ -53,11 +49,7 @@ def flat_labels(y_true, y_pred, num_classes, name, lists):
 
 
 def _reshape_in_the_run(labels, rows, number, num_classes, name):
-    """Labels of a shape that only the run knows, checked there.
-
-    Args:
-        number: Labels of each example: 1, or None if there may be more.
-    """
+    """Labels of a shape that only the run knows, checked there."""
     shape, what = (rows,), "one label"
     if number is None:
         number = tf.maximum(tf.size(labels) // tf.maximum(rows, 1), 1)
@@ -80,14 +72,7 @@ def _reshape_in_the_run(labels, rows, number, num_classes, name):
 
 
 def check_dtype(dtype, num_classes, name):
-    """Refuses labels that cannot tell all classes apart.
-
-    Whole numbers as floats are what pipelines of Keras often make of labels.
-
-    Raises:
-        ValueError: if the labels are not numbers, or of a float dtype that
-            does not have all integers below `num_classes`.
-    """
+    """Refuses labels that cannot tell all classes apart."""
     if dtype.is_integer or dtype.is_bool:
         return
     if not dtype.is_floating:
@@ -105,15 +90,7 @@ def check_dtype(dtype, num_classes, name):
 
 
 def unflat(rows, like):
-    """Rows in the leading shape of an output.
-
-    Args:
-        rows: Tensor `(rows, ...)`.
-        like: Tensor `(..., width)`, the output.
-
-    Returns:
-        Tensor `(..., ...)`.
-    """
+    """Rows in the leading shape of an output."""
     sizes = tf.concat([tf.shape(like)[:-1], tf.shape(rows)[1:]], axis=0)
     values = tf.reshape(rows, sizes)
     # Nothing is known of tensors of unknown rank.

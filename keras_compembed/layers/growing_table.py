@@ -6,12 +6,7 @@ from keras_compembed.utils.validation import check_new_rows
 
 
 class GrowingTable:
-    """Lets a built look-up layer take more ids.
-
-    Stands before `LookupLayer` among the bases of a layer that has
-    `_make_rows`, which finds how vectors are stored and changes nothing, and
-    `_take_rows`, which appends what that gave.
-    """
+    """Lets a built look-up layer take more ids."""
 
     _fixed_by = ()
 

@@ -17,12 +17,7 @@ from keras_compembed.utils.workers import variables_of_workers
 
 
 class LookupLayer(WholeLoad, keras.layers.Layer):
-    """Base of layers that turn ids into vectors, and vectors into logits.
-
-    A subclass has the attributes `input_dim`, `output_dim` and `mask_zero`,
-    and `embed`, from a rank-1 tensor of ids to vectors `(ids, output_dim)`. It
-    may do the rest faster than from rows.
-    """
+    """Base of layers that turn ids into vectors, and vectors into logits."""
 
     def add_weight(self, *args, **kwargs):
         with variables_of_workers():
@@ -235,11 +230,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         ]
 
     def _set_mask(self, vectors, inputs):
-        """Marks what a look-up gives, where `compute_mask` cannot tell.
-
-        `keras.Input` makes ids floats unless told otherwise; only the call
-        knows that these are no vectors.
-        """
+        """Marks what a look-up gives, where `compute_mask` cannot tell."""
         if self.mask_zero and self._may_be_vectors(inputs):
             vectors._keras_mask = keras.ops.not_equal(inputs, 0)
         return vectors
@@ -269,11 +260,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
             )
 
     def _cast_as_variable(self, table):
-        """Casts a table as Keras casts variables where they are read.
-
-        Layers that compute in half precision read half the digits of
-        `Embedding.embeddings`; nothing public of Keras says where.
-        """
+        """Casts a table as Keras casts variables where they are read."""
         scope = get_autocast_scope()
         return table if scope is None else scope.maybe_cast(table)
 
@@ -293,14 +280,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
 
 def unflatten(rows, like, leading, width):
-    """Rows in the leading shape of another tensor.
-
-    Args:
-        rows: Tensor `(rows, width)`.
-        like: Tensor whose axes but the last are of the shape wanted.
-        leading: The static shape of these axes.
-        width: Integer.
-    """
+    """Rows in the leading shape of another tensor."""
     return _reshape(rows, tf.shape(like)[:-1], leading, width)
 
 

@@ -11,12 +11,7 @@ from keras_compembed.utils.validation import check_table
 
 
 class Reversible:
-    """Gives a look-up layer the options of `ReversibleEmbedding`.
-
-    Stands before `CodeEmbedding` or `QuantizedEmbedding` among the bases of a
-    layer that calls `_set_reverse_options`, and sets `reverse_embedding`: the
-    layer of reverse calls, or None if weights are tied.
-    """
+    """Gives a look-up layer the options of `ReversibleEmbedding`."""
 
     def _set_reverse_options(self, tie_weights, reverse_dtype, logit_soft_cap):
         self.tie_weights = check_boolean("tie_weights", tie_weights)
@@ -119,16 +114,7 @@ class Reversible:
 
 
 def check_reverse_table(table, reverse_table, tie_weights):
-    """Checks the tables of `from_table`, of which the second may be None.
-
-    Args:
-        table: Array `(input_dim, output_dim)`.
-        reverse_table: Optional array of the same shape.
-        tie_weights: Optional boolean, what was said besides.
-
-    Returns:
-        Tuple of both, and whether weights are tied.
-    """
+    """Checks the tables of `from_table`, of which the second may be None."""
     is_tied = reverse_table is None
     if tie_weights not in (None, is_tied):
         raise ValueError(

@@ -20,17 +20,7 @@ class WholeRows:
 
 
 class SplitRows:
-    """Rows of a ragged tensor, long ones in several parts.
-
-    One row of thousands of ids would make all of them as long: parts are
-    twice as long as rows are on average.
-
-    Args:
-        ragged: `tf.RaggedTensor` of rank 2.
-
-    Attributes:
-        exists: Boolean tensor `(parts, length)`, false beyond a row's end.
-    """
+    """Rows of a ragged tensor, long ones in several parts."""
 
     def __init__(self, ragged):
         starts = ragged.row_starts()
@@ -52,12 +42,7 @@ class SplitRows:
         self._places = tf.where(self.exists, places, self._total)
 
     def lay_out(self, flat_values, default):
-        """`(parts, length)` of the flat values of such a ragged tensor.
-
-        Args:
-            flat_values: Tensor `(values,)`.
-            default: Scalar, stands beyond the ends of rows.
-        """
+        """`(parts, length)` of the flat values of such a ragged tensor."""
         default = tf.cast(default, flat_values.dtype)
         return tf.gather(
             tf.concat([flat_values, [default]], axis=0), self._places

@@ -210,11 +210,7 @@ def list_heads(model):
 
 
 def find_heads(model):
-    """Same as `list_heads`.
-
-    Raises:
-        ValueError: if there is none at all.
-    """
+    """Same as `list_heads`."""
     if not is_open(model):
         raise ValueError(
             "`model` must be a built Sequential or functional `keras.Model`. "

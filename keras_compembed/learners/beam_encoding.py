@@ -13,16 +13,7 @@ _CHUNK_SCORES = 1 << 22
 
 
 def encode_rows(table, codebooks, rng):
-    """Codes by beam search, each subcode then chosen anew a few times.
-
-    Args:
-        table: Array `(rows, columns)`.
-        codebooks: float32 `(num_codebooks, codebook_size, columns)`.
-        rng: NumPy `Generator`, for the order of codebooks.
-
-    Returns:
-        Unsigned integer array `(rows, num_codebooks)`.
-    """
+    """Codes by beam search, each subcode then chosen anew a few times."""
     num_codebooks, codebook_size, _ = codebooks.shape
     codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
     blocks = row_blocks(len(table), num_codebooks, codebook_size)
@@ -56,11 +47,7 @@ def _encode_block(table, codebooks, seed):
 
 
 class _Beam:
-    """Beam search over codebooks, the most varied first.
-
-    What is to come is taken for its mean: each codebook is centred, and the
-    sum of the means is subtracted at the start.
-    """
+    """Beam search over codebooks, the most varied first."""
 
     def __init__(self, codebooks):
         means = codebooks.mean(axis=1, keepdims=True)

@@ -1,8 +1,4 @@
-"""Codes and codebooks of a sum of codewords, each improved with the other
-fixed: a sweep over subcodes, and least squares.
-
-Rows are centred by `offset`, the row that is subtracted from every row.
-"""
+"""Sweeps over subcodes and least squares of codebooks."""
 
 import numpy as np
 
@@ -56,18 +52,7 @@ def subtract_codewords(rows, codes, codebooks):
 
 
 class Sweep:
-    """One pass over subcodes: each is chosen anew, the others fixed.
-
-    With the others fixed, codeword k of codebook m leaves the squared
-    distance `||r + c_old - c_k||^2`, r the residual: up to what is common to
-    all k, `||c_k||^2 - 2 r . c_k - 2 c_old . c_k`. Codebooks come in random
-    order, and in groups: within a group, scores are kept up to date by inner
-    products of codewords, and residuals are brought up to date after it.
-
-    Args:
-        codebooks: float32 `(num_codebooks, codebook_size, columns)`.
-        rng: NumPy `Generator`, for the order of codebooks.
-    """
+    """One pass over subcodes: each is chosen anew, the others fixed."""
 
     def __init__(self, codebooks, rng):
         num_codebooks, self.codebook_size, width = codebooks.shape
@@ -84,12 +69,7 @@ class Sweep:
             self._groups.append((group, codewords, squares, products))
 
     def run(self, residual, codes, temperature, noise, rng):
-        """Changes `residual`, `(rows, columns)`, and `codes` in place.
-
-        Above a `temperature` of zero, subcodes are drawn with probability
-        proportional to `exp(-distance / temperature)`, by Gumbel noise from
-        `noise`, a `GumbelBank`. At zero, the best is taken.
-        """
+        """Changes `residual`, `(rows, columns)`, and `codes` in place."""
         for group, codewords, squares, products in self._groups:
             old_codes = codes[:, group].astype("intp")
             new_codes = old_codes.copy()
@@ -178,21 +158,7 @@ def co_occurrence(codes, codebook_size, sample_weight=None, dtype="float64"):
 
 
 def least_squares_step(codes, codebooks, sums, sample_weight=None):
-    """What to add to codebooks so that they fit best for given codes.
-
-    Solves `(A'A + ridge) C = A'X` as `(A'A + ridge) step = A'R - ridge C`, A
-    the one-hot matrix of the codes, R the residuals, which is exact in
-    float32 where the sums of rows are not.
-
-    Args:
-        codes: Unsigned integers `(rows, num_codebooks)`.
-        codebooks: float32 `(num_codebooks, codebook_size, columns)`.
-        sums: A'R, `sums_by_subcode` of (weighted) residuals.
-        sample_weight: Optional array `(rows,)`.
-
-    Returns:
-        float32 array of the codebooks' shape.
-    """
+    """What to add to codebooks so that they fit best for given codes."""
     num_codebooks, codebook_size, width = codebooks.shape
     size = num_codebooks * codebook_size
     right = (sums - _RIDGE * codebooks).reshape(size, width)
@@ -269,11 +235,7 @@ def covariance(table, offset):
 
 
 def water_level(covariance, bits):
-    """Water level of reverse water-filling (Cover & Thomas, theorem 10.3.3).
-
-    A Gaussian source of that covariance, coded at `bits` bits per row, is off
-    by this variance along each axis that is worth coding.
-    """
+    """Water level of reverse water-filling (Cover & Thomas, theorem 10.3.3)."""
     return level_of_variances(np.linalg.eigvalsh(covariance)[::-1], bits)
 
 

@@ -154,16 +154,7 @@ class FollowingCodes(TaskCodes):
 
 
 def _gradients_of_sums(rows, places, weights):
-    """Zeros, with the gradients of weighted sums in the rows summed.
-
-    Args:
-        rows: Float tensor `(rows, width)`.
-        places: Integer tensor `(groups * length,)`, which row each is.
-        weights: Float tensor `(groups, length)`.
-
-    Returns:
-        Tensor `(groups, width)` of the dtype of `weights`.
-    """
+    """Zeros, with the gradients of weighted sums in the rows summed."""
     weights = tf.stop_gradient(weights)
 
     @custom_gradient

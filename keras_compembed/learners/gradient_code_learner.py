@@ -37,35 +37,7 @@ _CHUNK_LOGITS = 1 << 21
 
 
 class GradientCodeLearner(keras.Model, CodeLearner):
-    """Base class of learners that train codes end to end.
-
-    Logits say how well each codeword suits a row; in training they become
-    picks, how much each codeword counts, and the composition makes a row of
-    the codewords picked. The loss is the mean over rows of the squared
-    distance between a row and what is made of it. Outside training, the
-    largest logit's codeword is taken.
-
-    A subclass makes the weights of its logits in `build_logits`, and says
-    what they are in `logits` and what becomes of them in `picks`.
-
-    Args:
-        num_codebooks: Integer. Subcodes per row (M).
-        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
-        composition: Name of a composition, or a `Composition`.
-        training: A `Training` without None.
-        refine: Boolean, or None for True where the composition allows. Whether
-            `train` ends with sweeps over codes and least squares, and
-            `encode` with sweeps.
-        seed: Optional integer. Makes a run repeatable on one machine.
-        verbose: `0`, `1` or `2`, as in `fit`.
-        **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
-            `"float32"`, whatever the global policy.
-
-    Raises:
-        ValueError: if a size or the seed is out of range, the composition is
-            unknown, or `refine` is no boolean, or true for one that cannot be
-            refined.
-    """
+    """Base class of learners that train codes end to end."""
 
     def __init__(
         self,

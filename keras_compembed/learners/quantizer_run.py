@@ -24,14 +24,7 @@ _LAST_SWEEPS = 3
 
 
 class QuantizerRun:
-    """One training run: a warm start, annealing, and sweeps at zero.
-
-    Args:
-        learner: `AdditiveQuantizer`.
-        table: Array `(rows, columns)`, checked.
-        sample_weight: Array `(rows,)`, or None.
-        checkpoint: `Checkpoint`.
-    """
+    """One training run: a warm start, annealing, and sweeps at zero."""
 
     def __init__(self, learner, table, sample_weight, checkpoint):
         self.learner = learner
@@ -182,11 +175,7 @@ class QuantizerRun:
         return int(self.rng.integers(1 << 62))
 
     def _visit(self, temperature=None, sums=None):
-        """Finds the loss, and keeps the codes and codebooks of the lowest.
-
-        Then sweeps, unless `temperature` is None, and adds what is left of
-        rows to `sums`, by subcode.
-        """
+        """Finds the loss, and keeps the codes and codebooks of the lowest."""
         before, total, seed = self.codes.copy(), 0.0, self._draw_seed()
         blocks = row_blocks(len(self.codes), *self.shape[:2])
 

@@ -20,23 +20,7 @@ _PART_WIDTH = 4
 
 
 class Queries:
-    """A query of each id; the key that answers each part of it best is taken.
-
-    Scores of a key are normalized over the different ids of the last ten
-    batches or so, in training as outside it: else other codes would be taken
-    there than those that the model was trained with. An id counts once a batch,
-    however often it comes: scores of one that makes up most of a text, such as
-    padding, would be the mean themselves, and its code would be a matter of
-    chance.
-
-    Args:
-        add_weight: Function that makes a weight, as `Layer.add_weight`.
-        rows: `CodedRows` whose codes are learned.
-        nearest: Boolean. Whether scores are negative squared distances;
-            otherwise they are dot products.
-        keys: Optional variable `(codebook_size, output_dim)`, the keys.
-            Defaults to `None`: keys are made, wide enough for every part.
-    """
+    """A query of each id, and the nearest key of each part."""
 
     def __init__(self, add_weight, rows, nearest, keys=None):
         composition = rows.composition
@@ -70,15 +54,7 @@ class Queries:
         return best_keys(normalize_scores(scores, sums))
 
     def ask(self, ids, counts):
-        """Queries and normalized scores of a training step.
-
-        Args:
-            ids: Integer tensor `(ids,)`, each id once.
-            counts: Float tensor `(ids,)`, how often each counts.
-
-        Returns:
-            Tensors `(ids, width)` and `(ids, num_codebooks, codebook_size)`.
-        """
+        """Queries and normalized scores of a training step."""
         queries = read_rows(self.queries, ids, once=True)
         scores = self._scores(queries)
         sums = score_sums(scores, weights_of_different(ids, counts))
@@ -106,19 +82,7 @@ def best_keys(scores):
 
 
 def pick_best(scores, temperature=1.0):
-    """One-hot of the best score, with the gradient of the softmax.
-
-    The hard choice forward; backward as if it had been
-    `softmax(scores / temperature)`.
-
-    Args:
-        scores: Tensor `(..., codebook_size)`.
-        temperature: Number or scalar tensor.
-
-    References:
-        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464),
-          Algorithm 1
-    """
+    """One-hot of the best score, with the gradient of the softmax."""
 
     @custom_gradient
     def harden(soft):
@@ -131,18 +95,7 @@ def pick_best(scores, temperature=1.0):
 
 
 def key_scores(queries, keys, num_codebooks, nearest):
-    """How well each key answers each part of a query.
-
-    Args:
-        queries: Tensor `(ids, width)`.
-        keys: Tensor `(codebook_size, width)`.
-        num_codebooks: Integer, parts that the columns are split into.
-        nearest: Boolean. Scores are negative squared distances if true, else
-            dot products.
-
-    Returns:
-        Tensor `(ids, num_codebooks, codebook_size)`.
-    """
+    """How well each key answers each part of a query."""
     # (M, ids, w) x (M, w, K)
     parts = tf.transpose(split_columns(queries, num_codebooks), (1, 0, 2))
     keys = tf.transpose(split_columns(keys, num_codebooks), (1, 2, 0))
@@ -155,12 +108,7 @@ def key_scores(queries, keys, num_codebooks, nearest):
 
 
 def weights_of_different(ids, counts):
-    """1 for an id that comes at all, shared by the devices that have it.
-
-    Args:
-        ids: Integer tensor `(ids,)`, each id once.
-        counts: Float tensor `(ids,)`, how often each comes on this device.
-    """
+    """1 for an id that comes at all, shared by the devices that have it."""
     comes = counts > 0
     weights = tf.cast(comes, counts.dtype)
     if not on_several_devices():
@@ -172,14 +120,7 @@ def weights_of_different(ids, counts):
 
 
 def score_sums(scores, weights):
-    """Sums that give mean and variance: `(3, num_codebooks, codebook_size)`.
-
-    Taken over the ids of all devices.
-
-    Args:
-        scores: Tensor `(ids, num_codebooks, codebook_size)`.
-        weights: Float tensor `(ids,)`, how much each id counts.
-    """
+    """Sums that give mean and variance: `(3, num_codebooks, codebook_size)`."""
     total = tf.reduce_sum(weights)
     weights = weights[:, None, None]
     sums = tf.stack(
@@ -193,10 +134,7 @@ def score_sums(scores, weights):
 
 
 def normalize_scores(scores, sums):
-    """Scores less their mean, over their standard deviation.
-
-    So that no key is left out because its scores are low for every id.
-    """
+    """Scores less their mean, over their standard deviation."""
     first, second, total = tf.unstack(sums)
     # There may be no ids yet, or none but padding.
     mean = tf.math.divide_no_nan(first, total)

@@ -1,7 +1,4 @@
-"""Codes and codebooks improved in turn, from codes found by other means.
-
-For compositions that are linear in the codewords.
-"""
+"""Codes and codebooks improved in turn, from codes found by other means."""
 
 import numpy as np
 
@@ -21,11 +18,7 @@ _SWEEPS_OF_PARTS = 10
 
 
 def can_refine(composition):
-    """Whether codes and codebooks can be refined for a composition.
-
-    Args:
-        composition: Name, or `Composition`.
-    """
+    """Whether codes and codebooks can be refined for a composition."""
     kind = type(composition)
     if kind is str:
         kind = COMPOSITIONS[composition]
@@ -33,21 +26,7 @@ def can_refine(composition):
 
 
 def refine_composed(table, codes, composition, codebooks, sample_weight=None):
-    """Improves codes, codebooks and the composition's weights in turn.
-
-    Args:
-        table: Array `(rows, columns)`.
-        codes: Unsigned integer array `(rows, num_codebooks)`.
-        composition: Built `Composition` that `can_refine`; the matrix of a
-            linear one is set.
-        codebooks: float32 array of the composition's `codebooks_shape`.
-        sample_weight: Optional array `(rows,)` of mean 1.
-
-    Yields:
-        After each sweep new codes, new codebooks, the composition's new
-        weights, and the loss as `refine_codes` gives it. The composition
-        itself is left as it is.
-    """
+    """Improves codes, codebooks and the composition's weights in turn."""
     if isinstance(composition, LinearComposition):
         yield from _refine_linear(
             table, codes, composition, codebooks, sample_weight
@@ -77,14 +56,7 @@ def _refine_linear(table, codes, composition, codebooks, sample_weight):
 
 
 def nearest_composed(table, composition, codebooks, codes=None):
-    """Codes of rows for codebooks as they are.
-
-    Args:
-        table: Array `(rows, columns)`.
-        composition: Built `Composition` that `can_refine`.
-        codebooks: float32 array of the composition's `codebooks_shape`.
-        codes: Optional codes to start from.
-    """
+    """Codes of rows for codebooks as they are."""
     if isinstance(composition, ConcatComposition):
         num_codebooks = composition.num_codebooks
         shape = len(table), num_codebooks
@@ -100,13 +72,7 @@ def nearest_composed(table, composition, codebooks, codes=None):
 
 
 def encode_composed(table, composition, codebooks):
-    """Codes of new rows, the nearest that a search finds.
-
-    Args:
-        table: Array `(rows, columns)`.
-        composition: Built `Composition` that is linear in the codewords.
-        codebooks: float32 array of the composition's `codebooks_shape`.
-    """
+    """Codes of new rows, the nearest that a search finds."""
     if isinstance(composition, ConcatComposition):
         return nearest_composed(table, composition, codebooks)
     folded = np.asarray(composition.fold(codebooks), "float32")
@@ -115,11 +81,7 @@ def encode_composed(table, composition, codebooks):
 
 
 def codeword_of_row(row, composition):
-    """The codeword that, taken from every codebook, makes a row.
-
-    For a `ConcatComposition`, its parts side by side. As near as can be where
-    codewords of a `LinearComposition` are narrower than rows.
-    """
+    """The codeword that, taken from every codebook, makes a row."""
     if isinstance(composition, ConcatComposition):
         return row
     if isinstance(composition, LinearComposition):
@@ -130,22 +92,7 @@ def codeword_of_row(row, composition):
 
 
 def factor_codebooks(codebooks, codes, code_dim, sample_weight=None):
-    """Narrow codebooks and a matrix whose product is nearest to codebooks.
-
-    Nearest in the rows that codes stand for: if `codebooks` fit a table best
-    for its codes, so does the product, among all of that width (reduced-rank
-    regression).
-
-    Args:
-        codebooks: float32 array `(num_codebooks, codebook_size, columns)`.
-        codes: Unsigned integer array `(rows, num_codebooks)`.
-        code_dim: Integer, the narrow codebooks' columns.
-        sample_weight: Optional array `(rows,)`.
-
-    Returns:
-        float32 arrays `(num_codebooks, codebook_size, code_dim)` and
-        `(code_dim, columns)`.
-    """
+    """Narrow codebooks and a matrix whose product is nearest to codebooks."""
     num_codebooks, codebook_size, width = codebooks.shape
     flat = codebooks.reshape(-1, width).astype("float64")
     counts = search.co_occurrence(codes, codebook_size, sample_weight)
@@ -166,20 +113,7 @@ def refine_parts(
     sample_weight=None,
     sweeps=_SWEEPS_OF_PARTS,
 ):
-    """k-means in each part of the rows, from codebooks side by side.
-
-    Codewords that no row is nearest to stay as they are.
-
-    Args:
-        table: Array `(rows, columns)`.
-        codebooks: float32 array `(codebook_size, columns)`.
-        num_codebooks: Integer, parts that the columns are split into.
-        sample_weight: Optional array `(rows,)` of mean 1.
-        sweeps: Integer.
-
-    Yields:
-        As `refine_codes`.
-    """
+    """k-means in each part of the rows, from codebooks side by side."""
     codebook_size = len(codebooks)
     part_of = part_of_column(codebooks.shape[1], num_codebooks)
     for _ in range(sweeps):
@@ -237,21 +171,7 @@ def _parts(part_of):
 
 
 def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3, seed=0):
-    """Improves codes and codebooks in turn; the loss falls at each step.
-
-    Args:
-        table: Array `(rows, columns)`.
-        codes: Unsigned integer array `(rows, num_codebooks)`.
-        codebooks: float32 array `(num_codebooks, codebook_size, columns)`.
-        sample_weight: Optional array `(rows,)` of mean 1.
-        sweeps: Integer, how many times each subcode is chosen anew. Defaults
-            to `3`.
-        seed: Integer, for the order of codebooks. Defaults to `0`.
-
-    Yields:
-        After each sweep new codes, new codebooks, and the loss (mean squared
-        distance of a row) of the codes before codebooks were fitted to them.
-    """
+    """Improves codes and codebooks in turn; the loss falls at each step."""
     for sweep in range(sweeps):
         # What was yielded is the caller's.
         codes = codes.copy()

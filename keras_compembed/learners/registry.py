@@ -19,15 +19,7 @@ _TASK_CODES = {
 
 
 def get_task_codes(identifier):
-    """A new `TaskCodes`, or None.
-
-    Args:
-        identifier: None, `"softmax"`, `"nearest"`, `"follow"`, a `TaskCodes`,
-            which is copied, or the serialized form of one.
-
-    Raises:
-        ValueError: if it is anything else.
-    """
+    """A new `TaskCodes`, or None."""
     if identifier is None:
         return None
     if isinstance(identifier, str) and identifier in _TASK_CODES:
@@ -45,20 +37,7 @@ def get_task_codes(identifier):
 
 
 def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):
-    """A learner that fits a layer.
-
-    Args:
-        learner: Optional `CodeLearner`. Defaults to `AdditiveQuantizer`, or
-            `KDCodeLearner` for compositions other than `"sum"`.
-        composition: Optional name of a composition, or a `Composition`.
-        num_codebooks: Integer.
-        codebook_size: Integer.
-        **kwargs: Further arguments of the default learner.
-
-    Raises:
-        ValueError: if `learner` is none, has another code shape or
-            composition, or no seed though one is given.
-    """
+    """A learner that fits a layer."""
     shape = num_codebooks, codebook_size
     if learner is None:
         if composition in (None, "sum"):

@@ -12,11 +12,7 @@ _ROWS_PER_CODEWORD = 4
 
 
 def row_blocks(num_rows, num_codebooks, codebook_size):
-    """Slices of rows that are worth a task of their own.
-
-    They depend on the table and on the shape of codes alone, and so do
-    results that are added up block by block.
-    """
+    """Slices of rows that are worth a task of their own."""
     chunk = chunk_rows(codebook_size)
     least = _ROWS_PER_CODEWORD * num_codebooks * codebook_size
     size = chunk * max(_CHUNKS, -(-least // chunk))
@@ -27,11 +23,7 @@ def row_blocks(num_rows, num_codebooks, codebook_size):
 
 
 def in_order(function, arguments):
-    """Yields `function(*each)` of all arguments, in their order.
-
-    Within `joblib.parallel_config` they are computed by so many threads,
-    processes or machines as it says.
-    """
+    """Yields `function(*each)` of all arguments, in their order."""
     # Rows are sent as they are: files of them would be made again and again.
     parallel = joblib.Parallel(
         return_as="generator", batch_size=1, max_nbytes=None

@@ -13,17 +13,7 @@ from keras_compembed.utils.workers import has_workers
 
 
 class SavedEpochs(keras.callbacks.Callback):
-    """Saves a learner after epochs, and goes on from what was saved.
-
-    Does nothing outside of `checkpoint_folder`.
-
-    Args:
-        checkpoint: `Checkpoint`.
-        best: `KeepBest`, which comes before it among the callbacks.
-
-    Attributes:
-        epochs: Integer, epochs that were trained before.
-    """
+    """Saves a learner after epochs, and goes on from what was saved."""
 
     def __init__(self, checkpoint, best):
         super().__init__()
@@ -75,16 +65,7 @@ class SavedEpochs(keras.callbacks.Callback):
 
 
 def checkpoint_of(learner, is_new, table, sample_weight, callbacks):
-    """The `Checkpoint` of a call of `train`.
-
-    Args:
-        learner: `GradientCodeLearner`, built and compiled.
-        is_new: Boolean, whether nothing has trained it before: its weights
-            then follow from its seed.
-        table: Array `(rows, columns)`.
-        sample_weight: Array `(rows,)`, or None.
-        callbacks: List of the user's callbacks.
-    """
+    """The `Checkpoint` of a call of `train`."""
 
     def describe():
         if has_workers(learner.distribute_strategy):

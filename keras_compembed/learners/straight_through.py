@@ -1,9 +1,4 @@
-"""First codes by a linear encoder trained through the choice of codewords.
-
-The encoder of Shu & Nakayama (equations 5 to 8) made short: linear, without
-noise, the hard choice forward and the softmax gradient backward (Jang et al.,
-https://arxiv.org/abs/1611.01144, section 2.2).
-"""
+"""First codes by a linear encoder trained through the choice of codewords."""
 
 import numpy as np
 
@@ -18,13 +13,7 @@ _STATE = "_weights", "_mean", "_square"
 
 
 class StraightThroughEncoder:
-    """A linear encoder and codebooks, trained together by Adam.
-
-    Args:
-        shape: Tuple `(num_codebooks, codebook_size, columns)`.
-        scale: Number, the root mean square of the rows' entries.
-        rng: NumPy `Generator`.
-    """
+    """A linear encoder and codebooks, trained together by Adam."""
 
     def __init__(self, shape, scale, rng):
         num_codebooks, codebook_size, width = shape
@@ -50,10 +39,7 @@ class StraightThroughEncoder:
         return kernel.reshape(size, -1), bias, codebooks.reshape(self._shape)
 
     def train_on_batch(self, rows, progress, sample_weight=None):
-        """One step, at a rate that falls as `progress` goes from 0 to 1.
-
-        Returns the batch's mean squared distance.
-        """
+        """One step, at a rate that falls as `progress` goes from 0 to 1."""
         kernel, bias, codebooks = self._views(self._gradient)
         num_codebooks, codebook_size, width = self._shape
         rows = rows / self._scale

@@ -231,10 +231,7 @@ def exact_dtype(rows):
 
 
 def mean_over_ids(values, counts):
-    """Mean of `values`, `(ids,)`, in which each id counts so often.
-
-    Where there are several devices, their mean is that over the ids of all.
-    """
+    """Mean of `values`, `(ids,)`, in which each id counts so often."""
     total = sum_over_devices(tf.reduce_sum(counts))
     return tf.math.divide_no_nan(
         tf.reduce_sum(counts * values), share_of_device(total)

@@ -132,10 +132,7 @@ def scale_gradient(value, factor):
 
 
 def finish(step):
-    """Runs a step, and anew from its start if Ctrl-C interrupts it.
-
-    A second Ctrl-C goes through.
-    """
+    """Runs a step, and anew from its start if Ctrl-C interrupts it."""
     try:
         return step()
     except KeyboardInterrupt:

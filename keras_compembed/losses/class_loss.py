@@ -109,16 +109,7 @@ def _both(mask, other):
 
 
 def _has_weight(sample_weight, y_pred):
-    """Which examples have a weight other than 0, or None if all may have.
-
-    Args:
-        sample_weight: Optional tensor of the leading axes of `y_pred`; a last
-            axis of 1 may follow.
-        y_pred: Tensor.
-
-    Returns:
-        Boolean tensor of the shape of `y_pred` without its last axis.
-    """
+    """Which examples have a weight other than 0, or None if all may have."""
     if sample_weight is None:
         return None
     weights = tf.convert_to_tensor(sample_weight)
@@ -131,18 +122,7 @@ def _has_weight(sample_weight, y_pred):
 
 
 def check_labels(examples, mask):
-    """Whether labels are of classes that exist, or of examples left out.
-
-    Args:
-        examples: `ClassExamples`.
-        mask: Optional boolean tensor, which examples count.
-
-    Returns:
-        Boolean tensor `(rows,)`.
-
-    Raises:
-        InvalidArgumentError: if some are not. XLA leaves this out.
-    """
+    """Whether labels are of classes that exist, or of examples left out."""
     valid = examples.in_range
     if mask is not None:
         valid |= tf.logical_not(tf.reshape(mask, (-1,)))

@@ -8,10 +8,7 @@ from keras_compembed.utils.validation import check_seed
 
 
 class BaselineMethod(Method):
-    """Base of the methods whose layer is an `EmbeddingBaseline`.
-
-    Such a layer says itself what it takes in a file, and what it refuses.
-    """
+    """Base of the methods whose layer is an `EmbeddingBaseline`."""
 
     @property
     @abc.abstractmethod

@@ -12,10 +12,7 @@ _SAMPLE_ROWS = 256
 
 
 def exact_methods(table):
-    """The methods by which a table gets smaller without loss, best first.
-
-    There is one if half of it is 0, and one if it has at most 256 numbers.
-    """
+    """The methods by which a table gets smaller without loss, best first."""
     found, zeros = [], float(np.mean(table == 0))
     if 0.5 <= zeros < 1:
         found.append(Pruned(zeros))

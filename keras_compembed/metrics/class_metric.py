@@ -9,16 +9,7 @@ from keras_compembed.utils.validation import check_label
 
 
 class ClassMetric(keras.metrics.Mean):
-    """Base of means over examples of a layer such as `CANESoftmax`.
-
-    Examples that are masked do not count.
-
-    Args:
-        name: String.
-        dtype: Optional dtype, same as for `keras.metrics.Metric`.
-        ignore_class: Optional integer. Label of examples that do not count,
-            same as for `keras_compembed.CANELoss`. Defaults to `None`.
-    """
+    """Base of means over examples of a layer such as `CANESoftmax`."""
 
     # By which Keras's callbacks know what is better.
     _direction = "up"

@@ -8,22 +8,7 @@ from keras_compembed.utils.validation import check_positive_int
 
 
 class RankingMetric(ClassMetric):
-    """Base of means over examples that ranks of all classes are needed for.
-
-    Steps of training do not count, unless asked for: they score a few classes
-    only. Where no example counts, the mean is NaN.
-
-    Attributes:
-        prefix: String, what a name by default begins with.
-
-    Args:
-        k: Integer. Defaults to `5`.
-        name: Optional string. Defaults to `None`: e.g. `"recall_at_5"`.
-        dtype: Optional dtype, same as for `keras.metrics.Metric`.
-        ignore_class: Same as for `ClassMetric`. Defaults to `None`.
-        in_training: Boolean. Whether steps of training count. Defaults to
-            `False`.
-    """
+    """Base of means over examples that ranks of all classes are needed for."""
 
     def __init__(
         self,

@@ -179,11 +179,7 @@ class Noise(keras.layers.Layer):
         return self.weight_below(after) - self.weight_below(ids)
 
     def _excluded_weights(self, excluded):
-        """Weights of excluded classes by id, and the weights below them.
-
-        Returns:
-            int64 tensors `(rows, excluded)`, of one row if all share it.
-        """
+        """Weights of excluded classes by id, and the weights below them."""
         if excluded is None:
             excluded = tf.zeros((1, 0), "int32")
         excluded = tf.where(excluded >= 0, excluded, self.num_classes)

@@ -1,7 +1,4 @@
-"""Random bits that noises are drawn by, for each row of a batch.
-
-They are the same however many devices share the batch.
-"""
+"""Random bits that noises are drawn by, for each row of a batch."""
 
 import tensorflow as tf
 
@@ -10,20 +7,7 @@ from keras_compembed.optimizers.device_rows import rows_of_all_devices
 
 
 def random_bits(seed, columns, rows=None):
-    """Uniform integers over all of int64.
-
-    Several devices that share a batch get, with the same seed, what one
-    device would get for the same examples.
-
-    Args:
-        seed: Integer tensor `(2,)`, the same on all devices.
-        columns: Integer.
-        rows: Optional integer tensor, rows of the batch on this device.
-            Defaults to `None`: numbers that all rows share.
-
-    Returns:
-        int64 tensor `(rows, columns)`, or `(columns,)`.
-    """
+    """Uniform integers over all of int64."""
     seed = tf.cast(seed, "int32")
     if rows is None:
         return _draw((columns,), seed)
@@ -34,15 +18,7 @@ def random_bits(seed, columns, rows=None):
 
 
 def random_order(seed, first):
-    """Places in a random order, the same on all devices.
-
-    Args:
-        seed: Integer tensor `(2,)`, the same on all devices.
-        first: Boolean tensor `(number,)`, which places come first.
-
-    Returns:
-        int32 tensor `(number,)`: each integer below `number` once.
-    """
+    """Places in a random order, the same on all devices."""
     seed = tf.random.experimental.stateless_fold_in(tf.cast(seed, "int32"), 1)
     keys = tf.random.stateless_uniform(tf.shape(first), seed)
     return tf.argsort(tf.where(first, keys, 1.0 + keys))

@@ -10,15 +10,7 @@ _NOISES = {"uniform": UniformNoise, "learned": LearnedNoise}
 
 
 def get_noise(identifier):
-    """Turns what a user passed into a `Noise`.
-
-    Args:
-        identifier: `"uniform"`, `"learned"`, a `Noise`, or the config of one
-            as `keras.saving.serialize_keras_object` gives it.
-
-    Raises:
-        ValueError: if it is anything else.
-    """
+    """Turns what a user passed into a `Noise`."""
     if isinstance(identifier, dict) and "class_name" in identifier:
         identifier = keras.saving.deserialize_keras_object(identifier)
     if isinstance(identifier, Noise):

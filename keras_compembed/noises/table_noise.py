@@ -16,18 +16,7 @@ TOTAL_WEIGHT = 1 << 38
 
 
 class TableNoise(Noise):
-    """Base of noises with a weight of its own for each class.
-
-    The table, 8 bytes per class, is saved with the model. Configs hold the
-    counts, compressed: a copy made from a config alone begins anew.
-
-    Args:
-        counts: Optional array `(num_classes,)` of numbers of at least 0.
-
-    Attributes:
-        table: int64 Keras variable `(num_classes + 1,)`: the weight of all
-            classes below each id.
-    """
+    """Base of noises with a weight of its own for each class."""
 
     def __init__(self, counts=None, **kwargs):
         super().__init__(**kwargs)
@@ -82,10 +71,7 @@ class TableNoise(Noise):
 
 
 def check_fraction(name, value, zero=False):
-    """Returns `value` as a `float`, or raises if it is not within 0 and 1.
-
-    With `zero`, zero itself is allowed; one is.
-    """
+    """Returns `value` as a `float`, or raises if it is not within 0 and 1."""
     if (
         not isinstance(value, numbers.Real)
         or isinstance(value, bool)

@@ -5,18 +5,7 @@ from keras_compembed.optimizers.weight_holders import longer
 
 
 def add_rows(layer, added):
-    """Puts longer weights in the place of weights of a built layer.
-
-    Weights keep their order, by which files name them; see
-    `exchange_in_holders` for optimizers and models.
-
-    Args:
-        layer: Built Keras layer.
-        added: List of pairs of one of its variables and the rows to add.
-
-    Returns:
-        List of the new variables.
-    """
+    """Puts longer weights in the place of weights of a built layer."""
     names = {id(value): name for name, value in vars(layer).items()}
     pairs = [(old, longer(old, rows)) for old, rows in added]
     # Keras locks the weights of a built layer.

@@ -1,9 +1,4 @@
-"""Reads and writes of this device's copy of a variable.
-
-Keras and TensorFlow let devices that mirror a variable write to it only by
-agreement, whole, and with an aggregation that suits all writers. What every
-device computes alike may be written by each for itself.
-"""
+"""Reads and writes of this device's copy of a variable."""
 
 import tensorflow as tf
 
@@ -23,15 +18,7 @@ def sum_over_devices(values):
 
 
 def of_all_devices(values):
-    """What all devices have, in their order.
-
-    Args:
-        values: Tensor `(rows, ...)`, of as many rows as the device has. Not
-            of booleans, which collectives do not take.
-
-    Returns:
-        Tensor `(rows of all, ...)`.
-    """
+    """What all devices have, in their order."""
     if not on_several_devices():
         return values
     context = tf.distribute.get_replica_context()
@@ -40,14 +27,7 @@ def of_all_devices(values):
 
 
 def rows_of_all_devices(rows):
-    """How many rows devices have before this one, and all of them.
-
-    Args:
-        rows: Integer tensor, rows of this device.
-
-    Returns:
-        Two integer tensors, of which the first is 0 on one device.
-    """
+    """How many rows devices have before this one, and all of them."""
     if not on_several_devices():
         return tf.zeros_like(rows), rows
     context = tf.distribute.get_replica_context()

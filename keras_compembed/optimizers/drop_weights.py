@@ -6,14 +6,7 @@ from keras_compembed.optimizers.weight_holders import exchange_in_holders
 
 
 def drop_weights(layer, weights):
-    """Takes weights from a layer, from optimizers and from models.
-
-    See `exchange_in_holders` for what these then do.
-
-    Args:
-        layer: Built Keras layer.
-        weights: List of its variables.
-    """
+    """Takes weights from a layer, from optimizers and from models."""
     take_weights(layer, weights)
     exchange_in_holders(layer, [(weight, None) for weight in weights])
 

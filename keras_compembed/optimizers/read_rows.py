@@ -17,10 +17,7 @@ _READING = threading.local()
 
 @contextlib.contextmanager
 def without_gradients():
-    """Where rows are read for their values alone.
-
-    Devices then do not wait for each other, as they cannot in a loop.
-    """
+    """Where rows are read for their values alone."""
     before = getattr(_READING, "only", False)
     _READING.only = True
     try:
@@ -30,22 +27,7 @@ def without_gradients():
 
 
 def read_rows(table, ids, once=False):
-    """Rows of a variable; training touches no others.
-
-    As `tf.gather`, with gradients in which each row comes once: Keras's
-    optimizers take the gradients of repeated rows one by one, which is wrong
-    for all that are not linear in the gradient. Rows that several devices
-    read come once over all devices.
-
-    Args:
-        table: Keras variable `(rows, columns)`, or `(rows,)`.
-        ids: Integer tensor `(ids,)`.
-        once: Boolean. Whether each id is known to come once on this device.
-            Defaults to `False`.
-
-    Returns:
-        Tensor `(ids, columns)`, or `(ids,)`.
-    """
+    """Rows of a variable; training touches no others."""
     if once and not on_several_devices():
         return tf.gather(table.value, ids)
     different, places, room = unique_ids(ids)
@@ -53,16 +35,7 @@ def read_rows(table, ids, once=False):
 
 
 def unique_ids(ids):
-    """Each id once, over all devices.
-
-    Args:
-        ids: Integer tensor `(ids,)`.
-
-    Returns:
-        Tensor `(different ids,)`, on every device the same; where in it each
-        of `ids` is; and the most ids that there could be among so many, or
-        None on one device.
-    """
+    """Each id once, over all devices."""
     if not on_several_devices() or getattr(_READING, "only", False):
         different, places = tf.unique(ids)
         return different, places, None
@@ -73,16 +46,7 @@ def unique_ids(ids):
 
 
 def read_unique_rows(table, different, room):
-    """Rows of what `unique_ids` returned, with the gradients of `read_rows`.
-
-    Args:
-        table: Keras variable `(rows, columns)`, or `(rows,)`.
-        different: Integer tensor `(different ids,)`.
-        room: Integer tensor, the third of what `unique_ids` returned. What
-            devices exchange is of this size: TensorFlow takes the exchanges
-            of a second strategy for those of the first, and raises where
-            shapes differ.
-    """
+    """Rows of what `unique_ids` returned, with the gradients of `read_rows`."""
     if not on_several_devices():
         return tf.gather(table.value, different)
     if getattr(_READING, "only", False):
@@ -93,34 +57,20 @@ def read_unique_rows(table, different, room):
 
 
 def pad_ids(ids, room):
-    """`room` ids: those that there are, then one of them again and again.
-
-    Rows of zeros that come with it change no sum of rows.
-    """
+    """`room` ids: those that there are, then one of them again and again."""
     again = tf.maximum(tf.reduce_max(ids), 0)
     return tf.pad(ids, [[0, room - tf.size(ids)]], constant_values=again)
 
 
 def sum_rows_over_devices(rows, room):
-    """Sums of what all devices have for the ids of `unique_ids`.
-
-    Args:
-        rows: Tensor `(different ids, columns)`.
-        room: As for `read_unique_rows`.
-    """
+    """Sums of what all devices have for the ids of `unique_ids`."""
     if not on_several_devices():
         return rows
     return sum_over_devices(_in_room(rows, room))[: tf.shape(rows)[0]]
 
 
 def _gradients_of_parts(table, ids, room):
-    """Rows of ids, of whose gradients each device hands on those of a part.
-
-    Args:
-        table: Keras variable.
-        ids: Integer tensor, the same on all devices.
-        room: Integer tensor, at least as many as `ids`.
-    """
+    """Rows of ids, of whose gradients each device hands on those of a part."""
     context = tf.distribute.get_replica_context()
     size = -(-room // context.num_replicas_in_sync)
     room = size * context.num_replicas_in_sync

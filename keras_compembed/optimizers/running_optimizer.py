@@ -7,12 +7,7 @@ import tensorflow as tf
 
 
 def find_running_optimizer():
-    """The optimizer whose `apply` is running, or None.
-
-    What Keras calls during `apply`, such as a constraint, is not told by
-    whom, so the call stack is asked. In a `tf.function` this happens while
-    the function is traced.
-    """
+    """The optimizer whose `apply` is running, or None."""
     return next(_running_optimizers(sys._getframe(1)), None)
 
 
@@ -27,11 +22,7 @@ def _running_optimizers(frame):
 
 
 def running_loss_scale():
-    """What losses are multiplied by before gradients are taken, float32.
-
-    That of a `LossScaleOptimizer`. A fixed `loss_scale_factor` does without:
-    Keras refuses it for sparse gradients.
-    """
+    """What losses are multiplied by before gradients are taken, float32."""
     running = [id(owner) for owner in _running_optimizers(sys._getframe(1))]
     # Devices that step together wait in threads of their own, while others
     # apply the gradients.
@@ -43,30 +34,7 @@ def running_loss_scale():
 
 
 class StepSize:
-    """How far a running step moves a variable for each unit of gradient.
-
-    `scale / divisor` is the step size of a coordinate, without momentum.
-    `scale` is a number, mostly the learning rate. For an optimizer that
-    divides by a running size of each coordinate's gradients, such as Adam,
-    `divisor` is that size.
-
-    Args:
-        optimizer: Keras optimizer, built, that is about to advance
-            `iterations`.
-        variable: Keras variable that it trains.
-        by_coordinate: Boolean. Whether to follow each coordinate. Otherwise
-            `divisor` is 1 for all optimizers.
-
-    Attributes:
-        scale: float32 scalar tensor: 0 in a step that only accumulates
-            gradients.
-        slot: Keras variable of `variable`'s shape that `divisor` comes from,
-            or None where it is 1.
-        slots: Dict of the Keras variables of `variable`'s shape that the
-            optimizer keeps for it, by the attributes that list them.
-        accumulates: Boolean. Whether some steps only accumulate gradients.
-        loss_scale: float32 scalar tensor, see `running_loss_scale`.
-    """
+    """How far a running step moves a variable for each unit of gradient."""
 
     def __init__(self, optimizer, variable, by_coordinate=True):
         # A wrapper's variables are those of the optimizer inside.
@@ -100,22 +68,13 @@ class StepSize:
         return self._accumulator if name == "_accumulators" else 0.0
 
     def rates(self, values):
-        """1 / divisor, from values of `slot`.
-
-        It is 0 where no gradient came yet: the optimizer does not move such a
-        coordinate either.
-        """
+        """1 / divisor, from values of `slot`."""
         values = tf.cast(values, "float32")
         return tf.math.divide_no_nan(tf.sign(values), self._divisor(values))
 
 
 def slots_of(optimizer, variable):
-    """What an optimizer keeps for a variable, by the attributes that list it.
-
-    Args:
-        optimizer: Keras optimizer, built, that wraps no other.
-        variable: Variable.
-    """
+    """The slots of a variable, by the optimizer's attributes."""
     key = optimizer._var_key(variable)
     if key not in optimizer._trainable_variables_indices:
         return {}

@@ -6,22 +6,7 @@ from keras_compembed.optimizers.running_optimizer import find_running_optimizer
 
 
 class SteppedVariable(keras.Variable):
-    """Calls a function each time that an optimizer has moved it.
-
-    What it hangs on is the variable's own constraint, which Keras applies
-    after each step in which the variable had a gradient, whatever other
-    variables had. So a layer needs no callback and no optimizer of its own.
-
-    Keras assigns what the constraint returns. Here that is the variable,
-    which to assign to itself is nothing to do, rather than a pass over all of
-    it. The function itself writes what it changes.
-
-    Args:
-        *args: Those of `keras.Variable`.
-        after_step: Called with a built Keras optimizer, whose `iterations`
-            are still those before the step.
-        **kwargs: Those of `keras.Variable`.
-    """
+    """Calls a function each time that an optimizer has moved it."""
 
     def __init__(self, *args, after_step, **kwargs):
         super().__init__(*args, **kwargs)

@@ -7,21 +7,7 @@ _MARKED_ROWS = 1 << 22
 
 
 def unique_places(ids, num_rows):
-    """First places of different ids, and which of them each id is.
-
-    What `tf.unique` knows, in the same order. XLA takes 20 times as long for
-    that one. It must know the number of ids: it searches wrongly among as many
-    as it found itself.
-
-    Args:
-        ids: Integer tensor `(ids,)`, from 0 to below `num_rows`, or negative
-            for none.
-        num_rows: Integer.
-
-    Returns:
-        int32 tensors: `(different ids,)`, places in `ids`, and `(ids,)`, the
-        number of each id among the different ones, -1 for negative ids.
-    """
+    """First places of different ids, and which of them each id is."""
     steps = tf.range(tf.size(ids))
     exist = ids >= 0
     firsts = first_places(ids, num_rows)
@@ -35,16 +21,7 @@ def unique_places(ids, num_rows):
 
 
 def first_places(ids, num_rows):
-    """The first place that has the same id, for each place.
-
-    Args:
-        ids: Integer tensor `(ids,)`, from 0 to below `num_rows`, or negative
-            for none.
-        num_rows: Integer.
-
-    Returns:
-        int32 tensor `(ids,)`, which means nothing where an id is negative.
-    """
+    """The first place that has the same id, for each place."""
     if num_rows > _MARKED_ROWS:
         return _find_by_order(ids)
     steps = tf.range(tf.size(ids))
@@ -53,11 +30,7 @@ def first_places(ids, num_rows):
 
 
 def computed_once(values):
-    """`values`, to be read by many: XLA would compute them for each anew.
-
-    Args:
-        values: Tensor `(rows,)`.
-    """
+    """`values`, to be read by many: XLA would compute them for each anew."""
     # It does not merge what writes places of its own choice with what reads.
     return tf.scatter_nd(
         tf.range(tf.size(values))[:, None], values, tf.shape(values)

@@ -5,15 +5,7 @@ import tensorflow as tf
 
 
 class VariableRows:
-    """Some rows of a variable, read once, changed, and written back.
-
-    Has what an optimizer's `update_step` uses of a variable and of its slots:
-    it enters operations, and is assigned to.
-
-    Args:
-        variable: Keras or TensorFlow variable.
-        indices: Integer tensor `(rows,)`, each row once.
-    """
+    """Some rows of a variable, read once, changed, and written back."""
 
     def __init__(self, variable, indices):
         if isinstance(variable, keras.Variable):

@@ -1,7 +1,4 @@
-"""Optimizers and models that hold weights which a layer exchanges.
-
-Neither knows of a layer, nor a layer of them: of what is alive, all are asked.
-"""
+"""Optimizers and models that hold weights which a layer exchanges."""
 
 import contextlib
 import gc
@@ -12,18 +9,7 @@ from keras.src.utils.tracking import DotNotTrackScope
 
 
 def exchange_in_holders(layer, exchanges):
-    """Puts other weights in the place of weights that a layer had.
-
-    Optimizers keep what they had for them, with rows added as for new
-    weights; start anew for weights of another shape; or forget them and their
-    slots, which would be saved with the model. Models that hold the layer
-    trace their functions for training, testing and predicting again.
-
-    Args:
-        layer: Keras layer that has the new weights.
-        exchanges: List of pairs of a weight and the one in its place, which
-            has the same rows and some more or is of another shape, or None.
-    """
+    """Puts other weights in the place of weights that a layer had."""
     exchanges = {id(old): (old, new) for old, new in exchanges}
     optimizers, models = _alive(keras.optimizers.Optimizer, keras.Model)
     for optimizer in optimizers:
@@ -34,12 +20,7 @@ def exchange_in_holders(layer, exchanges):
 
 
 def longer(variable, rows):
-    """A variable like another, with rows added.
-
-    Args:
-        variable: Keras variable.
-        rows: Array of its shape but for the first axis.
-    """
+    """A variable like another, with rows added."""
     # NumPy does not know how to join all dtypes.
     value = keras.ops.convert_to_numpy(variable)
     value = np.concatenate([value, np.asarray(rows).astype(value.dtype)])

@@ -15,18 +15,7 @@ _TAGS = ("keras", "keras_compembed")
 
 
 def format_card(folder, model):
-    """Returns the card of a preset whose other files are written.
-
-    Texts and figures are read from the records, sizes from the files, inputs
-    and outputs from the model.
-
-    Args:
-        folder: `pathlib.Path` of the preset.
-        model: The Keras model or `CompressedVectors` that is in it.
-
-    Raises:
-        ValueError: if texts of the card name figures that are not recorded.
-    """
+    """Returns the card of a preset whose other files are written."""
     record = read_json(folder / preset_files.RECORD)
     figures = folder / preset_files.FIGURES
     figures = read_json(figures) if figures.exists() else {}

@@ -13,13 +13,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 14, 28, 40
 
 
 def stacked_bar(parts, whole, classes):
-    """A bar of parts side by side, as wide as its place on the page.
-
-    Args:
-        parts: Dict from name to number.
-        whole: Number that the full width stands for.
-        classes: Dict from name to class of the colour.
-    """
+    """A bar of parts side by side, as wide as its place on the page."""
     rects, left = [], 0.0
     for name, value in parts.items():
         # So thin that it could not be seen: still a line.
@@ -50,12 +44,7 @@ def stacked_bar(parts, whole, classes):
 
 
 def balance_chart(balance):
-    """Shares of subcodes as a map: codebooks across, subcodes down.
-
-    Args:
-        balance: Array `(num_codebooks, codebook_size)`. Of very many, subcodes
-            are put together, and only the first codebooks shown.
-    """
+    """Shares of subcodes as a map: codebooks across, subcodes down."""
     balance = balance[:_MOST_CELLS]
     step = -(-balance.shape[1] // _MOST_CELLS)
     bands = [
@@ -91,15 +80,7 @@ def balance_chart(balance):
 
 @dataclasses.dataclass(frozen=True)
 class ChartPoint:
-    """A dot.
-
-    Args:
-        num_bytes: Integer, across.
-        height: Number, upwards.
-        kind: String, a class of the page: `"other"`, `"best"`, `"chosen"` or
-            `"model"`.
-        title: String, what is said when it is pointed at.
-    """
+    """A dot."""
 
     num_bytes: int
     height: float
@@ -117,19 +98,7 @@ def size_chart(
     model_bytes=None,
     from_zero=False,
 ):
-    """Dots by bytes, on a logarithmic axis, and another number.
-
-    Args:
-        points: List of `ChartPoint`; those of the kind `"best"` are joined.
-        label: String, what goes upwards.
-        width: Integer, of the drawing.
-        height: Integer, of the drawing.
-        sizes: Further numbers of bytes that there must be room for.
-        limit: Optional number of bytes, drawn as a line.
-        model_bytes: Optional number of bytes, drawn as a line: a model of
-            which the other number is not known.
-        from_zero: Boolean, whether the axis upwards must begin at 0.
-    """
+    """Dots by bytes, on a logarithmic axis, and another number."""
     extras = [x for x in (limit, model_bytes) if x]
     across = _bytes_axis(
         [*(point.num_bytes for point in points), *extras, *sizes],

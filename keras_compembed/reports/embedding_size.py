@@ -8,40 +8,7 @@ from keras_compembed.reports.fidelity import Fidelity
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingSize:
-    """Bytes of one embedding layer, as stored and as other formats of it.
-
-    One row of a `SizeReport`. A layer without codes has `num_codebooks` and
-    `codebook_size` None, one without anchors `num_anchors` and
-    `num_nonzeros`. Figures of tables in int8 and int4 count the values alone:
-    scales and zero points come on top.
-
-    Args:
-        name: String, the layer's name, or its path where names repeat.
-        input_dim: Integer, rows of the table.
-        output_dim: Integer, columns of the table.
-        num_codebooks: Optional integer, subcodes per row (M).
-        codebook_size: Optional integer, codewords per codebook (K).
-        num_anchors: Optional integer, rows of the anchors (A).
-        num_nonzeros: Optional integer, non-zeros of the transform (T).
-        stored_as: Optional string, what the rows of other layers are:
-            `"int4 rank 16"`, or the name of the layer's class.
-        num_values: Integer, numbers in the codebooks and in the weights that
-            compose codewords; or non-zeros and numbers in the anchors, which
-            the paper counts as parameters.
-        code_bytes: Integer, codes as stored: whole bytes per row.
-        codebook_bytes: Integer, codebooks as stored.
-        offset_bytes: Integer, where rows of a sparsified transform begin.
-        packed_offset_bytes: Integer, the same in a LiteRT file.
-        column_bytes: Integer, the columns of its non-zeros.
-        value_bytes: Integer, its non-zeros.
-        anchor_bytes: Integer, anchors as stored.
-        row_bytes: Integer, rounded rows as stored: whole bytes per row.
-        scale_bytes: Integer, the scales of rounded rows, and their unit.
-        projection_bytes: Integer, what rounded rows are multiplied by.
-        weight_bytes: Integer, all weights of any other look-up layer.
-        uncompressed_bytes: Integer, the table of a `keras.layers.Embedding`.
-        fidelity: Optional `Fidelity` to the table it stands for.
-    """
+    """Bytes of one embedding layer, as stored and as other formats of it."""
 
     name: str
     input_dim: int
@@ -107,11 +74,7 @@ class EmbeddingSize:
 
     @property
     def litert_bytes(self):
-        """Sparse rows and anchors in a LiteRT file, or None without anchors.
-
-        A dict from what `quantize` stands for, `"float32"`, `"float16"` and
-        `"int8"`, to bytes.
-        """
+        """Sparse rows and anchors in a LiteRT file, or None without anchors."""
         if self.num_anchors is None:
             return None
         places = self.packed_offset_bytes + self.column_bytes
@@ -174,12 +137,7 @@ class EmbeddingSize:
 
     @property
     def coding_schemes(self):
-        """Ways of coding with as many vectors: Table 1 of the paper, or None.
-
-        A dict of `"conventional"`, `"binary"` and `"compositional"`, each a
-        dict of `num_vectors`, `vectors_per_embedding` (how many of them make
-        up one embedding) and `code_bits`.
-        """
+        """Codings with as many vectors: Table 1 of the paper."""
         if self.num_codebooks is None:
             return None
         num_vectors = self.num_vectors

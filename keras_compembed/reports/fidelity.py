@@ -15,27 +15,7 @@ from keras_compembed.utils.validation import check_positive_int
 
 @dataclasses.dataclass(frozen=True)
 class Fidelity:
-    """How near a reconstructed table is to the original; see `fidelity`.
-
-    Args:
-        mean_squared_distance: Number, mean over rows of the squared distance
-            between a row and its reconstruction (equation 3).
-        relative_squared_error: Number, squared error over the table's energy
-            (the sum of its squares), or None if the table is all zeros.
-        centred_relative_squared_error: Number, squared error over the energy
-            about the mean row, or None if all rows are equal.
-        mean_cosine: Number, mean cosine between a row and its
-            reconstruction, or None if the table is all zeros.
-        neighbor_overlap: Number from 0 to 1, mean share of a row's nearest
-            neighbours that are its reconstruction's nearest neighbours among
-            the reconstructions too, or None without neighbours.
-        num_neighbors: Integer, neighbours per row that were compared.
-        num_queries: Integer, rows whose neighbours were compared.
-        word_scores: Tuple of `WordScore`, what the reconstruction reaches in
-            tests of words. Defaults to `()`.
-        original_word_scores: Tuple of `WordScore`, what the table reaches.
-            Defaults to `()`.
-    """
+    """How near a reconstructed table is to the original; see `fidelity`."""
 
     mean_squared_distance: float
     relative_squared_error: float | None

@@ -27,11 +27,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def html_page(figures):
-    """A page that needs nothing else, as a string.
-
-    Args:
-        figures: `ModelFigures`.
-    """
+    """A page that needs nothing else, as a string."""
     title = f"{figures.name}: compressed embeddings"
     head = element(
         "head",

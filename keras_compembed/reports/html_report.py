@@ -105,11 +105,7 @@ def model_figures(
     frontier=None,
     word_tests=(),
 ):
-    """All that `html_report` shows, as `ModelFigures`.
-
-    Args:
-        model: Same as in `html_report`, as are the others.
-    """
+    """All that `html_report` shows, as `ModelFigures`."""
     layers, words = check_arguments(model, original, words, data, word_tests)
     if frontier is not None and not isinstance(frontier, compression.Frontier):
         raise ValueError(
@@ -134,11 +130,7 @@ def model_figures(
 
 
 def check_arguments(model, original=None, words=None, data=None, word_tests=()):
-    """Raises if these are not what `html_report` takes.
-
-    Returns:
-        Dict from name to embedding layer, and dict from name to words.
-    """
+    """Raises if these are not what `html_report` takes."""
     if not isinstance(model, keras.layers.Layer):
         raise ValueError(
             "`model` must be a Keras model or layer. "

@@ -13,14 +13,7 @@ _ROWS_AT_A_TIME = 1024
 
 
 class LayerSummary:
-    """Reads figures of a layer, and what changed since the last time.
-
-    Args:
-        layer: A built `LookupLayer`.
-        original: Optional layer or array, the table that it stands for.
-        num_rows: Integer, the most rows that are compared with it.
-        seed: Integer, of the sample of rows.
-    """
+    """Reads figures of a layer, and what changed since the last time."""
 
     def __init__(self, layer, original=None, num_rows=10_000, seed=0):
         self._layer = layer

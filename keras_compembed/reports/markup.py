@@ -16,23 +16,7 @@ class Markup(str):
 
 
 def element(tag, *children, **attributes):
-    """An element with what is in it.
-
-    Example:
-
-    >>> element("p", "1 < 2", class_="note")
-    '<p class="note">1 &lt; 2</p>'
-
-    Args:
-        tag: String.
-        *children: Markup, which stays as it is; other values as text; lists of
-            these; None, which gives nothing.
-        **attributes: Values of attributes; None for one that is left out. An
-            underscore at the end of a name is dropped, others are hyphens.
-
-    Returns:
-        `Markup`.
-    """
+    """An element with what is in it."""
     said = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_escape(value)}"'
         for key, value in attributes.items()
@@ -49,12 +33,7 @@ def join(children, separator=""):
 
 
 def shown_word(word, longest=60):
-    """A word of a vocabulary, isolated so that it turns no other text round.
-
-    Args:
-        word: String or integer.
-        longest: Integer, characters shown.
-    """
+    """A word of a vocabulary, isolated so that it turns no other text round."""
     text = str(word)
     if not text.strip():
         text = "(empty)" if not text else repr(text)

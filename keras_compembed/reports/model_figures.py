@@ -21,18 +21,7 @@ _MOST_GROUPS, _MOST_WORDS = 12, 12
 
 @dataclasses.dataclass(frozen=True)
 class CodeFigures:
-    """How a layer uses its codes.
-
-    Args:
-        balance: Array `(num_codebooks, codebook_size)`, share of each
-            subcode.
-        usage: Dict of `code_usage`.
-        groups: Tuple of `(code, words)`, the largest groups of words that
-            share a code; of many words, the first.
-        group_sizes: Tuple of integers, how many words share each of `groups`.
-        num_groups: Integer, all codes of two words or more.
-        num_sharing: Integer, words that share their code with another.
-    """
+    """How a layer uses its codes."""
 
     balance: np.ndarray
     usage: dict
@@ -44,14 +33,7 @@ class CodeFigures:
 
 @dataclasses.dataclass(frozen=True)
 class LayerFigures:
-    """What is shown of the words of one layer.
-
-    Args:
-        name: String, the layer's name, or its path where names repeat.
-        neighbors: Tuple of `WordNeighbors`.
-        has_words: Boolean, whether words are known, not only ids.
-        codes: Optional `CodeFigures`.
-    """
+    """What is shown of the words of one layer."""
 
     name: str
     neighbors: tuple
@@ -61,21 +43,7 @@ class LayerFigures:
 
 @dataclasses.dataclass(frozen=True)
 class ModelFigures:
-    """What is shown of a model.
-
-    Args:
-        name: String.
-        sizes: `SizeReport`.
-        layers: Tuple of `LayerFigures`, of the compressed layers that stand
-            for the largest tables.
-        num_compressed: Integer, all compressed layers.
-        left: Tuple of `LeftTable`.
-        original_sizes: Optional `SizeReport`.
-        scores: Dict from the name of a metric to its value for the model and
-            for the original.
-        frontier: Optional `Frontier`.
-        place: Optional `FrontierPoint`, where the model is beside it.
-    """
+    """What is shown of a model."""
 
     name: str
     sizes: SizeReport
@@ -89,14 +57,7 @@ class ModelFigures:
 
 
 def layer_figures(name, layer, original=None, words=None):
-    """`LayerFigures` of a built layer.
-
-    Args:
-        name: String.
-        layer: A `LookupLayer` or Embedding.
-        original: Optional layer or array, the table that it stands for.
-        words: Optional list of strings, the word of each row.
-    """
+    """`LayerFigures` of a built layer."""
     rows = TableRows("model", layer)
     before = None if original is None else TableRows("original", original)
     codes = None
@@ -111,18 +72,7 @@ def layer_figures(name, layer, original=None, words=None):
 
 
 def all_layer_figures(layers, original=None, words=None):
-    """`LayerFigures` of the layers that stand for the largest tables.
-
-    Of all that are compressed, and of plain tables whose words are known.
-
-    Args:
-        layers: Dict from name to layer.
-        original: Optional model, or table of the only compressed layer.
-        words: Optional dict from name to list, of `words_by_layer`.
-
-    Returns:
-        Tuple of `LayerFigures`.
-    """
+    """`LayerFigures` of the layers that stand for the largest tables."""
     compressed = compressed_layers(layers)
     originals = {}
     if original is not None:

@@ -17,21 +17,7 @@ def compressed_layers(layers):
 
 
 def find_originals(layers, reference, argument="reference"):
-    """The originals of compressed layers.
-
-    Args:
-        layers: Dict from name to layer, as `named_layers` gives it.
-        reference: A model with layers of the same names, or, for one layer,
-            an Embedding layer or an array `(input_dim, output_dim)`.
-        argument: String, the name of `reference` in messages.
-
-    Returns:
-        Dict from names of `layers` to layers or arrays, those that were
-        found.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """The originals of compressed layers."""
     if not isinstance(reference, keras.layers.Layer):
         table = np.asanyarray(reference)
         candidates = dict.fromkeys(layers, table) if len(layers) == 1 else {}

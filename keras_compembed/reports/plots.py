@@ -212,19 +212,7 @@ def plot_frontier(frontier, path, overwrite=False):
 
 
 def plot_size_report(report, path, overwrite=False):
-    """Draws a `SizeReport`: the model's bytes in several formats.
-
-    Args:
-        report: `SizeReport` with at least one layer.
-        path: String or path-like, the picture to write; the suffix says the
-            format (`.png`, `.svg`, `.pdf`).
-        overwrite: Boolean, whether `path` may exist. Defaults to `False`.
-
-    Raises:
-        ValueError: if the report has no layers.
-        FileExistsError: if `path` exists and `overwrite` is False.
-        ImportError: if matplotlib is not installed.
-    """
+    """Draws a `SizeReport`: the model's bytes in several formats."""
     rows = report.embeddings
     if not rows:
         raise ValueError(
@@ -310,21 +298,7 @@ def plot_size_report(report, path, overwrite=False):
 
 
 def plot_pareto_front(front, path, overwrite=False):
-    """Draws what a search found: the metric against bytes of LiteRT files.
-
-    Filled dots, which a line joins, are the trials that no smaller file is as
-    good as; rings are the others.
-
-    Args:
-        front: `keras_compembed.tuning.ParetoFront`.
-        path: String or path-like, the picture to write; the suffix says the
-            format (`.png`, `.svg`, `.pdf`).
-        overwrite: Boolean, whether `path` may exist. Defaults to `False`.
-
-    Raises:
-        FileExistsError: if `path` exists and `overwrite` is False.
-        ImportError: if matplotlib is not installed.
-    """
+    """Draws what a search found: the metric against bytes of LiteRT files."""
     figure, axes = _new_figure(path, overwrite, (7.2, 4.4))
     axes.set_xscale("log")
     kinds = [(front.trials, "none", _BASELINE), (front.best, _CODES, _CODES)]
@@ -389,10 +363,7 @@ def _frame(axes, marks):
 
 
 def _label(figure, axes, points, drawn):
-    """Writes each label at the nearest place where it covers nothing.
-
-    `drawn` holds the points of each dot and each upright line.
-    """
+    """Writes each label at the nearest place where it covers nothing."""
     transforms = require("matplotlib.transforms", "plots")
     figure.draw_without_rendering()
     # From here on the axes must not move under the labels.

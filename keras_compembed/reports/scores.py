@@ -9,21 +9,7 @@ from keras_compembed.utils.text_tensors import with_text_tensors
 
 
 def scores(model, original, data):
-    """Loss and metrics of a model and of its original on data.
-
-    Args:
-        model: Keras model.
-        original: Optional Keras model.
-        data: Tuple `(inputs, labels)`, as the model is evaluated on.
-
-    Returns:
-        Dict from the name of a metric to a tuple of its value for the model
-        and for the original, None where it has none.
-
-    Raises:
-        ValueError: if the data is not what the models take, or a model that
-            is not compiled has other outputs than a number for each class.
-    """
+    """Loss and metrics of a model and of its original on data."""
     inputs, labels = with_text_tensors(tuple(data))
     models = [x for x in (model, original) if x is not None]
     # Figures of both are of one kind.

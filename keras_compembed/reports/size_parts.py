@@ -21,14 +21,7 @@ PART_NAMES = (*_PARTS, TOKENIZER, REST)
 
 @dataclasses.dataclass(frozen=True)
 class SizeParts:
-    """What a layer, or a whole model, takes.
-
-    Args:
-        name: String.
-        parts: Dict from the name of a part to its bytes, all above 0.
-        shape: Optional tuple, rows and columns of the table.
-        kind: String, what the table is stored as.
-    """
+    """What a layer, or a whole model, takes."""
 
     name: str
     parts: dict

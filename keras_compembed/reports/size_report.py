@@ -31,16 +31,7 @@ from keras_compembed.utils.sizes import count_bytes
 
 @dataclasses.dataclass(frozen=True)
 class SizeReport:
-    """Sizes of a model's embeddings and of the rest; see `size_report`.
-
-    Args:
-        embeddings: Tuple of `EmbeddingSize`, one per layer.
-        other_bytes: Integer, all other weights of the model, or None if they
-            do not exist yet because the model is not built.
-        tokenizer_bytes: Integer, the tables of tokenizers of
-            `keras_compembed.text` in files that take texts. They are no
-            weights, and not in `total_bytes`. Defaults to `0`.
-    """
+    """Sizes of a model's embeddings and of the rest; see `size_report`."""
 
     embeddings: tuple
     other_bytes: int | None

@@ -12,16 +12,7 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 class TableRows:
-    """Rows of an array or of a layer, read by slice or by ids as float32.
-
-    Args:
-        name: String, the argument's name in messages.
-        source: Array `(rows, columns)`, or a built layer that maps ids to
-            vectors.
-
-    Raises:
-        ValueError: if it is neither.
-    """
+    """Rows of an array or of a layer, read by slice or by ids as float32."""
 
     def __init__(self, name, source):
         if hasattr(source, "most_similar"):
@@ -77,17 +68,7 @@ def directions(rows):
 
 
 def nearest_rows(rows, queries, num_neighbors):
-    """Rows nearest to some of the rows by cosine, besides the rows themselves.
-
-    Args:
-        rows: `TableRows`.
-        queries: Integer array, ids of rows.
-        num_neighbors: Integer, less than the number of rows.
-
-    Returns:
-        Integer array `(queries, num_neighbors)`, nearest first, and which of
-        the queries are not zero.
-    """
+    """Rows nearest to some rows by cosine."""
     wanted = directions(rows[queries])
     cosine = np.full((len(queries), 0), -np.inf, dtype="float32")
     ids = np.zeros((len(queries), 0), dtype="int64")

@@ -14,11 +14,7 @@ _MAX_LAYERS = 12
 
 
 def format_size_report(report):
-    """A `SizeReport` as a table with notes, at most 100 columns wide.
-
-    The layers that take most come first. Beyond a dozen, the smaller ones are
-    summed up in one line. Names are cut where that leaves them different.
-    """
+    """A `SizeReport` as a table with notes, at most 100 columns wide."""
     if not report.embeddings:
         rest = report.other_bytes
         return "No embedding layers; all weights: " + (

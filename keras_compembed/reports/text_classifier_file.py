@@ -24,19 +24,7 @@ _WAY_OUT = (
 
 
 def read_text_classifier(path, name="path"):
-    """What is in a file, if MediaPipe's `TextClassifier` opens it.
-
-    Args:
-        path: String or path-like, the `.tflite` file.
-        name: String, the argument's name in messages.
-
-    Returns:
-        A `LiteRTFile`.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is no such file.
-    """
+    """What is in a file, if MediaPipe's `TextClassifier` opens it."""
     path = os.fspath(path)
     file = inspect_litert(path)
     signature, *others = file.signatures

@@ -141,14 +141,7 @@ class WordAnalogies:
 
 
 def _answers(rows, asked, firsts):
-    """Rows that answer questions best, -1 where all are barred.
-
-    Args:
-        rows: `TableRows`.
-        asked: Integer array `(questions, 3)` of rows.
-        firsts: Integer array, for each row that may be an answer the first
-            that differs only in case.
-    """
+    """Rows that answer questions best, -1 where all are barred."""
     used, asked_places = np.unique(asked, return_inverse=True)
     first, second, third = asked_places.reshape(asked.shape).T
     wanted = directions(rows[used])

@@ -12,11 +12,7 @@ def name_of_test(path):
 
 
 def read_test_lines(path):
-    """Yields `(number, line)` of a text file, without empty and `#` lines.
-
-    Raises:
-        ValueError: if a line is not UTF-8.
-    """
+    """Yields `(number, line)` of a text file, without empty and `#` lines."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -56,12 +52,7 @@ def first_rows(words):
 
 
 def check_words(words, rows):
-    """Returns a list with a word for each row, or raises.
-
-    Args:
-        words: Iterable of strings.
-        rows: `TableRows`.
-    """
+    """Returns a list with a word for each row, or raises."""
     rule = (
         f"`words` must be a list of {rows.shape[0]} words, one for each row of "
         "`table`. Received: "

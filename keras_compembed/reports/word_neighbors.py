@@ -10,15 +10,7 @@ from keras_compembed.reports.table_rows import row_parts
 
 @dataclasses.dataclass(frozen=True)
 class WordNeighbors:
-    """The words nearest to one word.
-
-    Args:
-        word: String or integer, the word or its id.
-        after: Tuple of words, nearest first, in the compressed table.
-        before: Optional tuple of words, in the original. Defaults to `None`:
-            not known.
-        is_frequent: Boolean, whether the word is among the first ids.
-    """
+    """The words nearest to one word."""
 
     word: str | int
     after: tuple
@@ -40,22 +32,7 @@ def word_neighbors(
     num_neighbors=8,
     seed=0,
 ):
-    """Neighbours of the first words, which often are the most frequent, and
-    of random others.
-
-    Args:
-        rows: `TableRows` of a compressed table.
-        original: Optional `TableRows` of the table that it stands for.
-        words: Optional sequence of strings, the word of each row. Defaults to
-            `None`: ids.
-        num_frequent: Integer, the first so many words that have a vector.
-        num_random: Integer, how many of the others.
-        num_neighbors: Integer, fewer if there are not as many rows.
-        seed: Integer, of the random words.
-
-    Returns:
-        List of `WordNeighbors`.
-    """
+    """Neighbours of the first words and of random others."""
     num_neighbors = min(num_neighbors, rows.shape[0] - 1)
     ids = _with_direction(rows if original is None else original)
     if words is not None:

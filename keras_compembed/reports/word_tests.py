@@ -13,12 +13,7 @@ def read_word_test(path):
 
 
 def check_word_tests(word_tests, original, words, argument="reference"):
-    """Raises if these are no tests, or lack what they ask for.
-
-    Args:
-        word_tests: Same as in `size_report`, as are the others.
-        argument: String, the name of `original` in messages.
-    """
+    """Raises if these are no tests, or lack what they ask for."""
     if not isinstance(word_tests, list | tuple) or not all(
         isinstance(test, WordPairs | WordAnalogies) for test in word_tests
     ):

@@ -6,21 +6,7 @@ from keras_compembed.utils.validation import check_order
 
 
 def words_by_layer(layers, words):
-    """Words of the rows of layers.
-
-    Args:
-        layers: Dict from name to layer.
-        words: A list of strings, the word of each row, for every layer of as
-            many rows; or a dict from the name of a layer to such a list; or
-            None.
-
-    Returns:
-        Dict from name to list.
-
-    Raises:
-        ValueError: if a name is unknown, or there are not as many words as
-            rows.
-    """
+    """Words of the rows of layers."""
     if words is None:
         return {}
     if not isinstance(words, dict):

@@ -22,19 +22,7 @@ _CHUNK_ELEMENTS = 1 << 22
 
 
 class LatentRows:
-    """Latent rows: rounded when they are read, with a gradient as if not.
-
-    A row's scales are functions of the row alone, and of the unit, which
-    grows where a row that training reads needs it.
-
-    Args:
-        latents: Float variable `(rows, width)`.
-        scale_unit: float32 variable `()`.
-        is_fixed: Boolean variable `()`.
-        bits: Integer, 8, 4 or 2.
-        block_size: Integer, numbers that share a scale.
-        scale_dtype: String, the dtype of scales.
-    """
+    """Latent rows: rounded when they are read, with a gradient as if not."""
 
     def __init__(
         self, latents, scale_unit, is_fixed, bits, block_size, scale_dtype
@@ -90,13 +78,7 @@ class LatentRows:
         return tf.matmul(vectors, rows, transpose_b=True)
 
     def _straight_through(self, rows, grows=False):
-        """What rows are rounded to, with the gradient of the rows.
-
-        Args:
-            rows: Float tensor `(rows, width)`.
-            grows: Boolean. Whether the unit grows with them, and with those
-                of other devices.
-        """
+        """What rows are rounded to, with the gradient of the rows."""
 
         @custom_gradient
         def rounded(rows):

@@ -17,13 +17,7 @@ _SWEEPS = {8: 0, 4: 1, 2: 3}
 
 @dataclasses.dataclass(frozen=True)
 class RoundedFactors:
-    """A table as `rows.decode() @ projection`.
-
-    Args:
-        rows: `RoundedTable` `(rows, rank)`.
-        projection: float32 array `(rank, columns)`.
-        latents: float32 array `(rows, rank)`, what rows were rounded from.
-    """
+    """A table as `rows.decode() @ projection`."""
 
     rows: RoundedTable
     projection: np.ndarray
@@ -44,28 +38,7 @@ def round_factors(
     seed=None,
     sweeps=None,
 ):
-    """Factors a table by weighted singular values, with rows rounded.
-
-    Begins with the directions that hold most of the table's energy, as they
-    are or turned at random, so that each number of a row varies as much as
-    any other: whichever loses less. Then, in turns, least squares gives the
-    projection of the rounded rows, and integers are searched one by one for
-    the projection, then scales. No turn raises the weighted squared error.
-
-    Args:
-        table: Array `(rows, columns)`.
-        rank: Integer, at most `columns`.
-        bits: Integer, 8, 4 or 2.
-        block_size: Optional integer, see `round_rows`.
-        scale_dtype: String, see `round_rows`.
-        sample_weight: Optional float array `(rows,)`.
-        seed: Optional integer.
-        sweeps: Optional integer, how often both are done. Defaults to `None`:
-            as often as it is worth the time.
-
-    Returns:
-        `RoundedFactors`.
-    """
+    """Factors a table by weighted singular values, with rows rounded."""
     directions, _ = principal_directions(table, sample_weight)
     straight = directions[:, :rank].T
     turned = _random_rotation(rank, seed) @ straight
@@ -96,19 +69,7 @@ def round_factors(
 
 
 def round_onto(table, projection, bits, block_size, scale_dtype, unit):
-    """Rounded rows whose products with a projection are nearest to a table.
-
-    Args:
-        table: Array `(rows, columns)`.
-        projection: float32 array `(rank, columns)`.
-        bits: Integer, 8, 4 or 2.
-        block_size: Optional integer, see `round_rows`.
-        scale_dtype: String, see `round_rows`.
-        unit: float32, what a scale of 1 stands for.
-
-    Returns:
-        `RoundedFactors`.
-    """
+    """Rounded rows whose products with a projection are nearest to a table."""
     inverse = np.linalg.pinv(projection.astype("float64")).astype("float32")
     latents = np.concatenate(
         [rows @ inverse for _, rows in float_chunks(table)]
@@ -120,16 +81,7 @@ def round_onto(table, projection, bits, block_size, scale_dtype, unit):
 
 
 def principal_directions(table, sample_weight=None):
-    """Directions of a table, and the energy along each, most first.
-
-    Args:
-        table: Array `(rows, columns)`.
-        sample_weight: Optional float array `(rows,)`.
-
-    Returns:
-        Float64 arrays `(columns, columns)`, whose columns are directions, and
-        `(columns,)`.
-    """
+    """Directions of a table, and the energy along each, most first."""
     products = np.zeros((table.shape[1],) * 2)
     for start, rows in float_chunks(table):
         products += _weighted(rows, sample_weight, start).T @ rows
@@ -193,16 +145,7 @@ def _search(table, projection, rounded, bits):
 
 
 def _search_part(targets, gram, rounded, bits):
-    """Integers and scales of some rows, each the best given all others.
-
-    The error of a row `a` is `a G a' - 2 a t'` and what does not depend on it.
-
-    Args:
-        targets: float32 array `(rows, rank)`, t.
-        gram: float32 array `(rank, rank)`, G.
-        rounded: `RoundedTable` of these rows.
-        bits: Integer.
-    """
+    """Integers and scales of some rows, each the best given all others."""
     lowest, highest = integer_range(bits)
     size, unit = rounded.block_size, rounded.unit
     # Columns first, as one is searched at a time.

@@ -33,23 +33,7 @@ FINE_SHARES = {
 
 
 def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
-    """Rounds a table to integers, each block of a row with its best scale.
-
-    Least squared error by search: integers of several scales, of each of
-    which least squares gives a better one. Scales are integers themselves;
-    rows are rounded for these.
-
-    Args:
-        table: Array `(rows, width)`.
-        bits: Integer, 8, 4 or 2.
-        block_size: Optional integer. Defaults to `None`: the whole row.
-        scale_dtype: `"int8"` or `"int16"`.
-        unit: Optional float32, what a scale of 1 stands for. Defaults to
-            `None`: the least with which all scales fit.
-
-    Returns:
-        A `RoundedTable`.
-    """
+    """Rounds a table to integers, each block of a row with its best scale."""
     num_rows, width = table.shape
     block_size = block_size or width
     num_blocks = count_blocks(width, block_size)
@@ -71,13 +55,7 @@ def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
 
 
 def warn_if_coarse(table, rounded, is_added=False):
-    """Warns where rows are so short that their scales cost precision.
-
-    Args:
-        table: Array `(rows, width)`, what was rounded.
-        rounded: `RoundedTable` of it.
-        is_added: Boolean, whether its unit is that of other rows.
-    """
+    """Warns where rows are so short that their scales cost precision."""
     coarse = rounded.scales < _COARSE
     if rounded.scales.dtype != "int8" or coarse.mean() <= 0.1:
         return
@@ -112,15 +90,7 @@ def scale_unit(largest, highest):
 
 
 def check_room(table, bits, block_size, scale_dtype, unit):
-    """Raises if rows need larger scales than there is room for.
-
-    Args:
-        table: Array `(rows, width)`.
-        bits: Integer, 8, 4 or 2.
-        block_size: Optional integer, see `round_rows`.
-        scale_dtype: String, see `round_rows`.
-        unit: float32, what a scale of 1 stands for.
-    """
+    """Raises if rows need larger scales than there is room for."""
     largest = max(
         float(best_scales(blocks, bits).max())
         for _, blocks in _blocks(table, block_size or table.shape[1])
@@ -137,15 +107,7 @@ def check_room(table, bits, block_size, scale_dtype, unit):
 
 
 def best_scales(blocks, bits):
-    """A float scale for each block.
-
-    Args:
-        blocks: float32 array `(blocks, size)`.
-        bits: Integer.
-
-    Returns:
-        float32 array `(blocks,)`, 0 for blocks of zeros.
-    """
+    """A float scale for each block."""
     whole = uncut_scales(blocks, bits)
     gains = np.full(len(blocks), -1, "float32")
     best = whole.copy()
@@ -183,18 +145,7 @@ def _least_squares(blocks, integers):
 
 
 def _search_scales(blocks, near, unit, highest, bits):
-    """The best of many integer scales, and blocks rounded for them.
-
-    Args:
-        blocks: float32 array `(blocks, size)`.
-        near: float32 array `(blocks,)`, scales that are good if not rounded.
-        unit: float32, what a scale of 1 stands for.
-        highest: Integer, the largest scale.
-        bits: Integer.
-
-    Returns:
-        float32 arrays `(blocks,)` of integers and `(blocks, size)`.
-    """
+    """The best of many integer scales, and blocks rounded for them."""
     whole = uncut_scales(blocks, bits) / unit
     near = np.floor(near / unit)
     errors = np.full(len(blocks), np.inf, "float32")

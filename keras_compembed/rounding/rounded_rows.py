@@ -17,16 +17,7 @@ _CHUNK_ELEMENTS = 1 << 22
 
 
 class RoundedRows:
-    """Reads and writes a rounded table.
-
-    Args:
-        packed_rows: uint8 variable `(rows, packed_width)`.
-        scales: Integer variable `(rows, blocks)`.
-        scale_unit: float32 variable `()`.
-        width: Integer, numbers of a row.
-        bits: Integer, 8, 4 or 2.
-        block_size: Integer, numbers that share a scale.
-    """
+    """Reads and writes a rounded table."""
 
     def __init__(
         self, packed_rows, scales, scale_unit, width, bits, block_size
@@ -61,10 +52,7 @@ class RoundedRows:
         return of_all_ids(self.read, self.packed_rows.shape[0])
 
     def score(self, vectors):
-        """Products `(vectors, rows)` with vectors `(vectors, width)`.
-
-        Of large tables, some rows are floats at a time.
-        """
+        """Products `(vectors, rows)` with vectors `(vectors, width)`."""
         num_rows = self.packed_rows.shape[0]
         size = max(1, _CHUNK_ELEMENTS // self.width)
         if num_rows <= size:
@@ -109,12 +97,7 @@ class RoundedRows:
         return score(vectors)
 
     def sum_rows(self, ids, weights):
-        """Weighted sums of rows, `(groups, width)`.
-
-        Args:
-            ids: Integer tensor `(groups, length)`.
-            weights: Float tensor `(groups, length)`.
-        """
+        """Weighted sums of rows, `(groups, width)`."""
         flat = tf.reshape(ids, (-1,))
         if self.scales.shape[1] > 1:
             return sum_groups(self.read(flat), weights)
@@ -140,16 +123,7 @@ class RoundedRows:
 
 
 def unpack_tensor(packed, width, bits):
-    """Undoes `pack_integers`, in TensorFlow ops.
-
-    Args:
-        packed: uint8 tensor `(ids, packed_width)`.
-        width: Integer.
-        bits: Integer.
-
-    Returns:
-        int8 tensor `(ids, width)`.
-    """
+    """Undoes `pack_integers`, in TensorFlow ops."""
     if bits == 8:
         return tf.cast(packed, tf.int8)
     digits = unpack_integers(
@@ -166,15 +140,7 @@ def multiply_blocks(rows, scales, block_size):
 
 
 def sum_groups(rows, weights):
-    """Weighted sums of rows, group by group.
-
-    Args:
-        rows: Tensor `(groups * length, width)`.
-        weights: Float tensor `(groups, length)`.
-
-    Returns:
-        Tensor `(groups, width)` of the dtype of `weights`.
-    """
+    """Weighted sums of rows, group by group."""
     shape = tf.concat([tf.shape(weights), [rows.shape[1]]], axis=0)
     rows = tf.reshape(tf.cast(rows, weights.dtype), shape)
     sums = tf.matmul(tf.expand_dims(weights, 1), rows)

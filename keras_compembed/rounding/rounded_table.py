@@ -11,15 +11,7 @@ from keras_compembed.codes.packing import unpack_codes
 
 @dataclasses.dataclass(frozen=True)
 class RoundedTable:
-    """A table of small integers: `integers * scales * unit`.
-
-    Args:
-        integers: int8 array `(rows, width)`.
-        scales: Integer array `(rows, blocks)`, at least 0, one for each
-            `block_size` numbers of a row.
-        unit: float32, what a scale of 1 stands for.
-        block_size: Integer.
-    """
+    """A table of small integers: `integers * scales * unit`."""
 
     integers: np.ndarray
     scales: np.ndarray
@@ -67,15 +59,7 @@ def packed_width(width, bits):
 
 
 def pack_integers(integers, bits):
-    """Signed integers as fields of bytes, the first in the lowest bits.
-
-    Args:
-        integers: int8 array `(rows, width)`.
-        bits: Integer, 8, 4 or 2.
-
-    Returns:
-        uint8 array `(rows, packed_width)` of two's complements.
-    """
+    """Signed integers as fields of bytes, the first in the lowest bits."""
     fields = np.asarray(integers, "int8").view("uint8") & (2**bits - 1)
     return pack_codes(fields, 2**bits)
 

@@ -8,17 +8,7 @@ _PATIENCE = 3
 
 
 def fit_texts(model, texts, labels, validation_data, seed, **options):
-    """Trains a model; it keeps the weights of its best epoch.
-
-    Args:
-        model: A compiled model that takes texts.
-        texts: List of strings.
-        labels: As `fit` takes them.
-        validation_data: Optional tuple of texts and labels. With it, training
-            ends where its loss does not fall, and the best epoch counts.
-        seed: Optional integer.
-        **options: Further arguments of `fit`.
-    """
+    """Trains a model; it keeps the weights of its best epoch."""
     if seed is not None:
         keras.utils.set_random_seed(seed)
     callbacks = list(options.pop("callbacks", None) or ())

@@ -8,15 +8,7 @@ from keras_compembed.text.tokenizer import Tokenizer
 
 
 def check_texts(name, texts):
-    """A list of strings.
-
-    Args:
-        name: String, the argument.
-        texts: Iterable of strings, e.g. a list, an array, a column of a table.
-
-    Raises:
-        ValueError: if it is not, or holds none. The place is named.
-    """
+    """A list of strings."""
     found = [str(text) for text in _read(name, texts, "strings", str)]
     if not found:
         raise ValueError(f"`{name}` must hold texts. Received: none.")
@@ -24,16 +16,7 @@ def check_texts(name, texts):
 
 
 def check_labels(name, labels, num_texts):
-    """The labels of texts, as a list.
-
-    Args:
-        name: String, the argument.
-        labels: Iterable of strings, integers or booleans.
-        num_texts: Integer, how many there must be.
-
-    Raises:
-        ValueError: if they are not, or not as many.
-    """
+    """The labels of texts, as a list."""
     found = _read(
         name,
         labels,
@@ -50,19 +33,7 @@ def check_labels(name, labels, num_texts):
 
 
 def find_classes(name, labels):
-    """The classes that labels name, and the place of each label among them.
-
-    Args:
-        name: String, the argument.
-        labels: List from `check_labels`.
-
-    Returns:
-        Tuple of a list of strings, in their order, and an int32 array.
-
-    Raises:
-        ValueError: if there are fewer than two classes, or their names cannot
-            be those of a file.
-    """
+    """The classes that labels name, and the place of each label among them."""
     kinds = {str(label): label for label in labels}
     numbers = all(not isinstance(label, str) for label in kinds.values())
     classes = sorted(kinds, key=int if numbers and _are_ints(kinds) else None)

@@ -1,9 +1,4 @@
-"""SentencePiece's protocol messages, the part of them that is needed.
-
-The classes that the package `sentencepiece` brings work with the versions of
-protobuf only that it was built for, which TensorFlow may not allow. What is
-not named here is kept as it is.
-"""
+"""SentencePiece's protocol messages, the part of them that is needed."""
 
 import functools
 

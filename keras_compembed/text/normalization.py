@@ -1,9 +1,4 @@
-"""Rules of normalization of a SentencePiece model, without what it never needs.
-
-Most rules of Unicode's forms are for characters that a vocabulary does not
-have: whatever they lead to is unknown. Of 247,000 bytes of the usual rules,
-26,000 are left for a vocabulary of English.
-"""
+"""Normalization rules that a SentencePiece model needs."""
 
 import functools
 import itertools
@@ -18,20 +13,7 @@ _LAST = {1: 0x7F, 2: 0x7FF, 3: 0xFFFF, 4: 0x10FFFF}
 
 
 def compact_rules(rules, pieces):
-    """Fewer and simpler rules that lead to the same ids in every text.
-
-    The tokenizer reads bytes. Those that no piece covers are unknown, as many
-    as there are side by side, and each costs the same. So a character that is
-    in no piece may stand for any other of as many bytes.
-
-    Args:
-        rules: Dict from strings to what is read in their place. Of those that
-            fit, the longest counts.
-        pieces: Iterable of strings, all that are found in texts.
-
-    Returns:
-        Dict of rules, at least one.
-    """
+    """Fewer and simpler rules that lead to the same ids in every text."""
     known = set(_SPACES).union(*pieces)
     kept, droppable = {}, {}
     simplify = _Simplify(known)
@@ -67,17 +49,7 @@ def compact_rules(rules, pieces):
 # Trained models have one of a few tables.
 @functools.lru_cache(maxsize=1)
 def read_rules(table):
-    """Rules in SentencePiece's own form, as a dict.
-
-    Args:
-        table: Bytes: the size of a trie, the trie, and strings that end in 0,
-            to whose places its leaves point. A node of the trie has 32 bits:
-            the byte that leads to it, whether a leaf is behind, and how far
-            off, by exclusive or, what is behind stands.
-
-    Returns:
-        Dict from strings to what is read in their place.
-    """
+    """Rules in SentencePiece's own form, as a dict."""
     if not table:
         return {}
     size = int.from_bytes(table[:4], "little")

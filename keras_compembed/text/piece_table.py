@@ -1,9 +1,4 @@
-"""SentencePiece models as bytes: what is in one, and how to make one up.
-
-FastSentencepieceTokenizer finds the pieces with the highest sum of scores in
-the UTF-8 bytes of a text. Of a model it reads pieces, scores and kinds, the id
-of unknown pieces, and a table of replacements made beforehand.
-"""
+"""SentencePiece models as bytes: what is in one, and how to make one up."""
 
 import dataclasses
 import pathlib
@@ -26,13 +21,7 @@ _COMPACT = "compact"
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A piece of text with its id: the place in the list of all pieces.
-
-    Attributes:
-        content: Bytes; need not be whole characters.
-        score: Float, its log-probability.
-        kind: Integer, e.g. `NORMAL`.
-    """
+    """A piece of text with its id: the place in the list of all pieces."""
 
     content: bytes
     score: float = 0.0
@@ -40,11 +29,7 @@ class Piece:
 
 
 def parse(model):
-    """A `ModelProto` of bytes.
-
-    Raises:
-        ValueError: if they are no SentencePiece model.
-    """
+    """A `ModelProto` of bytes."""
     proto = get_class("ModelProto")()
     reason = None
     try:
@@ -61,15 +46,7 @@ def parse(model):
 
 
 def build(pieces, replacements, eos_id=-1):
-    """Bytes of a model of given pieces.
-
-    Args:
-        pieces: List of `Piece`. The one of kind `UNKNOWN` stands for bytes
-            that no piece covers, as many as there are side by side.
-        replacements: Dict from characters to strings, what is replaced before
-            whitespace is joined.
-        eos_id: Integer, what is put behind each text if asked for.
-    """
+    """Bytes of a model of given pieces."""
     (unknown_id,) = (
         place for place, each in enumerate(pieces) if each.kind == UNKNOWN
     )
@@ -92,11 +69,7 @@ def build(pieces, replacements, eos_id=-1):
 
 
 def compact(proto):
-    """Makes a model as small as it can be without any id being another.
-
-    Args:
-        proto: A `ModelProto`, which is changed.
-    """
+    """Makes a model as small as it can be without any id being another."""
     spec = proto.normalizer_spec
     if spec.name == _COMPACT:
         return
@@ -109,11 +82,7 @@ def compact(proto):
 
 
 def needed_pieces(proto):
-    """Places of the pieces that every part of a model must have.
-
-    Those that are no text, and those of single characters, which the rarest
-    texts are made of. What is unknown costs by the lowest score.
-    """
+    """Places of the pieces that every part of a model must have."""
     found = {
         place
         for place, piece in enumerate(proto.pieces)

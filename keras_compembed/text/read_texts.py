@@ -5,15 +5,7 @@ import tensorflow as tf
 
 
 def read_texts(texts):
-    """Yields the strings of a list, an array or a data set.
-
-    Args:
-        texts: Iterable of strings or bytes, a string array or tensor, or a
-            `tf.data.Dataset` of strings, batched or not.
-
-    Raises:
-        ValueError: if it holds something else, or no text at all.
-    """
+    """Yields the strings of a list, an array or a data set."""
     if isinstance(texts, (str, bytes)) or not hasattr(texts, "__iter__"):
         raise ValueError(
             "`texts` must be an iterable of strings. Received: one object of "

@@ -238,10 +238,7 @@ def _read(model):
 
 
 def _lines(texts, problems):
-    """What the trainer reads: short lines. No piece goes beyond a word.
-
-    It hides what is raised here: `problems` gets that.
-    """
+    """What the trainer reads: short lines. No piece goes beyond a word."""
     is_empty = True
     try:
         for text in read_texts(texts):

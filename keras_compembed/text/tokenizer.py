@@ -14,31 +14,7 @@ _AT_ONCE = 1024  # Texts.
 
 
 class Tokenizer(keras.layers.Layer):
-    """Base of the layers that turn texts into ids.
-
-    A subclass has `tokenize`, `get_vocabulary`, `count_bytes` and `select`, and
-    passes the ids of padding and of what it does not know.
-
-    Args:
-        pad_id: Integer, what fills rows up.
-        unknown_id: Integer, what stands for what is not in the vocabulary.
-        sequence_length: Optional integer. So many ids of each text, cut off or
-            filled up behind. Defaults to `None`: as many as the longest text
-            of a batch has, and at least one.
-        unknown_if_empty: Boolean. Whether a text without tokens reads as one
-            unknown token, so that an average over its tokens divides by one
-            and not by zero. Defaults to `True`.
-        **kwargs: `name` of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: Strings: a tensor, an array, or a list of them.
-
-    Input shape:
-        `(batch,)` or `(batch, 1)`; or `()`, one text.
-
-    Output shape:
-        int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
-    """
+    """Base of the layers that turn texts into ids."""
 
     def __init__(
         self,

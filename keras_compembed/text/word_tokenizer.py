@@ -181,11 +181,7 @@ class WordTokenizer(Tokenizer):
 
 
 def _words_behind(found):
-    """Of each place among what the table finds, the id of the word behind.
-
-    A word is known if it is one piece, with the next space or the end of the
-    text behind.
-    """
+    """Of each place among what the table finds, the id of the word behind."""
     found = tf.concat([found, [_END, _END]], axis=0)
     following, after = found[1:-1], found[2:]
     is_whole = tf.logical_or(tf.equal(after, _SPACE), tf.equal(after, _END))
@@ -194,11 +190,7 @@ def _words_behind(found):
 
 
 def _table(words, standardize):
-    """A SentencePiece model whose pieces are whole words.
-
-    A word between two spaces is found as one piece if there is such a piece:
-    each piece costs 1, and so all other ways to read it cost more.
-    """
+    """A SentencePiece model whose pieces are whole words."""
     pieces = [
         Piece(b"<rest>", kind=piece_table.UNKNOWN),
         Piece(SPACE.encode()),

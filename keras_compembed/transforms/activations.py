@@ -4,15 +4,7 @@ import tensorflow as tf
 
 
 def sparsemax(rows):
-    """The points of the simplex nearest to rows: sums of 1, exact zeros.
-
-    Args:
-        rows: Float tensor `(rows, columns)`.
-
-    References:
-        - [Martins & Astudillo, 2016](https://arxiv.org/abs/1602.02068),
-          equations 2 and 3
-    """
+    """The points of the simplex nearest to rows: sums of 1, exact zeros."""
     order = tf.sort(tf.stop_gradient(rows), direction="DESCENDING")
     places = tf.range(1, tf.shape(rows)[1] + 1)
     places = tf.cast(places, rows.dtype)
@@ -28,15 +20,7 @@ def _sparsemax_threshold(rows, order, inside):
 
 
 def entmax(rows):
-    """1.5-entmax: between softmax and sparsemax, with exact zeros.
-
-    Args:
-        rows: Float tensor `(rows, columns)`.
-
-    References:
-        - [Peters, Niculae & Martins, 2019](https://arxiv.org/abs/1905.05702),
-          algorithm 2
-    """
+    """1.5-entmax: between softmax and sparsemax, with exact zeros."""
     rows = rows / 2
     order = tf.sort(tf.stop_gradient(rows), direction="DESCENDING")
     places = tf.range(1, tf.shape(rows)[1] + 1)

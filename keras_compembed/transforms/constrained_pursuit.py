@@ -9,26 +9,7 @@ from keras_compembed.transforms.pursuit import least_squares
 def pursue_constrained(
     products, lengths, gram, max_nonzeros, non_negative, l1, limits=None
 ):
-    """Weights of a few vectors of length 1 that add up to rows.
-
-    Vectors whose weights would cross 0 are taken out again.
-
-    Args:
-        products: float32 array `(rows, vectors)`, of rows with vectors.
-        lengths: Array `(rows,)`, of the rows.
-        gram: float64 array `(vectors, vectors)`, of vectors with each other.
-        max_nonzeros: Integer.
-        non_negative: Boolean, whether all weights are at least 0.
-        l1: Array `(vectors,)`, the cost of a weight of 1.
-        limits: Optional integer array `(rows,)` of at most `max_nonzeros`,
-            the most vectors of each row.
-
-    Returns:
-        columns: Integer array `(rows, max_nonzeros)`, the vectors.
-        weights: float64 array like `columns`, 0 for places not used.
-        explained: float32 array like `columns`: by how much twice the loss
-            of a row was lower with so many vectors, one more in each column.
-    """
+    """Weights of a few vectors of length 1 that add up to rows."""
     search = _Pursuit(products, gram, max_nonzeros, l1, non_negative, limits)
     rows = np.arange(len(products))
     # Places of vectors that were taken out may be filled once more.
@@ -44,11 +25,7 @@ def pursue_constrained(
 
 
 class _Pursuit:
-    """Vectors and weights of rows.
-
-    Signs are those of the weights, 0 where a place is free. `weights` hold
-    what is multiplied with them.
-    """
+    """Vectors and weights of rows."""
 
     def __init__(self, products, gram, max_nonzeros, l1, non_negative, limits):
         shape = len(products), max_nonzeros
@@ -64,11 +41,7 @@ class _Pursuit:
             self.allowed = np.arange(max_nonzeros) < limits[:, None]
 
     def add(self, rows, least):
-        """Adds the vector that agrees most with what is left.
-
-        Returns:
-            Those of `rows` that had a free place and such a vector.
-        """
+        """Adds the vector that agrees most with what is left."""
         free = (self.signs[rows] == 0) & self.allowed[rows]
         some = free.any(axis=1)
         rows, free, least = rows[some], free[some], least[some]
@@ -101,11 +74,7 @@ class _Pursuit:
         return goal - np.abs(signs) * self.l1[columns]
 
     def note(self, rows, width):
-        """Keeps what the first weights of rows explain that are so many.
-
-        Where one makes way for another, their number comes again: with room
-        for no more, it would not have come to that.
-        """
+        """Keeps what the first weights of rows explain that are so many."""
         explained = self.weights[rows, :width] * self._goal(rows, width)
         explained = explained.sum(axis=1)
         signs = self.signs[rows, :width]
@@ -114,12 +83,7 @@ class _Pursuit:
         self.explained[rows[first], last[first]] = explained[first]
 
     def fit(self, rows, width):
-        """Fits the first `width` weights, which must stay above 0.
-
-        From the weights as they are towards those of least squares, up to
-        the first that reaches 0: it is taken out, and so on. This is the
-        inner loop of Lawson & Hanson's method.
-        """
+        """Fits the first `width` weights, which must stay above 0."""
         while len(rows):
             goal = self._least_squares(rows, width)
             weights = self.weights[rows, :width]

@@ -158,14 +158,7 @@ class FixedRows(TransformRows):
 
 
 def scatter_columns(columns, values, num_columns):
-    """Dense rows `(rows, num_columns)` of some numbers in each.
-
-    Args:
-        columns: int32 tensor `(rows, some)`, different within a row;
-            `num_columns` for what is to be left out.
-        values: Tensor like `columns`.
-        num_columns: Integer.
-    """
+    """Dense rows `(rows, num_columns)` of some numbers in each."""
     num_rows = tf.shape(columns)[0]
     width = num_columns + 1
     places = tf.expand_dims(tf.range(num_rows) * width, 1) + columns

@@ -7,14 +7,7 @@ from keras_compembed.transforms.fixed_rows import scatter_columns
 
 
 class FreeEntries:
-    """The matrix 1 - S(G) of Liang et al., section 3.3, held sparse.
-
-    Args:
-        offsets: Integer array `(rows + 1,)`.
-        columns: Integer array, those of row i at
-            `offsets[i]:offsets[i + 1]`.
-        num_columns: Integer.
-    """
+    """The matrix 1 - S(G) of Liang et al., section 3.3, held sparse."""
 
     def __init__(self, offsets, columns, num_columns):
         self.num_columns = num_columns
@@ -29,12 +22,7 @@ class FreeEntries:
 
     @classmethod
     def from_relations(cls, relations, anchor_ids):
-        """Entries for an id and an anchor that stands for a related id.
-
-        Args:
-            relations: `keras_compembed.anchors.Relations`, or None.
-            anchor_ids: Integer array `(num_anchors,)`, -1 for no id.
-        """
+        """Entries for an id and an anchor that stands for a related id."""
         if relations is None:
             return cls([0], [], len(anchor_ids))
         return cls(*relations.free_entries(anchor_ids), len(anchor_ids))

@@ -85,14 +85,7 @@ class LazyRows(TransformRows):
         )
 
     def _settling(self, rows, ids, use):
-        """`use` of rows without what they owe; gradients settle them.
-
-        Args:
-            rows: Tensor `(ids, columns)` as stored.
-            ids: Tensor of different ids.
-            use: From settled rows to a tensor and the function of its
-                gradients.
-        """
+        """`use` of rows without what they owe; gradients settle them."""
         clock = tf.identity(self._clock.value)
         effective = self._shrink(rows, ids, clock)
         if not self.variable.trainable:

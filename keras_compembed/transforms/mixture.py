@@ -40,12 +40,7 @@ class Mixture:
         )
 
     def __call__(self, rows, segments):
-        """Weights of anchors, each segment of columns by itself.
-
-        Args:
-            rows: Float tensor `(rows, columns)`.
-            segments: Tuple of integers that sum to the columns.
-        """
+        """Weights of anchors, each segment of columns by itself."""
         if self.activation is None:
             return rows
         function = ACTIVATIONS[self.activation]

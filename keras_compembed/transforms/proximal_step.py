@@ -11,16 +11,7 @@ _TARGET_INTERVAL = 20
 
 
 class ProximalStep:
-    """Follows each step of an optimizer that moved T.
-
-    `SteppedVariable` calls it, as the variable's own constraint.
-
-    Args:
-        rows: `TransformRows`, which are shrunk.
-        l1: `L1`.
-        l1_value: Keras variable, the weight of `sum |T|` in the loss.
-        anchors: Keras variable, which must be finite.
-    """
+    """Follows each step of an optimizer that moved T."""
 
     def __init__(self, rows, l1, l1_value, anchors):
         self._rows = rows
@@ -53,19 +44,7 @@ class ProximalStep:
 
 
 def shrink(rows, threshold, non_negative, free=None):
-    """Algorithm 1, line 10, of Liang et al.
-
-    Moves numbers towards 0 by `threshold`, those that are closer to exactly
-    0, and with `non_negative` those below 0 too. Two steps one after the
-    other are one with the sum of their thresholds.
-
-    Args:
-        rows: Float tensor.
-        threshold: Tensor of numbers of at least 0 that broadcasts to `rows`.
-        non_negative: Boolean.
-        free: Optional boolean tensor like `rows`: what is not to be moved
-            (1 - S of the paper).
-    """
+    """Algorithm 1, line 10, of Liang et al."""
     threshold = tf.cast(threshold, rows.dtype)
     if free is not None:
         threshold = tf.where(free, tf.zeros_like(rows), threshold)

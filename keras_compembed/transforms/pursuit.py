@@ -7,32 +7,7 @@ NO_AGREEMENT = 1e-5
 
 
 def pursue(products, lengths, gram, max_nonzeros, least_gains=None):
-    """Weights of a few vectors of length 1 that add up to rows.
-
-    To each row the vector is added that agrees most with what is left of it.
-    What is new of the vector, at a right angle to those that the row has, is
-    a direction. How far the row goes in it says how all weights change, so
-    that no equations are solved anew.
-
-    Args:
-        products: float32 array `(rows, vectors)`, of rows with vectors.
-        lengths: Array `(rows,)`, of the rows.
-        gram: float64 array `(vectors, vectors)`, of vectors with each other.
-        max_nonzeros: Integer.
-        least_gains: Optional array `(rows,)`. No further vector is added to a
-            row once one lowered its squared distance by less.
-
-    Returns:
-        columns: Integer array `(rows, max_nonzeros)`, the vectors.
-        weights: float64 array like `columns`, 0 for places not used.
-        explained: float32 array like `columns`: by how much the squared
-            distance of a row was lower with so many vectors, one more in each
-            column, until there are no more.
-
-    References:
-        - Rubinstein, Zibulevsky & Elad, Efficient Implementation of the
-          K-SVD Algorithm Using Batch Orthogonal Matching Pursuit, 2008
-    """
+    """Weights of a few vectors of length 1 that add up to rows."""
     explained = np.zeros((len(products), max_nonzeros), "float32")
     columns = np.zeros(explained.shape, "int64")
     weights = np.zeros(explained.shape)
@@ -54,34 +29,14 @@ def pursue(products, lengths, gram, max_nonzeros, least_gains=None):
 
 
 def fit_weights(products, gram, columns, counts):
-    """Least squares for the weights of vectors that are known.
-
-    Args:
-        products: As for `pursue`.
-        gram: As for `pursue`.
-        columns: Integer array `(rows, max_nonzeros)`.
-        counts: Integer array `(rows,)`, how many of them a row has.
-
-    Returns:
-        float64 array like `columns`, 0 for places not used.
-    """
+    """Least squares for the weights of vectors that are known."""
     used = np.arange(columns.shape[1]) < counts[:, None]
     goal = used * np.take_along_axis(products, columns, axis=1)
     return least_squares(gram, columns, used.astype("float64"), goal)
 
 
 def least_squares(gram, columns, signs, goal):
-    """Weights of vectors, each times its sign, that have such products.
-
-    Args:
-        gram: As for `pursue`.
-        columns: Integer array `(rows, places)`.
-        signs: float64 array like it, 0 for places not used.
-        goal: Array like it, of the row with vectors times their signs.
-
-    Returns:
-        float64 array like it, 0 for places not used.
-    """
+    """Weights of vectors, each times its sign, that have such products."""
     equations = gram[columns[:, :, None], columns[:, None, :]]
     equations *= signs[:, :, None] * signs[:, None, :]
     diagonal = np.arange(columns.shape[1])
@@ -91,12 +46,7 @@ def least_squares(gram, columns, signs, goal):
 
 
 class _Search:
-    """Rows that are not done, which have as many vectors each.
-
-    Attributes:
-        rows: Integer array, the rows.
-        weights: float64 array `(len(rows), max_nonzeros)`.
-    """
+    """Rows that are not done, which have as many vectors each."""
 
     def __init__(self, products, gram, max_nonzeros):
         self._gram, self._gram32 = gram, gram.astype("float32")

@@ -1,8 +1,4 @@
-"""Parts of `ANTEmbedding` from what users pass for them.
-
-Each answer is an object of the layer's own: what a user gives to two layers
-is shared by none.
-"""
+"""Parts of `ANTEmbedding` from what users pass for them."""
 
 import numbers
 
@@ -23,17 +19,7 @@ _LAZY_NUMBERS = 100_000_000
 
 
 def get_storage(identifier, num_rows, num_anchors):
-    """A new way to hold T, of the shape asked for.
-
-    Args:
-        identifier: `None` (by the size of T), `"dense"`, `"lazy"`,
-            `"sparse"`, a `TransformRows`, or its serialized form.
-        num_rows: Integer.
-        num_anchors: Integer.
-
-    Raises:
-        ValueError: if `identifier` is anything else, or does not fit T.
-    """
+    """A new way to hold T, of the shape asked for."""
     identifier = _deserialize(identifier)
     if identifier is None:
         identifier = choose_storage(num_rows, num_anchors)
@@ -60,15 +46,7 @@ def choose_storage(num_rows, num_anchors):
 
 
 def get_l1(identifier, non_negative=True):
-    """A new `L1`.
-
-    Args:
-        identifier: A number, an `L1`, or its serialized form.
-        non_negative: Boolean, for numbers. Defaults to `True`.
-
-    Raises:
-        ValueError: if `identifier` is anything else.
-    """
+    """A new `L1`."""
     identifier = _deserialize(identifier)
     if isinstance(identifier, L1):
         return type(identifier).from_config(identifier.get_config())
@@ -81,11 +59,7 @@ def get_l1(identifier, non_negative=True):
 
 
 def get_mixture(identifier):
-    """A `Mixture`, of None, an activation, a `Mixture`, or its serialized form.
-
-    Raises:
-        ValueError: if `identifier` is anything else.
-    """
+    """A `Mixture` of None, an activation, or a serialized form."""
     identifier = _deserialize(identifier)
     if isinstance(identifier, Mixture):
         return identifier

@@ -10,19 +10,7 @@ _PRIME, _FACTOR = 2**31 - 1, 1_000_003
 
 
 class Separation:
-    """Mean of `|t_u| . |t_v|` over random pairs of a batch, not related.
-
-    Args:
-        negative_weight: Number of at least 0, that the mean is multiplied by.
-        relations: Optional `keras_compembed.anchors.Relations`.
-        mask_zero: Boolean. Whether id 0 is in no pair. Defaults to `False`.
-
-    Raises:
-        ValueError: if `negative_weight` is not a number of at least 0.
-
-    References:
-        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), equation 5
-    """
+    """Mean of `|t_u| . |t_v|` over random pairs of a batch, not related."""
 
     def __init__(self, negative_weight, relations=None, mask_zero=False):
         self.negative_weight = check_positive_number(
@@ -32,12 +20,7 @@ class Separation:
         self.mask_zero = mask_zero
 
     def __call__(self, ids, rows):
-        """Scalar tensor.
-
-        Args:
-            ids: Integer tensor `(ids,)`, each once.
-            rows: Tensor `(ids, columns)`, their rows of T.
-        """
+        """Scalar tensor."""
         # In an order that is the same on all devices and changes with the
         # batch: multiples of the ids modulo a prime.
         ids = tf.cast(ids, tf.int64)

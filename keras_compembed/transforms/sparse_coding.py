@@ -36,45 +36,7 @@ def sparse_code(
     total_nonzeros=None,
     sample_weight=None,
 ):
-    """Finds a sparse T such that T times the anchors is close to a table.
-
-    By orthogonal matching pursuit: to each row the anchor is added that
-    agrees most with what is left of it, then all its weights are fitted
-    anew. With `non_negative` or `l1`, anchors whose weight would cross 0 are
-    taken out again.
-
-    Args:
-        table: Array `(rows, columns)` of finite numbers. It is read a part at
-            a time and may be memory-mapped.
-        anchors: Array `(num_anchors, columns)`.
-        max_nonzeros: Positive integer of at most `num_anchors`. Non-zeros in
-            a row of T at most.
-        non_negative: Boolean. Whether all of T must be at least 0. Defaults
-            to `True`.
-        l1: Number of at least 0. Fits `0.5 * |e - t A|^2 + l1 * |t|_1` in
-            place of the distance alone, and adds no anchor that does not
-            lower it. Defaults to `0`.
-        total_nonzeros: Optional positive integer. Non-zeros of all rows
-            together: rows that gain most from a further number, times their
-            `sample_weight`, get it. Defaults to `None`: `max_nonzeros` in
-            each.
-        sample_weight: Optional array `(rows,)`, how much each row counts in
-            sharing `total_nonzeros`. Defaults to `None`: all the same.
-
-    Returns:
-        `SparseTransform` of shape `(rows, num_anchors)`.
-
-    Raises:
-        ValueError: if the table or anchors are not finite matrices of the
-            same number of columns, the table's numbers have squares that
-            float32 cannot hold, a number is out of range, or
-            `sample_weight` is not a non-negative number per row.
-
-    References:
-        - Rubinstein, Zibulevsky & Elad, Efficient Implementation of the
-          K-SVD Algorithm Using Batch Orthogonal Matching Pursuit, 2008
-        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
-    """
+    """Finds a sparse T such that T times the anchors is close to a table."""
     table = check_fitted_table(table, smallest=0, shards=True, warn=False)
     anchors = check_table(anchors, "anchors", table.shape[1])
     max_nonzeros = check_positive_int(
@@ -100,50 +62,7 @@ def learn_dictionary(
     verbose=1,
     total_nonzeros=None,
 ):
-    """Learns anchors and a sparse T whose product is close to a table.
-
-    Alternates `sparse_code` and least squares for the anchors. Anchors that
-    no row uses are replaced by the rows furthest from their codes. Ctrl-C
-    stops early and keeps the best so far. Within
-    `keras_compembed.checkpoint_folder` it goes on where it was cut short.
-
-    Args:
-        table: Array `(rows, columns)` of finite numbers. It is read a part at
-            a time and may be memory-mapped.
-        num_anchors: Positive integer of at most the number of rows.
-        max_nonzeros: Positive integer of at most `num_anchors`. Non-zeros in
-            a row of T at most.
-        non_negative: Boolean. Whether all of T must be at least 0. Defaults
-            to `True`.
-        iterations: Integer of at least 0, how often anchors are fitted.
-            Defaults to `10`.
-        initial: Optional array `(num_anchors, columns)` of anchors to start
-            from. Defaults to rows drawn at random.
-        sample_weight: Optional array `(rows,)`, how much each row counts.
-        seed: Optional integer. Makes the result repeatable.
-        verbose: `0` or `1`, whether to show progress. Defaults to `1`. The
-            loss is the mean squared distance per row.
-        total_nonzeros: Optional positive integer. Non-zeros of all rows
-            together: rows that gain most from a further number, times their
-            `sample_weight`, get it. Defaults to `None`: `max_nonzeros` in
-            each.
-
-    Returns:
-        transform: `SparseTransform` of shape `(rows, num_anchors)`.
-        anchors: float32 array `(num_anchors, columns)` of rows of length 1
-            (but for those of `iterations=0`).
-
-    Raises:
-        ValueError: if the table or initial anchors are not finite matrices of
-            these shapes, float32 cannot hold the squares of the table's
-            numbers, a number is out of range, or `sample_weight` is not a
-            non-negative number per row.
-
-    References:
-        - Engan, Aase & Husøy, Method of Optimal Directions for Frame Design,
-          1999
-        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix B
-    """
+    """Learns anchors and a sparse T whose product is close to a table."""
     table = check_fitted_table(table, shards=True)
     num_anchors = check_positive_int("num_anchors", num_anchors)
     check_num_anchors(num_anchors, len(table))
@@ -192,13 +111,7 @@ def check_total(total_nonzeros):
 
 @dataclasses.dataclass(frozen=True)
 class _Budget:
-    """How many non-zeros there may be.
-
-    Args:
-        of_row: Integer, in each row at most.
-        total: Integer, in all rows together at most, or None.
-        weight: Array `(rows,)`, how much a row counts, or None.
-    """
+    """How many non-zeros there may be."""
 
     of_row: int
     total: int | None = None
@@ -218,15 +131,7 @@ class _Budget:
         return self.weight[start : start + rows].astype("float32")
 
     def share(self, explained):
-        """Non-zeros of each row, where they lower the distance most.
-
-        Args:
-            explained: Array `(rows, of_row)`, by how much the squared
-                distance of a row is lower with 1, 2, ... numbers.
-
-        Returns:
-            Integer array `(rows,)`.
-        """
+        """Non-zeros of each row, where they lower the distance most."""
         gains = self.gains(explained, 0)
         if self.total >= gains.size:
             return np.count_nonzero(gains > 0, axis=1)
@@ -236,20 +141,7 @@ class _Budget:
 
 
 class _Fit:
-    """Anchors and T in turn, which can go on where they were cut short.
-
-    Args:
-        table: Array `(rows, columns)`.
-        sample_weight: Array `(rows,)`, or None.
-        budget: `_Budget`.
-        non_negative: Boolean.
-        checkpoint: `Checkpoint`.
-        anchors: Array `(num_anchors, columns)` to start from.
-
-    Attributes:
-        transform: `SparseTransform` of the lowest loss so far, or None.
-        anchors: The anchors that it is of.
-    """
+    """Anchors and T in turn, which can go on where they were cut short."""
 
     def __init__(
         self, table, sample_weight, budget, non_negative, checkpoint, anchors
@@ -360,13 +252,7 @@ def _code(table, anchors, budget, non_negative, l1=0.0):
 
 
 def _explained(table, units, budget):
-    """What numbers of rows explain, those at least that are worth most.
-
-    Returns:
-        Tuple of an array `(rows, of_row)` and the anchors in the order in
-        which they were found, like it, or None if they may be taken out
-        again.
-    """
+    """What numbers of rows explain, those at least that are worth most."""
     explained, columns, best = [], [], np.zeros(0, "float32")
     for start, chunk in float_chunks(table, units.rows_at_a_time):
         least = None
@@ -390,12 +276,7 @@ def _explained(table, units, budget):
 
 
 class _Units:
-    """Anchors, for the pursuit of length 1.
-
-    Attributes:
-        is_constrained: Boolean, whether anchors of a row may be taken out
-            again.
-    """
+    """Anchors, for the pursuit of length 1."""
 
     def __init__(self, anchors, non_negative, l1):
         self.anchors = anchors.astype("float32")
@@ -428,15 +309,7 @@ class _Units:
         return found, self._of_anchors(found, weights), explained
 
     def limited(self, rows, limits, width, known=None):
-        """Anchors of rows, of each as many as it may have, and their weights.
-
-        Args:
-            rows: Array `(rows, columns)`.
-            limits: Integer array `(rows,)`.
-            width: Integer, the largest of them, and at least 1.
-            known: Anchors that `pursue` finds, `(rows, width)`, where none is
-                taken out again.
-        """
+        """Anchors of each row and their weights."""
         if known is None:
             return self.pursue(rows, width, limits)[:2]
         products = rows @ self._units

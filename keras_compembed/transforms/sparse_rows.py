@@ -111,14 +111,7 @@ class SparseRows(LazyRows):
         )
 
     def _grow(self, ids, upstream, least):
-        """Gives free places new columns; returns the gradient of places.
-
-        Args:
-            ids: Integer tensor `(ids,)`, each id once.
-            upstream: Tensor `(ids, num_anchors)`, gradients of rows.
-            least: Scalar tensor, what a gradient must be above to be worth a
-                column.
-        """
+        """Gives free places new columns; returns the gradient of places."""
         columns = gather_rows(self.columns, ids)
         pending = tf.cast(gather_rows(self._pending, ids), "bool")[:, None]
         grown = tf.cast(gather_rows(self._grown, ids), "bool")

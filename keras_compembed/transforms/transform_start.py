@@ -12,24 +12,7 @@ _START_VALUE = 0.1
 
 
 class TransformStart:
-    """Initializers of T: of all of it, or of numbers and their columns.
-
-    Rows have up to 4 random numbers; those of objects that are anchors have a
-    single 1, in the column of their anchor.
-
-    Args:
-        anchor_ids: Integer array `(num_anchors,)`, the object that each
-            anchor stands for, -1 for none.
-        non_negative: Boolean. Whether no number may be below 0. Defaults to
-            `True`.
-        initializer: Optional initializer of the rows of all other objects, as
-            `keras.initializers.get` takes it, for `table` alone.
-        seed: Optional integer. Defaults to one drawn when first needed.
-
-    Attributes:
-        seed: Integer, or None if none was needed yet.
-        initializer: Keras initializer, or None.
-    """
+    """Initializers of T: of all of it, or of numbers and their columns."""
 
     def __init__(
         self, anchor_ids, non_negative=True, initializer=None, seed=None
@@ -95,9 +78,6 @@ class TransformStart:
 
 
 def one_hot_rows(anchor_ids):
-    """Where objects that are anchors have their 1, as `(ids, columns)`.
-
-    An object that stands for several anchors is the first of them.
-    """
+    """Where objects that are anchors have their 1, as `(ids, columns)`."""
     ids, columns = np.unique(anchor_ids, return_index=True)
     return ids[ids >= 0], columns[ids >= 0]

@@ -22,19 +22,7 @@ _ROUNDS = 32
 
 
 def cluster_levels(vectors, branching, seed, verbose):
-    """Splits vectors into clusters of clusters, from the top down.
-
-    Args:
-        vectors: float32 array `(rows, width)`.
-        branching: Integer of at least 2.
-        seed: Optional integer.
-        verbose: `0` or `1`, whether to show progress.
-
-    Returns:
-        The rows in the order of their clusters, int64 array `(rows,)`, and a
-        list with the sizes of the clusters of each level, which differ by 1
-        at most. Clusters are split by the numbers of `balanced_parts`.
-    """
+    """Splits vectors into clusters of clusters, from the top down."""
     rng = np.random.default_rng(seed)
     order = np.arange(len(vectors))
     sizes = np.array([len(vectors)])
@@ -74,17 +62,7 @@ def _split_level(vectors, order, sizes, parts, rng, bar):
 
 
 def split_evenly(vectors, ids, parts, rng):
-    """Splits sets of one size into clusters whose sizes differ by 1 at most.
-
-    Args:
-        vectors: float32 array `(rows, width)`.
-        ids: Integer array `(sets, size)`, rows of `vectors`.
-        parts: Integer from 2 to `size`, clusters of a set.
-        rng: NumPy random generator.
-
-    Returns:
-        Cluster of each point, integer array of the shape of `ids`.
-    """
+    """Splits sets of one size into clusters whose sizes differ by 1 at most."""
     size = ids.shape[1]
     sample = min(size, max(_SAMPLE, _SAMPLE_A_CLUSTER * parts))
     sample = max(parts, min(sample, 4 * _ENTRIES // parts))
@@ -114,14 +92,7 @@ def _split_large(vectors, ids, parts, sample, rng):
 
 
 def _normalise(points):
-    """Makes sets of points of mean 0 and entries of at most 1, in place.
-
-    So that squares neither overflow nor vanish.
-
-    Returns:
-        float32 arrays `(sets, 1, width)` and `(sets, 1, 1)`: the means, and
-        the scales the rest was divided by.
-    """
+    """Makes sets of points of mean 0 and entries of at most 1, in place."""
     mean = points.mean(axis=1, keepdims=True)
     points -= mean
     scale = np.maximum(points.max(axis=(1, 2)), -points.min(axis=(1, 2)))
@@ -131,20 +102,7 @@ def _normalise(points):
 
 
 def _fit(points, parts, rng):
-    """Centres and prices of clusters that are of about equal sizes.
-
-    A point belongs to the centre of least squared distance plus price. Prices
-    solve the transport of the points to centres of equal capacity, smoothed
-    by a temperature that falls (Sinkhorn's iterations).
-
-    Args:
-        points: float32 array `(sets, size, width)`, normalised.
-        parts: Integer, clusters of a set.
-        rng: NumPy random generator.
-
-    Returns:
-        float32 arrays `(sets, parts, width)` and `(sets, parts)`.
-    """
+    """Centres and prices of clusters that are of about equal sizes."""
     centres = _seeds(points, parts, rng)
     prices = np.zeros((len(points), 1, parts), "float32")
     shares = np.geomspace(_HOT, _COLD, _STEPS, dtype="float32")
@@ -208,21 +166,7 @@ def _balance(costs, prices, share):
 
 
 def _deal(costs, prices, size, step=None):
-    """Gives each point a cluster, with sizes that differ by 1 at most.
-
-    In rounds: points ask for the cluster with room that costs them least, and
-    a cluster takes those who would lose most by going elsewhere.
-
-    Args:
-        costs: Function from row numbers, counted over all sets, to float32
-            array `(rows, parts)`.
-        prices: float32 array `(sets, parts)`.
-        size: Integer, points of a set.
-        step: Optional integer, rows to ask `costs` for at a time.
-
-    Returns:
-        int32 array `(sets, size)`.
-    """
+    """Gives each point a cluster, with sizes that differ by 1 at most."""
     sets, parts = prices.shape
     clusters = np.empty(sets * size, "int32")
     left = np.arange(sets * size)

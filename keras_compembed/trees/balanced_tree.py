@@ -6,16 +6,7 @@ from keras_compembed.trees.tree_children import pad_children
 
 
 def balanced_parts(num_classes, branching):
-    """Into how many parts to split at each level, from the top down.
-
-    The last level is left out: there, each class is a part. All levels but
-    the first split into about `branching` parts, so that the depth is the
-    least and nodes are few.
-
-    Args:
-        num_classes: Integer.
-        branching: Integer of at least 2.
-    """
+    """Into how many parts to split at each level, from the top down."""
     depth, most = 1, branching
     while most < num_classes:
         depth, most = depth + 1, most * branching
@@ -29,20 +20,7 @@ def balanced_parts(num_classes, branching):
 
 
 def balanced_children(order, level_sizes):
-    """Children of nodes that hold given numbers of classes.
-
-    A node of one class is left out, and the class takes its place.
-
-    Args:
-        order: Integer array `(num_classes,)`, classes from the left to the
-            right of the tree.
-        level_sizes: Sequence of integer arrays: at each level, how many
-            classes each node holds. All nodes of a level but the last have
-            the same number of children.
-
-    Returns:
-        int32 array `(num_nodes + 1, branching)`, see `ClassTree`.
-    """
+    """Children of nodes that hold given numbers of classes."""
     order = np.asarray(order, "int64")
     if not level_sizes:
         return pad_children(order, [len(order)])

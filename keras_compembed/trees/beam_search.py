@@ -8,19 +8,7 @@ from keras_compembed.utils.own_products import own_products
 
 
 def find_frontier(tree, max_size):
-    """Where a search may begin: as far down as `max_size` entries go.
-
-    A product with all entries of a frontier is faster than look-ups of those
-    near the best, and nothing above it is overlooked.
-
-    Args:
-        tree: `ClassTree`.
-        max_size: Integer, how many entries to score for every example.
-
-    Returns:
-        int32 array of entries, in the numbers of `ClassTree.children`, and
-        the depth of its inner nodes.
-    """
+    """Where a search may begin: as far down as `max_size` entries go."""
     frontier = _entries(tree.children[0])
     depth = 1
     while True:
@@ -39,14 +27,7 @@ def _entries(children):
 
 
 def find_kinds(tree):
-    """What stands at each depth: `"nodes"`, `"classes"` or `"both"`.
-
-    Args:
-        tree: `ClassTree`.
-
-    Returns:
-        List of strings, from depth 1 down.
-    """
+    """What stands at each depth: `"nodes"`, `"classes"` or `"both"`."""
     depths = np.bincount(tree.depths(), minlength=tree.depth + 1)[1:]
     kinds = []
     for depth, classes in enumerate(depths):
@@ -58,26 +39,7 @@ def find_kinds(tree):
 
 
 def beam_search(search, features, beam_width):
-    """Follows the best inner nodes down a tree.
-
-    Classes do not compete with inner nodes: all that are met are kept.
-
-    Args:
-        search: Object with
-            `frontier()`: entries to begin with, inner nodes first, their
-            vectors and their biases, summed over paths;
-            `frontier_nodes`: how many of these are inner nodes;
-            `children(entries)`: entries under inner nodes, -1 where none;
-            `entries(entries, kind)`: their own vectors and biases;
-            `num_nodes`, and `kinds`, those of the levels below the frontier.
-        features: Tensor `(rows, width)`.
-        beam_width: Integer, inner nodes that are followed at a time.
-
-    Returns:
-        Tensors `(rows, met)`: all classes that the search met, in no order,
-        with -1 for places without one, and their scores, minus infinity
-        there.
-    """
+    """Follows the best inner nodes down a tree."""
     entries, vectors, biases = search.frontier()
     scores = tf.matmul(features, vectors, transpose_b=True) + biases
     scores = without_nan(scores)

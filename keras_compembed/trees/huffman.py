@@ -6,15 +6,7 @@ from keras_compembed.trees.tree_children import pad_children
 
 
 def huffman_children(counts, branching):
-    """Children of the nodes of a Huffman tree.
-
-    Args:
-        counts: Array `(num_classes,)` of numbers that are not negative.
-        branching: Integer of at least 2.
-
-    Returns:
-        int32 array `(num_nodes + 1, branching)`, see `ClassTree`.
-    """
+    """Children of the nodes of a Huffman tree."""
     order = np.argsort(counts, kind="stable")
     taken = _merge(counts[order], branching)
     num_nodes = len(taken) - 1
@@ -29,26 +21,7 @@ def huffman_children(counts, branching):
 
 
 def _merge(counts, branching):
-    """Merges the least of counts until one is left.
-
-    Where they do not come out even, the first merge, which is the deepest,
-    takes fewer. Of equals, counts go before merges, which keeps the tree as
-    shallow as it can be.
-
-    Args:
-        counts: Sorted array `(leaves,)`.
-        branching: Integer.
-
-    Returns:
-        int64 array `(merges, 2)`: how many counts, and how many merges, go
-        into each. Both do in their order.
-
-    References:
-        - Huffman, A Method for the Construction of Minimum-Redundancy Codes,
-          1952
-        - van Leeuwen, On the Construction of Huffman Trees, 1976, for the two
-          queues
-    """
+    """Merges the least of counts until one is left."""
     # Python's own numbers are faster one by one.
     counts = counts.tolist()
     leaves = len(counts)

@@ -4,15 +4,7 @@ import numpy as np
 
 
 def differences_of_means(tree):
-    """Vectors whose sums over paths are the means that a tree was made from.
-
-    Args:
-        tree: `ClassTree` with means.
-
-    Returns:
-        float32 arrays: of classes `(num_classes, width)`, and of inner nodes
-        `(num_nodes, width)`.
-    """
+    """Vectors whose sums over paths are the means that a tree was made from."""
     above = np.concatenate([tree.node_means, tree.root_mean[None]])
     # A parent of -1, the root, is the last row.
     classes = tree.class_means - above[tree.class_parents]
@@ -20,19 +12,7 @@ def differences_of_means(tree):
 
 
 def log_shares(tree, counts):
-    """Biases whose sums over paths are the log frequencies of classes.
-
-    The sum down to an inner node is the log frequency of what is under it, so
-    that a search follows frequent classes before anything is learned.
-
-    Args:
-        tree: `ClassTree`, or None for classes alone.
-        counts: Array `(num_classes,)`, positive.
-
-    Returns:
-        float32 arrays: of classes `(num_classes,)`, and of inner nodes
-        `(num_nodes,)`.
-    """
+    """Biases whose sums over paths are the log frequencies of classes."""
     counts = np.asarray(counts, "float64")
     shares = np.log(counts / counts.sum())
     if tree is None:
@@ -41,19 +21,7 @@ def log_shares(tree, counts):
 
 
 def differences_of_biases(tree, biases):
-    """Biases whose sums over paths are those given.
-
-    The sum down to an inner node is the logarithm of the sum of exponentials
-    of what is under it.
-
-    Args:
-        tree: `ClassTree`.
-        biases: Array `(num_classes,)` of finite numbers.
-
-    Returns:
-        float32 arrays: of classes `(num_classes,)`, and of inner nodes
-        `(num_nodes,)`.
-    """
+    """Biases whose sums over paths are those given."""
     biases = np.asarray(biases, "float64")
     # A parent of -1, the root, is the last one.
     above = np.full(tree.num_nodes + 1, -np.inf)

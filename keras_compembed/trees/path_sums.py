@@ -8,17 +8,7 @@ from keras_compembed.optimizers.unique_places import unique_places
 
 
 def sum_above(rows_of, ancestors):
-    """Sums over the inner nodes above classes.
-
-    Args:
-        rows_of: Function from ids of inner nodes `(ids,)` to their rows
-            `(ids, ...)`.
-        ancestors: int32 tensor `(classes, levels)`, what
-            `TreeArrays.ancestors` returns.
-
-    Returns:
-        Tensor `(classes, ...)`.
-    """
+    """Sums over the inner nodes above classes."""
     total = 0.0
     # One after the other: all at once take depth times the memory.
     for nodes in tf.unstack(ancestors, axis=1):
@@ -29,16 +19,7 @@ def sum_above(rows_of, ancestors):
 
 
 def sum_down_to(tree, table, depth):
-    """Sums over the paths to all inner nodes of a depth, without gradients.
-
-    Args:
-        tree: `TreeArrays` with inner nodes.
-        table: Keras variable `(num_nodes, ...)`.
-        depth: Integer from 1, edges from the root to the nodes.
-
-    Returns:
-        Tensor `(nodes, ...)`.
-    """
+    """Sums over the paths to all inner nodes of a depth, without gradients."""
     sizes = tree.level_sizes[:depth]
     nodes = tf.range(sum(sizes))
     rows = tf.split(gather_rows(table, nodes), sizes)
@@ -51,22 +32,7 @@ def sum_down_to(tree, table, depth):
 
 
 def read_above(tree, tables, classes, chosen, room):
-    """Sums over the inner nodes above classes, with gradients for these alone.
-
-    From the top down: classes that are near each other share the sums of what
-    is above them. In gradients each node comes once.
-
-    Args:
-        tree: `TreeArrays` with inner nodes.
-        tables: List of Keras variables with a row or a number for each node.
-        classes: Integer tensor `(ids,)`. On several devices, the same on all.
-        chosen: Integer tensor `(chosen,)`, places in `classes` of those to
-            return.
-        room: The most classes that there could be, see `unique_ids`.
-
-    Returns:
-        List of tensors `(chosen, ...)`, one for each table.
-    """
+    """Sums over the inner nodes above classes."""
     levels = _ancestors_by_level(tree, classes)
     starts = tree.level_starts
     with_classes = [kind != "nodes" for kind in tree.kinds]

@@ -8,18 +8,7 @@ from keras_compembed.trees.tree_children import pad_children
 
 
 def taxonomy_children(paths):
-    """Children of the nodes that paths of names tell of.
-
-    Args:
-        paths: Sequence with the names of groups above each class, from the
-            top down.
-
-    Returns:
-        int32 array `(num_nodes + 1, branching)`, see `ClassTree`.
-
-    Raises:
-        ValueError: if there are no paths, or one is not a sequence of names.
-    """
+    """Children of the nodes that paths of names tell of."""
     root = {}
     for number, path in enumerate(paths):
         if isinstance(path, (str, bytes)) or not isinstance(

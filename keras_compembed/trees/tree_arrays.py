@@ -13,26 +13,7 @@ from keras_compembed.utils.whole_load import WholeLoad
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class TreeArrays(WholeLoad, keras.layers.Layer):
-    """A `ClassTree` as integer weights, saved with the model.
-
-    A layer so that files hold the tree; it is never called. Configs hold the
-    tree, compressed, but not the means of its classes, which may be as large
-    as a model.
-
-    Args:
-        tree: `ClassTree`.
-
-    Attributes:
-        num_classes, num_nodes, branching, depth, level_sizes: Same as
-            for `ClassTree`.
-        level_starts: Tuple of integers, the first inner node of each level.
-        kinds: Tuple of strings, what stands at each depth: `"nodes"`,
-            `"classes"` or `"both"`.
-        class_tree: The `ClassTree` itself.
-        means_width: Integer, the width of the class means that the tree was
-            made with, or None. `class_tree` has lost them where this was made
-            from a config.
-    """
+    """A `ClassTree` as integer weights, saved with the model."""
 
     def __init__(self, tree, means_width=None, **kwargs):
         super().__init__(**kwargs)
@@ -83,15 +64,7 @@ class TreeArrays(WholeLoad, keras.layers.Layer):
         )
 
     def ancestors(self, classes):
-        """Inner nodes above classes.
-
-        Args:
-            classes: Integer tensor `(ids,)`.
-
-        Returns:
-            int32 tensor `(ids, depth - 1)`, from the class up, with -1 where
-            there are no more.
-        """
+        """Inner nodes above classes."""
         if not self.num_nodes:
             return tf.zeros((tf.size(classes), 0), "int32")
         nodes = gather_rows(self.class_parents, classes)

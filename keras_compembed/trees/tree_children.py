@@ -7,18 +7,7 @@ _MOST_ENTRIES = 1 << 31
 
 
 def pad_children(entries, counts):
-    """Rows of different lengths, padded with -1.
-
-    Args:
-        entries: Integer array `(entries,)`, the rows one after another.
-        counts: Integer sequence `(rows,)`, the length of each row.
-
-    Returns:
-        int32 array `(rows, longest)`.
-
-    Raises:
-        ValueError: if it would have more than 2**31 entries.
-    """
+    """Rows of different lengths, padded with -1."""
     counts = np.asarray(counts, "int64")
     longest = int(counts.max())
     if len(counts) * longest > _MOST_ENTRIES:
@@ -34,10 +23,7 @@ def pad_children(entries, counts):
 
 
 def check_children(children, num_classes):
-    """Returns children as int32 array without columns of padding, or raises.
-
-    That nodes form no circle is not checked.
-    """
+    """Returns children as int32 array without columns of padding, or raises."""
     children = np.asarray(children)
     if (
         children.ndim != 2
@@ -88,20 +74,7 @@ def _raise_for_row(bad, rule, received):
 
 
 def sort_levels(children, num_nodes):
-    """Numbers inner nodes level by level from the root down.
-
-    Args:
-        children: int32 array `(num_nodes + 1, branching)` in which each inner
-            node comes once.
-        num_nodes: Integer.
-
-    Returns:
-        The array with inner nodes numbered anew, and the numbers of nodes at
-        each depth from 1 on, a tuple.
-
-    Raises:
-        ValueError: if nodes form a circle, and the root is not above them.
-    """
+    """Numbers inner nodes level by level from the root down."""
     levels = []
     rows = np.zeros(1, "int64")
     while len(rows):

@@ -9,17 +9,7 @@ _ENTRIES = 1 << 22
 
 
 def node_means(tree, vectors, weights=None):
-    """Mean of the vectors of the classes below each inner node.
-
-    Args:
-        tree: `ClassTree`.
-        vectors: float32 array `(num_classes, width)`.
-        weights: Optional array `(num_classes,)`, how much each class counts.
-            Where all below a node are 0, they count alike.
-
-    Returns:
-        float32 arrays `(num_nodes, width)` and, for the root, `(width,)`.
-    """
+    """Mean of the vectors of the classes below each inner node."""
     width = vectors.shape[1]
     means = np.zeros((tree.num_nodes + 1, width), "float32")
     # Of the entries of children: inner nodes, then classes, then padding.
@@ -55,19 +45,7 @@ def node_means(tree, vectors, weights=None):
 
 
 def label_means(x, y, num_classes):
-    """Mean of the examples of each class.
-
-    Args:
-        x: Array `(examples, width)` of finite numbers. It is read once, a
-            part at a time.
-        y: Integer array `(examples,)`, from 0 to `num_classes - 1`.
-        num_classes: Integer.
-
-    Returns:
-        float32 array `(num_classes, width)`, with the mean of all examples
-        for classes without any, and int64 array `(num_classes,)`, the number
-        of examples of each class.
-    """
+    """Mean of the examples of each class."""
     sums = np.zeros((num_classes, x.shape[1]), "float32")
     total = np.zeros(x.shape[1])
     for start, chunk in float_chunks(x):

@@ -12,19 +12,7 @@ _LOOKUP_BYTES = 8192
 
 
 class FileBytes:
-    """Bytes of the file that a model becomes with tables stored otherwise.
-
-    Args:
-        model: A built `keras.Model`.
-        tables: `Tables` of the model.
-        export_options: Dict of arguments of `export_litert`.
-
-    Attributes:
-        original_bytes: Integer, bytes of the file of the model as it is.
-
-    Raises:
-        ValueError: if the model cannot be exported.
-    """
+    """Bytes of the file that a model becomes with tables stored otherwise."""
 
     def __init__(self, model, tables, export_options):
         self._tables = tables
@@ -34,14 +22,7 @@ class FileBytes:
         self.original_bytes = self._count(model)
 
     def most(self, method):
-        """The bytes that a file has at most with a method.
-
-        Exact for all numbers, with some room for the ops that read them;
-        layers that become part of codebooks make the file smaller.
-
-        Returns:
-            Integer, or None if the method does not hold the tables.
-        """
+        """The bytes that a file has at most with a method."""
         stored = self._tables.bytes_of(method, self._quantize)
         if stored is None:
             return None
@@ -50,10 +31,7 @@ class FileBytes:
         return self.original_bytes - before + stored + room
 
     def counted(self, method, model):
-        """Bytes of the file of a model with tables stored by a method.
-
-        Written once for each method. If it cannot be, `most`, with a warning.
-        """
+        """Bytes of the file of a model with tables stored by a method."""
         if method.name not in self._counted:
             try:
                 size = self._count(model)

@@ -16,12 +16,7 @@ from keras_compembed.utils.files import replacing
 
 
 class KeptFits:
-    """Weights of layers that were fitted to tables.
-
-    Attributes:
-        folder: Optional path of a folder, where they are also written to and
-            read from.
-    """
+    """Weights of layers that were fitted to tables."""
 
     def __init__(self, folder=None):
         self.folder = folder
@@ -118,10 +113,7 @@ def _describe(setting):
 
 @contextlib.contextmanager
 def _interrupted_for_good():
-    """Ctrl-C ends more than a learner, which keeps the best codes so far.
-
-    Half-learned codes are none to compare with others.
-    """
+    """Ctrl-C ends more than a learner, which keeps the best codes so far."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not (
         callable(before)

@@ -10,11 +10,7 @@ _ARGUMENTS_BEFORE_VALIDATION = 6
 
 
 def objective_names(objective):
-    """Names of the metrics of a `keras_tuner.Objective`.
-
-    Raises:
-        ValueError: if the tuner was given none.
-    """
+    """Names of the metrics of a `keras_tuner.Objective`."""
     names = getattr(objective, "name_to_direction", None)
     if names is not None:
         return list(names)
@@ -27,16 +23,7 @@ def objective_names(objective):
 
 
 def check_validation(names, args, kwargs):
-    """Raises if a metric of validation data is asked for without them.
-
-    Args:
-        names: List of names of metrics.
-        args: Tuple of arguments of `fit`, or of a tuner's `search`.
-        kwargs: Dict of more of them.
-
-    Returns:
-        Boolean, whether there are validation data.
-    """
+    """Raises if a metric of validation data is asked for without them."""
     has_any = len(args) > _ARGUMENTS_BEFORE_VALIDATION or any(
         kwargs.get(name) is not None
         for name in ("validation_split", "validation_data")
@@ -51,17 +38,7 @@ def check_validation(names, args, kwargs):
 
 
 class TrialCallback(keras.callbacks.Callback):
-    """Puts the bytes of the file into the logs, and checks the objective.
-
-    After the first batch, or after the first epoch if callbacks of the user's
-    own may report more.
-
-    Args:
-        litert_bytes: Integer.
-        names: List of names of the metrics of the objective.
-        has_validation: Boolean, whether there are validation data.
-        may_get_more: Boolean, whether other callbacks may add metrics.
-    """
+    """Puts the bytes of the file into the logs, and checks the objective."""
 
     def __init__(self, litert_bytes, names, has_validation, may_get_more):
         super().__init__()

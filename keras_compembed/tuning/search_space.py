@@ -10,28 +10,7 @@ LEARNING_RATE = "learning_rate"
 
 
 class SearchSpace:
-    """Hyperparameters of which each choice is feasible.
-
-    One hyperparameter, `"method"`, names a family of methods; for each family
-    another, under that condition, has its methods in the order of their bytes.
-    So every oracle of keras-tuner can read it, what it proposes always fits,
-    and a search that takes neighbours for alike has axes from small to large.
-
-    Args:
-        families: Dict from strings to lists of `Method`.
-        bytes_of: Callable from a `Method` to the bytes of the file, or None
-            where the tables cannot be stored so.
-        max_bytes: Optional integer, the bytes that the file may have.
-        learning_rates: Optional sequence of positive numbers.
-
-    Attributes:
-        families: Dict from the name of each family of which a method fits to
-            a dict from names of methods to methods, smallest first.
-        file_bytes: Dict from names of methods to bytes.
-
-    Raises:
-        ValueError: if nothing fits.
-    """
+    """Hyperparameters of which each choice is feasible."""
 
     def __init__(self, families, bytes_of, max_bytes, learning_rates):
         self.families, self.file_bytes = {}, {}
@@ -71,12 +50,7 @@ class SearchSpace:
         )
 
     def method(self, hp):
-        """The `Method` of a trial.
-
-        Raises:
-            ValueError: if it is not feasible, as in a project that was begun
-                with other arguments.
-        """
+        """The `Method` of a trial."""
         name = method_name(hp.values)
         method = self.families.get(hp.values[METHOD], {}).get(name)
         if method is None:

@@ -15,22 +15,7 @@ _SMALLEST = Codes(1, 2)
 
 
 class Tables:
-    """Embedding layers of a model, all stored by one method.
-
-    Args:
-        model: A built `keras.Model`.
-        layers: Same as in `compress_model`.
-        layer_settings: Same as in `compress_model`, with `pooled` and
-            `sample_weight` only.
-        min_bytes: Same as in `compress_model`.
-
-    Attributes:
-        layers: Dict from names, as `compress_model` takes them, to layers.
-        settings: Dict from names to settings.
-
-    Raises:
-        ValueError: if a name is unknown, or there are no tables.
-    """
+    """Embedding layers of a model, all stored by one method."""
 
     def __init__(self, model, layers, layer_settings, min_bytes):
         self.settings = dict(layer_settings or {})
@@ -68,10 +53,7 @@ class Tables:
             )
 
     def bytes_of(self, method, quantize):
-        """Bytes of all tables in a LiteRT file, or None if one is not held.
-
-        A method that makes a table no smaller does not hold it.
-        """
+        """Bytes of all tables in a LiteRT file, or None if one is not held."""
         total = 0
         for layer in self.layers.values():
             if reason_to_skip(layer, method, 0, self._held):

@@ -8,16 +8,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 def number_of_bytes(name, value):
-    """`"500k"`, `"2 MB"` or an integer as a number of bytes.
-
-    Args:
-        name: String, the argument's name in messages.
-        value: Positive integer, or a string of a number and `k`, `M` or `G`,
-            with or without a `B`; k is 1,000 bytes.
-
-    Raises:
-        ValueError: if it is neither, or not a whole number of bytes.
-    """
+    """`"500k"`, `"2 MB"` or an integer as a number of bytes."""
     if isinstance(value, str):
         found = re.fullmatch(
             r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+) ?([kmg]?)b?",

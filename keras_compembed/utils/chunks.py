@@ -12,17 +12,7 @@ _MOST_PARTS = 16
 
 
 def chunk_sizes(rows, num_classes, *numbers):
-    """How many rows, and for these how many classes, to score at a time.
-
-    Args:
-        rows: Integer, or None if it is not known.
-        num_classes: Integer.
-        *numbers: Integers, what else is held of each row or class, as the
-            width of vectors.
-
-    Returns:
-        Integers. The second is at most `num_classes`.
-    """
+    """How many rows, and for these how many classes, to score at a time."""
     numbers = max(1, *numbers)
     most = max(1, MOST_NUMBERS // numbers)
     classes = _CLASSES if rows is None else MOST_NUMBERS // max(1, rows)
@@ -31,18 +21,7 @@ def chunk_sizes(rows, num_classes, *numbers):
 
 
 def in_parts(compute, inputs, results, size):
-    """Results for all rows, computed for so many rows at a time.
-
-    Args:
-        compute: Function from some rows of the inputs to a sequence of
-            tensors with as many rows.
-        inputs: Sequence of tensors `(rows, ...)`.
-        results: Sequence of tensors `(rows, ...)`, to be written over.
-        size: Integer, the most rows at a time.
-
-    Returns:
-        Sequence of tensors like `results`.
-    """
+    """Results for all rows, computed for so many rows at a time."""
     known = inputs[0].shape[0]
     if known and known <= size:
         return compute(*inputs)
@@ -71,22 +50,7 @@ def in_parts(compute, inputs, results, size):
 
 
 def of_all_ids(compute, number, size=None):
-    """Rows of ids from 0 to `number - 1`, computed for some at a time.
-
-    Without a loop: LiteRT has lists of tensors only where all shapes are known,
-    and TensorFlow copies a tensor whenever a part of it is set. No shape is
-    known to a converter, which would store constants that follow from it, or
-    all the rows.
-
-    Args:
-        compute: Function from an int32 tensor of ids to a tensor `(ids, ...)`.
-        number: Integer.
-        size: Optional integer, ids at a time; more, if there would be too many
-            parts. Defaults to `None`: all.
-
-    Returns:
-        Tensor `(number, ...)`.
-    """
+    """Rows of ids from 0 to `number - 1`, computed for some at a time."""
     size = max(size or number, -(-number // _MOST_PARTS))
     one = _one_at_run_time()
     parts = []

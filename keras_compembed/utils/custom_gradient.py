@@ -8,16 +8,7 @@ from tensorflow.python.framework import ops
 
 
 def custom_gradient(function):
-    """`tf.custom_gradient`, but graphs and their models can be freed.
-
-    TensorFlow keeps every gradient that it traces until the process ends,
-    and with it the graph and the variables that the graph reads: the tables
-    of each model that was trained in a search or a notebook.
-
-    Args:
-        function: From positional tensors to a result, of tensors, and the
-            function of its gradient.
-    """
+    """`tf.custom_gradient`, but graphs and their models can be freed."""
     differentiable = tf.custom_gradient(function)
 
     @tf.autograph.experimental.do_not_convert

@@ -7,19 +7,7 @@ from keras_compembed.utils.repeat_rows import repeat_rows
 
 
 def each_once(compose, ids):
-    """Vectors of ids, each composed once however often its id is there.
-
-    Texts have few words again and again, and padding most of all. XLA would
-    compose as many as there may be, and takes long to find what differs: there
-    all are composed.
-
-    Args:
-        compose: Function from a rank-1 tensor of ids to vectors `(ids, width)`.
-        ids: Integer tensor `(ids,)`.
-
-    Returns:
-        Tensor `(ids, width)`.
-    """
+    """Vectors of ids, each composed once however often its id is there."""
     graph = tf.compat.v1.get_default_graph()
     if control_flow_util.GraphOrParentsInXlaContext(graph):
         return compose(ids)

@@ -22,21 +22,7 @@ _folders = set()
 
 @contextlib.contextmanager
 def replacing(path, overwrite=False):
-    """Yields a path to write to, beside `path`, and moves it there at the end.
-
-    Args:
-        path: String or path-like, the file to make. Its folder must exist.
-        overwrite: Boolean, whether `path` may exist already.
-
-    Yields:
-        A path in the same folder with the same suffix. If the block raises, it
-        is removed and what stood at `path` is untouched.
-
-    Raises:
-        FileExistsError: if `path` exists and `overwrite` is False.
-        FileNotFoundError: if the folder of `path` does not exist.
-        OSError: if nothing can be written there, or the disk is full.
-    """
+    """Yields a path beside `path`; renames it at the end."""
     path = os.fspath(path)
     check_output(path, overwrite)
     folder, name = os.path.split(os.path.abspath(path))
@@ -59,16 +45,7 @@ def naming_path(path):
 
 @contextlib.contextmanager
 def replacing_folder(path, names, overwrite=False, room=0):
-    """Yields a new folder beside `path`, and moves it there at the end.
-
-    Args:
-        path: String or path-like, the folder to make.
-        names: Same as in `check_output_folder`, as are the others.
-
-    Yields:
-        The path of an empty folder. If the block raises, it is removed and
-        what stood at `path` is untouched.
-    """
+    """Yields a new folder beside `path`, and moves it there at the end."""
     path = os.path.realpath(path)
     check_output_folder(path, names, overwrite, room)
     parent = os.path.dirname(path)
@@ -93,23 +70,7 @@ def replacing_folder(path, names, overwrite=False, room=0):
 
 
 def check_output_folder(path, names=None, overwrite=False, room=0):
-    """Raises if a folder cannot be made at `path`; call it before long work.
-
-    Args:
-        path: String or path-like, the folder to make.
-        names: Optional collection of strings, what such a folder may hold. One
-            that holds anything else is never replaced. Defaults to `None`: not
-            looked at.
-        overwrite: Boolean, whether it may exist already.
-        room: Integer, the bytes that it will have at least.
-
-    Raises:
-        FileExistsError: if `path` exists and `overwrite` is False, or it is
-            anything but such a folder.
-        ValueError: if `overwrite` is no Boolean.
-        FileNotFoundError: if the folder that is to hold it does not exist.
-        OSError: if nothing can be written there, or the disk is full.
-    """
+    """Raises if a folder cannot be made at `path`; call it before long work."""
     check_boolean("overwrite", overwrite)
     path = os.path.realpath(path)
     parent = os.path.dirname(path)
@@ -139,20 +100,7 @@ def check_output_folder(path, names=None, overwrite=False, room=0):
 
 
 def check_output(path, overwrite=False, room=0):
-    """Raises if `path` cannot be written to; call it before long work.
-
-    Args:
-        path: String or path-like, the file to make.
-        overwrite: Boolean, whether it may exist already.
-        room: Integer, the bytes that it will have at least.
-
-    Raises:
-        FileExistsError: if `path` exists and `overwrite` is False.
-        FileNotFoundError: if the folder of `path` does not exist.
-        IsADirectoryError: if `path` is a folder.
-        ValueError: if it is a device, or `overwrite` is no Boolean.
-        OSError: if nothing can be written there, or the disk is full.
-    """
+    """Raises if `path` cannot be written to; call it before long work."""
     check_boolean("overwrite", overwrite)
     path = os.fspath(path)
     folder, name = os.path.split(os.path.abspath(path))
@@ -180,14 +128,7 @@ def check_output(path, overwrite=False, room=0):
 
 
 def check_temporary_folder(room=0):
-    """Raises if temporary files cannot be written; call it before long work.
-
-    Args:
-        room: Integer, the bytes that they will take at least.
-
-    Raises:
-        OSError: if nothing can be written there, or the disk is full.
-    """
+    """Raises if temporary files cannot be written; call it before long work."""
     hint = "for temporary files; the environment variable TMPDIR names another"
     # Python passes over a folder that does not serve without a word.
     for variable in _VARIABLES if tempfile.tempdir is None else ():
@@ -209,17 +150,7 @@ def check_temporary_folder(room=0):
 
 
 def check_room(folder, room, whose, name="file"):
-    """Raises unless a file can be made in a folder, and grow so large.
-
-    Args:
-        folder: String, its path.
-        room: Integer, the bytes that the file may have.
-        whose: String, what the folder is, for the message.
-        name: String, what the file is called. Defaults to `"file"`.
-
-    Raises:
-        OSError: if nothing can be written there, or the disk is full.
-    """
+    """Raises unless a file can be made in a folder, and grow so large."""
     try:
         with (
             temporary_folder(folder) as beside,

@@ -5,11 +5,7 @@ import zipfile
 
 
 def read_keras_2_file(path):
-    """The version of Keras in a file, and the JSON of its model's config.
-
-    Returns:
-        Tuple of two strings, empty where the file has none.
-    """
+    """The version of Keras in a file, and the JSON of its model's config."""
     # Not at the top: most commands need no h5py.
     import h5py
 

@@ -2,18 +2,7 @@
 
 
 def layer_paths(root):
-    """Paths of all layers in a layer, however deep, each layer once.
-
-    A path has the names of the layers on the way from `root`, which is left
-    out: `"tower_a/embedding"`. Where two layers have one path, the second
-    ends in `#2`.
-
-    Args:
-        root: Keras model or layer.
-
-    Returns:
-        Dict from path to layer; the path of `root` itself is its name.
-    """
+    """Paths of all layers in a layer, however deep, each layer once."""
     paths, seen = {}, set()
 
     def search(layer, path):
@@ -29,15 +18,7 @@ def layer_paths(root):
 
 
 def named_layers(root, classes):
-    """Layers of some classes by name, or by path where a name repeats.
-
-    Args:
-        root: Keras model or layer.
-        classes: Tuple of classes.
-
-    Returns:
-        Dict from name or path to layer.
-    """
+    """Layers of some classes by name, or by path where a name repeats."""
     paths = {
         path: layer
         for path, layer in layer_paths(root).items()

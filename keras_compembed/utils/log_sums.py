@@ -10,12 +10,7 @@ from keras_compembed.utils.custom_gradient import custom_gradient
 # What TensorFlow derives passes over the scores three times more.
 @custom_gradient
 def log_sum_exp(*parts):
-    """`log(sum(e^scores))` over the last axis, minus infinity if of nothing.
-
-    Args:
-        *parts: Tensors of one shape but for the last axis, which are summed
-            over together, as if concatenated.
-    """
+    """`log(sum(e^scores))` over the last axis, minus infinity if of nothing."""
     largest = functools.reduce(
         tf.maximum, [tf.reduce_max(part, axis=-1) for part in parts]
     )

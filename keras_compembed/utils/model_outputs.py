@@ -4,12 +4,7 @@ import keras
 
 
 def layer_of(tensor):
-    """The layer that a symbolic tensor comes from.
-
-    Args:
-        tensor: `keras.KerasTensor` of a Sequential or functional model. Of
-            one that a subclassed model within it gives, it is that model.
-    """
+    """The layer that a symbolic tensor comes from."""
     history = tensor._keras_history
     while is_open(history.operation):
         # A model within a model: its own last layer.

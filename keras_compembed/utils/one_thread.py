@@ -13,12 +13,7 @@ _USERS = []
 
 @contextlib.contextmanager
 def one_thread():
-    """A context that keeps matrix products to one thread.
-
-    Many small ones gain little from more, and threads that wait for each
-    other by spinning lose much wherever other work holds a core. Several
-    threads of Python may be in it at once.
-    """
+    """A context that keeps matrix products to one thread."""
     with _LOCK:
         limits = (
             _USERS[0]

@@ -4,15 +4,7 @@ import tensorflow as tf
 
 
 def own_products(vectors, features):
-    """Products of the vectors of each row with its features.
-
-    Args:
-        vectors: Tensor `(rows, number, width)`.
-        features: Tensor `(rows, width)`.
-
-    Returns:
-        Tensor `(rows, number)`.
-    """
+    """Products of the vectors of each row with its features."""
     if features.shape[0] == 1:
         # The same, as the one kind of product that is fast on phones, without
         # the copy that `vectors[0]` is there.

@@ -7,14 +7,7 @@ import numpy as np
 
 
 def pack_array(array):
-    """An array as a dict for JSON, compressed.
-
-    Args:
-        array: Array of numbers, or None.
-
-    Returns:
-        What `unpack_array` takes.
-    """
+    """An array as a dict for JSON, compressed."""
     if array is None:
         return None
     array = np.asarray(array)

@@ -4,17 +4,7 @@ import tensorflow as tf
 
 
 def repeat_rows(rows, places):
-    """As `tf.gather`, with gradients that half precision holds.
-
-    It does not hold sums of many: 256 + 1 is 256 in bfloat16.
-
-    Args:
-        rows: Float tensor `(rows, ...)`.
-        places: Integer tensor, of any shape.
-
-    Returns:
-        Tensor of the shape of `places` followed by that of a row.
-    """
+    """As `tf.gather`, with gradients that half precision holds."""
     if rows.dtype not in (tf.float16, tf.bfloat16):
         return tf.gather(rows, places)
     # Gradients are added up where the shape is taken back.

@@ -4,18 +4,7 @@ import zipfile
 
 
 def check_saved_words(path):
-    """Raises if Keras reads other words from a file than were saved.
-
-    Layers such as `TextVectorization` write a word a line, and read lines by
-    `str.splitlines`, to which a word may be two. Words behind it then have
-    other ids, often without an error.
-
-    Args:
-        path: String or path-like, a `.keras` file.
-
-    Raises:
-        ValueError: if so. The word is named.
-    """
+    """Raises if Keras reads other words from a file than were saved."""
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if not name.endswith("vocabulary.txt"):

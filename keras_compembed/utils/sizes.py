@@ -32,12 +32,7 @@ def count_bytes(variables):
 
 
 def count_litert_bytes(num_numbers, quantize=None):
-    """Bytes that a matrix of codewords or the like takes in a LiteRT file.
-
-    Args:
-        num_numbers: Integer, numbers of the matrix.
-        quantize: Same as in `export_litert`.
-    """
+    """Bytes that a matrix of codewords or the like takes in a LiteRT file."""
     if quantize == "int8" and num_numbers < _LEAST_INT8:
         quantize = None
     return _WEIGHT_BYTES[quantize] * num_numbers

@@ -7,14 +7,7 @@ _MISSING = object()
 
 @contextlib.contextmanager
 def swapped(holder, **attributes):
-    """Sets attributes for a while, past Keras's tracking.
-
-    What is set may be or hold anything; methods may be set too.
-
-    Args:
-        holder: A layer, or another object with a `__dict__`.
-        **attributes: Values by name.
-    """
+    """Sets attributes for a while, past Keras's tracking."""
     state = vars(holder)
     before = {name: state.get(name, _MISSING) for name in attributes}
     state.update(attributes)

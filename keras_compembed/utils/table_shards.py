@@ -76,11 +76,7 @@ class TableShards:
         )
 
     def __getitem__(self, rows):
-        """Some rows, an array; a view of one that holds them all.
-
-        Args:
-            rows: Integer, slice, or array of integers or booleans.
-        """
+        """Some rows, an array; a view of one that holds them all."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:

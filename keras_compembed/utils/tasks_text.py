@@ -39,15 +39,7 @@ _WAY_OUT = (
 
 
 def check_tasks_text(folder=None):
-    """Raises unless a folder has the package, or npm is there to fetch it.
-
-    Args:
-        folder: Optional string or path-like.
-
-    Raises:
-        FileNotFoundError: if npm, the folder, or a file in it is missing.
-        ValueError: if the folder has another package.
-    """
+    """Raises unless a folder has the package, or npm is there to fetch it."""
     if folder is None:
         if shutil.which("npm") is None:
             raise FileNotFoundError(
@@ -73,16 +65,7 @@ def check_tasks_text(folder=None):
 
 
 def copy_tasks_text(target, source=None):
-    """Writes the package's files into a folder.
-
-    Args:
-        target: String or path-like, the folder, which must not exist.
-        source: Optional string or path-like, a folder that has the package.
-            Defaults to `None`: npm fetches it.
-
-    Raises:
-        RuntimeError: if npm cannot fetch it.
-    """
+    """Writes the package's files into a folder."""
     os.makedirs(os.path.join(target, "wasm"))
     if source is not None:
         for name in _FILES:

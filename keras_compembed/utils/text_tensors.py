@@ -5,15 +5,7 @@ import tensorflow as tf
 
 
 def with_text_tensors(data):
-    """Data in which arrays of texts are tensors.
-
-    `fit`, `evaluate` and `predict` take no NumPy arrays of strings, as
-    `.npz` files hold them.
-
-    Args:
-        data: Array, or tuple, list or dict of such. A list of strings is an
-            array of texts.
-    """
+    """Data in which arrays of texts are tensors."""
     if isinstance(data, dict):
         return {name: with_text_tensors(each) for name, each in data.items()}
     if isinstance(data, (tuple, list)):

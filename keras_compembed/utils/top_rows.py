@@ -11,20 +11,7 @@ _NUMBERS = 1 << 22
 
 
 def top_rows(vectors, k, num_rows, make_score):
-    """The `k` best rows for each vector, exactly.
-
-    Args:
-        vectors: Float tensor `(vectors, width)`.
-        k: Integer, at most `num_rows`.
-        num_rows: Integer.
-        make_score: Function from some of the vectors to a function from ids
-            of rows, a rank-1 int32 tensor, to scores `(vectors, ids)`.
-
-    Returns:
-        Tuple `(scores, ids)`, a float and an int32 tensor `(vectors, k)`,
-        best first, of equal ones the lower id first. Memory does not grow
-        with the product of vectors and rows.
-    """
+    """The `k` best rows for each vector, exactly."""
 
     def compute(part):
         return _top_rows(part, k, num_rows, make_score(part))

@@ -64,10 +64,7 @@ def check_version(name, text):
 
 
 def check_positive_number(name, value, zero=False):
-    """Returns `value` as a `float`, or raises if it is not above zero.
-
-    With `zero`, zero itself is allowed.
-    """
+    """Returns `value` as a `float`, or raises if it is not above zero."""
     if (
         not isinstance(value, numbers.Real)
         or isinstance(value, bool)
@@ -126,10 +123,7 @@ def check_label(name, value):
 
 
 def check_order(name, items):
-    """Returns a list, or raises if items have no order that rows could have.
-
-    Sets have none, and a dict from tokens to ids is rarely in that of its ids.
-    """
+    """Returns a list, or raises if items have no order that rows could have."""
     if isinstance(items, Mapping | Set):
         hint = ""
         if isinstance(items, Mapping):
@@ -155,13 +149,7 @@ def check_boolean(name, value):
 
 
 def check_new_rows(vectors, width, name="vectors"):
-    """Returns vectors of new ids, or raises if they are none.
-
-    Args:
-        vectors: Array `(rows, columns)`.
-        width: Integer, the number of columns asked for.
-        name: String, the argument's name in messages.
-    """
+    """Returns vectors of new ids, or raises if they are none."""
     if np.ndim(vectors) == 2 and not len(vectors):
         raise ValueError(
             f"`{name}` must have a row for each new id. Received: an array "
@@ -184,23 +172,7 @@ def check_choice(name, value, choices):
 
 
 def check_table(table, name="table", width=None, shards=False):
-    """Checks a matrix of vectors without copying it.
-
-    Args:
-        table: Array of shape `(rows, columns)`: any float, integer or boolean
-            dtype, contiguous or not, in memory or memory-mapped.
-        name: String, the argument's name in messages.
-        width: Optional integer, the number of columns asked for.
-        shards: Boolean, whether `TableShards` stay what they are. Else they
-            are read whole.
-
-    Returns:
-        The table as an array with two axes, of its own dtype.
-
-    Raises:
-        ValueError: if the table is not a matrix of finite real numbers, has no
-            rows or no columns, or is not `width` wide.
-    """
+    """Checks a matrix of vectors without copying it."""
     kinds = (np.ndarray, TableShards) if shards else np.ndarray
     if not isinstance(table, kinds):
         table = _as_array(name, table)
@@ -234,16 +206,7 @@ def check_table(table, name="table", width=None, shards=False):
 def check_fitted_table(
     table, width=None, smallest=_SMALLEST, shards=False, warn=True
 ):
-    """Returns a table, or raises if nothing can be fitted to it.
-
-    Args:
-        table: Array `(rows, columns)`, see `check_table`.
-        width: Optional integer, the number of columns asked for.
-        smallest: Number that the largest must reach, unless all are zero.
-        shards: Boolean, see `check_table`.
-        warn: Boolean. Whether to warn where one row is so long that nothing
-            is left for others; False where each is stored by itself.
-    """
+    """Returns a table, or raises if nothing can be fitted to it."""
     table = check_table(table, width=width, shards=shards)
     rows = max(1, _CHUNK_ELEMENTS // table.shape[1])
     largest = 0.0
@@ -269,11 +232,7 @@ def check_fitted_table(
 
 
 def _warn_if_uneven(sizes):
-    """Warns where one row outweighs all others.
-
-    Args:
-        sizes: float32 array `(rows,)`, the largest number of each row.
-    """
+    """Warns where one row outweighs all others."""
     sizes = sizes[sizes > 0]
     if not len(sizes):
         return
@@ -310,12 +269,7 @@ def float_chunks(table, rows=None):
 
 
 def check_sample_weight(sample_weight, num_rows):
-    """Returns `sample_weight` as float32 of mean 1, or None.
-
-    Raises:
-        ValueError: if it is not one finite non-negative number per row, or if
-            all are zero.
-    """
+    """Returns `sample_weight` as float32 of mean 1, or None."""
     if sample_weight is None:
         return None
     weight = _as_array("sample_weight", sample_weight)
@@ -362,12 +316,7 @@ def check_scores(name, scores):
 
 
 def check_class_counts(class_counts, num_classes):
-    """Returns positive counts, one for each class, or None.
-
-    Raises:
-        ValueError: if they are not finite numbers of at least 0, or not one for
-            each class.
-    """
+    """Returns positive counts, one for each class, or None."""
     if class_counts is None:
         return None
     class_counts = check_scores("class_counts", class_counts)

@@ -4,15 +4,7 @@ import tensorflow as tf
 
 
 def weighted_sums(rows, weights):
-    """Adds up the rows of each group.
-
-    Args:
-        rows: Float tensor `(groups * length, width)`.
-        weights: Float tensor `(groups, length)`.
-
-    Returns:
-        Tensor `(groups, width)` of the dtype of `weights`.
-    """
+    """Adds up the rows of each group."""
     width = rows.shape[-1]
     shape = tf.concat([tf.shape(weights), [width]], axis=0)
     rows = tf.reshape(tf.cast(rows, weights.dtype), shape)

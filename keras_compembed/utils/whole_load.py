@@ -2,12 +2,7 @@
 
 
 class WholeLoad:
-    """Checks the shapes in a file before the first weight is set.
-
-    Keras sets one after another: with `skip_mismatch=True` those that fit,
-    such as the codebooks of another vocabulary. Stands before
-    `keras.layers.Layer` among the bases of a layer.
-    """
+    """Checks the shapes in a file before the first weight is set."""
 
     def load_own_variables(self, store):
         variables = self._trainable_variables + self._non_trainable_variables
@@ -18,13 +13,7 @@ class WholeLoad:
 
 
 def check_shapes(layer, store, variables):
-    """Raises if a file has arrays of other shapes than a layer.
-
-    Args:
-        layer: The layer.
-        store: Dict of arrays. One that is not there is left to Keras.
-        variables: Dict from keys of the store to variables.
-    """
+    """Raises if a file has arrays of other shapes than a layer."""
     for key, variable in variables.items():
         if key in store.keys() and store[key].shape != variable.shape:
             raise ValueError(

@@ -39,12 +39,7 @@ def on_all_workers(strategy, number):
 
 @contextlib.contextmanager
 def variables_of_workers():
-    """Makes variables of any dtype start alike on all workers, in a block.
-
-    TensorFlow sends workers no bytes, which codes and rounded numbers are.
-    Under a strategy of several workers they are sent as int32, and then each
-    worker has a variable of its own, which training must write to alike.
-    """
+    """Makes variables of any dtype start alike on all workers, in a block."""
     if not has_workers(tf.distribute.get_strategy()):
         yield
         return

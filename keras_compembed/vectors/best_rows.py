@@ -7,22 +7,7 @@ _GROUPS = 4
 
 
 class BestRows:
-    """Finds the rows with the highest scores for each of some queries.
-
-    Rows come in parts, the first rows first. Of equal ones, the first are
-    taken; those of a score of -inf never are.
-
-    Example:
-
-    >>> best = BestRows(2)
-    >>> best.add(np.array([[0.5, 0.25, 0.75], [3.0, 1.0, 2.0]]))
-    >>> best.add(np.array([[0.75], [0.0]]))
-    >>> [rows.tolist() for rows, scores in best.found()]
-    [[2, 3], [0, 2]]
-
-    Args:
-        most: Integer, how many rows to find for a query.
-    """
+    """Finds the rows with the highest scores for each of some queries."""
 
     def __init__(self, most):
         self._most = most

@@ -619,11 +619,7 @@ class CompressedVectors:
 
 
 def _check_looked_up(words):
-    """Raises where a word is none that a `StringLookup` finds.
-
-    Pickles may hold halves of characters, and NumPy's strings do not end in
-    NUL.
-    """
+    """Raises where a word is none that a `StringLookup` finds."""
     for row, word in enumerate(words):
         fault = "ends in NUL" if word.endswith("\0") else None
         try:
@@ -654,10 +650,7 @@ def _stored_rows(layer):
 
 
 def _with_weights_of_letters(sample_weight, words, ngrams):
-    """Weights of words, and behind them those of rows of letters.
-
-    Each word counts as itself, and as often as an unknown word of its letters.
-    """
+    """Weights of words, and behind them those of rows of letters."""
     if sample_weight is None:
         sample_weight = np.ones(len(words), "float32")
     weights = ngrams.weights(words, sample_weight)

@@ -4,11 +4,7 @@ import numpy as np
 
 
 def with_mean(stored):
-    """`StoredRows` with one more, and its place: what is nearest to the mean.
-
-    A row is added where the layer can make new ones; it is else the word whose
-    vector is nearest.
-    """
+    """`StoredRows` with the row nearest to the mean."""
     parts = stored.parts()
     total = sum(part.sum(axis=0, dtype="float64") for part in parts)
     mean = total / stored.shape[0]

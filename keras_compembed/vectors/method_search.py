@@ -15,23 +15,7 @@ _SMALLEST = 8
 
 
 class MethodSearch:
-    """Looks for the `Method` that loses least in a file of so many bytes.
-
-    Same as in a search for a model: estimates by arithmetic say what to
-    measure, and quick fits of a sample correct them.
-
-    Args:
-        table: Array `(rows, columns)`.
-        max_bytes: Integer.
-        count: Callable, from a `Method` to the bytes of its file.
-        sample_weight: Optional array `(rows,)`, how much each row counts.
-        seed: Optional integer.
-        verbose: `0` or `1`, whether to show what is measured.
-
-    Raises:
-        ValueError: if no file is so small, or the largest number is not from
-            1e-12 to 1e12 (or 0).
-    """
+    """Looks for the `Method` that loses least in a file of so many bytes."""
 
     def __init__(
         self, table, max_bytes, count, sample_weight=None, seed=None, verbose=0
@@ -64,11 +48,7 @@ class MethodSearch:
         ]
 
     def find(self):
-        """The best `Method`.
-
-        Raises:
-            KeyboardInterrupt: after Ctrl-C, which learners answer themselves.
-        """
+        """The best `Method`."""
         with StopRequest().watching() as stop:
             self._measure_kinds(stop)
             for _ in range(_MEASURED):

@@ -11,11 +11,7 @@ _SCORES = 1 << 22
 
 
 class NearestRows:
-    """Finds rows by their cosines with vectors.
-
-    Args:
-        stored: `StoredRows`.
-    """
+    """Finds rows by their cosines with vectors."""
 
     def __init__(self, stored):
         self._stored = stored
@@ -27,14 +23,7 @@ class NearestRows:
         return np.where(norms > 0, norms, 1)
 
     def of_one(self, query, left_out, topn, num_rows):
-        """Rows and cosines, best first, without a table.
-
-        Args:
-            query: Float array `(columns,)` of length 1.
-            left_out: List of rows that are not to be found.
-            topn: Integer, rows to find.
-            num_rows: Integer, how many of the first rows are looked at.
-        """
+        """Rows and cosines, best first, without a table."""
         scores = self._stored.scores(query) / self._lengths
         scores[left_out] = -np.inf
         best = BestRows(topn)
@@ -43,17 +32,7 @@ class NearestRows:
         return found
 
     def of_many(self, queries, own, topn, num_rows):
-        """Yields rows and cosines for each query.
-
-        Vectors are made a part of the table at a time, once for many queries.
-
-        Args:
-            queries: Float array `(queries, columns)` of rows of length 1.
-            own: Integer array `(queries,)`, the row that is not to be found
-                for each, or -1.
-            topn: Integer, rows to find.
-            num_rows: Integer, how many of the first rows are looked at.
-        """
+        """Yields rows and cosines for each query."""
         size = min(self._stored.rows_at_once, self._stored.shape[0])
         size = max(1, _SCORES // size)
         for start in range(0, len(queries), size):

@@ -14,28 +14,7 @@ _MOST_BUCKETS = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NgramBuckets:
-    """Finds the rows of a word's groups of letters, as fastText does.
-
-    A word stands between `<` and `>`. Each group of `min_n` to `max_n` of its
-    letters is hashed to one of so many buckets, which groups share.
-
-    Example:
-
-    >>> ngrams = NgramBuckets(3, 4, 100)
-    >>> rows, counts = ngrams.rows(["cat", "a", ""])
-    >>> counts.tolist()  # <ca cat at> <cat cat>, and <a>
-    [5, 1, 0]
-
-    Args:
-        min_n: Integer, letters of the shortest group.
-        max_n: Integer, letters of the longest.
-        bucket: Integer, how many buckets there are.
-        kept: Optional array of the buckets that have rows, in rising order.
-            Defaults to `None`: all of them.
-
-    Raises:
-        ValueError: if a number is out of range, or `kept` is not in order.
-    """
+    """Finds the rows of a word's groups of letters, as fastText does."""
 
     min_n: int
     max_n: int
@@ -76,14 +55,7 @@ class NgramBuckets:
         return self.bucket if self.kept is None else len(self.kept)
 
     def rows(self, words):
-        """Rows of the groups of letters of words, those that are kept.
-
-        Args:
-            words: List of strings.
-
-        Returns:
-            Integer arrays: the rows, word by word, and how many each word has.
-        """
+        """Rows of the groups of letters of words, those that are kept."""
         rows, counts = _hashes(words, self.min_n, self.max_n)
         rows = rows % self.bucket
         if self.kept is None:
@@ -101,15 +73,7 @@ class NgramBuckets:
             yield part, *self.rows(words[part])
 
     def add_up(self, words, read):
-        """Yields sums of rows, and how many they are, some words at a time.
-
-        Those words come first, as a slice.
-
-        Args:
-            words: List of strings.
-            read: Function from an integer array `(rows,)` to vectors
-                `(rows, columns)`.
-        """
+        """Yields sums of rows, and how many they are, some words at a time."""
         for part, rows, counts in self.blocks(words):
             # Words have groups of letters in common.
             different, places = np.unique(rows, return_inverse=True)
@@ -122,15 +86,7 @@ class NgramBuckets:
             yield part, sums, counts
 
     def means(self, words, read):
-        """Means of rows, 0 for words without, and how many they are.
-
-        Args:
-            words: List of strings, not empty.
-            read: Same as that of `add_up`.
-
-        Returns:
-            Arrays `(words, columns)` and `(words,)`.
-        """
+        """Means of rows, 0 for words without, and how many they are."""
         parts = list(self.add_up(words, read))
         counts = np.concatenate([counts for _, _, counts in parts])
         sums = np.concatenate([sums for _, sums, _ in parts])
@@ -144,15 +100,7 @@ class NgramBuckets:
         return total
 
     def most_used(self, words, most):
-        """The same, with those buckets only that words use most.
-
-        Args:
-            words: List of strings.
-            most: Integer, buckets to keep at most.
-
-        Raises:
-            ValueError: if the words use none.
-        """
+        """The same, with those buckets only that words use most."""
         uses = self.uses(words)
         used = np.flatnonzero(uses)
         if not len(used):
@@ -168,18 +116,7 @@ class NgramBuckets:
         return dataclasses.replace(self, kept=kept)
 
     def weights(self, words, sample_weight=None):
-        """How much rows count, if words of them do.
-
-        Where a vector is the mean of n rows, an error of one is divided by n,
-        and its square by n squared. Errors of rows are taken to be independent.
-
-        Args:
-            words: List of strings.
-            sample_weight: Optional array `(words,)`, how much each counts.
-
-        Returns:
-            float64 array `(rows,)`.
-        """
+        """How much rows count, if words of them do."""
         total = np.zeros(len(self))
         for part, rows, counts in self.blocks(words):
             share = 1 / np.maximum(counts, 1) ** 2
@@ -190,10 +127,7 @@ class NgramBuckets:
 
 
 def _hashes(words, min_n, max_n):
-    """Hashes of the groups of letters of words, and how many each has.
-
-    Groups of all words grow together, a byte of UTF-8 at a time.
-    """
+    """Hashes of the groups of letters of words, and how many each has."""
     texts = [f"<{word}>".encode("utf-8", "surrogatepass") for word in words]
     sizes = np.fromiter(map(len, texts), "int64", len(texts))
     ends, owners = np.cumsum(sizes), np.repeat(np.arange(len(texts)), sizes)

@@ -11,20 +11,7 @@ _HIGHEST = 127
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SmallFloats:
-    """Floats as int8, with a float32 scale for each vector of the last axis.
-
-    Of a single list, 256 numbers share a scale.
-
-    Example:
-
-    >>> small = SmallFloats.of(np.array([[0.5, -1.0], [20.0, 0.0]]))
-    >>> small.integers.tolist()
-    [[64, -127], [127, 0]]
-
-    Args:
-        integers: int8 array.
-        scales: float32 array `(vectors,)`.
-    """
+    """Floats as int8, with a float32 scale for each vector of the last axis."""
 
     integers: np.ndarray
     scales: np.ndarray

@@ -15,11 +15,7 @@ _HIGHEST = 127
 
 
 class StoredAnchors(StoredRows):
-    """Rows of an `ANTEmbedding`.
-
-    Numbers of rows are int8. Those of an anchor share a scale, which the
-    anchor has taken up.
-    """
+    """Rows of an `ANTEmbedding`."""
 
     kind = "weights"
     shared_kind = "anchors"

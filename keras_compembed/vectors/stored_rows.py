@@ -11,22 +11,7 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 class StoredRows(abc.ABC):
-    """Rows of a look-up layer, as files hold them and in plain arrays.
-
-    A few rows of a layer take TensorFlow longer to call than to compute, so
-    they are read here. Floats of codebooks and the like have eight bits,
-    here as in files.
-
-    Args:
-        settings: Dict of what JSON holds, the sizes of the layer.
-        rows: Dict from names to integer arrays, what single rows have.
-        shared: Dict from names to `SmallFloats`, what rows share.
-
-    Attributes:
-        kind: String, the name in files.
-        shared_kind: String, what rows share.
-        shape: Tuple `(rows, columns)`.
-    """
+    """Rows of a look-up layer, as files hold them and in plain arrays."""
 
     kind = shared_kind = None
     # The layers that may be stored so.
@@ -99,12 +84,7 @@ class StoredRows(abc.ABC):
 
     @abc.abstractmethod
     def make_layer(self, **kwargs):
-        """A built layer that gives these rows.
-
-        Args:
-            **kwargs: `mask_zero`, and `name`, `dtype`, `trainable` of
-                `keras.layers.Layer`.
-        """
+        """A built layer that gives these rows."""
 
     @abc.abstractmethod
     def read(self, ids):
@@ -152,13 +132,7 @@ class StoredRows(abc.ABC):
 
 
 def check_arrays(arrays, wanted):
-    """Raises unless arrays of a file are those wanted.
-
-    Args:
-        arrays: Dict from names to arrays.
-        wanted: Dict from the same names to pairs of a string of dtypes that
-            they may have, and a shape; None leaves an axis open.
-    """
+    """Raises unless arrays of a file are those wanted."""
     if arrays.keys() != wanted.keys():
         raise ValueError(f"it has the arrays {', '.join(sorted(arrays))}")
     for name, (dtypes, shape) in wanted.items():
@@ -174,12 +148,7 @@ def check_arrays(arrays, wanted):
 
 
 def check_shared(shared, shapes):
-    """Raises unless `SmallFloats` of a file have these shapes.
-
-    Args:
-        shared: Dict from names to `SmallFloats`.
-        shapes: Dict from the same names to shapes.
-    """
+    """Raises unless `SmallFloats` of a file have these shapes."""
     integers = {name: small.integers for name, small in shared.items()}
     check_arrays(integers, {x: ("int8", y) for x, y in shapes.items()})
     for name, small in shared.items():

@@ -7,14 +7,7 @@ _COMPARED, _NAMED = 2000, 3
 
 
 class UnknownWord(KeyError):
-    """Names the word and near spellings, which are looked for if read.
-
-    Args:
-        word: What was asked for.
-        words: List of the words that there are, frequent ones first.
-        has_letters: Boolean, whether groups of letters have vectors too.
-            Defaults to `False`.
-    """
+    """Names the word and near spellings, which are looked for if read."""
 
     def __init__(self, word, words, has_letters=False):
         super().__init__(word)

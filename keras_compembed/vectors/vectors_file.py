@@ -25,18 +25,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(words, ngrams=None):
-    """Entries of the header, and arrays, of what has rows.
-
-    Args:
-        words: List of strings.
-        ngrams: Optional `NgramBuckets`.
-
-    Returns:
-        Two dicts, for `to_bytes`.
-
-    Raises:
-        ValueError: if a word holds each character that could separate words.
-    """
+    """Entries of the header, and arrays, of what has rows."""
     text, separator = _join(words)
     header = {"rows": len(words), "separator": separator}
     arrays = {"words": _compress(text)}
@@ -102,13 +91,7 @@ def _unpack_ngrams(settings, packed):
 
 
 def to_bytes(header, arrays, stored):
-    """A whole file.
-
-    Args:
-        header: Same as `arrays`, what `pack` gives.
-        arrays: Dict.
-        stored: `StoredRows`, of words and then of groups of letters.
-    """
+    """A whole file."""
     header = {
         "format": FORMAT,
         "version": _WITH_SUBWORDS if "subwords" in header else _PLAIN,
@@ -144,17 +127,7 @@ def write(path, data, overwrite=False):
 
 
 def read(path, kinds):
-    """Words, `StoredRows`, and `NgramBuckets` or None, of a file.
-
-    Args:
-        path: String or path-like.
-        kinds: Dict from kinds of rows to subclasses of `StoredRows`.
-
-    Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if it is not such a file, is damaged, or of a newer
-            version.
-    """
+    """Words, `StoredRows`, and `NgramBuckets` or None, of a file."""
     with open(path, "rb") as file:
         data = file.read()
     try:

@@ -63,13 +63,7 @@ class WordVectors:
 
 
 def describe_size(num_words, letters, columns):
-    """Text such as `"500 words and 200 groups of letters x 16"`.
-
-    Args:
-        num_words: Integer.
-        letters: What has the length of the groups of letters, or None.
-        columns: Integer.
-    """
+    """Text such as `"500 words and 200 groups of letters x 16"`."""
     more = "" if letters is None else f" and {len(letters):,} groups of letters"
     return f"{num_words:,} words{more} x {columns}"
 

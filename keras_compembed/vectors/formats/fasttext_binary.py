@@ -1,7 +1,4 @@
-"""fastText's `.bin`: words, and rows of words and of groups of letters.
-
-gensim's reader does not end on a file that is cut within a word.
-"""
+"""fastText's `.bin`: words, and rows of words and of groups of letters."""
 
 import struct
 
@@ -108,14 +105,7 @@ def _sums(table, words, ngrams):
 
 
 class _Table:
-    """Rows of words, and behind them those of buckets of letters.
-
-    Args:
-        rows: float32 array `(rows, columns)`.
-        num_words: Integer, the words of the file.
-        ids: Optional integer array, which of the file's rows they are, in
-            rising order. Defaults to all.
-    """
+    """Rows of words, and behind them those of buckets of letters."""
 
     def __init__(self, rows, num_words, ids=None):
         self._rows = rows

@@ -7,17 +7,7 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """A kind of file that holds words and vectors.
-
-    Args:
-        name: String, what users call it.
-        looks_like: Function of a `Source`: whether it seems to be such a file.
-        read: Function of a `Source` and a `Request`. Returns `Rows`, or raises
-            `ValueError`.
-        takes: Collection of strings, those of `words`, `tensor` and `subwords`
-            that it can be given.
-        is_folder: Boolean, whether it is a folder of files.
-    """
+    """A kind of file that holds words and vectors."""
 
     name: str
     looks_like: Callable

@@ -5,12 +5,7 @@ from keras_compembed.utils.extras import require
 
 
 class HubFolder:
-    """What a `Source` is to a folder, to a repository.
-
-    Args:
-        path: String, `hf://user/repository` or
-            `hf://user/repository@revision`.
-    """
+    """What a `Source` is to a folder, to a repository."""
 
     is_folder = True
     compression = None

@@ -8,12 +8,7 @@ _MEGABYTE = 1_000_000
 
 
 class Progress:
-    """A bar of the megabytes of a file that were read.
-
-    Args:
-        total: Integer, the bytes of the file.
-        verbose: `0` or `1`, whether to show it. Small files have none.
-    """
+    """A bar of the megabytes of a file that were read."""
 
     def __init__(self, total, verbose):
         self._bar = None

@@ -26,11 +26,7 @@ FORMATS = {format.name: format for format in _FORMATS}
 
 
 def find_format(source):
-    """Returns the `Format` that a `Source` looks like.
-
-    Raises:
-        ValueError: if it looks like none.
-    """
+    """Returns the `Format` that a `Source` looks like."""
     foreign.refuse(source)
     for format in _FORMATS:
         if format.looks_like(source):

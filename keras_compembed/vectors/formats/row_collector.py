@@ -6,12 +6,7 @@ from keras_compembed.vectors.formats.format import Rows
 
 
 class RowCollector:
-    """Gathers words and their rows; of words that stand twice, the first.
-
-    Args:
-        source: `Source`, for messages.
-        unit: String, what places are counted in: `"line"` or `"row"`.
-    """
+    """Gathers words and their rows; of words that stand twice, the first."""
 
     def __init__(self, source, unit):
         self._source = source
@@ -23,10 +18,7 @@ class RowCollector:
         self._first_repeat = None
 
     def add(self, words, vectors, place):
-        """Adds words and rows, the first from line or row `place`.
-
-        Rows whose word is None are left out.
-        """
+        """Adds words and rows, the first from line or row `place`."""
         kept = []
         for row, word in enumerate(words):
             if word is None:

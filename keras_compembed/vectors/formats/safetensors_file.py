@@ -21,11 +21,7 @@ _NUMBERS = {
 
 
 class TensorFile:
-    """An open file of safetensors.
-
-    Attributes:
-        shapes: Dict of the names of tensors and their shapes.
-    """
+    """An open file of safetensors."""
 
     def __init__(self, source, file):
         self._source = source
@@ -78,13 +74,7 @@ def open_tensors(source):
 
 
 def choose_tensor(source, shapes, name):
-    """Returns the name of the table: `name`, or that of the only one.
-
-    Args:
-        source: `Source`, for messages.
-        shapes: Dict of names and shapes.
-        name: String or None.
-    """
+    """Returns the name of the table: `name`, or that of the only one."""
     found = [n for n, shape in shapes.items() if len(shape) == 2]
     if name is None and len(found) == 1:
         return found[0]
@@ -111,12 +101,7 @@ def looks_like(source):
 
 
 def map_tensor(source, name):
-    """A table of a safetensors file, memory-mapped.
-
-    Args:
-        source: `Source`.
-        name: String, or None for the only tensor of two axes.
-    """
+    """A table of a safetensors file, memory-mapped."""
     with open_tensors(source) as tensors:
         name = choose_tensor(source, tensors.shapes, name)
         shape, dtype = tensors.shapes[name], tensors.dtype(name)
@@ -145,15 +130,7 @@ def _read(source, request):
 
 
 def read_table(source, request, tensors, name, words):
-    """Returns `Rows` of a tensor.
-
-    Args:
-        source: `Source`, for messages.
-        request: `Request`.
-        tensors: `TensorFile`.
-        name: String, the tensor.
-        words: Optional list or path, in case the request names no words.
-    """
+    """Returns `Rows` of a tensor."""
     count, _ = tables.check_shape(
         source, f"the tensor {name!r}", tensors.shapes[name]
     )

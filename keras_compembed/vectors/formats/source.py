@@ -33,16 +33,7 @@ _BROKEN = (
 
 
 class Source:
-    """A file or a folder that vectors are read from.
-
-    Args:
-        path: String or path-like.
-        argument: String, what messages call it.
-
-    Raises:
-        FileNotFoundError: if nothing is there.
-        ValueError: if it is an empty file, or a device.
-    """
+    """A file or a folder that vectors are read from."""
 
     HEAD_BYTES = 1 << 16
 
@@ -117,12 +108,7 @@ class Source:
         return head
 
     def open(self, member=None):
-        """Returns a `Stream` of the contents.
-
-        Args:
-            member: Optional string, the file within a zip file. Defaults to
-                the only one.
-        """
+        """Returns a `Stream` of the contents."""
         return Stream(self, member)
 
     def empty(self):
@@ -147,11 +133,7 @@ class Source:
 
 
 class Stream:
-    """The contents of a file, read once from first to last.
-
-    Attributes:
-        position: Integer, the bytes of the contents that were read.
-    """
+    """The contents of a file, read once from first to last."""
 
     def __init__(self, source, member=None):
         self._source = source
@@ -192,11 +174,7 @@ class Stream:
         return min(self._raw.tell(), self._source.size)
 
     def read(self, size):
-        """Returns the next `size` bytes.
-
-        Fewer only at the end, or before the place where a compressed file
-        breaks: there, the next call raises.
-        """
+        """Returns the next `size` bytes."""
         parts = []
         missing = size
         while missing and not self._error:

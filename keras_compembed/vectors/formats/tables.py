@@ -24,17 +24,7 @@ def check_shape(source, name, shape):
 
 
 def join(source, words, blocks):
-    """Joins a table that comes in blocks with its words.
-
-    Args:
-        source: `Source`, for messages.
-        words: List of strings, None where a row has no word and is left out.
-            Those behind the last block are not read.
-        blocks: Iterable of arrays of real numbers `(rows, columns)`.
-
-    Returns:
-        `Rows`.
-    """
+    """Joins a table that comes in blocks with its words."""
     collector = RowCollector(source, "row")
     row = 0
     for block in blocks:
@@ -58,16 +48,7 @@ def join(source, words, blocks):
 
 
 def read_subwords(source, used, read):
-    """`Subwords` of a model.
-
-    To be read before rows are joined: of a number that is not finite, a lower
-    limit of words does not help.
-
-    Args:
-        source: `Source`, for messages.
-        used: `NgramBuckets`, those to read.
-        read: Function from an integer array of buckets to their vectors.
-    """
+    """`Subwords` of a model."""
     vectors = np.asarray(read(used.kept), "float32")
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():

@@ -15,12 +15,7 @@ _PART = re.compile(rb"[^ \t]+")
 
 
 class LineFault(Exception):
-    """What is wrong with one of several lines.
-
-    Args:
-        index: Integer, which of them.
-        what: String, what it has.
-    """
+    """What is wrong with one of several lines."""
 
     def __init__(self, index, what):
         super().__init__(index, what)
@@ -38,19 +33,7 @@ def count_numbers(line):
 
 
 def parse_lines(lines, columns, request):
-    """Words and numbers of lines.
-
-    Args:
-        lines: List of bytes.
-        columns: Integer, the numbers of each.
-        request: `Request`, how words are decoded.
-
-    Returns:
-        List of words, float32 array `(lines, columns)`.
-
-    Raises:
-        LineFault: for the first line that is not a word and so many numbers.
-    """
+    """Words and numbers of lines."""
     parsed = _parse_together(lines, columns, request)
     if parsed is None:
         parsed = _parse_one_by_one(lines, columns, request)

@@ -97,12 +97,7 @@ def _read_rows(source, request, stream, data, counts):
 
 
 def _parse(data, columns, most, request):
-    """The first whole rows in some bytes.
-
-    Returns:
-        Words, vectors, how many bytes they are, and what is wrong with the
-        word behind them, or None.
-    """
+    """The first whole rows in some bytes."""
     words, parts, at, fault = [], [], 0, None
     while len(words) < most:
         space = data.find(b" ", at, at + _WORD_BYTES)

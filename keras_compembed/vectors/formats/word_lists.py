@@ -12,18 +12,7 @@ _COUNTED = re.compile(r"[^ \t]+[ \t]+[0-9]+[ \t]*")
 
 
 def find_words(source, request, count, default=None):
-    """Returns a word for each row of a table, None for a row without.
-
-    Args:
-        source: `Source` of the table, for messages.
-        request: `Request`, whose `words` is a list of strings, the path of a
-            list with a word a line, or of a `tokenizer.json`.
-        count: Integer, the rows of the table.
-        default: Optional list or path, in case `words` is None.
-
-    Raises:
-        ValueError: if they are not the words of so many rows.
-    """
+    """Returns a word for each row of a table, None for a row without."""
     words = default if request.words is None else request.words
     if words is None:
         raise ValueError(
