@@ -20,6 +20,15 @@ _LARGEST, _SMALLEST = 1e12, 1e-12
 _UNEVEN = 1e3
 
 
+def require(condition, rule, **received):
+    """Raises a ValueError that gives the rule and what was received."""
+    if not condition:
+        values = ", ".join(
+            f"{name}={value!r}" for name, value in received.items()
+        )
+        raise ValueError(f"{rule} Received: {values}.")
+
+
 def check_positive_int(name, value, minimum=1, maximum=None):
     """Returns `value` as an `int`, or raises if it is out of range."""
     if (
