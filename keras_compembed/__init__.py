@@ -39,7 +39,6 @@ from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
-from keras_compembed.layers.codebooks import Codebooks
 from keras_compembed.layers.feature_embedding import FeatureEmbedding
 from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
@@ -77,7 +76,6 @@ __all__ = [
     "ClassLoss",
     "CodeEmbedReduce",
     "CodeEmbedding",
-    "Codebooks",
     "Coverage",
     "FeatureEmbedding",
     "NDCGAtK",

@@ -15,13 +15,10 @@ from keras_compembed.compression.pooling_choice import keep_shared_poolings
 from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.compression.replaceable_layers import reason_to_skip
 from keras_compembed.compression.replaced_table import ReplacedTable
-from keras_compembed.compression.replaced_table import float_policy
 from keras_compembed.compression.replaced_table import read_tables
 from keras_compembed.compression.searched_tables import find_searched_tables
-from keras_compembed.compression.shared_tables import SharedTables
 from keras_compembed.compression.table_choice import CODES
 from keras_compembed.compression.table_choice import layers_that_hold
-from keras_compembed.compression.table_choice import read_groups
 from keras_compembed.compression.table_choice import read_names
 from keras_compembed.compression.table_copies import copy_with_tables
 from keras_compembed.methods.codes import Codes
@@ -60,7 +57,6 @@ def compress_model(
     ratio=None,
     max_loss=None,
     search=None,
-    share_codebooks=None,
     seed=None,
     sample_inputs=None,
     verbose=1,
@@ -185,17 +181,6 @@ def compress_model(
         search: Optional `BudgetSearch`, how to search for one of these three:
             the methods to choose from, how the file is quantized, data to
             train and to choose on. What was looked at is its `frontier`.
-        share_codebooks: Optional list of names, as in `layers`, of tables of
-            one width that get one set of codebooks, learned for all of them
-            and stored once, a `keras_compembed.Codebooks`; or a list of such
-            lists, for several sets. They are replaced whatever their size, by
-            codes of composition `"sum"`, and keep their code shape with
-            `optimize_for`. The two tables of a `ReversibleEmbedding` whose
-            weights are not tied share as well. Each row counts as much as its
-            table's variance is small. Good for tables of the same kind of
-            vectors: with `verbose`, a sample tells whether codebooks of each
-            table's own, fewer for as many bytes, would be nearer to the
-            tables. Defaults to `None`.
         seed: Optional integer. Seed of the learners.
         sample_inputs: Optional inputs, arrays as the model is called with
             them: on these the copy is compared with the model. Defaults to
@@ -235,7 +220,6 @@ def compress_model(
             "method": method,
             "optimize_for": optimize_for,
             "recode_every": recode_every,
-            "share_codebooks": share_codebooks,
         }
         return _within_limit(
             model,
@@ -254,11 +238,6 @@ def compress_model(
         check_positive_int("recode_every", recode_every)
     names = named_layers(model, keras.layers.Embedding)
     wanted, own_settings = read_names(model, layers, layer_settings or {})
-    groups = {}
-    for pairs in read_groups(model, share_codebooks):
-        group = SharedTables([name for name, _ in pairs])
-        groups |= {id(layer): group for _, layer in pairs}
-    wanted |= set(groups)
     defaults = {
         **codes,
         "method": method,
@@ -277,46 +256,35 @@ def compress_model(
         own = own_settings.get(id(layer), {})
         settings = {**defaults, **own}
         settings["method"] = _method_of(settings, own)
-        group = groups.get(id(layer))
         if layers is not None and id(layer) not in wanted:
             reason = "not named in `layers`"
         else:
-            is_named = layers is not None or group is not None
-            smallest = 0 if is_named else min_bytes
+            smallest = min_bytes if layers is None else 0
             reason = reason_to_skip(layer, settings["method"], smallest, held)
         if not reason:
-            if is_open and group is None and not _METHOD.intersection(own):
+            if is_open and not _METHOD.intersection(own):
                 settings["method"] = _exact(layer, settings["method"], held)
             pooling = get_pooling(name, layer, settings, poolings)
-            if group is not None:
-                policy = float_policy(layer.dtype_policy)
-                group.settle(name, layer, settings, policy)
-            elif optimize_for and not _SHAPE.intersection(own):
+            if optimize_for and not _SHAPE.intersection(own):
                 if pooling is None and not is_embed_reduce(layer):
                     settings["method"] = _faster(name, layer, settings, verbose)
             table = ReplacedTable(
                 name, layer, settings, recode_every, verbose, pooling
             )
-            if group is not None:
-                group.tables.append(table)
-            elif table.bytes_after >= table.bytes_before:
+            if table.bytes_after >= table.bytes_before:
                 reason = (
                     f"{settings['method'].name} would be no smaller than it is"
                 )
         if not reason:
             chosen.append(table)
         elif id(layer) in wanted:
-            argument = "layers" if group is None else "share_codebooks"
             raise ValueError(
-                f"`{argument}` must name layers that can be replaced. "
+                "`layers` must name layers that can be replaced. "
                 f"Received: {name!r}, but {reason}."
             )
         else:
             skipped.append(f"{name}: left as it is, {reason}")
     keep_shared_poolings(chosen, poolings)
-    groups = list({id(group): group for group in groups.values()}.values())
-    for group in groups:
-        group.check()
     if not chosen:
         raise ValueError(
             f"Nothing to compress in the model {model.name!r}: "
@@ -327,11 +295,8 @@ def compress_model(
         print(*skipped, sep="\n", end="\n" if skipped else "")
     small = copy_with_tables(model, chosen, sample_inputs)
     compile_like(small, model)
-    for group in groups:
-        group.learn(verbose)
     for table in chosen:
-        if not any(table in group.tables for group in groups):
-            table.learn()
+        table.learn()
     if verbose:
         before = size_report(model).total_bytes
         after = size_report(small).total_bytes

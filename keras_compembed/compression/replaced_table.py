@@ -46,8 +46,6 @@ class ReplacedTable:
         seed = settings["seed"]
         self._fits = [self.method.start(seed, verbose) for _ in tables]
         self._options = {"dtype": float_policy(layer.dtype_policy)}
-        if settings.get("codebooks") is not None:
-            self._options["codebooks"] = settings["codebooks"]
         if recode_every is not None:
             self._options["learn_codes"] = FollowingCodes(recode_every)
         self.small = self._make_layer()

@@ -63,52 +63,6 @@ def read_names(model, layers, layer_settings):
     return named, settings
 
 
-def read_groups(model, share_codebooks):
-    """Lists of layers that are to share codebooks, with their names."""
-    if share_codebooks is None:
-        return []
-    if not isinstance(share_codebooks, (list, tuple)) or not share_codebooks:
-        raise ValueError(
-            "`share_codebooks` must be a list of names of layers, or a list "
-            f"of such lists. Received: share_codebooks={share_codebooks!r}."
-        )
-    groups = share_codebooks
-    if any(isinstance(name, str) for name in groups):
-        groups = [groups]
-    paths = {
-        path: layer
-        for path, layer in layer_paths(model).items()
-        if isinstance(layer, keras.layers.Embedding)
-    }
-    found, seen = [], set()
-    for group in groups:
-        if not isinstance(group, (list, tuple)) or not all(
-            isinstance(name, str) for name in group
-        ):
-            raise ValueError(
-                "`share_codebooks` must be a list of names of layers, or a "
-                f"list of such lists. Received: {group!r} in it."
-            )
-        pairs = [
-            (name, _find("share_codebooks", name, paths)) for name in group
-        ]
-        for name, layer in pairs:
-            if id(layer) in seen:
-                raise ValueError(
-                    "`share_codebooks` must name each layer once. Received: "
-                    f"{name!r}, and another name of the same layer."
-                )
-            seen.add(id(layer))
-        # The tables of others are one, or not known yet.
-        if len(pairs) == 1 and getattr(pairs[0][1], "tie_weights", True):
-            raise ValueError(
-                "`share_codebooks` must name at least two tables. Received: "
-                f"{group[0]!r} alone."
-            )
-        found.append(pairs)
-    return found
-
-
 def _find(argument, name, paths):
     """The Embedding layer of a path, or of a name that is one layer's."""
     if name in paths:

@@ -49,8 +49,7 @@ class TracedLookup:
             self.scores = ScoredCodes(layer, self.codes, codebooks, options)
         self._num_rows = layer.input_dim
         if is_sum:
-            chosen = options.form_for(layer.shared_codebooks)
-            self._sums = RowSums(codewords, options, self.codes, chosen)
+            self._sums = RowSums(codewords, options, self.codes)
             row_elements = self._sums.count_elements(_CHUNK_IDS)
         else:
             self._sums = None

@@ -5,13 +5,6 @@ import dataclasses
 OPTIMIZE_FOR = (None, "latency", "size", "memory")
 
 
-@dataclasses.dataclass
-class ChosenForm:
-    """The form of the first graph that reads some codewords."""
-
-    form: tuple | None = None
-
-
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
     """Choices of `export_litert` that look-ups are written down by."""
@@ -22,14 +15,6 @@ class ExportOptions:
     fold: bool = True
     matrices: list = dataclasses.field(default_factory=list, compare=False)
     unpacked: list = dataclasses.field(default_factory=list, compare=False)
-
-    forms: dict = dataclasses.field(default_factory=dict, compare=False)
-
-    def form_for(self, codebooks):
-        """The `ChosenForm` of a layer with some `Codebooks`, or None."""
-        if codebooks is None:
-            return ChosenForm()
-        return self.forms.setdefault(id(codebooks), ChosenForm())
 
     def note(self, matrix):
         """Returns a matrix `(rows, columns)` of codewords or anchors."""

@@ -166,7 +166,7 @@ class LinearLayers:
             ):
                 kernels += int(np.prod(owner.kernel.shape))
         folded = {id(site.lookup) for site in self.sites if site.width}
-        if self._shares_codebooks(vectors.layer) or any(
+        if any(
             live.holds(output)
             for lookup in self._lookups
             if lookup.layer is vectors.layer and id(lookup) not in folded
@@ -175,15 +175,6 @@ class LinearLayers:
             kept = products.num_numbers
         width = sum(site.width for site in sites)
         return self._rule.pays(vectors, width, kept, kernels)
-
-    def _shares_codebooks(self, layer):
-        """Whether another layer of the model reads a layer's codebooks."""
-        shared = getattr(layer, "shared_codebooks", None)
-        return shared is not None and any(
-            lookup.layer is not layer
-            and getattr(lookup.layer, "shared_codebooks", None) is shared
-            for lookup in self._lookups
-        )
 
 
 def _names(layers):

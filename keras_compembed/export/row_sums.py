@@ -5,7 +5,6 @@ import functools
 import numpy as np
 
 from keras_compembed.export.export_options import DEFAULTS
-from keras_compembed.export.export_options import ChosenForm
 from keras_compembed.export.row_costs import ASSUMED_IDS
 from keras_compembed.export.row_costs import estimate
 from keras_compembed.export.row_costs import estimate_sum
@@ -31,12 +30,13 @@ _MOST_SUMS = 1 << 24
 class RowSums:
     """Sums of codewords, one of each codebook."""
 
-    def __init__(self, codewords, options=DEFAULTS, codes=None, chosen=None):
+    def __init__(self, codewords, options=DEFAULTS, codes=None):
         self.codewords = np.asarray(codewords, dtype="float32")
         self._options = options
         self._codes = codes
         self._choose = functools.cache(self._find)
-        self._chosen = chosen or ChosenForm()
+        # The form of the first graph that reads the codewords.
+        self._form = None
 
     def __call__(self, subcodes):
         """Sums `(ids, width)` for int32 subcodes `(ids, num_codebooks)`."""
@@ -46,14 +46,14 @@ class RowSums:
     def look_up(self, ids):
         """Sums `(ids, width)` for a rank-1 int32 tensor of ids."""
         graph = self.choose(ids.shape[0])
-        self._chosen.form = graph.form
+        self._form = graph.form
         numbers = self._codes.read(ids, graph.together)
         return graph(self.codewords, numbers, self._options)
 
     def choose(self, num_ids=None):
         """The graph for so many ids at once, or `None` for an open number."""
         per_byte = 1 if self._codes is None else self._codes.per_byte
-        return self._choose(num_ids, per_byte, self._chosen.form)
+        return self._choose(num_ids, per_byte, self._form)
 
     def count_elements(self, num_ids):
         """Numbers held for each of so many ids while rows are summed."""

@@ -13,9 +13,6 @@ from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
-from keras_compembed.layers.codebooks import Codebooks
-from keras_compembed.layers.codebooks import check_codebooks
-from keras_compembed.layers.codebooks import get_codebooks
 from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.learners.following_codes import FollowingCodes
@@ -32,6 +29,7 @@ from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -90,10 +88,8 @@ class CodeEmbedding(GrowingTable, LookupLayer):
             Defaults to `None`: random codes.
         codebooks: Optional array of the codebooks' shape, which is
             `(num_codebooks, codebook_size, code_dim)`, or, side by side,
-            `(codebook_size, output_dim)` for composition `"concat"`. Or a
-            `Codebooks` of the layer's sizes and composition, which several
-            layers hold as one. Defaults to `None`: `codebooks_initializer`
-            fills them.
+            `(codebook_size, output_dim)` for composition `"concat"`. Defaults
+            to `None`: `codebooks_initializer` fills them.
         codebooks_initializer: Initializer of the codebooks. Defaults to
             `"uniform"`.
         codebooks_regularizer: Optional regularizer of the codebooks.
@@ -110,7 +106,6 @@ class CodeEmbedding(GrowingTable, LookupLayer):
     Attributes:
         learn_codes: The layer's own copy of the `TaskCodes`, or None once
             codes are fixed.
-        shared_codebooks: The `Codebooks` that the layer was given, or None.
 
     Call arguments:
         inputs: Integer tensor of ids from 0 to `input_dim - 1`, which may be
@@ -143,11 +138,10 @@ class CodeEmbedding(GrowingTable, LookupLayer):
             `learn_codes` is unknown, `num_codebooks` is above `output_dim`
             with `"concat"`, `codes` or `codebooks` has the wrong shape, a
             subcode is not below `codebook_size`, a codeword is not finite,
-            `Codebooks` are of other sizes or come with arguments of their
-            own, `codes` are given and learned from nothing as well, a teacher
-            has another shape than the table, `mask_zero` is no boolean,
-            `seed` is no integer of at least 0, or what a `composition` makes
-            has not the shape of vectors.
+            `codes` are given and learned from nothing as well, a teacher has
+            another shape than the table, `mask_zero` is no boolean, `seed` is
+            no integer of at least 0, or what a `composition` makes has not
+            the shape of vectors.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
@@ -197,36 +191,16 @@ class CodeEmbedding(GrowingTable, LookupLayer):
         self.output_dim = output_dim
         self.num_codebooks = num_codebooks
         self.codebook_size = codebook_size
-        self.shared_codebooks = None
-        if isinstance(codebooks, (Codebooks, dict)):
-            shared, codebooks = get_codebooks(codebooks), None
-            shared.check_fits(
-                output_dim,
-                (num_codebooks, codebook_size),
-                composition,
-                self.variable_dtype,
-            )
-            shared.check_alone(
-                initializer=codebooks_initializer,
-                regularizer=codebooks_regularizer,
-                constraint=codebooks_constraint,
-            )
-            codebooks_initializer = shared.initializer
-            codebooks_regularizer = shared.regularizer
-            codebooks_constraint = shared.constraint
-            self.shared_codebooks = shared
-            self.composition = shared.composition
-        else:
-            self.composition = get_composition(
-                composition,
-                num_codebooks,
-                codebook_size,
-                output_dim,
-                dtype=self.variable_dtype,
-            )
-            freeze_part(self, self.composition)
+        self.composition = get_composition(
+            composition,
+            num_codebooks,
+            codebook_size,
+            output_dim,
+            dtype=self.variable_dtype,
+        )
+        freeze_part(self, self.composition)
         if codebooks is not None:
-            codebooks = check_codebooks(
+            codebooks = _check_codebooks(
                 codebooks, self.composition.codebooks_shape
             )
         self.codebooks_initializer = keras.initializers.get(
@@ -356,27 +330,17 @@ class CodeEmbedding(GrowingTable, LookupLayer):
             trainable=False,
             name="packed_codes",
         )
-        if self.shared_codebooks is not None:
-            self.shared_codebooks.build()
-        else:
-            self._codebooks = self.add_weight(
-                shape=self.composition.codebooks_shape,
-                initializer=self.codebooks_initializer,
-                regularizer=self.codebooks_regularizer,
-                constraint=self.codebooks_constraint,
-                autocast=False,
-                name="codebooks",
-            )
+        self.codebooks = self.add_weight(
+            shape=self.composition.codebooks_shape,
+            initializer=self.codebooks_initializer,
+            regularizer=self.codebooks_regularizer,
+            constraint=self.codebooks_constraint,
+            autocast=False,
+            name="codebooks",
+        )
         if self.learn_codes is not None:
             self.learn_codes.build(self._add_learning_weight, self._rows)
         self.built = True
-
-    @property
-    def codebooks(self):
-        """Keras variable, of the composition's `codebooks_shape`."""
-        if self.shared_codebooks is not None:
-            return self.shared_codebooks.values
-        return self._codebooks
 
     @property
     def _rows(self):
@@ -614,13 +578,6 @@ class CodeEmbedding(GrowingTable, LookupLayer):
         new codebooks for the codes.
         """
         self._require_built("reset_codebooks")
-        if self.shared_codebooks is not None:
-            raise ValueError(
-                "`reset_codebooks` must be called on a layer with codebooks "
-                f"of its own. Received: the layer {self.name!r}, whose "
-                "codebooks other layers hold as well. Assign new ones to "
-                "`layer.shared_codebooks.values`."
-            )
         codes = self.codes
         self.codebooks.assign(
             self.codebooks_initializer(
@@ -639,33 +596,38 @@ class CodeEmbedding(GrowingTable, LookupLayer):
             self.learn_codes.restart(self._rows.decode(codes))
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "input_dim": self.input_dim,
-                "output_dim": self.output_dim,
-                "num_codebooks": self.num_codebooks,
-                "codebook_size": self.codebook_size,
-                "composition": keras.saving.serialize_keras_object(
-                    self.composition
-                ),
-                "codebooks_initializer": keras.initializers.serialize(
-                    self.codebooks_initializer
-                ),
-                "codebooks_regularizer": keras.regularizers.serialize(
-                    self.codebooks_regularizer
-                ),
-                "codebooks_constraint": keras.constraints.serialize(
-                    self.codebooks_constraint
-                ),
-                "mask_zero": self.mask_zero,
-                "learn_codes": self.learn_codes
-                and keras.saving.serialize_keras_object(self.learn_codes),
-                "seed": self.seed,
-            }
-        )
-        if self.shared_codebooks is not None:
-            for name in ("initializer", "regularizer", "constraint"):
-                del config[f"codebooks_{name}"]
-            config["codebooks"] = self.shared_codebooks.serialize()
-        return config
+        return {
+            **super().get_config(),
+            "input_dim": self.input_dim,
+            "output_dim": self.output_dim,
+            "num_codebooks": self.num_codebooks,
+            "codebook_size": self.codebook_size,
+            "composition": keras.saving.serialize_keras_object(
+                self.composition
+            ),
+            "codebooks_initializer": keras.initializers.serialize(
+                self.codebooks_initializer
+            ),
+            "codebooks_regularizer": keras.regularizers.serialize(
+                self.codebooks_regularizer
+            ),
+            "codebooks_constraint": keras.constraints.serialize(
+                self.codebooks_constraint
+            ),
+            "mask_zero": self.mask_zero,
+            "learn_codes": self.learn_codes
+            and keras.saving.serialize_keras_object(self.learn_codes),
+            "seed": self.seed,
+        }
+
+
+def _check_codebooks(codebooks, shape):
+    """Returns an array of codewords, or raises if it is none."""
+    codebooks = np.asarray(codebooks)
+    require(
+        codebooks.shape == shape,
+        f"`codebooks` must have shape {shape}",
+        got=codebooks.shape,
+    )
+    flat = check_table(codebooks.reshape(-1, shape[-1]), name="codebooks")
+    return flat.reshape(shape)

@@ -99,7 +99,6 @@ class ReversibleCodeEmbedding(Reversible, CodeEmbedding):
                 self.num_codebooks,
                 self.codebook_size,
                 self.composition,
-                codebooks=self.shared_codebooks,
                 codebooks_initializer=self.codebooks_initializer,
                 codebooks_regularizer=self.codebooks_regularizer,
                 codebooks_constraint=self.codebooks_constraint,

@@ -90,8 +90,7 @@ def size_report(model, reference=None, words=None, word_tests=()):
     take its `to_dict()`, or `plot` it. Sizes are those of the layers'
     variables; of layers of codes and rounded rows not built, those that their
     configuration leads to. What learning codes or rows needs besides is not
-    counted, and codebooks that layers share are counted with the first of
-    them. Others must be built; an `ANTEmbedding` is counted as `sparsify`
+    counted. Others must be built; an `ANTEmbedding` is counted as `sparsify`
     would store it now.
 
     Layers whose name is not unique are told apart by path, as in
@@ -155,11 +154,6 @@ def size_report(model, reference=None, words=None, word_tests=()):
     rows = []
     for name, layer in layers.items():
         row, weights = _measure(name, layer)
-        shared = getattr(layer, "shared_codebooks", None)
-        if shared is not None:
-            if id(shared) in counted:
-                row = dataclasses.replace(row, num_values=0, codebook_bytes=0)
-            counted.add(id(shared))
         counted.update(id(weight) for weight in weights)
         if name in originals:
             asked = {}
