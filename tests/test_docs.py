@@ -26,7 +26,6 @@ PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 # Examples that take over a second.
 SLOW = (
     "keras_compembed.compression.BudgetSearch",
-    "keras_compembed.text.train_classifier",
     "keras_compembed.tuning.CompressedHyperModel",
     "keras_compembed.tuning.best_model",
     "keras_compembed.tuning.resumable",

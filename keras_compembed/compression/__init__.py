@@ -11,7 +11,6 @@ from keras_compembed.compression.magnitude_pruning import MagnitudePruning
 from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
 from keras_compembed.compression.prune_vocabulary import prune_vocabulary
 from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
-from keras_compembed.compression.replace_tokenizer import replace_tokenizer
 
 __all__ = [
     "BudgetSearch",
@@ -25,5 +24,4 @@ __all__ = [
     "compress_model",
     "find_frontier",
     "prune_vocabulary",
-    "replace_tokenizer",
 ]

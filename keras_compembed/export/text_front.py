@@ -161,8 +161,7 @@ def _find_reader(model):
         f"{names or 'no layer'}"
         f"{', called more than once' if len(nodes) > len(layers) else ''}. A "
         "model that begins behind the layer takes ids, and can be exported "
-        "with runtime='litert'; `keras_compembed.text.train_classifier(texts, "
-        "labels)` trains one that has such a layer."
+        "with runtime='litert'."
     )
 
 

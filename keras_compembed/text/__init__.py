@@ -4,9 +4,7 @@ Tokenizers are Keras layers: the first layer of a model that takes strings.
 They need the extra `text`.
 """
 
-from keras_compembed.text.retrain import retrain
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from keras_compembed.text.train_classifier import train_classifier
 from keras_compembed.text.vectorization import as_tokenizer
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.text.word_tokenizer import WordTokenizer
@@ -16,6 +14,4 @@ __all__ = [
     "WordPieceTokenizer",
     "WordTokenizer",
     "as_tokenizer",
-    "retrain",
-    "train_classifier",
 ]

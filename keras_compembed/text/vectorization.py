@@ -50,9 +50,7 @@ def as_tokenizer(layer):
                 "Only a `TextVectorization` that makes ids of whole words can "
                 "be replaced by a tokenizer that phones run: its `"
                 f"{name}` must be {' or '.join(map(repr, choices))}. "
-                f"Received: {name}={value!r} in layer {layer.name!r}. "
-                "`keras_compembed.text.retrain(model, texts, labels)` trains a "
-                "model with a tokenizer that they run."
+                f"Received: {name}={value!r} in layer {layer.name!r}."
             )
     words = layer.get_vocabulary()[2:]
     if not words:
