@@ -83,9 +83,6 @@ class BudgetSearch:
         mode: Optional `"max"` or `"min"`, whether more of the metric is
             better. Defaults to `None`: as Keras knows it of its own metrics
             and losses. Metrics of other makers need it.
-        importance: Optional dict from names of layers to positive numbers, by
-            which the errors of their rows are multiplied where several tables
-            share bytes. Defaults to `None`: 1 for each.
         max_time: Optional number of seconds, after which nothing more is
             tried. Defaults to `None`.
 
@@ -113,7 +110,6 @@ class BudgetSearch:
         compile=None,
         metric=None,
         mode=None,
-        importance=None,
         max_time=None,
     ):
         if methods is not None:
@@ -164,9 +160,6 @@ class BudgetSearch:
         self.compile = compile
         self.metric = metric
         self.mode = check_choice("mode", mode, (None, "max", "min"))
-        self.importance = dict(importance or {})
-        for name, value in self.importance.items():
-            check_positive_number(f"importance[{name!r}]", value)
         self.max_time = max_time
         if max_time is not None:
             self.max_time = check_positive_number("max_time", max_time)

@@ -15,7 +15,7 @@ from keras_compembed.utils.validation import check_table
 class SearchedTable:
     """A table, the methods that may store it, and what they lose."""
 
-    def __init__(self, name, layer, settings, pooling, methods, importance=1.0):
+    def __init__(self, name, layer, settings, pooling, methods):
         self.name = name
         self.layer = layer
         self.pooling = pooling
@@ -26,7 +26,7 @@ class SearchedTable:
             check_table(table, f"embeddings of {name}")
         weight = check_sample_weight(settings["sample_weight"], shape[0])
         self._errors = MethodErrors(self._tables, weight, settings["seed"])
-        self.energy = importance * self._errors.energy
+        self.energy = self._errors.energy
         spectrum = Spectrum(self._tables[0], weight)
         if methods is not None:
             choices = choices_of(methods)

@@ -21,12 +21,6 @@ def find_searched_tables(
     """`SearchedTable`s of a model."""
     names = named_layers(model, keras.layers.Embedding)
     wanted, own_settings = read_names(model, layers, layer_settings or {})
-    unknown = sorted(set(search.importance) - set(names))
-    if unknown:
-        raise ValueError(
-            "`importance` must name Embedding layers of the model, which are "
-            f"{sorted(names)}. Received: {unknown}."
-        )
     held = layers_that_hold(model)
     poolings = find_poolings(model)
     found, skipped = [], []
@@ -55,7 +49,6 @@ def find_searched_tables(
                     name, layer, {**settings, "method": Codes()}, poolings
                 ),
                 _own_methods(settings) or search.methods,
-                search.importance.get(name, 1.0),
             )
             if not table.choices:
                 reason = "no method can take its place"

@@ -163,14 +163,11 @@ def test_tables_share_bytes(tmp_path):
     # Less than what more bits of a row take.
     small = compress(model, layer_settings=settings)
     limit = file_bytes(small, tmp_path) + 700
-    for importance, best in (
-        ({}, {"large": "int8", "still": "int2"}),
-        ({"still": 1e6}, {"large": "int2", "still": "int8"}),
-    ):
-        search = make_search(methods=methods, importance=importance)
-        small = compress(model, search, max_bytes=limit)
-        assert search.frontier.chosen.methods == best
-        assert file_bytes(small, tmp_path) <= limit
+    search = make_search(methods=methods)
+    small = compress(model, search, max_bytes=limit)
+    best = {"large": "int8", "still": "int2"}
+    assert search.frontier.chosen.methods == best
+    assert file_bytes(small, tmp_path) <= limit
     # No room for more than the smallest of each.
     smallest = min(search.frontier, key=lambda x: x.file_bytes)
     compress(model, search, max_bytes=smallest.file_bytes + 300)
@@ -178,8 +175,6 @@ def test_tables_share_bytes(tmp_path):
     # What was learned takes some bytes more than what was counted.
     with refused("max_bytes", smallest.file_bytes):
         compress(model, search, max_bytes=smallest.file_bytes)
-    with refused("importance", "other"):
-        compress(model, make_search(importance={"other": 2}), max_bytes=limit)
 
 
 # With data.
@@ -482,8 +477,6 @@ def test_options_are_checked():
 def test_other_objects_are_refused(model, data):
     with refused("validation_data", None):
         BudgetSearch(train_data=data)
-    with refused("importance['a']", -1):
-        BudgetSearch(importance={"a": -1})
     with refused("methods", "int8", TypeError):
         BudgetSearch(methods=["int8"])
     with refused("search", "int8", TypeError):
