@@ -15,7 +15,7 @@ PARTS = {
     "recall_bounds sorted_sets",
     "cli": "main",
     "codes": "code_counts field_columns packing",
-    "compression": "allocation spectrum",
+    "compression": "allocation code_shapes spectrum",
     "export": "compressed_rows flatbuffer int8_matrices packed_offsets",
     "layers": "lookup_layer",
     "learners": "beam_encoding coordinate_search refinement row_blocks "

@@ -1,8 +1,6 @@
 """A trained model in, a smaller one out."""
 
 from keras_compembed.compression.budget_search import BudgetSearch
-from keras_compembed.compression.code_shapes import CodeShape
-from keras_compembed.compression.code_shapes import code_shape_for_latency
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.find_frontier import find_frontier
 from keras_compembed.compression.frontier import Frontier
@@ -14,13 +12,11 @@ from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 
 __all__ = [
     "BudgetSearch",
-    "CodeShape",
     "Frontier",
     "FrontierPoint",
     "MagnitudePruning",
     "PolynomialSparsity",
     "RecodeEmbeddings",
-    "code_shape_for_latency",
     "compress_model",
     "find_frontier",
     "prune_vocabulary",

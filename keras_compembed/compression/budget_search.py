@@ -1,8 +1,5 @@
 """Options of a search for the best way to store tables in few bytes."""
 
-import math
-import numbers
-
 import keras
 import tensorflow as tf
 
@@ -14,6 +11,7 @@ from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_version
+from keras_compembed.utils.validation import require
 
 
 class BudgetSearch:
@@ -116,17 +114,12 @@ class BudgetSearch:
             methods = list(methods)
             for method in methods:
                 check_method("methods", method)
-            if not methods:
-                raise ValueError(
-                    "`methods` must be None or hold a method. Received: "
-                    "methods=[]."
-                )
             names = [method.name for method in methods]
-            if len(set(names)) < len(names):
-                raise ValueError(
-                    "`methods` must differ in their names, by which they are "
-                    f"told apart. Received: methods named {names}."
-                )
+            require(
+                names and len(set(names)) == len(names),
+                "`methods` must hold methods of different names.",
+                methods=names,
+            )
         self.methods = methods
         self.quantize = check_choice("quantize", quantize, tuple(TOLERANCES))
         if min_runtime is not None:
@@ -138,25 +131,25 @@ class BudgetSearch:
         has_steps = "steps_per_epoch" in (fit_options or {})
         self.train_data = _check_data("train_data", train_data, has_steps)
         self.validation_data = _check_data("validation_data", validation_data)
-        if train_data is not None and validation_data is None:
-            raise ValueError(
-                "`validation_data` must be given with `train_data`: the copy "
-                "that is best on it is chosen. Received: validation_data=None."
-            )
+        require(
+            train_data is None or validation_data is not None,
+            "`validation_data` must be given with `train_data`.",
+            validation_data=validation_data,
+        )
         self.epochs = check_positive_int("epochs", epochs)
         self.num_tuned = check_positive_int("num_tuned", num_tuned)
         self.fit_options = dict(fit_options or {})
         taken = {"x", "y", "validation_data", "epochs", "verbose"}
-        if taken.intersection(self.fit_options):
-            raise ValueError(
-                "`fit_options` must not have what the search sets itself: "
-                f"{', '.join(sorted(taken))}. Received: {fit_options!r}."
-            )
-        if compile is not None and not callable(compile):
-            raise ValueError(
-                "`compile` must be a callable that compiles the model it is "
-                f"given. Received: compile={compile!r}."
-            )
+        require(
+            not taken.intersection(self.fit_options),
+            f"`fit_options` must not set {', '.join(sorted(taken))}.",
+            fit_options=fit_options,
+        )
+        require(
+            compile is None or callable(compile),
+            "`compile` must be a function of a model.",
+            compile=compile,
+        )
         self.compile = compile
         self.metric = metric
         self.mode = check_choice("mode", mode, (None, "max", "min"))
@@ -182,37 +175,31 @@ def check_budget(model, max_bytes, ratio, max_loss, search):
     """Raises unless exactly one limit is given, which can be searched for."""
     given = {"max_bytes": max_bytes, "ratio": ratio, "max_loss": max_loss}
     given = {name: x for name, x in given.items() if x is not None}
-    if len(given) != 1:
-        raise ValueError(
-            "One of `max_bytes`, `ratio` and `max_loss` must be given, and no "
-            f"more. Received: {given or 'none'}."
-        )
+    require(
+        len(given) == 1,
+        "One of `max_bytes`, `ratio` and `max_loss` must be given.",
+        **given or {"max_bytes": "none"},
+    )
     ((name, value),) = given.items()
     if name == "max_bytes":
         check_positive_int(name, value)
     elif name == "ratio":
-        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value <= 1:
-            raise ValueError(
-                f"`ratio` must be a number above 1. Received: ratio={value!r}."
-            )
+        check_positive_number(name, value)
+        require(value > 1, "`ratio` must be above 1.", ratio=value)
     else:
         check_positive_number(name, value, zero=True)
-        if search.validation_data is None:
-            raise ValueError(
-                "`max_loss` needs validation data, on which the loss is "
-                "measured: pass `search=keras_compembed.compression."
-                "BudgetSearch(validation_data=(x, y))`, and `train_data` to "
-                "train what is found further. Received: "
-                f"max_loss={value!r}, validation_data=None."
-            )
-    has_data = search.validation_data is not None
-    if has_data and not model.compiled and search.compile is None:
-        raise ValueError(
-            "`model` must be compiled where there is data, so that copies can "
-            "be trained and evaluated, or `search` must have a `compile`. "
-            f"Received: {model.name!r}, which is not compiled."
+        require(
+            search.validation_data is not None,
+            "`max_loss` needs `search=BudgetSearch(validation_data=(x, y))`.",
+            max_loss=value,
+            validation_data=None,
         )
+    require(
+        search.validation_data is None or model.compiled or search.compile,
+        "`model` must be compiled, or `search` must have a `compile`, where "
+        "there is data.",
+        model=f"{model.name}, not compiled",
+    )
 
 
 def _check_data(name, data, has_steps=False):
@@ -220,24 +207,23 @@ def _check_data(name, data, has_steps=False):
         return data
     if isinstance(data, tf.data.Dataset):
         endless = data.cardinality() == tf.data.INFINITE_CARDINALITY
-        if endless and not has_steps:
-            raise ValueError(
-                f"`{name}` must end: take so many batches of it, as "
-                "`dataset.take(100)`. Received: a `tf.data.Dataset` without "
-                "an end."
-            )
-        return data
-    if not isinstance(data, tuple) or len(data) not in (2, 3):
-        raise ValueError(
-            f"`{name}` must be a tuple (x, y) or (x, y, sample_weight), or a "
-            f"batched `tf.data.Dataset`. Received: {name} of type "
-            f"{type(data).__name__}."
+        require(
+            has_steps or not endless,
+            f"`{name}` must end: pass for example `dataset.take(100)`.",
+            **{name: data},
         )
+        return data
+    require(
+        isinstance(data, tuple) and len(data) in (2, 3),
+        f"`{name}` must be a tuple (x, y) or (x, y, sample_weight), or a "
+        "batched `tf.data.Dataset`.",
+        type=type(data).__name__,
+    )
     data = with_text_tensors(data)
     lengths = {len(part) for part in keras.tree.flatten(data)}
-    if len(lengths) != 1 or 0 in lengths:
-        raise ValueError(
-            f"`{name}` must have as many labels as examples, and at least "
-            f"one. Received: arrays of lengths {sorted(lengths)}."
-        )
+    require(
+        len(lengths) == 1 and 0 not in lengths,
+        f"`{name}` must have as many labels as examples, at least one.",
+        lengths=sorted(lengths),
+    )
     return data

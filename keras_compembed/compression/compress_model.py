@@ -160,8 +160,8 @@ def compress_model(
             `None`: `keras_compembed.methods.Codes` of these.
         optimize_for: `None` or `"latency"`, which codes tables that give rows
             in fewer, larger codebooks with as many bits a row, which LiteRT
-            files look up faster; see `code_shape_for_latency` for when, and
-            for what that costs and saves. Layers whose own shape is in
+            files look up faster, if the table is still 10 times smaller.
+            Larger codebooks take more bytes. Layers whose own shape is in
             `layer_settings` keep it, as do tables that are pooled, and
             compositions other than `"sum"`. Defaults to `None`: codes of the
             shape given.
@@ -334,18 +334,12 @@ def _faster(name, layer, settings, verbose):
         return codes
     asked = codes.num_codebooks, codes.codebook_size
     fast = code_shape_for_latency(layer.input_dim, layer.output_dim, *asked)
-    if verbose and fast.added_codebook_bytes:
+    if verbose and fast != asked:
         print(
-            f"{name}: {fast.num_codebooks} x {fast.codebook_size} codes in "
-            f"place of {asked[0]} x {asked[1]}, for latency: codebooks of "
-            f"{format_bytes(fast.codebook_bytes)}, "
-            f"{format_bytes(fast.added_codebook_bytes)} more, "
-            f"{fast.time_ratio:.2f} times the time of a look-up in float32 "
-            f"files and {fast.int8_time_ratio:.2f} in int8 files"
+            f"{name}: {fast[0]} x {fast[1]} codes in place of {asked[0]} x "
+            f"{asked[1]}, for latency"
         )
-    return codes.with_settings(
-        num_codebooks=fast.num_codebooks, codebook_size=fast.codebook_size
-    )
+    return codes.with_settings(num_codebooks=fast[0], codebook_size=fast[1])
 
 
 def _within_limit(
