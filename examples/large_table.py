@@ -10,7 +10,7 @@ Dask's cluster is made of processes of this machine, or is one that runs:
 For the second, start `dask scheduler` on the first host and `dask worker
 tcp://first-host:8786 --nworkers auto` on all, where this package is installed
 and the table lies under the same name. Codes are the same either way. With
-`--checkpoint FOLDER`, a run that was killed goes on. Needs `distributed`.
+`--cache FOLDER`, finished codes are kept there. Needs `distributed`.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def parse_arguments(argv=None):
         help="processes of this machine, where there is no `--scheduler`",
     )
     parser.add_argument(
-        "--checkpoint", type=pathlib.Path, help="folder to go on from"
+        "--cache", type=pathlib.Path, help="folder that keeps finished codes"
     )
     args = parser.parse_args(argv)
     # Before hours of work.
@@ -84,13 +84,12 @@ def main(argv=None):
     table = kc.vectors.open_table(args.table)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     check_output(args.output, overwrite=True)
-    saved = contextlib.nullcontext()
-    if args.checkpoint is not None:
-        saved = kc.checkpoint_folder(args.checkpoint)
-    with cluster(args.scheduler, args.workers), saved:
-        layer = kc.CodeEmbedding.from_table(
-            table, args.num_codebooks, args.codebook_size, seed=args.seed
-        )
+    shape = args.num_codebooks, args.codebook_size
+    learner = kc.learners.AdditiveQuantizer(
+        *shape, seed=args.seed, cache=args.cache
+    )
+    with cluster(args.scheduler, args.workers):
+        layer = kc.CodeEmbedding.from_table(table, *shape, learner=learner)
     model = keras.Sequential([keras.Input((None,), dtype="int32"), layer])
     with replacing(args.output, overwrite=True) as beside:
         model.save(beside)

@@ -3,7 +3,7 @@
 Trains the classifier of `examples.compress_text_classifier`, tries ways to
 store its embedding table that fit into a number of bytes, each trained
 further, and shows accuracy against bytes. The best one is tested and written
-as a LiteRT file. Killed, it goes on where it was when it is run again.
+as a LiteRT file.
 
     python -m examples.tune_text_classifier
     python -m examples.tune_text_classifier --max-bytes 300000 --tuner hyperband
@@ -114,12 +114,11 @@ def trained_model(path, dataset, args, vocabulary_size):
 
 
 def make_tuner(args, hypermodel):
-    """The tuner of `--tuner`, in a form that goes on when it was killed."""
-    tuner_class = kc.tuning.resumable(TUNERS[args.tuner])
+    """The tuner of `--tuner`."""
     limit = {"max_trials": args.trials}
     if args.tuner == "hyperband":
         limit = {"max_epochs": args.trial_epochs}
-    return tuner_class(
+    return TUNERS[args.tuner](
         hypermodel,
         objective="val_accuracy",
         seed=args.seed,

@@ -1,7 +1,7 @@
 """Keras layers for small embedding tables and cheap, huge softmaxes.
 
-Layers, losses and metrics are here, what reads and writes presets, and
-`checkpoint_folder`. All else is in a namespace that has the name of its folder:
+Layers, losses and metrics are here, and what reads and writes presets. All
+else is in a namespace that has the name of its folder:
 `keras_compembed.learners`, `keras_compembed.anchors` ...
 """
 
@@ -32,7 +32,6 @@ from keras_compembed import transforms
 from keras_compembed import trees
 from keras_compembed import tuning
 from keras_compembed import vectors
-from keras_compembed.checkpoints.checkpoint_folder import checkpoint_folder
 from keras_compembed.compression.from_tf_keras import from_tf_keras
 from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.ant_embedding import ANTEmbedding
@@ -93,7 +92,6 @@ __all__ = [
     "anchors",
     "baselines",
     "candidates",
-    "checkpoint_folder",
     "compositions",
     "compression",
     "distribution",

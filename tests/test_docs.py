@@ -28,7 +28,6 @@ SLOW = (
     "keras_compembed.compression.BudgetSearch",
     "keras_compembed.tuning.CompressedHyperModel",
     "keras_compembed.tuning.best_model",
-    "keras_compembed.tuning.resumable",
 )
 
 

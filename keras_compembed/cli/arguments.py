@@ -1,10 +1,7 @@
 """Arguments that commands share, and what numbers may be."""
 
 import argparse
-import contextlib
 
-from keras_compembed.checkpoints.checkpoint_folder import check_folder
-from keras_compembed.checkpoints.checkpoint_folder import checkpoint_folder
 from keras_compembed.utils import byte_counts
 
 
@@ -23,28 +20,6 @@ def add_seed(command):
         metavar="N",
         help="makes the result repeatable (default: a random seed)",
     )
-
-
-def add_checkpoint(command):
-    command.add_argument(
-        "--checkpoint",
-        metavar="FOLDER",
-        help="save here how far it got: if it is killed, or ended by Ctrl-C, "
-        "the same command goes on from there (default: not saved)",
-    )
-
-
-def saving(arguments):
-    """A block in which work is saved as the arguments say."""
-    if arguments.checkpoint is None:
-        return contextlib.nullcontext()
-    return checkpoint_folder(check_folder("--checkpoint", arguments.checkpoint))
-
-
-def check_checkpoint(arguments):
-    """Raises if nothing can be saved as the arguments say."""
-    with saving(arguments):
-        pass
 
 
 def add_imports(command):

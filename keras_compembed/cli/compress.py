@@ -97,7 +97,6 @@ def add_arguments(command):
         "same command on that model replaces later; Ctrl-C again ends without "
         "a file (default: Ctrl-C ends without a file)",
     )
-    common.add_checkpoint(command)
     limits.add_arguments(command)
     common.add_imports(command)
     common.add_overwrite(command)
@@ -117,7 +116,6 @@ def check(arguments):
     check_different(arguments.model, arguments.output)
     check_output(arguments.output, arguments.overwrite)
     limits.check(arguments)
-    common.check_checkpoint(arguments)
 
 
 def run(arguments, stops):
@@ -136,7 +134,7 @@ def run(arguments, stops):
     if arguments.min_bytes is not None:
         compress = functools.partial(compress, min_bytes=arguments.min_bytes)
     found = None
-    with warnings.catch_warnings(), common.saving(arguments):
+    with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = warn
         if limits.has_limit(arguments):

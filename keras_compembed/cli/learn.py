@@ -122,7 +122,6 @@ def add_arguments(command):
         help="on Ctrl-C once codes are being learned, write the best found so "
         "far (default: Ctrl-C ends without a file)",
     )
-    common.add_checkpoint(command)
     common.add_overwrite(command)
 
 
@@ -142,7 +141,6 @@ def check(arguments):
     check_suffix(arguments.output, ".npz")
     check_different(*inputs, arguments.output)
     check_output(arguments.output, arguments.overwrite)
-    common.check_checkpoint(arguments)
 
 
 def _code_shape(arguments):
@@ -185,12 +183,11 @@ def run(arguments, stops):
             seed=arguments.seed,
         )
 
-    with common.saving(arguments):
-        if arguments.keep_partial:
-            with stops.raising_once():
-                small = learn()
-        else:
+    if arguments.keep_partial:
+        with stops.raising_once():
             small = learn()
+    else:
+        small = learn()
     small.save(arguments.output, arguments.overwrite)
     with answering():
         print(f"\n{_report(arguments, vectors, small)}\n")

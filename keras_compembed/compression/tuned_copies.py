@@ -3,13 +3,6 @@
 import keras
 import tensorflow as tf
 
-from keras_compembed.checkpoints.checkpoint import Checkpoint
-from keras_compembed.checkpoints.descriptions import arrays_of
-from keras_compembed.checkpoints.descriptions import check_own
-from keras_compembed.checkpoints.descriptions import class_of
-from keras_compembed.checkpoints.descriptions import without_names
-from keras_compembed.checkpoints.variables import arrays_of_variables
-from keras_compembed.checkpoints.variables import assign_arrays
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.metric_direction import mode_of_metric
 from keras_compembed.compression.model_copy import copy_model
@@ -71,12 +64,6 @@ class TunedCopies:
         best = _BestEpoch(self, copy)
         if self._search.train_data is None:
             return best.score, False
-        checkpoint = Checkpoint(
-            "tuned", lambda: self._describe(copy), self._seed
-        )
-        saved = checkpoint.load()
-        if saved is not None:
-            return _restore(copy, *saved), False
         if self._seed is not None:
             keras.utils.set_random_seed(self._seed)
         data = self._search.train_data
@@ -99,32 +86,7 @@ class TunedCopies:
         except KeyboardInterrupt:
             interrupted = True
         copy.set_weights(best.weights)
-        if not interrupted:
-            checkpoint.save(lambda: _state(copy, best.score), last=True)
         return best.score, interrupted
-
-    def _describe(self, copy):
-        """What the training of a copy depends on."""
-        search = self._search
-        training = {
-            "compile": copy.get_compile_config(),
-            "epochs": search.epochs,
-            "fit_options": search.fit_options,
-            "metric": self.metric,
-            "is_higher_better": self.is_higher_better,
-        }
-        check_own(training)
-        settings = {
-            "class": class_of(copy),
-            "model": copy.get_config(),
-            **training,
-        }
-        names = [layer.name for layer in copy._flatten_layers()]
-        return without_names(settings, names), [
-            *copy.get_weights(),
-            *arrays_of(search.train_data),
-            *arrays_of(search.validation_data),
-        ]
 
     def _arguments(self, data):
         """Data as arguments of `fit` and `evaluate`."""
@@ -148,18 +110,3 @@ class _BestEpoch(keras.callbacks.Callback):
         score = self._tuned.score(self.model)
         if self._tuned.is_better(score, self.score):
             self.score, self.weights = score, self.model.get_weights()
-
-
-def _state(copy, score):
-    """What `_restore` gives a copy, which was trained."""
-    return arrays_of_variables(_variables(copy)), {"score": score}
-
-
-def _restore(copy, arrays, state):
-    copy.optimizer.build(copy.trainable_variables)
-    assign_arrays(_variables(copy), arrays)
-    return state["score"]
-
-
-def _variables(copy):
-    return [*copy.weights, *copy.optimizer.variables]

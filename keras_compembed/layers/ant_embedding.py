@@ -277,8 +277,7 @@ class ANTEmbedding(GrowingTable, LookupLayer):
 
         Alternates orthogonal matching pursuit, which finds the anchors of
         each row, and least squares for the anchors. Ctrl-C keeps the best so
-        far; within `keras_compembed.checkpoint_folder`, the same call goes on
-        where it was cut short.
+        far.
 
         Args:
             table: Array `(input_dim, output_dim)`.

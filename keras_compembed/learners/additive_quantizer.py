@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from keras_compembed.checkpoints.checkpoint import Checkpoint
-from keras_compembed.checkpoints.descriptions import class_of
 from keras_compembed.learners.beam_encoding import encode_rows
 from keras_compembed.learners.code_learner import CodeLearner
+from keras_compembed.learners.kept_codes import KeptCodes
 from keras_compembed.learners.quantizer_run import QuantizerRun
 from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_choice
@@ -28,8 +27,7 @@ class AdditiveQuantizer(CodeLearner):
     It needs memory for a few copies of codes and codebooks, and of a bounded
     part of the table. It runs on one core, or within
     `joblib.parallel_config` on several, or on several machines: for tables
-    of 100,000 rows or more, with the same result. Within
-    `keras_compembed.checkpoint_folder` it goes on where it was cut short.
+    of 100,000 rows or more, with the same result.
 
     Example:
 
@@ -53,6 +51,10 @@ class AdditiveQuantizer(CodeLearner):
             machine's speed. Defaults to `None`.
         seed: Optional integer. Makes `train` and `encode` repeatable.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`.
+        cache: Optional string or path-like, a folder. Finished codes are kept
+            there, in a file named by a hash of table and settings, and
+            `train` reads them instead of learning the same again. Nothing is
+            kept without a seed, nor after Ctrl-C. Defaults to `None`.
 
     Attributes:
         history: Dict of lists. `"loss"` is the mean squared distance of a row
@@ -81,6 +83,7 @@ class AdditiveQuantizer(CodeLearner):
         max_time=None,
         seed=None,
         verbose=1,
+        cache=None,
     ):
         self.num_codebooks, self.codebook_size = check_code_shape(
             num_codebooks, codebook_size
@@ -90,6 +93,7 @@ class AdditiveQuantizer(CodeLearner):
         if max_time is not None:
             self.max_time = check_positive_number("max_time", max_time)
         self.seed = check_seed(seed)
+        self.cache = cache
         self.verbose = check_choice("verbose", verbose, (0, 1, 2))
         self.history = {"loss": [], "seconds": []}
 
@@ -117,22 +121,24 @@ class AdditiveQuantizer(CodeLearner):
         """
         table = check_fitted_table(table, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
-        checkpoint = Checkpoint(
-            "codes", lambda: (self._settings, [table, weight]), self.seed
-        )
-        with one_thread():
-            QuantizerRun(self, table, weight, checkpoint).run()
-        return self
-
-    @property
-    def _settings(self):
-        return {
-            "learner": class_of(self),
+        settings = {
             "num_codebooks": self.num_codebooks,
             "codebook_size": self.codebook_size,
             "effort": self.effort,
             "max_time": self.max_time,
+            "seed": self.seed,
         }
+        folder = None if self.seed is None else self.cache
+        kept = KeptCodes(folder, settings, table, weight)
+        found, run = kept.load(), None
+        if found is None:
+            run = QuantizerRun(self, table, weight)
+            with one_thread():
+                found = run.run()
+        self._keep(**found)
+        if run is not None and run.is_whole:
+            kept.save(**found)
+        return self
 
     def encode(self, table):
         """Codes of rows that may be new, for the codebooks as they are.

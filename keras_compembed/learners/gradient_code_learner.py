@@ -1,7 +1,6 @@
 """Base of the learners that train codes by gradients."""
 
 import functools
-import itertools
 import random
 
 import keras
@@ -16,8 +15,6 @@ from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_composed
-from keras_compembed.learners.saved_epochs import SavedEpochs
-from keras_compembed.learners.saved_epochs import checkpoint_of
 from keras_compembed.learners.training import AsMatrix
 from keras_compembed.learners.training import KeepBest
 from keras_compembed.learners.training import SquaredDistance
@@ -251,7 +248,6 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         callbacks = check_callbacks(callbacks)
         training = self.training
         steps = min(training.validation_interval, training.iterations)
-        is_new = not self.built or self._begins
         with self.distribute_strategy.scope():
             if self.built:
                 self.resume(table)
@@ -269,12 +265,8 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                 self.optimizer.build(self.trainable_variables)
         batch = self.inputs_of(np.zeros(1, "int64"), table[:1])
         best = KeepBest()
-        checkpoint = checkpoint_of(self, is_new, table, weight, callbacks)
-        saved = SavedEpochs(checkpoint, best)
-        saved.restore(self)
-        start = saved.epochs * steps
         batches = tf.data.Dataset.from_generator(
-            lambda: self._batches(table, weight, training.batch_size, 5, start),
+            lambda: self._batches(table, weight, training.batch_size, 5),
             output_signature=tuple(
                 tf.TensorSpec((training.batch_size, *part.shape[1:]), kind)
                 for part, kind in (
@@ -287,20 +279,18 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         try:
             self.fit(
                 batches.prefetch(tf.data.AUTOTUNE),
-                initial_epoch=saved.epochs,
                 epochs=-(-training.iterations // steps),
                 steps_per_epoch=steps,
                 validation_data=next(
                     self._batches(table, weight, training.validation_rows, 4)
                 ),
                 validation_batch_size=training.batch_size,
-                callbacks=[best, saved, *callbacks],
+                callbacks=[best, *callbacks],
                 shuffle=False,
                 verbose=self.verbose,
             )
         except KeyboardInterrupt:
             print("\nInterrupted: the best weights so far are kept.")
-        saved.complete(self.history)
         finish(best.restore)
         codes = finish(lambda: self._argmax_codes(table))
         if self._refines:
@@ -371,10 +361,10 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             table, width, smallest=0, shards=True, warn=False
         )
 
-    def _batches(self, table, weight, batch_size, seed, start=0):
-        """Yields `(inputs, rows)` of rows drawn at random, from a batch on."""
+    def _batches(self, table, weight, batch_size, seed):
+        """Yields `(inputs, rows)` of rows drawn at random."""
         drawn = drawn_places(len(table), weight, batch_size, self._seeds[seed])
-        for places in itertools.islice(drawn, start, None):
+        for places in drawn:
             rows = np.asarray(table[places], dtype="float32")
             # TensorFlow takes each array as its own to write over.
             yield self.inputs_of(places, rows), rows.copy()

@@ -1,4 +1,4 @@
-"""A run of `AdditiveQuantizer`, which can go on where it was cut short."""
+"""A run of `AdditiveQuantizer`."""
 
 import functools
 import time
@@ -26,9 +26,8 @@ _LAST_SWEEPS = 3
 class QuantizerRun:
     """One training run: a warm start, annealing, and sweeps at zero."""
 
-    def __init__(self, learner, table, sample_weight, checkpoint):
+    def __init__(self, learner, table, sample_weight):
         self.learner = learner
-        self.checkpoint = checkpoint
         self.table = table
         self.weight = sample_weight
         self.shape = (
@@ -40,46 +39,41 @@ class QuantizerRun:
         self.start = time.monotonic()
         self.history = {"loss": [], "seconds": []}
         self.codebooks = np.zeros(self.shape, "float32")
-        self.codes = self.encoder = self.best = self.encoder_state = None
-        self.has_codebooks = self.has_loss = self.is_finished = False
-        # Of warm start, annealing and sweeps at zero.
-        self.done = [0, 0, 0]
-        self.noise_seed = None
+        self.codes = self.encoder = self.best = None
+        self.has_codebooks = self.has_loss = self.is_whole = False
 
     def run(self):
-        saved = self.checkpoint.load()
-        if saved is not None:
-            self._restore(*saved)
+        """Dict of the codes and codebooks of the lowest loss, and history."""
         self.offset = search.mean_row(self.table, self.weight)
-        if not self.is_finished:
-            self._search_and_keep()
-        self._hand_over()
-
-    def _search_and_keep(self):
         num_codebooks, codebook_size, _ = self.shape
         covariance = search.covariance(self.table, self.offset)
         level = search.water_level(
             covariance, num_codebooks * np.log2(codebook_size)
         )
-        if self.noise_seed is None:
-            self.noise_seed = self._draw_seed()
+        self.noise_seed = self._draw_seed()
         try:
             try:
                 self._search(2 * level, np.sqrt(np.diag(covariance).mean()))
-                is_whole = True
+                self.is_whole = True
             except KeyboardInterrupt:
                 print("\nInterrupted: finishing with what was found so far.")
-                is_whole = False
                 if not self.has_codebooks:
                     self._first_codes()
                 self._step(0.0)
             self._visit()
-            if is_whole:
-                self.is_finished = True
-                self.checkpoint.save(self._state, last=True)
         except KeyboardInterrupt:
+            self.is_whole = False
             if not self.has_loss:
                 raise
+        # With the mean row in the first codebook.
+        loss, codes, codebooks = self.best
+        self._record(loss)
+        codebooks[0] += self.offset
+        return {
+            "codes": codes,
+            "codebooks": codebooks,
+            "history": self.history,
+        }
 
     def _search(self, unit, scale):
         # Beyond 256 codewords, sweeps and batches get dear, and are fewer.
@@ -94,23 +88,20 @@ class QuantizerRun:
             verbose=self.learner.verbose,
             stateful_metrics=["loss"],
         )
-        if any(self.done):
-            bar.update(sum(self.done))
-        if not self.has_codebooks:
-            if rounds:
-                self._warm_start(scale, rounds, bar)
-            self._first_codes()
-        for iteration in range(self.done[1], iterations):
+        if rounds:
+            self._warm_start(scale, rounds, bar)
+        self._first_codes()
+        for iteration in range(iterations):
             progress = self._progress(iteration / iterations, 0.5, 0.85)
             if progress >= 1:
                 break
             self._step(unit * (hot + (_COLD - hot) * progress))
-            self._report(bar, self.loss, 1)
-        for _ in range(self.done[2], _LAST_SWEEPS):
+            self._report(bar, self.loss)
+        for _ in range(_LAST_SWEEPS):
             if self._progress(0, 0, 1) >= 1:
                 break
             self._step(0.0)
-            self._report(bar, self.loss, 2)
+            self._report(bar, self.loss)
         bar.update(bar.target, finalize=True)
 
     def _starts_warm(self, scale):
@@ -121,13 +112,8 @@ class QuantizerRun:
         )
 
     def _warm_start(self, scale, rounds, bar):
-        # One that was restored has no use for new weights.
-        rng = np.random.default_rng(0) if self.encoder_state else self.rng
-        self.encoder = StraightThroughEncoder(self.shape, scale, rng)
-        if self.encoder_state:
-            self.encoder.state = self.encoder_state
-            self.encoder_state = None
-        for index in range(self.done[0], rounds):
+        self.encoder = StraightThroughEncoder(self.shape, scale, self.rng)
+        for index in range(rounds):
             losses = []
             for step in range(_ROUND):
                 progress = self._progress(
@@ -142,7 +128,7 @@ class QuantizerRun:
                 losses.append(
                     self.encoder.train_on_batch(rows, progress, weight)
                 )
-            self._report(bar, np.mean(losses), 0)
+            self._report(bar, np.mean(losses))
 
     def _progress(self, done, start, end):
         """`done`, or how far `max_time` is from `start` to `end` of it."""
@@ -213,65 +199,13 @@ class QuantizerRun:
             self.codes, self.codebooks, sums, self.weight
         )
 
-    def _report(self, bar, loss, part):
+    def _report(self, bar, loss):
         self._record(loss)
         bar.add(1, [("loss", loss)])
-        self.done[part] += 1
-        self.checkpoint.save(self._state)
 
     def _record(self, loss):
         self.history["loss"].append(float(loss))
         self.history["seconds"].append(time.monotonic() - self.start)
-
-    def _state(self):
-        """Arrays and numbers from which `_restore` goes on."""
-        arrays, step = {}, None
-        if self.encoder is not None:
-            arrays, step = self.encoder.state
-        if self.codes is not None:
-            arrays |= {"codes": self.codes, "codebooks": self.codebooks}
-        best_loss = None
-        if self.best is not None:
-            best_loss, arrays["best_codes"], arrays["best_codebooks"] = (
-                self.best
-            )
-        return arrays, {
-            "encoder_step": step,
-            "best_loss": best_loss,
-            "flags": [self.has_codebooks, self.has_loss, self.is_finished],
-            "done": self.done,
-            "random": self.rng.bit_generator.state,
-            "noise_seed": self.noise_seed,
-            "history": self.history,
-            "seconds": time.monotonic() - self.start,
-        }
-
-    def _restore(self, arrays, state):
-        if state["encoder_step"] is not None:
-            self.encoder_state = arrays, state["encoder_step"]
-        if "codes" in arrays:
-            self.codes, self.codebooks = arrays["codes"], arrays["codebooks"]
-        if state["best_loss"] is not None:
-            self.best = (
-                state["best_loss"],
-                arrays["best_codes"],
-                arrays["best_codebooks"],
-            )
-        self.has_codebooks, self.has_loss, self.is_finished = state["flags"]
-        self.done = state["done"]
-        self.rng.bit_generator.state = state["random"]
-        self.noise_seed = state["noise_seed"]
-        self.history = state["history"]
-        self.start = time.monotonic() - state["seconds"]
-
-    def _hand_over(self):
-        """Gives the best, with the mean row in the first codebook."""
-        loss, codes, codebooks = self.best
-        self._record(loss)
-        codebooks[0] += self.offset
-        self.learner._keep(
-            codes=codes, codebooks=codebooks, history=self.history
-        )
 
 
 def _visit_block(rows, codes, weight, codebooks, offset, sweep, adds):

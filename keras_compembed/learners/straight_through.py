@@ -8,8 +8,6 @@ from keras_compembed.learners.coordinate_search import sums_by_subcode
 _FIRST_RATE, _LAST_RATE = 1e-2, 1e-4
 _DECAYS = 0.9, 0.999
 _EPSILON = 1e-7
-# What the next step depends on, besides its number.
-_STATE = "_weights", "_mean", "_square"
 
 
 class StraightThroughEncoder:
@@ -66,18 +64,6 @@ class StraightThroughEncoder:
         sums_by_subcode(residual, codes, codebook_size, codebooks)
         self._adam(progress)
         return float(loss.mean()) * float(self._scale) ** 2
-
-    @property
-    def state(self):
-        """Dict of arrays, and the number of steps, to go on from."""
-        arrays = {name: vars(self)[name] for name in _STATE}
-        return arrays, self._step
-
-    @state.setter
-    def state(self, value):
-        arrays, self._step = value
-        for name in _STATE:
-            vars(self)[name][:] = arrays[name]
 
     def codes(self, rows):
         """Codes of rows, `(rows, num_codebooks)`."""

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
-from keras_compembed.checkpoints.checkpoint import Checkpoint
 from keras_compembed.transforms.constrained_pursuit import pursue_constrained
 from keras_compembed.transforms.pursuit import fit_weights
 from keras_compembed.transforms.pursuit import pursue
@@ -87,18 +86,7 @@ def learn_dictionary(
                 f"Received: an array of shape {anchors.shape}."
             )
         anchors = anchors.astype("float32")
-    settings = {
-        "num_anchors": num_anchors,
-        "max_nonzeros": max_nonzeros,
-        "total_nonzeros": total_nonzeros,
-        "non_negative": non_negative,
-        "iterations": iterations,
-    }
-    given = None if initial is None else anchors
-    checkpoint = Checkpoint(
-        "anchors", lambda: (settings, [table, weight, given]), seed
-    )
-    fit = _Fit(table, weight, budget, non_negative, checkpoint, anchors)
+    fit = _Fit(table, weight, budget, non_negative, anchors)
     fit.run(iterations, verbose)
     return fit.transform, fit.anchors
 
@@ -141,31 +129,22 @@ class _Budget:
 
 
 class _Fit:
-    """Anchors and T in turn, which can go on where they were cut short."""
+    """Anchors and T in turn."""
 
-    def __init__(
-        self, table, sample_weight, budget, non_negative, checkpoint, anchors
-    ):
+    def __init__(self, table, sample_weight, budget, non_negative, anchors):
         self._table, self._weight = table, sample_weight
         self._budget, self._non_negative = budget, non_negative
-        self._checkpoint = checkpoint
-        self._done, self._next, self._loss = 0, anchors, None
+        self._next, self._loss = anchors, None
         self.transform = self.anchors = None
 
     def run(self, iterations, verbose):
-        saved = self._checkpoint.load()
-        if saved is not None:
-            self._restore(*saved)
         bar = keras.utils.Progbar(
             iterations + 1, verbose=verbose, stateful_metrics=["loss"]
         )
-        if self._done:
-            bar.update(self._done)
         try:
-            while self._done <= iterations:
-                loss = self._step(is_last=self._done == iterations)
-                bar.update(self._done, [("loss", loss)])
-                self._checkpoint.save(self._state, last=self._done > iterations)
+            for done in range(iterations + 1):
+                loss = self._step(is_last=done == iterations)
+                bar.update(done + 1, [("loss", loss)])
         except KeyboardInterrupt:
             if self.transform is None:
                 raise
@@ -189,29 +168,7 @@ class _Fit:
             self._next = _replace_unused(
                 self._table, transform, squares, anchors
             )
-        self._done += 1
         return loss
-
-    def _state(self):
-        """Arrays and numbers from which `_restore` goes on."""
-        arrays = {
-            "next": self._next,
-            "anchors": self.anchors,
-            "offsets": self.transform.offsets,
-            "columns": self.transform.columns,
-            "values": self.transform.values,
-        }
-        return arrays, {"done": self._done, "loss": self._loss}
-
-    def _restore(self, arrays, state):
-        self._next, self.anchors = arrays["next"], arrays["anchors"]
-        self.transform = SparseTransform(
-            arrays["offsets"],
-            arrays["columns"],
-            arrays["values"],
-            len(self.anchors),
-        )
-        self._done, self._loss = state["done"], state["loss"]
 
 
 def _code(table, anchors, budget, non_negative, l1=0.0):

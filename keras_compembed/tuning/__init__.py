@@ -9,7 +9,6 @@ from keras_compembed.tuning.best_model import best_model
 from keras_compembed.tuning.method_families import method_families
 from keras_compembed.tuning.pareto_front import ParetoFront
 from keras_compembed.tuning.pareto_front import pareto_front
-from keras_compembed.tuning.resumable import resumable
 from keras_compembed.tuning.tuned_trial import TunedTrial
 from keras_compembed.utils.extras import require
 
@@ -25,7 +24,6 @@ __all__ = [
     "best_model",
     "method_families",
     "pareto_front",
-    "resumable",
 ]
 
 

@@ -3,10 +3,8 @@
 import keras
 import keras_tuner
 
-from keras_compembed.checkpoints.descriptions import digest
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.tuning.file_bytes import FileBytes
-from keras_compembed.tuning.kept_fits import KeptFits
 from keras_compembed.tuning.method_families import method_families
 from keras_compembed.tuning.objective_check import TrialCallback
 from keras_compembed.tuning.objective_check import check_validation
@@ -26,8 +24,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
 
     Each trial starts from the trained model: `compress_model` fits the trial's
     method to its tables and copies all other weights, and the copy is trained
-    further with what `search` is given. A table is fitted once by a method,
-    however often a tuner comes back to it.
+    further with what `search` is given.
 
     The hyperparameters are `"method"`, a family of methods; for each family,
     one of its name that says which of its methods; and `"learning_rate"`. Of
@@ -35,8 +32,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     `max_bytes`, by arithmetic that is done before anything is built: no oracle
     can propose another. They stand in the order of their bytes.
 
-    Any tuner of keras-tuner takes it. `resumable` makes one that also survives
-    being killed; `pareto_front` shows what came out.
+    Any tuner of keras-tuner takes it; `pareto_front` shows what came out.
 
     Example:
 
@@ -122,7 +118,6 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         self.max_bytes = max_bytes
         self.seed = check_seed(seed)
         self.verbose = verbose
-        self.fits = KeptFits()
         tables = Tables(model, layers, layer_settings, min_bytes)
         self._layers = list(tables.layers)
         self._settings = tables.settings
@@ -144,11 +139,6 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     def original_bytes(self):
         """Integer, bytes of the LiteRT file of the model as it is."""
         return self._files.original_bytes
-
-    @property
-    def fingerprint(self):
-        """String that tells the weights that trials start from."""
-        return digest("model", None, self.model.get_weights())
 
     def declare_hyperparameters(self, hp):
         self.space.declare(hp)
@@ -172,7 +162,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             self.model,
             layers=self._layers,
             layer_settings=self._settings,
-            method=self.fits.of(method),
+            method=method,
             seed=self.seed,
             verbose=self.verbose,
         )

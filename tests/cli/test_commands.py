@@ -141,15 +141,6 @@ def test_compositions(model, composition):
     assert kind == f"{composition}composition"
 
 
-def test_compress_goes_on_from_a_checkpoint(model):
-    # Without a seed, it would find others if it began anew.
-    command = CODED.replace("--seed 0", "--checkpoint folder --overwrite")
-    run(command)
-    before = load().layers[0].codes
-    run(command)
-    np.testing.assert_array_equal(load().layers[0].codes, before)
-
-
 def test_compress_for_latency(folder, capsys):
     embedding = keras.layers.Embedding(20_000, 16, name="tokens")
     save("model.keras", embedding, keras.layers.LSTM(2))
@@ -495,7 +486,6 @@ BAD_ARGUMENTS = {
         "--layers x": "['tokens']",
         "--min-bytes 99999": "tokens: left",
         "--composition concat --max-time 3": "--max-time must not",
-        "--checkpoint=": "--checkpoint=''",
         "--max-bytes 9k --ratio 3": "One of --max-bytes, --ratio",
         "--quantize int8": "--quantize must be given with",
         "-m 4 --epochs 7": "--epochs must be given with --max-bytes",
@@ -542,8 +532,6 @@ def test_bad_arguments(model, capsys, command):
     for arguments, message in BAD_ARGUMENTS[command].items():
         assert message in fails(capsys, f"{command} {arguments}"), arguments
     assert os.listdir() == ["model.keras"]
-    line = fails(capsys, f"{COMPRESS} --checkpoint model.keras", 1)
-    assert "the file" in line and "--checkpoint" in line
 
 
 def test_foreign_files(folder, model, capsys):

@@ -54,14 +54,6 @@ def test_within_a_number_of_bytes(glove, capsys):
     assert len(small) == 50 and small.method == "codes 3x8"
 
 
-def test_goes_on_from_a_checkpoint(glove):
-    # Without a seed too, what is finished is not begun anew.
-    for name in "ab":
-        learn(f"glove.txt -m 3 -k 8 --checkpoint folder -o {name}.npz")
-    found, expected = map(CompressedVectors.load, ("b.npz", "a.npz"))
-    np.testing.assert_array_equal(found.table(), expected.table())
-
-
 def test_words_by_their_letters(tmp_path, monkeypatch, capsys):
     fasttext = pytest.importorskip("gensim.models.fasttext")
     monkeypatch.chdir(tmp_path)

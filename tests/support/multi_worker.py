@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import sys
-import tempfile
 
 import keras
 import numpy as np
@@ -358,11 +357,6 @@ def loop(name, strategy):
     return {"losses": losses, "added": added, **weights_of(model)}
 
 
-def learn_in_a_folder(strategy, **kwargs):
-    with tempfile.TemporaryDirectory() as folder, kc.checkpoint_folder(folder):
-        learn("Gumbel", strategy)
-
-
 def messages(strategy):
     """Of what cannot be right on several workers."""
     x, y = texts()
@@ -386,7 +380,6 @@ def messages(strategy):
         ("uneven", inside.fit, uneven),
         ("uneven evaluate", inside.evaluate, uneven),
         ("uneven predict", inside.predict, uneven),
-        ("checkpoints", learn_in_a_folder, strategy),
     ):
         try:
             with kc.distribution.multi_worker_fit(strategy):

@@ -1,4 +1,3 @@
-import signal
 import sys
 
 import keras
@@ -137,31 +136,6 @@ def test_method_of_settings(hypermodel):
         hypermodel.build(hp)
 
 
-def test_tables_are_fitted_once(monkeypatch):
-    """By what Ctrl-C did not cut short."""
-    hypermodel = make_hypermodel(methods={"codes": [kc.methods.Codes(8, 4)]})
-    learned, learn = [], kc.CodeEmbedding.from_table
-
-    def interrupted(table, *args, **kwargs):
-        learned.append(table)
-        if len(learned) == 1:
-            try:
-                signal.raise_signal(signal.SIGINT)
-            except KeyboardInterrupt:
-                # As learners do, which keep the best codes so far.
-                pass
-        return learn(table, *args, **kwargs)
-
-    monkeypatch.setattr(kc.CodeEmbedding, "from_table", interrupted)
-    hp = keras_tuner.HyperParameters()
-    with pytest.raises(KeyboardInterrupt):
-        hypermodel.build(hp)
-    first, second = (hypermodel.build(hp).get_weights() for _ in range(2))
-    assert len(learned) == 2
-    for old, new in zip(first, second, strict=True):
-        np.testing.assert_array_equal(old, new)
-
-
 @pytest.mark.parametrize(
     ("tuner_class", "options", "count"),
     [
@@ -242,8 +216,8 @@ def test_two_objectives_and_a_seed(tmp_path):
 
 
 def test_objective(hypermodel, tmp_path):
-    def search(objective, tuner=keras_tuner.RandomSearch, **changes):
-        tuner(
+    def search(objective, **changes):
+        keras_tuner.RandomSearch(
             hypermodel,
             objective=objective,
             max_trials=1,
@@ -253,14 +227,8 @@ def test_objective(hypermodel, tmp_path):
 
     unknown = keras_tuner.Objective("val_f1", "max")
     callback = keras.callbacks.LambdaCallback()
-    for tuner in (
-        keras_tuner.RandomSearch,
-        kc.tuning.resumable(keras_tuner.RandomSearch),
-    ):
-        with refused("objective"):
-            search(None, tuner)
-        with refused("validation_data"):
-            search("val_loss", tuner, validation_data=None)
+    with refused("validation_data"):
+        search("val_loss", validation_data=None)
     # One of a callback's may come with the end of an epoch.
     for changes in ({}, {"callbacks": [callback]}):
         with pytest.raises(ValueError, match="'val_f1'"):
@@ -315,5 +283,3 @@ def test_keras_tuner_is_needed(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_tuner", None)
     with pytest.raises(ImportError, match=r"keras-compembed\[tune\]"):
         _ = kc.tuning.CompressedHyperModel
-    with pytest.raises(ImportError, match=r"keras-compembed\[tune\]"):
-        kc.tuning.resumable(None)

@@ -113,16 +113,12 @@ def test_layers_read_shards_as_one_table(tmp_path, monkeypatch):
         np.testing.assert_array_equal(make(table)(ids), make(TABLE)(ids))
 
 
-def test_shards_go_to_threads_and_checkpoints(tmp_path):
+def test_shards_go_to_threads(tmp_path):
     table = kc.vectors.open_table(write_shards(tmp_path, "npy"))
     expected = learners()[0].train(TABLE)
-    with (
-        joblib.parallel_config("threading", n_jobs=2),
-        kc.checkpoint_folder(tmp_path / "checkpoint"),
-    ):
-        for rows in (table, TABLE):  # The second finds all done.
-            learner = learners()[0].train(rows)
-            np.testing.assert_array_equal(learner.codes, expected.codes)
+    with joblib.parallel_config("threading", n_jobs=2):
+        learner = learners()[0].train(table)
+    np.testing.assert_array_equal(learner.codes, expected.codes)
 
 
 def write_parts(folder, *names):

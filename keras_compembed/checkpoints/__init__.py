@@ -1,1 +1,0 @@
-"""What long work saves on its way, to go on from."""
