@@ -49,16 +49,7 @@ _NEAREST = 10
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A data set and the classifier that is trained on it.
-
-    Args:
-        name: String.
-        data: Name that `text_ids.read` knows.
-        encoder: `"mean"`, of all word vectors, or `"cnn"`, that of Table 5.
-        length: Integer, words read of a text.
-        width: Integer, of word vectors.
-        epochs, batch_size, learning_rate, dropout: Numbers of the training.
-    """
+    """A data set and the classifier that is trained on it."""
 
     name: str
     data: str
@@ -74,27 +65,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        task: `Task`.
-        layer: Dict of arguments of `ANTEmbedding`; None for a full table.
-        anchors: `"dynamic"`, `"frequency"` or `"tf-idf"`.
-        length: Number, of the vectors that anchors start as.
-        relations: `"wordnet"`, `"wordnet, two steps"`, `"co-occurrence"`,
-            some of them with `" + "` between them, or None.
-        kept_nonzeros: Integer, how many numbers of T, the largest, are kept
-            after training; then T is fixed and all else is trained for two
-            epochs more. None for all.
-        kept_words: Integer, how many words have a vector of a full table; all
-            others share that of unknown words. None for all.
-        words_by: `"frequency"` or `"tf-idf"`, which words are kept.
-        subgradient: Number, weight of sum |T| as an ordinary regularizer.
-        fitted: Boolean, whether anchors and T are fitted to the trained table
-            and then fixed: "Sparse Code" of the paper.
-        curve: Boolean, whether the row is part of the picture.
-    """
+    """One line of the table."""
 
     name: str
     task: Task

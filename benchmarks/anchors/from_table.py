@@ -55,29 +55,7 @@ _VARIATIONAL = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        task: `"ptb"` or `"newsgroups cnn"`.
-        rate: Number, the learning rate of the second half.
-        numbers: Integer, numbers held at most; None for those of the table.
-        num_anchors: Integer, for anchors.
-        most: Integer, non-zeros in a row of T at most; None: as many in each.
-        power: Number. Rows count by this power of how often they occur.
-        non_negative: Boolean, of T.
-        fit: `"own"` or `"k-svd"`.
-        iterations: Integer, of the fit.
-        length: Number, of the vectors that anchors start as.
-        pruned_from: Integer, numbers that are held at first, of which the
-            smallest are dropped after each of the first epochs of the second
-            half, in equal parts; None: as many as in the end.
-        tuned: `"all"`; `"rest"`, but for T; or None, for no training after.
-        words: `"frequency"`, `"group lasso"`, `"variational dropout"` or
-            None, by what words are chosen that have vectors. With anchors,
-            all words have some: of these two, how the table is trained.
-        rank: Integer, the width of a narrow table, or None.
-    """
+    """One line of the table."""
 
     name: str
     task: str
@@ -219,11 +197,7 @@ def quick_rows():
 
 
 class Task:
-    """What the tasks have in common.
-
-    Args:
-        benchmark: `FromTable`.
-    """
+    """What the tasks have in common."""
 
     def __init__(self, benchmark):
         self.benchmark, self.args = benchmark, benchmark.args
@@ -603,15 +577,7 @@ class GroupLasso(keras.regularizers.Regularizer):
 
 
 class DroppedWords(keras.layers.Embedding):
-    """Variational vocabulary dropout (Chen et al., 2019).
-
-    A word's vectors are multiplied with noise of mean 1 and a variance of its
-    own, which a large one costs nothing in the loss. Words that can bear much
-    noise can be left out.
-
-    Args:
-        num_texts: Integer. The cost of all words is that of an epoch.
-    """
+    """Variational vocabulary dropout (Chen et al., 2019)."""
 
     def __init__(self, input_dim, output_dim, num_texts, **kwargs):
         super().__init__(input_dim, output_dim, **kwargs)

@@ -10,11 +10,7 @@ from keras_compembed.transforms.sparse_coding import sparse_code
 
 
 def learn_by_k_svd(table, num_anchors, max_nonzeros, iterations, seed):
-    """Same as `learn_dictionary`: a sparse transform, and anchors.
-
-    Anchors and the numbers that weigh them are fitted one anchor after
-    another, to what the others leave of the rows that have it.
-    """
+    """Same as `learn_dictionary`: a sparse transform, and anchors."""
     rng = np.random.default_rng(seed)
     rows = rng.choice(len(table), num_anchors, replace=False)
     anchors = _of_length_1(table[rows])

@@ -41,13 +41,7 @@ from benchmarks.data.words import Text
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        num_anchors: Integer, or None for the full table.
-        l1: Number, or None.
-    """
+    """One line of the table."""
 
     name: str
     num_anchors: int | None = None

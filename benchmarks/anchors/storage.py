@@ -39,15 +39,7 @@ VARIANTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        storage: String, of `ANTEmbedding`.
-        optimizer: String, of `OPTIMIZERS`.
-        input_dim, num_anchors: Integers.
-        memory: Boolean, whether memory is measured, not time.
-    """
+    """One line of the table."""
 
     name: str
     storage: str

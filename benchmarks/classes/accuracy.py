@@ -67,21 +67,7 @@ TASKS = (
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        head: `"cane"`, `"full"`, `"sampled"`, `"nce"`, `"blackout"`,
-            `"hierarchical"` or `"adaptive"`.
-        candidates: Integer.
-        noises: Integer, of rivals the sampled classes.
-        tree: `"means"`, `"random"`, `"refreshed"`, which is random and built
-            anew each half epoch, or None.
-        frontier: Integer, see `max_frontier` of `BeamTree`.
-        power: Number, of class counts, for noise; 0 is uniform.
-        shared: Boolean, whether all examples of a batch share noises.
-        estimate: `"joint"` or `"separate"`.
-    """
+    """One line of the table."""
 
     name: str
     head: str = "cane"
@@ -398,11 +384,7 @@ def answers(function, features, batch_size=256):
 
 
 def times_faster(head, features):
-    """Time of a dense product and `top_k` to that of the layer's search.
-
-    Returns:
-        Dict of the ratio and of both in milliseconds, for each batch size.
-    """
+    """Time of a dense product and `top_k` to that of the layer's search."""
     ids = tf.range(head.num_classes)
     kernel = tf.constant(head.scores.class_vectors(ids))
     bias = tf.constant(head.scores.class_biases(ids))

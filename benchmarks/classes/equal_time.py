@@ -29,9 +29,6 @@ Needs the folders `ptb`, `gowalla`, `onet_titles`, `gutenberg_books` and
 
 import dataclasses
 import functools
-import itertools
-import math
-import statistics
 import time
 
 from benchmarks.common.threads import use_one_thread
@@ -53,10 +50,8 @@ from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from benchmarks.common.best_rows import begun_in_time
 from benchmarks.common.best_rows import check_names
 from benchmarks.common.best_rows import climb
-from benchmarks.common.best_rows import left_by_task
 from benchmarks.common.timing import TimedTraining
 
 # Rows of each side of a task that are run with more seeds.
@@ -68,14 +63,7 @@ FULL = "full softmax"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        task: Settings of a task, of `TASKS`.
-        method: `Method`.
-        samples: Integer, classes that are sampled in a step.
-    """
+    """One line of the table."""
 
     name: str
     task: object
@@ -89,7 +77,6 @@ class EqualTime(Benchmark):
         "rates": Flag((2e-3, 5e-3, 1.25e-2, 3e-2, 7.5e-2), "to choose from"),
         "tasks": tuple(task.name for task in TASKS),
         "methods": tuple(METHODS),
-        "minutes": Flag(math.inf, "after which no row is begun"),
     }
     quick = {
         "rates": (1e-2, 3e-2),
@@ -129,21 +116,12 @@ class EqualTime(Benchmark):
 
     def turns(self, rows):
         """Rows of a number of samples, then the best of a task again."""
-        jobs = begun_in_time(self.jobs(rows), self.args.minutes, self.is_done)
-        for seed, row in jobs:
-            yield seed, [row]
-
-    def is_done(self, seed, row):
-        return self.has(row, seed)
-
-    def jobs(self, rows):
-        """Yields pairs of a seed and a row, when those before are measured."""
         first, *others = self.args.seeds
-        yield from ((first, row) for row in rows)
-        tasks = dict.fromkeys(row.task for row in rows)
-        for task in tasks:
+        yield from ((first, [row]) for row in rows)
+        for task in dict.fromkeys(row.task for row in rows):
             alike = [row for row in rows if row.task == task]
-            yield from itertools.product(others, self.best(alike, first))
+            for seed in others:
+                yield from ((seed, [row]) for row in self.best(alike, first))
 
     def best(self, rows, seed):
         """The full softmax, and the best of its rivals and of CANE."""
@@ -181,30 +159,6 @@ class EqualTime(Benchmark):
     @functools.cache  # noqa: B019
     def task(self, settings):
         return settings.load(None if settings in QUICK else self.folder)
-
-    def finish(self, found):
-        rows = [row for row in self.rows() if self.args.rows.search(row.name)]
-        jobs = dict.fromkeys(self.jobs(rows))
-        left = [job for job in jobs if not self.is_done(*job)]
-        if left:
-            print(
-                left_by_task(
-                    left,
-                    self.args.seeds[0],
-                    lambda task: self.seconds_of_row(task, found),
-                )
-            )
-
-    def seconds_of_row(self, task, found):
-        """Mean processor seconds of a row's first seed, or None."""
-        taken = [
-            run["figures"]["cpu_seconds"]
-            for row in found
-            if row["row"]["task"]["name"] == task.name
-            for run in row["runs"]
-            if run["seed"] == self.args.seeds[0]
-        ]
-        return statistics.fmean(taken) if taken else None
 
 
 class Training:

@@ -95,11 +95,7 @@ class HeadToHead(Benchmark):
 
     @functools.cached_property
     def known(self):
-        """Rows of the record of `classes.equal_time`, by name.
-
-        Of the default and one group, each stands for the other where it is
-        not there: they are the same, or have the same rate.
-        """
+        """Rows of the record of `classes.equal_time`, by name."""
         rows = Record(None, FOLDER / "classes/equal_time.json").rows
         known = {row["name"]: row for row in rows}
         alike = "CANE by default", "CANE in one group"

@@ -44,21 +44,7 @@ from keras_compembed import baselines
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        loss: `"cane"`, `"full"`, `"sampled"`, `"nce"` or `"blackout"`.
-        selector: `"frequent"`, `"subsets"`, `"bigrams"`, `"beam"` or
-            `"nearest"`.
-        candidates: Integer.
-        noises: Integer. Rivals sample as many as both together.
-        noise: `"uniform"`, `"unigram"` or `"learned"`.
-        power: Number, of unigram counts.
-        shared: `"no"`, `"sequence"` or `"batch"`: which examples share noises.
-        estimate: `"joint"` or `"separate"`.
-        converged: Boolean, whether to train for epochs, not for seconds.
-    """
+    """One line of the table."""
 
     name: str
     loss: str = "cane"
@@ -379,16 +365,7 @@ _LOSSES = {
 
 
 def word_features(num_words, args):
-    """Ids of words, and features of an LSTM that goes on from the last batch.
-
-    Args:
-        num_words: Integer.
-        args: Object with `batch_size`, `steps`, `width`, `units` and
-            `dropout`.
-
-    Returns:
-        Two Keras tensors.
-    """
+    """Ids of words, and features of a stateful LSTM."""
     ids = keras.Input(batch_shape=(args.batch_size, args.steps), dtype="int32")
     features = keras.layers.Embedding(num_words, args.width)(ids)
     if args.dropout:
@@ -413,11 +390,7 @@ def word_tree(text, width, seed):
 
 
 def context_vectors(ids, words, width, contexts=1000):
-    """Vectors of words by the frequent words beside them.
-
-    Positive pointwise mutual information with the words before and after,
-    and its largest singular vectors.
-    """
+    """Vectors of words by the frequent words beside them."""
     contexts = min(contexts, words)
     table = np.zeros((words, 2 * contexts), "float32")
     for side, (word, beside) in enumerate(

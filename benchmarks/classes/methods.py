@@ -15,22 +15,7 @@ from keras_compembed import baselines
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A way to train classes, but for the number of them in a step.
-
-    Args:
-        loss: String, of `LOSSES`.
-        selector: String, of `SELECTORS`, or `"auto"`: the layer chooses.
-        candidates: Number of candidates, or below 1 their share of the
-            classes that are sampled; the rest are noises. Rivals sample all.
-        power: Number, of class counts, for noises and samples.
-        shared: `"no"`, `"sequence"` or `"batch"`: which examples share
-            noises, or `"labels"`: noises are labels of the batch. Rivals
-            share samples in the batch.
-        samples: Tuple, numbers of classes it is made for; the task's if it is
-            empty.
-        noise: `"unigram"`, of class counts to `power`, or `"learned"`.
-        groups: Optional integer, `noise_groups` of the layer.
-    """
+    """A way to train classes, but for the number of them in a step."""
 
     loss: str = "cane"
     selector: str = "frequent"
@@ -156,15 +141,7 @@ SELECTORS = {
 
 
 def make_head(method, samples, task, make_tree, seed):
-    """The layer of classes.
-
-    Args:
-        method: `Method`.
-        samples: Integer, candidates and noises together.
-        task: Of `benchmarks.classes.tasks`.
-        make_tree: Function that returns a `ClassTree`.
-        seed: Integer.
-    """
+    """The layer of classes."""
     counts = task.counts
     # Of tasks that read with the vectors of classes.
     class_embedding = getattr(task, "class_embedding", None)

@@ -54,14 +54,7 @@ METHOD = METHODS["CANE by default"]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        task: Settings of a task.
-        k: Integer, classes to find.
-        recall: Number that the search is fitted for, or `PRODUCT` or `ALL`.
-    """
+    """One line of the table."""
 
     name: str
     task: object
@@ -177,12 +170,7 @@ class Search(Benchmark):
 
 @dataclasses.dataclass
 class Trained:
-    """A layer of classes, and features of examples.
-
-    Attributes:
-        head: Trained `CANESoftmax`.
-        valid, test: float32 arrays `(examples, width)`.
-    """
+    """A layer of classes, and features of examples."""
 
     head: kc.CANESoftmax
     valid: np.ndarray
@@ -190,11 +178,7 @@ class Trained:
 
 
 class Best(keras.layers.Layer):
-    """The ids of the best logits.
-
-    Args:
-        k: Integer.
-    """
+    """The ids of the best logits."""
 
     def __init__(self, k, **kwargs):
         super().__init__(**kwargs)

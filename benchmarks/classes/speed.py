@@ -84,17 +84,7 @@ PREDICTIONS = ("beam of 10", "beam of 5", "all scores")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String, what is trained or predicts.
-        part: `"training"`, `"prediction"` or `"litert"`.
-        num_classes: Integer.
-        optimizer: String, of `OPTIMIZERS`, in training.
-        jit_compile: Boolean, whether XLA compiles it; None in LiteRT.
-        batch_size: Integer, in prediction.
-        quantize: String, of `export_litert`.
-    """
+    """One line of the table."""
 
     name: str
     part: str

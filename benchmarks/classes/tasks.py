@@ -10,7 +10,6 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.anchors.recommendation import rank
 from benchmarks.classes.accuracy import make_encoder
 from benchmarks.classes.features_of import features_of
 from benchmarks.classes.language_model import perplexity
@@ -28,19 +27,7 @@ IGNORED = -1
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The next word of a text, by an LSTM.
-
-    Args:
-        name: String, of a text.
-        seconds: Number, processor time of every method.
-        samples: Numbers of sampled classes, the most telling first.
-        batch_size, steps: Integers, of sequences and of their words.
-        width, units: Integers, of embeddings and of the LSTM.
-        dropout: Number.
-        curve_batches: Integer, batches that the model is evaluated on while
-            it is trained.
-        batches: Integer, batches that it is evaluated on in the end.
-    """
+    """The next word of a text, by an LSTM."""
 
     name: str
     seconds: float = 60.0
@@ -65,15 +52,7 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """The class of a text or of a vector, by a mean of embeddings.
-
-    Args:
-        name: String, of a task.
-        seconds, samples, batch_size, width, dropout: See `Words`.
-        examples: Optional integer, of made-up training data.
-        curve_examples: Integer, examples that the model is evaluated on while
-            it is trained.
-    """
+    """The class of a text or of a vector, by a mean of embeddings."""
 
     name: str
     seconds: float = 60.0
@@ -94,19 +73,7 @@ class Labels:
 
 @dataclasses.dataclass(frozen=True)
 class Visits:
-    """The next of a user's places, by the mean of those before.
-
-    The data have no order: a user's places are in a new one in each epoch.
-
-    Args:
-        name: String, of a data set.
-        seconds, samples, batch_size, width: See `Words`.
-        steps: Integer, places of a sequence.
-        history: Integer, places of a user that are read in evaluation.
-        curve_users: Integer, users that the model is evaluated on while it is
-            trained.
-        valid_users: Integer, users by whom settings are chosen.
-    """
+    """The next of a user's places, by the mean of those before."""
 
     name: str
     seconds: float = 60.0
@@ -128,16 +95,7 @@ class Visits:
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """What an entity of a graph is linked with, by DistMult.
-
-    Entities have one table, for questions and for answers.
-
-    Args:
-        name: String, of a graph.
-        seconds, samples, batch_size, width, dropout: See `Words`.
-        curve_examples: Integer, questions that the model is evaluated on
-            while it is trained.
-    """
+    """What an entity of a graph is linked with, by DistMult."""
 
     name: str
     seconds: float = 60.0
@@ -340,13 +298,7 @@ class VisitTask:
         return rows[:, :-1] + 1, rows[:, 1:]
 
     def sequences(self, pairs, length, rng):
-        """Places of each user in a random order, then `IGNORED`.
-
-        Args:
-            pairs: Array of users and places, sorted by user.
-            length: Integer, places of a user at most.
-            rng: NumPy generator.
-        """
+        """Places of each user in a random order, then `IGNORED`."""
         users, items = pairs[
             np.lexsort((rng.random(len(pairs)), pairs[:, 0]))
         ].T
@@ -378,7 +330,7 @@ class VisitTask:
         table = np.zeros((self.data.num_users, self.settings.width), "float32")
         table[users] = self.features_of(model, users, seen)
         vectors, biases = class_table(model.layers[-1])
-        recall, ndcg = rank(
+        recall, ndcg = visits.rank(
             np.append(table, np.ones((len(table), 1), "float32"), axis=1),
             np.append(vectors, biases[:, None], axis=1),
             users,

@@ -57,15 +57,7 @@ OPTIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        loss: String, of `LOSSES`, or None for trees that have their own.
-        candidates: Integer.
-        noises: Integer, of rivals the sampled classes.
-        rates: Learning rates to choose from.
-    """
+    """One line of the table."""
 
     name: str
     loss: str | None = None

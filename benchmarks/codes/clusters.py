@@ -40,13 +40,7 @@ SCHEDULE = {"base": 1.0, "rate": 0.01, "floor": 0.03}
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        falls: Boolean, whether the temperature falls.
-        estimator: String, of `KDCodeLearner`.
-    """
+    """One line of the table."""
 
     name: str
     falls: bool = True

@@ -54,21 +54,7 @@ PAPER = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String, how codes are learned + how vectors are composed.
-        num_codebooks: Integer, or None for the conventional embedding.
-        codebook_size: Integer, or None.
-        composition: String.
-        learner: Codes from the conventional model's table, fixed: `"random"`,
-            a composition that `KDCodeLearner` learns with, `"additive"`, or
-            `"weighted"` (additive, words weighed by the root of how often
-            they occur). None: no table.
-        warm: Boolean, whether codebooks start from the learner's.
-        learn_codes: `"softmax"` or `"nearest"`: codes learned with the model.
-        swept: Boolean, whether the row is of Figure 3.
-    """
+    """One line of the table."""
 
     name: str
     num_codebooks: int | None = None

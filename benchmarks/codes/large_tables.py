@@ -35,13 +35,7 @@ _DRAWN, _CENTRES = 50_000, 200
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        num_rows: Integer, of the table.
-        jobs: Integer, processes.
-    """
+    """One line of the table."""
 
     name: str
     num_rows: int

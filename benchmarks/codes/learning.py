@@ -54,19 +54,7 @@ METHODS = ("additive", *FAISS_NAMES, "gumbel", "kd")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        table: String, name of the table.
-        num_codebooks, codebook_size: Integers.
-        method: String, one of `METHODS`.
-        effort: Number, of `AdditiveQuantizer`.
-        steps: Integer, of learners that take gradients.
-        composition: String, of `KDCodeLearner`.
-        refined: Boolean, whether sweeps and least squares come after the
-            steps.
-    """
+    """One line of the table."""
 
     name: str
     table: str

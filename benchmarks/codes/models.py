@@ -38,14 +38,7 @@ from benchmarks.common.benchmark import run
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table: a model.
-
-    Args:
-        name: String, of a function in `benchmarks.common.models`.
-        rows: Integer, same as `Size`.
-        width: Integer, same as `Size`.
-        num_codebooks: Integer. Defaults to `32`.
-    """
+    """One line of the table: a model."""
 
     name: str
     rows: int
@@ -171,11 +164,7 @@ def files(model, inputs, path):
 
 
 def exported(model, inputs, path):
-    """A `LiteRTExport`, and whether its axes could stay open.
-
-    Some models need to know how long texts are: where `export_litert` says so,
-    it is given.
-    """
+    """A `LiteRTExport`, and whether its axes could stay open."""
     write = functools.partial(
         kc.export.export_litert, model, path, sample_inputs=inputs, verbose=0
     )

@@ -29,7 +29,6 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from benchmarks.codes.rounding_and_pruning import relative_error
 from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import code_shape
@@ -54,17 +53,7 @@ MEGABYTE = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        codes: `"MxK"`, or None.
-        by_frequency: Boolean, whether words count by the square root of how
-            often they occur in training reviews when codes are learned.
-        steps: Integer, of `GumbelCodeLearner`; None for `AdditiveQuantizer`.
-        bits: Integer, of rounded numbers.
-        sparsity: Number, the share of numbers that are pruned.
-    """
+    """One line of the table."""
 
     name: str
     codes: str | None = None
@@ -268,13 +257,7 @@ class Sentiment(Benchmark):
 
 @dataclasses.dataclass(frozen=True)
 class Reviews:
-    """Reviews as rows of a table of vectors.
-
-    Attributes:
-        table: float32 array `(words, width)`.
-        train, valid, test: Pairs `(ids, labels)` of a list of int32 arrays and
-            an int32 array.
-    """
+    """Reviews as rows of a table of vectors."""
 
     table: np.ndarray
     train: tuple
@@ -289,10 +272,7 @@ class Reviews:
 
 
 def read(folder, length):
-    """The reviews; words that have no vector are left out of them.
-
-    A tenth of the training reviews is held out for validation.
-    """
+    """The reviews; words that have no vector are left out of them."""
     words, table = vectors.load_vectors(folder / vectors.REVIEWS)
     places = {word: place for place, word in enumerate(words)}
     train, test = labelled_texts.imdb(folder / "imdb")
@@ -333,14 +313,7 @@ def generated(length):
 
 
 def learn(row, reviews, seed, backup):
-    """Codes and codebooks of a row.
-
-    Args:
-        row: A `Row`.
-        reviews: A `Reviews`.
-        seed: Integer.
-        backup: Folder from which training goes on, or None.
-    """
+    """Codes and codebooks of a row."""
     shape, table = code_shape(row.codes), reviews.table
     if row.steps is None:
         weight = np.sqrt(1 + reviews.counts) if row.by_frequency else None
@@ -381,15 +354,7 @@ def build(table, units):
 
 
 def batches(reviews, labels, batch_size, seed=None):
-    """`tf.data.Dataset` of batches of about equally long reviews.
-
-    Args:
-        reviews: List of int32 arrays.
-        labels: int32 array.
-        batch_size: Integer.
-        seed: Optional integer. Batches come in another order in each epoch,
-            made of other reviews; default: from short to long.
-    """
+    """`tf.data.Dataset` of batches of about equally long reviews."""
     lengths = np.array([len(review) for review in reviews])
     rng = np.random.default_rng(seed)
 
@@ -455,6 +420,16 @@ def in_file(layer, quantize, table):
                 table, kc.export.LiteRTModel(path)
             ),
         }
+
+
+def relative_error(table, read, chunk=2048):
+    """The squared error of what a file gives, over the squares of a table."""
+    error = 0.0
+    for start in range(0, len(table), chunk):
+        rows = table[start : start + chunk]
+        ids = np.arange(start, start + len(rows), dtype="int32")
+        error += np.square(read(ids[None])[0] - rows).sum(dtype="float64")
+    return float(error / np.square(table).sum(dtype="float64"))
 
 
 main = functools.partial(run, Sentiment)

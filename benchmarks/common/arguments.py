@@ -10,15 +10,7 @@ import shlex
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """A flag that a plain default does not describe.
-
-    Args:
-        default: The default.
-        help: String.
-        read: Function that reads the flag's text; default: by the type of
-            `default`, a tuple being written with commas.
-        choices: Allowed values, or None for any.
-    """
+    """A flag that a plain default does not describe."""
 
     default: object
     help: str = ""
@@ -49,16 +41,7 @@ def reader(default):
 
 
 def parse(benchmark, name, arguments=None):
-    """Reads the flags of a benchmark.
-
-    Args:
-        benchmark: Subclass of `Benchmark`.
-        name: String, how it is called.
-        arguments: List of strings; default: those of the command.
-
-    Returns:
-        `argparse.Namespace`.
-    """
+    """Reads the flags of a benchmark."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks {name}",
         description=benchmark.about(),

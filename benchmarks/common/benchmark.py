@@ -14,22 +14,7 @@ FOLDER = pathlib.Path(__file__).parents[1]
 
 
 class Benchmark:
-    """One question: its rows, how one is measured, and the table's columns.
-
-    A subclass stands in `benchmarks/FAMILY/NAME.py` and implements `rows` and
-    `measure`, or `measure_together`. Everything else is the runner's: flags,
-    seeds, the record that a stopped run goes on from, and the table.
-
-    Attributes:
-        settings: Dict, flags that make a difference to figures and are kept
-            with them: name to default or `Flag`.
-        choices: Dict, all other flags: which rows there are, where files lie.
-        quick: Dict, defaults of both with `--quick`.
-        columns: Dict, head of a column to a function of a row of the record,
-            see `tables.figure` and `tables.field`.
-        args: What `parse` returns.
-        record: The `Record`.
-    """
+    """One question: its rows, how one is measured, and the table's columns."""
 
     settings = {}
     choices = {}
@@ -52,10 +37,7 @@ class Benchmark:
         return row
 
     def turns(self, rows):
-        """Yields pairs of a seed and rows that are measured together, in order.
-
-        Those before are in the record when the next are asked for.
-        """
+        """Yields pairs of a seed and rows that are measured together."""
         for seed in self.args.seeds:
             for _, group in itertools.groupby(rows, self.together):
                 yield seed, list(group)
@@ -114,15 +96,7 @@ class Benchmark:
 
 
 def run(benchmark_class, arguments=None):
-    """Measures what the record lacks, and prints the table.
-
-    Args:
-        benchmark_class: Subclass of `Benchmark`.
-        arguments: List of strings; default: those of the command.
-
-    Returns:
-        List of the rows of the record that were asked for.
-    """
+    """Measures what the record lacks, and prints the table."""
     name = benchmark_class.called()
     args = parse(benchmark_class, name, arguments)
     made_with = command(benchmark_class, name, args)

@@ -8,13 +8,7 @@ import numpy as np
 
 
 class File:
-    """A file with the shapes of its inputs set once, which `run` times.
-
-    Args:
-        file: Path of the file, or its bytes.
-        shapes: Dict from names of inputs to shapes, for those that the file
-            leaves open. The name None is that of an only input.
-    """
+    """A file with the shapes of its inputs set once, which `run` times."""
 
     def __init__(self, file, shapes=None):
         content = file if isinstance(file, bytes) else None
@@ -75,11 +69,7 @@ def _interpreter(**kwargs):
 
 
 def _places(interpreter):
-    """Dicts from names to places, of inputs and of outputs.
-
-    Names are those of the signature. Its runner must be gone before shapes are
-    set.
-    """
+    """Dicts from names to places, of inputs and of outputs."""
     runner = interpreter.get_signature_runner()
     return tuple(
         {name: found["index"] for name, found in details.items()}
@@ -91,12 +81,7 @@ def _places(interpreter):
 
 
 def load(path, shape=None):
-    """A function of inputs that returns the `clocks` of one run of a file.
-
-    Args:
-        path: Path of the file, which has one input.
-        shape: Shape of the input, if the file leaves it open.
-    """
+    """A function of inputs that returns the `clocks` of one run of a file."""
     from benchmarks.common.timing import timed
 
     file = File(path, None if shape is None else {None: shape})
@@ -104,19 +89,7 @@ def load(path, shape=None):
 
 
 def in_turns(run, other, inputs, seconds, least=9):
-    """Calls two functions in turns, so that other work slows both alike.
-
-    The first call of each is left out.
-
-    Args:
-        run, other: Functions of one argument that return seconds.
-        inputs: Iterator of arguments, one for both functions.
-        seconds: Float, the time after which no more rounds are begun.
-        least: Integer, rounds at least. Defaults to `9`.
-
-    Returns:
-        Medians of both, in seconds.
-    """
+    """Calls two functions in turns, so that other work slows both alike."""
     start, times = time.perf_counter(), []
     for value in inputs:
         if len(times) % 2:

@@ -12,15 +12,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How large a model is.
-
-    Args:
-        rows: Integer, rows of its largest tables.
-        width: Integer, their columns.
-        length: Integer, ids of a text. Defaults to `16`.
-        layers: Integer, of a transformer. Defaults to `2`.
-        batch: Integer, examples among the inputs. Defaults to `4`.
-    """
+    """How large a model is."""
 
     rows: int
     width: int
@@ -175,15 +167,7 @@ def retrieval(size, items=None):
 
 
 def encoder_decoder(size):
-    """Encoder and one step of a decoder, GRUs with a table each.
-
-    Vectors are large, so that sentences differ in what they are decoded to.
-
-    Returns:
-        The encoder, of `"source"`, whose output is a state; the step, of
-        `"token"` and `"state"`, whose outputs are `"logits"` and `"state"`;
-        and inputs of the encoder.
-    """
+    """Encoder and one step of a decoder, GRUs with a table each."""
 
     def words(name, ids):
         table = keras.layers.Embedding(

@@ -27,13 +27,7 @@ _SECONDS = 0.05
 
 @contextlib.contextmanager
 def measuring():
-    """Gives a function of files, a list of `(path, shapes)`.
-
-    `shapes` is a dict from the names of a file's inputs to their shapes; the
-    name None is that of an only input. The files are loaded and run one after
-    another in one process, in which all of them stay. The function returns
-    bytes, or None where the system does not count them.
-    """
+    """Gives a function of files, a list of `(path, shapes)`."""
     command = [sys.executable, "-m", "benchmarks.common.peak_memory"]
     root = pathlib.Path(__file__).parents[2]
     with subprocess.Popen(
@@ -101,10 +95,7 @@ def _run(files):
 
 @contextlib.contextmanager
 def counting():
-    """Gives a function of the most bytes that this process took within.
-
-    It returns None where the system does not count them.
-    """
+    """Gives a function of the most bytes that this process took within."""
     before = peak = 0
     if _STATUS.exists():
         # What is free would be taken again, unseen.

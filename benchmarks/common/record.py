@@ -22,20 +22,7 @@ _PACKAGES = (
 
 
 class Record:
-    """Rows of a benchmark and their figures for each seed.
-
-    The file holds `format`, `benchmark`, `made_by` and `rows`. Each of
-    `made_by` says with which command, versions and processor figures were
-    measured. A row has its `name`, its own fields (`row`), the `settings` of
-    the benchmark, and `runs`: for each seed the `date`, the place in `made_by`
-    and the `figures`. Rows with other fields or settings are other rows.
-
-    Args:
-        benchmark: String, name of the benchmark, or None: that of the file.
-        path: Path of the file, which is read if it exists, or None: nothing
-            is kept.
-        command: String, what makes the figures that are added.
-    """
+    """Rows of a benchmark and their figures for each seed."""
 
     def __init__(self, benchmark, path=None, command=None):
         self.benchmark, self.command = benchmark, command

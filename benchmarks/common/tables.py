@@ -10,12 +10,7 @@ def markdown(head, lines):
 
 
 def of_columns(columns, rows):
-    """A table of rows, without columns that are empty in all of them.
-
-    Args:
-        columns: Dict, head of a column to a function of a row.
-        rows: List of rows of a record.
-    """
+    """A table of rows, without columns that are empty in all of them."""
     cells = {
         head: [str(cell(row)) for row in rows] for head, cell in columns.items()
     }
@@ -45,18 +40,7 @@ def mean(row, key):
 
 
 def figure(key, form="{:.1f}", scale=1, unit="", empty=""):
-    """A cell: the mean over seeds and, if they differ, their deviation.
-
-    Args:
-        key: String, of the figure, see `look_up`.
-        form: String, format of mean and deviation.
-        scale: Number that figures are multiplied with.
-        unit: String behind the figure.
-        empty: String for rows that have no such figure.
-
-    Returns:
-        Function of a row that returns a string.
-    """
+    """A cell: the mean over seeds and, if they differ, their deviation."""
 
     def cell(row):
         values = [scale * value for value in figures(row, key)]

@@ -24,15 +24,7 @@ def timed(function):
 
 
 def take_turns(runs, inputs):
-    """Calls functions in turns, so that other work slows all of them alike.
-
-    Args:
-        runs: Dict of functions of one argument, see `timed`.
-        inputs: Iterable, an argument for each round.
-
-    Returns:
-        Dict of arrays `(rounds, 2)`.
-    """
+    """Calls functions in turns, so that other work slows all of them alike."""
     times = {key: [] for key in runs}
     for value in inputs:
         for key, function in runs.items():
@@ -52,16 +44,7 @@ def summarize(times):
 
 
 class StepClock(keras.callbacks.Callback):
-    """Seconds of training steps, without the first, which is traced.
-
-    Args:
-        now: Function that returns seconds. Defaults to `time.perf_counter`,
-            those of the clock.
-
-    Attributes:
-        seconds: Float.
-        steps: Integer.
-    """
+    """Seconds of training steps, without the first, which is traced."""
 
     def __init__(self, now=time.perf_counter):
         super().__init__()
@@ -78,22 +61,7 @@ class StepClock(keras.callbacks.Callback):
 
 
 class TimedTraining(StepClock):
-    """Stops training after its time, and lowers the learning rate until then.
-
-    The rate rises over the first fiftieth and falls by a cosine. The first
-    step, which is traced, counts no time, nor does evaluation.
-
-    Args:
-        learning_rate: Number, the highest.
-        limit: Number of seconds.
-        marks: Shares of the time after which to evaluate, in order.
-        evaluate: Function that returns a dict of figures.
-        max_steps: Optional integer, steps instead of seconds.
-        now: See `StepClock`.
-
-    Attributes:
-        curve: List of dicts: `seconds` and `steps` so far, and figures.
-    """
+    """Lowers the learning rate, and stops training after its time."""
 
     def __init__(
         self,

@@ -19,12 +19,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How every row of the table is trained.
-
-    A softmax over all words is three quarters of a step. Steps take one over
-    the frequent words and a sample of the others instead (Jean et al., 2015,
-    https://arxiv.org/abs/1412.2007). Perplexity is always over all words.
-    """
+    """How every row of the table is trained."""
 
     epochs: int = 4
     batch_size: int = 64
@@ -191,17 +186,7 @@ def make_model(embedding, text, recipe, jit_compile="auto"):
 
 
 def train(model, text, folder, callbacks=()):
-    """Trains by the model's recipe; goes on from the last epoch in `folder`.
-
-    Args:
-        model: `LanguageModel`.
-        text: `Text`.
-        folder: Path of a folder for what an epoch ended with.
-        callbacks: Further callbacks.
-
-    Returns:
-        List of dicts, one an epoch.
-    """
+    """Trains by the model's recipe; goes on from the last epoch in `folder`."""
     recipe = model.recipe
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

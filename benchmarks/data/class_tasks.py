@@ -25,15 +25,7 @@ _PARTS = ("train", "valid", "test")
 
 @dataclasses.dataclass(frozen=True)
 class ClassTask:
-    """Examples of many classes, in three parts.
-
-    Attributes:
-        names: List of strings, one a class.
-        train, valid, test: Pairs `(inputs, labels)`. Inputs are bags of ids,
-            int32 `(examples, length)`, or vectors, float32
-            `(examples, width)`; labels are int32 `(examples,)`.
-        input_dim: Integer, number of ids, or None for vectors.
-    """
+    """Examples of many classes, in three parts."""
 
     names: list
     train: tuple
@@ -52,18 +44,7 @@ class ClassTask:
 
 
 def read_occupations(folder):
-    """Occupations of O*NET and the titles of jobs that name them.
-
-    Args:
-        folder: Path of a folder that holds `Occupation Data.txt` and
-            `Alternate Titles.txt`, perhaps in its subfolder `onet_titles`,
-            with `_` for blanks, or compressed by xz.
-
-    Returns:
-        List of the names of occupations, and a list of pairs `(title, place in
-        names)`, titles in lower case, in the order of the file. Sources repeat
-        one another, and so do pairs.
-    """
+    """Occupations of O*NET and the titles of jobs that name them."""
     occupations = _table(folder, "Occupation Data")
     places = {row[0]: place for place, row in enumerate(occupations)}
     titles = _table(folder, "Alternate Titles")
@@ -92,29 +73,13 @@ def _table(folder, name):
 
 
 def job_titles(folder, buckets=1 << 15, length=64, seed=0):
-    """Job titles and the occupations that they name.
-
-    All rows of a title, which may name several occupations, are in one part:
-    a tenth of the titles for validation, a tenth for the test. The names of
-    occupations are training examples too, so that no class is without.
-
-    Args:
-        folder: `pathlib.Path` of the data folder.
-        buckets: Integer, see `bags`.
-        length: Integer, see `bags`.
-        seed: Integer, which titles are held out.
-    """
+    """Job titles and the occupations that they name."""
     names, parts = job_title_texts(folder, seed)
     return _text_task(names, parts, buckets, length)
 
 
 def job_title_texts(folder, seed=0):
-    """Names of occupations, and lists of pairs `(title, class)` by part.
-
-    Args:
-        folder: `pathlib.Path` of the data folder.
-        seed: Integer, which titles are held out.
-    """
+    """Names of occupations, and lists of pairs `(title, class)` by part."""
     names, pairs = read_occupations(folder)
     titles = collections.defaultdict(dict)
     for title, place in pairs:
@@ -149,15 +114,7 @@ def words_of(text):
 
 
 def intents(folder, buckets=1 << 15, length=128):
-    """CLINC150: what people ask of an assistant, in 150 intents.
-
-    Questions out of scope are left out.
-
-    Args:
-        folder: `pathlib.Path` of the data folder.
-        buckets: Integer, see `bags`.
-        length: Integer, see `bags`.
-    """
+    """CLINC150: what people ask of an assistant, in 150 intents."""
     data = labelled_texts.intents(folder)
     parts = {
         part: list(zip(*values, strict=True))
@@ -180,16 +137,7 @@ def _text_task(names, parts, buckets, length):
 
 
 def bags(texts, buckets, length):
-    """Words, pairs of words, and 3 to 5 letters of texts, as hashed ids.
-
-    Args:
-        texts: List of strings.
-        buckets: Integer, ids are below it; 0 is padding.
-        length: Integer, ids of a text that are kept: words come first.
-
-    Returns:
-        int32 array `(texts, length)`.
-    """
+    """Words, pairs of words, and 3 to 5 letters of texts, as hashed ids."""
     table = np.full((len(texts), length), PAD, "int32")
     for row, text in zip(table, texts, strict=True):
         words = words_of(text)
@@ -220,24 +168,7 @@ def synthetic_classes(
     exponent=1.0,
     seed=0,
 ):
-    """Classes in clusters of clusters, with labels as frequent as words.
-
-    The centre of a class is the sum of offsets of the clusters that hold it,
-    from the largest to that of the class alone, each level's 0.7 times as
-    long as the one above. Which classes are frequent has nothing to do with
-    clusters. An example is its class's centre and noise.
-
-    Args:
-        num_classes: Integer.
-        examples: Integer, training examples; default: 10 a class, at most a
-            million. A tenth as many each for validation and the test.
-        width: Integer, length of vectors.
-        branching: Integer, clusters in a cluster.
-        noise: Number, length of the noise to that of the class's own offset.
-        exponent: Number, of Zipf's law: the r-th class has a share of
-            `r**-exponent`.
-        seed: Integer.
-    """
+    """Classes in clusters of clusters, with labels as frequent as words."""
     rng = np.random.default_rng(seed)
     if examples is None:
         examples = min(10 * num_classes, 1_000_000)

@@ -29,13 +29,7 @@ LEAST_DOCSTRINGS = 20
 
 @dataclasses.dataclass
 class TextDataset:
-    """Texts with labels, in three parts.
-
-    Attributes:
-        classes: List of class names; labels are places in it.
-        train, validation, test: Pairs `(texts, labels)` of a list of strings
-            and an int32 array.
-    """
+    """Texts with labels, in three parts."""
 
     classes: list
     train: tuple
@@ -51,17 +45,7 @@ class TextDataset:
         return hashlib.sha256(text).hexdigest()[:12]
 
     def as_ids(self, max_tokens, length):
-        """The vocabulary of training texts, and the parts as ids of words.
-
-        Args:
-            max_tokens: Integer, words of the vocabulary at most.
-            length: Integer, words of a text that are kept, from its
-                beginning.
-
-        Returns:
-            List of strings: padding, unknown, then words; and a `TextDataset`
-            with int32 arrays `(texts, length)` in place of texts.
-        """
+        """The vocabulary of training texts, and the parts as ids of words."""
         vectorizer = keras.layers.TextVectorization(
             max_tokens=max_tokens, output_sequence_length=length
         )
@@ -80,21 +64,7 @@ class TextDataset:
 
 
 def load(name, folder=None, seed=0, limit=None):
-    """Loads a data set.
-
-    Args:
-        name: `"docstrings"`, `"imdb"`, `"20newsgroups"`, or the path of a
-            `.csv` or `.tsv` file with the columns `label` and `text`.
-        folder: Optional folder that holds the data already: an unpacked
-            archive, or `train.tsv.xz` and `test.tsv.xz` (IMDB: label, rating,
-            id, text) or `train.jsonl.xz` and `test.jsonl.xz` (newsgroups:
-            keys label and text). Downloaded otherwise.
-        seed: Integer, of the split where the data has none.
-        limit: Optional integer, classes to keep (the most frequent ones).
-
-    Returns:
-        A `TextDataset`.
-    """
+    """Loads a data set."""
     if name == "docstrings":
         parts = [docstrings()]
     elif name == "imdb":
@@ -112,16 +82,7 @@ def load(name, folder=None, seed=0, limit=None):
 
 
 def intents(folder):
-    """CLINC150: what people ask of an assistant, in 150 intents.
-
-    Questions out of scope are left out.
-
-    Args:
-        folder: `pathlib.Path` of the data folder.
-
-    Returns:
-        A `TextDataset`.
-    """
+    """CLINC150: what people ask of an assistant, in 150 intents."""
     path = folder / "clinc150" / "data_full.json.xz"
     with lzma.open(path, "rt", encoding="utf-8") as file:
         data = json.load(file)
@@ -167,13 +128,7 @@ def split(parts, seed, limit=None):
 
 
 def generated(num_texts, num_classes, num_words):
-    """`(label, text)` pairs; words tell the class.
-
-    Args:
-        num_texts: Integer.
-        num_classes: Integer.
-        num_words: Integer, words of each class.
-    """
+    """`(label, text)` pairs; words tell the class."""
     rng = np.random.default_rng(0)
     labels = rng.integers(num_classes, size=num_texts)
     words = rng.integers(num_words, size=(num_texts, 12))
@@ -185,12 +140,7 @@ def generated(num_texts, num_classes, num_words):
 
 
 def docstrings():
-    """`(module, docstring)` of the packages installed on every machine.
-
-    Reads the sources of the standard library, numpy, keras and tensorflow
-    without importing them. Of equal docstrings the first is kept, and modules
-    with fewer than 20 are left out.
-    """
+    """`(module, docstring)` of the packages installed on every machine."""
     found = {}
     files = list(_source_files())
     progress = keras.utils.Progbar(len(files), unit_name="file")
@@ -317,13 +267,7 @@ def _from_folder(folder, member_of):
 
 
 def read_table(path, label_column="label", text_column="text"):
-    """`(label, text)` rows of a `.csv` or `.tsv` file with a header.
-
-    Args:
-        path: String or path-like.
-        label_column: String. Defaults to `"label"`.
-        text_column: String. Defaults to `"text"`.
-    """
+    """`(label, text)` rows of a `.csv` or `.tsv` file with a header."""
     delimiter = "\t" if str(path).endswith(".tsv") else ","
     rows = iter(_rows(path, delimiter))
     header = next(rows, [])

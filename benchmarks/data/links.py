@@ -14,14 +14,7 @@ _EITHER_WAY = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """Questions "what is linked so to this one?" and an answer of each.
-
-    Attributes:
-        num_entities, num_relations: Integers. A relation that holds one way
-            counts twice, once each way.
-        train, valid, test: int32 arrays `(questions, 3)` of entities,
-            relations and the entities that answer.
-    """
+    """Questions "what is linked so to this one?" and an answer of each."""
 
     num_entities: int
     num_relations: int
@@ -31,15 +24,7 @@ class Links:
 
     @classmethod
     def split(cls, links, num_entities, either_way, held=0.05):
-        """Makes questions of links, both ways, and holds two parts out.
-
-        Args:
-            links: int array `(links, 3)` of an entity, a relation and an
-                entity, each pair of entities in one order only.
-            num_entities: Integer.
-            either_way: bool array, for each relation.
-            held: Number, the share of each part that is held out.
-        """
+        """Makes questions of links, both ways, and holds two parts out."""
         entities, relations, others = links.T
         num_relations = len(either_way)
         back = np.where(
@@ -59,14 +44,7 @@ class Links:
 
 
 def wordnet(folder, least=5):
-    """Relations of words in WordNet.
-
-    Args:
-        folder: `pathlib.Path` that holds `relations.tsv.xz`: a relation, a
-            part of speech and two words in each line.
-        least: Integer. Words that have fewer links with the words that are
-            left are left out, for as long as there are any.
-    """
+    """Relations of words in WordNet."""
     links = {}
     with lzma.open(folder / "relations.tsv.xz", "rt", encoding="utf-8") as file:
         for line in file:

@@ -15,15 +15,7 @@ PAD, UNKNOWN = 0, 1
 
 @dataclasses.dataclass(frozen=True)
 class LabelledTexts:
-    """Texts as ids, in three parts.
-
-    Attributes:
-        words: List of strings, the vocabulary: padding, unknown, then words
-            by how often they occur in training texts.
-        counts: int64 array `(words,)`, how often.
-        train, valid, test: Pairs `(ids, labels)` of int32 arrays, ids
-            `(texts, length)`.
-    """
+    """Texts as ids, in three parts."""
 
     words: list
     counts: np.ndarray
@@ -37,16 +29,7 @@ class LabelledTexts:
 
 
 def read(name, folder, length):
-    """Reads a data set of the data folder, or makes one up.
-
-    A tenth of the training texts is held out for validation. The vocabulary
-    is the words that occur at least twice in training texts: 51,827 in IMDB.
-
-    Args:
-        name: `"imdb"`, `"20newsgroups"` or `"generated"`.
-        folder: `pathlib.Path` of the data folder.
-        length: Integer, words of a text that are kept, from its beginning.
-    """
+    """Reads a data set of the data folder, or makes one up."""
     train, test = _READERS[name](folder)
     order = np.random.default_rng(0).permutation(len(train))
     train = [train[place] for place in order]

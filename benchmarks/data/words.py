@@ -13,12 +13,7 @@ END = "<eos>"
 
 
 def read_penn_treebank(folder):
-    """Dict of the words of each part; `"<eos>"` ends a line.
-
-    Args:
-        folder: `pathlib.Path` that holds `ptb.train.txt`, `ptb.valid.txt` and
-            `ptb.test.txt`, perhaps compressed by xz.
-    """
+    """Dict of the words of each part; `"<eos>"` ends a line."""
     return {part: _read(folder, part) for part in _PARTS}
 
 
@@ -32,11 +27,7 @@ def _read(folder, part):
 
 
 class Text:
-    """Word ids of Penn Treebank's parts, most frequent word first.
-
-    Args:
-        folder: Path of a folder that `read_penn_treebank` reads.
-    """
+    """Word ids of Penn Treebank's parts, most frequent word first."""
 
     def __init__(self, folder):
         words = self.read(pathlib.Path(folder))
@@ -67,18 +58,7 @@ class Text:
 
 
 class Books(Text):
-    """Word ids of books of Project Gutenberg, most frequent word first.
-
-    Tokens are words in upper and lower case as written, numbers, and marks of
-    punctuation: 8.1 million in 63 books. What Project Gutenberg adds in front
-    and behind is cut off. Of each book the last tenth is held out, half of it
-    for validation. Words that occur fewer than `min_count` times in training
-    are one word, `"<unk>"`.
-
-    Args:
-        folder: `pathlib.Path` that holds `books.tar.xz`.
-        min_count: Integer. With 3 there are some 55,000 words.
-    """
+    """Word ids of books of Project Gutenberg, most frequent word first."""
 
     unknown = "<unk>"
 

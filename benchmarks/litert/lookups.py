@@ -70,17 +70,7 @@ MARKS = ("o", "s", "D", "v", "P", "*", "^", "X")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table: a file.
-
-    Args:
-        name: String.
-        input_dim: Integer, rows of the table.
-        pooled: Boolean, whether the file answers the mean of the rows.
-        codes: String such as `"32x16"`, or None for a table.
-        composition: String, of `CodeEmbedding`.
-        quantize: String, of `export_litert`.
-        optimize_for: String, of `export_litert`.
-    """
+    """One line of the table: a file."""
 
     name: str
     input_dim: int
@@ -231,11 +221,7 @@ def row_of_codes(input_dim, pooled, codes, quantize, optimize_for):
 
 
 def compare(content, base, input_dim, length, seconds, rng):
-    """Microseconds of a file, and their ratio to another's.
-
-    Files are in memory: one that is mapped would be read as its rows are
-    asked for first, which is slow, and once only.
-    """
+    """Microseconds of a file, and their ratio to another's."""
     file, other = (
         litert.File(each, {None: (1, length)}) for each in (content, base)
     )
@@ -310,11 +296,7 @@ class TableLookup(keras.layers.Layer):
 
 
 def write_table(row, path, width, seed):
-    """Writes a table.
-
-    A small one is converted, and its rows are repeated in the file: the
-    converter would hold several copies of a large one.
-    """
+    """Writes a table."""
     table, quantize = random_rows(width, seed), None
     if row.name in ROUNDED:
         bits, rank = ROUNDED[row.name]

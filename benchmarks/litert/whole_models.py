@@ -42,14 +42,7 @@ _DEMO_CLASSES = 279
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A model, or several that are used together.
-
-    Args:
-        title: String.
-        build: Function of a `Size` that returns a list of models.
-        size: `Size`.
-        best: Boolean. Whether the file answers the best of its scores.
-    """
+    """A model, or several that are used together."""
 
     title: str
     build: object
@@ -104,16 +97,7 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table: a model's file, or its files.
-
-    Args:
-        name: String.
-        model: String, of `KINDS`.
-        codes: String such as `"32x16"`, or None for tables.
-        quantize: String, of `export_litert`.
-        static: Boolean, whether all sizes are known.
-        optimize_for: String, of `export_litert`.
-    """
+    """One line of the table: a model's file, or its files."""
 
     name: str
     model: str
@@ -294,14 +278,7 @@ def draw(rng, rows, shape):
 
 
 def decode(encode, step, source):
-    """Words of sentences, greedily, as many as those of the source.
-
-    Args:
-        encode: Function of the source that returns the state.
-        step: Function of a dict of `"token"` and `"state"` that returns a dict
-            of `"logits"` and `"state"`.
-        source: int32 array `(sentences, words)`. The first token is 0.
-    """
+    """Words of sentences, greedily, as many as those of the source."""
     state = encode(source)
     token, tokens = np.zeros((len(source), 1), "int32"), []
     for _ in range(source.shape[1]):

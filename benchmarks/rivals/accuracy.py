@@ -37,7 +37,6 @@ import json
 import math
 import os
 import pathlib
-import statistics
 import tempfile
 import time
 
@@ -49,11 +48,8 @@ from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from benchmarks.common.best_rows import begun_in_time
 from benchmarks.common.best_rows import check_names
 from benchmarks.common.best_rows import climb
-from benchmarks.common.best_rows import first_then_best
-from benchmarks.common.best_rows import left_by_task
 from benchmarks.rivals.methods import QUANTIZE
 from benchmarks.rivals.methods import RIVALS
 from benchmarks.rivals.methods import SLOW
@@ -74,14 +70,7 @@ NUM_TUNED = 3
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        task: Settings of a task, of `TASKS`.
-        ratio: Integer, how many times fewer bytes than the float32 table.
-        method: String, of `RIVALS`, or `TABLE` or `SEARCH`.
-    """
+    """One line of the table."""
 
     name: str
     task: object
@@ -106,7 +95,6 @@ class Accuracy(Benchmark):
         "tasks": tuple(task.name for task in TASKS),
         "ratios": (64, 16, 128),
         "methods": (TABLE, *RIVALS, SEARCH),
-        "minutes": Flag(math.inf, "after which no row is begun"),
         "cache": Flag(
             pathlib.Path("build", "rivals"), "folder of trained tables"
         ),
@@ -152,23 +140,16 @@ class Accuracy(Benchmark):
 
     def turns(self, rows):
         """Rows of a task and size, then the best of them with more seeds."""
-        jobs = begun_in_time(self.jobs(rows), self.args.minutes, self.is_done)
-        for seed, row in jobs:
-            yield seed, [row]
-
-    def is_done(self, seed, row):
-        return self.has(row, seed)
-
-    def jobs(self, rows):
-        """Yields pairs of a seed and a row, when those before are measured."""
+        first, *others = self.args.seeds
         groups = itertools.groupby(
             rows, lambda row: (row.task, row.ratio, stage(row.method))
         )
-        return first_then_best(
-            (list(group) for _, group in groups),
-            self.args.seeds,
-            lambda group: self.again(rows, group[0]),
-        )
+        for _, group in groups:
+            group = list(group)
+            yield from ((first, [row]) for row in group)
+            for seed in others:
+                for row in self.again(rows, group[0]):
+                    yield seed, [row]
 
     def again(self, rows, row):
         """Rows of the task and size of one that are run with more seeds."""
@@ -302,16 +283,7 @@ class Accuracy(Benchmark):
     def tuned(
         self, task, model, seed, spent, earlier=None, callbacks=lambda: ()
     ):
-        """Figures after the epochs that are left, at the best rate.
-
-        Args:
-            task: `Task`.
-            model: Model, as it is before.
-            seed: Integer.
-            spent: Integer, epochs that the model has been trained for.
-            earlier: Figures whose rate is taken, or None to choose one.
-            callbacks: Function that returns callbacks.
-        """
+        """Figures after the epochs that are left, at the best rate."""
         start, weights = model.get_weights(), {}
 
         def score_of(rate):
@@ -387,34 +359,8 @@ class Accuracy(Benchmark):
         return settings.load(None if is_made_up else self.folder)
 
     def finish(self, found):
-        jobs = dict.fromkeys(self.jobs(self.rows()))
-        left = [(seed, row) for seed, row in jobs if not self.has(row, seed)]
-        if left:
-            print(
-                left_by_task(
-                    left,
-                    self.args.seeds[0],
-                    lambda task: self.seconds_of_row(task, found),
-                )
-            )
         if self.args.picture is not None:
             draw(found, self.args.picture)
-
-    def seconds_of_row(self, task, found):
-        """Mean processor seconds of a row's first seed, or None.
-
-        Those of the table are for two schedules.
-        """
-        taken = [
-            run["figures"]["cpu_seconds"]
-            for row in found
-            if row["row"]["task"]["name"] == task.name
-            and row["row"]["method"] != TABLE
-            for run in row["runs"]
-            if run["seed"] == self.args.seeds[0]
-            and run["figures"]["bytes"] is not None
-        ]
-        return statistics.fmean(taken) if taken else None
 
 
 def score(task, model):

@@ -52,13 +52,7 @@ class DeepHash(BaselineMethod):
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Methods that differ in one integer, and take more bytes with a larger.
-
-    Args:
-        make: Function of the integer that returns a `Method`.
-        largest: Integer.
-        least: Integer. What is smaller does not count.
-    """
+    """Methods that differ in one integer, and take more bytes with a larger."""
 
     make: Callable
     largest: int = 1 << 13
@@ -83,13 +77,7 @@ class Sizes:
 
 
 class Rival:
-    """A way to store tables, as a model of it is made and trained.
-
-    Args:
-        sizes: Function of a table's shape and of counts of its ids that
-            returns a list of `Sizes`. Those come first that are better where
-            both fit.
-    """
+    """A way to store tables, as a model of it is made and trained."""
 
     is_of_table = True
 

@@ -87,14 +87,7 @@ def draw_task(rows, path):
 
 
 def best_first(means):
-    """Methods by how many points they are below the best of a size, on average.
-
-    Those of more than half of the sizes come first: in the smallest, some
-    have no setting that fits.
-
-    Args:
-        means: Dict, figures by size by the names of methods.
-    """
+    """Methods by their mean distance to the best of a size."""
     best = {}
     for by_ratio in means.values():
         for ratio, value in by_ratio.items():

@@ -6,26 +6,13 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.anchors.recommendation import Batches
-from benchmarks.anchors.recommendation import rank
 from benchmarks.data import labelled_texts
 from benchmarks.data import visits
 
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """A classifier of texts.
-
-    Args:
-        name: String, of a data set.
-        encoder: `"mean"` or `"cnn"`, what turns vectors of words into one.
-        vocabulary_size: Integer, words at most.
-        width: Integer, numbers of a vector.
-        length: Integer, words read.
-        epochs: Integer, passes of every method in all.
-        first_rate: Number, learning rate that is tried first.
-        batch_size: Integer.
-    """
+    """A classifier of texts."""
 
     name: str
     encoder: str
@@ -42,18 +29,7 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True)
 class Visits:
-    """A recommender of places: users and places have vectors.
-
-    Args:
-        name: String, of a data set.
-        width: Integer, numbers of a vector.
-        epochs: Integer, passes of every method in all.
-        first_rate: Number, learning rate that is tried first.
-        batch_size: Integer, places that a user's own is told from.
-        temperature: Number, of the products of vectors.
-        popularity: Number, of the logarithm of visits, in the ranking.
-        valid_users: Integer, users by whom settings are chosen.
-    """
+    """A recommender of places: users and places have vectors."""
 
     name: str
     width: int
@@ -81,17 +57,7 @@ QUICK = (
 
 
 class Task:
-    """Data, and models that are trained on it.
-
-    Attributes:
-        tables: Dict, shapes of tables by their names.
-        counts: Dict, how often each id occurs in training, by table.
-        metrics: Dict, figures on test data and what they are called; the
-            first chooses settings.
-        mask_zero: Boolean, whether id 0 is padding.
-        size: Integer, examples of training.
-        digest: String that tells texts from others, or None.
-    """
+    """Data, and models that are trained on it."""
 
     mask_zero = False
     digest = None
@@ -253,7 +219,9 @@ class VisitTask(Task):
         )
 
     def fit(self, model, epochs, seed, callbacks):
-        batches = Batches(self.pairs.train, self.settings.batch_size, seed)
+        batches = visits.Batches(
+            self.pairs.train, self.settings.batch_size, seed
+        )
         model.fit(batches, epochs=epochs, verbose=0, callbacks=list(callbacks))
 
     def vectors(self, layer):
@@ -276,8 +244,12 @@ class VisitTask(Task):
             np.append(items, offsets[:, None].astype("float32"), axis=1),
         )
         if part == "validation":
-            found = rank(*tables, self.valid_users, pairs.train, pairs.valid)
+            found = visits.rank(
+                *tables, self.valid_users, pairs.train, pairs.valid
+            )
         else:
             seen = np.concatenate([pairs.train, pairs.valid])
-            found = rank(*tables, np.unique(pairs.test[:, 0]), seen, pairs.test)
+            found = visits.rank(
+                *tables, np.unique(pairs.test[:, 0]), seen, pairs.test
+            )
         return dict(zip(self.metrics, found, strict=True))

@@ -134,15 +134,7 @@ OBJECTIVES = {
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One line of the table.
-
-    Args:
-        name: String.
-        table: String, key of `FOLDERS`, or `"generated"`.
-        part: Integer, the bytes of the table over those allowed.
-        family: String, of `FAMILIES`, or `TABLE`.
-        objective: String, of `OBJECTIVES`.
-    """
+    """One line of the table."""
 
     name: str
     table: str

@@ -122,23 +122,13 @@ def test_search():
     assert search["share_needed"] == 0.09
 
 
-def test_memory():
-    (row,) = quick("classes.memory", rows="^full.*SGD").values()
-    # Vectors and biases of 3,000 classes, 8 wide, and the table of noises.
-    assert row["variable_bytes"] >= 3000 * (9 * 4 + 8)
-    assert row["training_bytes"] >= 0 and row["evaluation_bytes"] >= 0
-
-
 def test_equal_time(tmp_path, monkeypatch, capsys):
-    """What is left, then rows with one seed, then the best with another."""
+    """Rows with one seed, then the best with another."""
     monkeypatch.setattr(equal_time, "BEST", 1)
     flags = ["--quick", "--output", str(tmp_path / "record.json")]
     words = [*flags, "--tasks", WORDS.name, "--seeds", "0,1"]
     words += ["--methods", "NCE,CANE 1/4 frequent"]
-    assert not equal_time.main([*words, "--minutes", "0"])
-    assert "made-up words; NCE; 8 (0)" in capsys.readouterr().out
     rows = equal_time.main(words)
-    assert "Left" not in capsys.readouterr().out
     for row in rows:
         first, second = (run["figures"] for run in row["runs"])
         # Both rates are tried, and then that which was better.

@@ -7,12 +7,12 @@ import pytest
 from benchmark_files import load
 
 import keras_compembed as kc
-from benchmarks.anchors import recommendation
 from benchmarks.codes import clusters
 from benchmarks.codes import sentiment
 from benchmarks.common import best_rows
 from benchmarks.common import litert
 from benchmarks.common import peak_memory
+from benchmarks.data import visits
 from benchmarks.litert import lookups
 from benchmarks.rivals import accuracy
 from benchmarks.rivals import methods
@@ -24,9 +24,9 @@ learning = load("codes.learning")
 
 
 def test_rank(monkeypatch):
-    monkeypatch.setattr(recommendation, "TOP", 2)
+    monkeypatch.setattr(visits, "TOP", 2)
     # User 0 is offered items 1 and 2, user 2 items 3 and 2.
-    recall, ndcg = recommendation.rank(
+    recall, ndcg = visits.rank(
         np.array([[1, 0], [0, 0], [0, 1]], "float32"),
         np.array([[4, 1], [3, 2], [2, 3], [1, 4]], "float32"),
         np.array([2, 0]),

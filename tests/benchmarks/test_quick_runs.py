@@ -3,7 +3,6 @@
 Those of classes are in `test_class_runs.py`.
 """
 
-import numpy as np
 import pytest
 from benchmark_files import load
 from benchmark_files import quick
@@ -17,11 +16,7 @@ SMALL = {
     "codes.clusters": ({}, 3, "| straight-through, constant temperature | "),
     "codes.large_tables": ({}, 1, "| 600 | 1 | "),
     "codes.pooled_step": ({"words": "zipf"}, 5, "| zipf | codes, pooled | "),
-    "codes.task": ({"rows": "table|fixed|end to end"}, 3, "| 2x8 |"),
     "codes.training_step": ({}, 2, "| 1,000 | SparseRowOptimizer(Adam) | "),
-    "distribution.replicas": ({"rows": "^CodeEmbedding by s"}, 1, "replicas"),
-    "litert.row_graphs": ({}, 2, "| 3 x 64 of 8, 5 ids, int8 | "),
-    "text.runtimes": ({"rows": "pieces"}, 5, "| "),
 }
 
 
@@ -94,32 +89,6 @@ def test_anchors_from_a_table(folders, tmp_path):
     assert len(kept) == 3 and all(name.endswith(".npz") for name in kept)
 
 
-def test_anchors_of_recommenders(tmp_path):
-    flags = {"cache": tmp_path, "rows": "^tables|fitted|l1"}
-    line = "| tables | 2,000 | 1.0 | "
-    rows = quick("anchors.recommendation", line, **flags)
-    tables, fitted, shrunk = rows.values()
-    assert tables["parameters"] == (150 + 100) * 8
-    assert tables["times_smaller"] == 1
-    for row in rows.values():
-        # 20 of 100 places at random are 0.2 of them.
-        assert row["recall"] > 0.5 and 0 < row["ndcg"] <= 1
-        assert len(row["by_epoch"]) == 4
-    # Ten anchors of width 8 on each side, two numbers a row.
-    assert 160 < fitted["parameters"] <= 160 + 2 * 250
-    numbers = [size for _, size in shrunk["by_epoch"]]
-    assert shrunk["parameters"] == numbers[-1] < numbers[0]
-
-
-def test_sparse_coding():
-    rows = quick("anchors.sparse_coding")
-    errors = [figures["relative_error"] for figures in rows.values()]
-    assert list(rows) == list(load("anchors.sparse_coding").WAYS)
-    assert all(0 < error < 0.6 for error in errors)
-    # Two ways to the same.
-    assert errors[-2] == pytest.approx(errors[-1], rel=1e-2)
-
-
 # Keras's own Adam, which is there for comparison, warns of tables it fills.
 @pytest.mark.filterwarnings("ignore:Converting sparse")
 def test_storage_of_anchors():
@@ -145,16 +114,6 @@ def test_learning_of_codes():
     for plain, refined in zip(others[::2], others[1::2], strict=True):
         assert refined["loss"] < plain["loss"]
         assert refined["cpu_seconds"] >= plain["cpu_seconds"]
-
-
-def test_rounding_and_pruning():
-    line = "| generated | int8 |"
-    found = quick("codes.rounding_and_pruning", line, rows="int|pruned")
-    errors = [found[f"int{x}"]["relative_error"] for x in (8, 4, 2)]
-    assert errors == sorted(errors) and errors[0] < 1e-4
-    errors = [found[f"pruned {x}%"]["relative_error"] for x in (80, 90, 95, 98)]
-    assert errors == sorted(errors) and errors[-1] < 1
-    assert found["pruned 98%"]["bytes"] < found["pruned 80%"]["bytes"]
 
 
 def test_sentiment():
@@ -202,19 +161,6 @@ def test_models_of_codes():
     assert found["after_litert_difference"] < 1e-5
 
 
-def test_anchors_in_litert():
-    rows = quick("litert.anchors", "| table, float32 | 5")
-    kinds = ["float32", "float32, static", "float16", "int8"]
-    assert list(rows) == [
-        "table, float32",
-        *(f"rows, {kind}" for kind in kinds),
-    ]
-    sizes = [row["file_bytes"] for row in rows.values()]
-    assert sizes[0] > 4 * 2000 * 64
-    # Every form is smaller than the one before.
-    assert sizes[1:] == sorted(sizes[1:], reverse=True)
-
-
 def test_lookups_in_litert(tmp_path):
     path = tmp_path / "picture.png"
     found = quick(
@@ -250,17 +196,6 @@ def test_lookups_in_litert(tmp_path):
             assert peak is None or peak > 0.5 * each["file_bytes"]
 
 
-def test_scoring_in_litert():
-    names = "8x256 of 64, LiteRT|^table of 64, Keras"
-    line = "| codes 8x256 of 64, LiteRT |"
-    rows = quick("litert.scoring", line, rows=names)
-    codes, table = rows.values()
-    # Eight bytes a row, and a graph.
-    rest = codes["file_bytes"] - 3000 * 8 - 8 * 256 * 64 * 4
-    assert 0 < rest < 30_000
-    assert table["ratio"] == 1
-
-
 def test_whole_models_in_litert():
     line = "| mean of words | tables, float32 | "
     rows = quick("litert.whole_models", line, by="model")
@@ -275,8 +210,8 @@ def test_whole_models_in_litert():
         assert sentences["different_sentences"] > 10
 
 
-def test_rivals(tmp_path, monkeypatch, capsys):
-    """What is left, then texts with two seeds, then visits."""
+def test_rivals(tmp_path, monkeypatch):
+    """Texts with two seeds, then visits."""
     accuracy = load("rivals.accuracy")
     monkeypatch.setattr(accuracy, "BEST", 1)
     monkeypatch.setattr(accuracy, "NUM_TUNED", 1)
@@ -284,10 +219,7 @@ def test_rivals(tmp_path, monkeypatch, capsys):
     flags = ["--quick", *flags, "--cache", str(tmp_path / "cache")]
     texts = [*flags, "--tasks", "generated", "--seeds", "0,1"]
     texts += ["--methods", "table,search"]
-    assert not accuracy.main([*texts, "--minutes", "0"])
-    assert "generated, 1/4, search (0)" in capsys.readouterr().out
     rows = accuracy.main([*texts, "--picture", str(tmp_path)])
-    assert "Left" not in capsys.readouterr().out
     assert (tmp_path / "rivals_generated.png").read_bytes()[:4] == b"\x89PNG"
     # The table has two seeds, the second at the first's rate.
     assert [len(row["runs"]) for row in rows] == [2, 1]
@@ -308,36 +240,6 @@ def test_rivals(tmp_path, monkeypatch, capsys):
                 assert 0 < next(iter(one["test"].values())) <= 1
 
 
-def test_vocabulary_of_text():
-    line = "| generated | words | 50 | codes |"
-    rows = quick("text.vocabulary", line, rows="words")
-    assert len(rows) == len(load("text.vocabulary").STORAGES)
-    first, *_ = (row["accuracy"] for row in rows.values())
-    for name, found in rows.items():
-        assert 0 < found["tokenizer_bytes"] < found["file_bytes"]
-        assert found["vocabulary_size"] <= 50
-        if "int8" not in name:
-            assert found["accuracy"] == found["keras_accuracy"]
-        if "float32" in name:
-            assert found["max_error"] < 1e-5
-        else:
-            assert found["difference"] == found["accuracy"] - first
-
-
-def test_precision():
-    policies = load("training.precision").POLICIES
-    kinds = ("CodeEmbedding, nearest", "KDCodeLearner")
-    rows = quick("training.precision", rows=f"^({'|'.join(kinds)}) in")
-    assert len(rows) == len(kinds) * len(policies)
-    for kind in kinds:
-        found = [rows[f"{kind} in {policy}"] for policy in policies]
-        losses = [row["loss"] for row in found]
-        assert all(row["finite"] is True for row in found)
-        exact = rows[f"{kind} in float32"]["loss"]
-        np.testing.assert_allclose(losses, exact, rtol=0.02)
-        assert len(set(losses)) > 1
-
-
 def test_quality_of_vectors():
     rows = quick("vectors.quality", "| generated | 4 | narrow int2 |")
     objectives = load("vectors.quality").OBJECTIVES
@@ -353,10 +255,7 @@ def test_quality_of_vectors():
 
 
 def test_files_of_vectors(tmp_path):
-    module = load("vectors.files")
     flags = {"folder": tmp_path, "rows": "command|neighbors"}
-    rows = quick("vectors.files", "| command | 500 |", **flags)
-    command = rows["command"]
-    assert command["bytes"] <= 8000 < command["text_bytes"]
-    assert command["method"] in command["report"]
-    assert len(rows) == 2 + len(module.STORED) + len(module.MANY)
+    rows = quick("vectors.files", "| command | ", **flags)
+    assert rows["command"]["bytes"] <= 8000 < rows["command"]["text_bytes"]
+    assert len(rows) == 2 + len(load("vectors.files").STORED)

@@ -371,12 +371,21 @@ def test_pages_are_those_of_the_records(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="page.md differs from the records"):
         pages.main(["--check", "--pages", str(page)])
     assert page.read_text() == text.format("")
-    pages.main(["--pages", str(page)])
+    pages.main(["--write", "--pages", str(page)])
     assert page.read_text() == text.format("| 1 |\n")
     pages.main(["--check", "--pages", str(page)])
     page.write_text("No place.")
     with pytest.raises(ValueError, match="one place for each .* one"):
-        pages.main(["--pages", str(page)])
+        pages.main(["--write", "--pages", str(page)])
+
+
+def test_records_are_printed(capsys):
+    pages.main(["codes.clusters"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("## codes.clusters\n\n| ")
+    assert "| straight-through, constant temperature | " in printed
+    with pytest.raises(SystemExit):
+        pages.main(["codes.none"])
 
 
 @pytest.mark.parametrize("name", command_line.NAMES)

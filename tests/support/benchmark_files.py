@@ -19,9 +19,7 @@ def load(name):
 
 # What benchmarks need, by their names or those of folders.
 LIBRARIES = {
-    "anchors.sparse_coding": ["sklearn"],
     "litert": ["ai_edge_litert", "matplotlib"],
-    "text": ["tensorflow_text", "mediapipe"],
     "vectors.files": ["gensim"],
 }
 # Names of figures that are above 0, by their ends.
