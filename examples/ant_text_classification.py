@@ -178,7 +178,7 @@ def main(argv=None):
             models[name] = build_model(embedding, args, len(dataset.classes))
             train(models[name], dataset, args)
     # From here on rows of T are stored sparse.
-    models["anchors"].get_layer("words").sparsify()
+    models["anchors"] = kc.strip(models["anchors"])
 
     rows = []
     for name, trained in models.items():

@@ -236,13 +236,9 @@ def main(argv=None):
         with strategy.scope():
             model = build_model(name, len(words), counts, args)
         train(model, train_data, args, strategy)
-        layer = model.get_layer("words")
         with strategy.scope():
-            # From here on the layer holds what is needed to predict alone.
-            if name == "codes":
-                layer.freeze_codes()
-            else:
-                layer.sparsify()
+            # The copy holds what is needed to predict alone.
+            model = kc.strip(model)
         # Without the optimizer, whose slots are of the weights as they were.
         model = keras.Sequential([*model.inputs, *model.layers])
         model.save(output / f"{name}.keras")

@@ -179,7 +179,7 @@ def train_models(dataset, args, seed):
         print(f"Fine-tuning: {name}")
         fine_tune(model, dataset, args, seed)
     # Only training needs more than the rounded rows.
-    models["2-bit rows"].get_layer("pieces").freeze_rows()
+    models["2-bit rows"] = kc.strip(models["2-bit rows"])
     return models
 
 

@@ -238,13 +238,8 @@ def main(argv=None):
 
     model = build_model(counts, args)
     train(model, train_data, valid_data, args)
-    embedding = model.get_layer("words")
-    if args.embedding == "anchors":
-        # From here on rows of T are stored sparse.
-        embedding.sparsify()
-    elif args.embedding == "codes":
-        # Training's table of queries is thrown away.
-        embedding.freeze_codes()
+    # Rows of T are stored sparse, and the table of queries of codes is dropped.
+    model = kc.strip(model)
     figures = model.evaluate(*test_data, verbose=0, return_dict=True)
     # Without the optimizer, whose slots are of the weights as they were.
     model = keras.Model(model.inputs, model.outputs)

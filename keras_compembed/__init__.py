@@ -33,6 +33,8 @@ from keras_compembed import trees
 from keras_compembed import tuning
 from keras_compembed import vectors
 from keras_compembed.compression.from_tf_keras import from_tf_keras
+from keras_compembed.compression.grow import grow
+from keras_compembed.compression.strip import strip
 from keras_compembed.layers.ant_embed_reduce import ANTEmbedReduce
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.cane_softmax import CANESoftmax
@@ -98,6 +100,7 @@ __all__ = [
     "export",
     "from_preset",
     "from_tf_keras",
+    "grow",
     "learners",
     "methods",
     "noises",
@@ -105,6 +108,7 @@ __all__ = [
     "presets",
     "reports",
     "save_preset",
+    "strip",
     "text",
     "top_k_model",
     "transforms",

@@ -69,10 +69,7 @@ OPTIMIZERS = {
 }
 # What a layer may become in training, and how.
 STATES = {
-    "codes-softmax": ("freeze_codes", lambda layer: layer.freeze_codes()),
     "codes-follow": ("recode", lambda layer: layer.recode()),
-    "rounded-learned": ("freeze_rows", lambda layer: layer.freeze_rows()),
-    "anchors-lazy": ("sparsify", lambda layer: layer.sparsify()),
 }
 
 

@@ -317,7 +317,8 @@ class Training:
                 transform.keep_largest(self.row.kept_nonzeros)
             )
         if isinstance(layer, kc.ANTEmbedding):
-            layer.sparsify()
+            model = kc.strip(model)
+            layer = model.get_layer("words")
         self.compile(model, keras.optimizers.Adam(_TUNING_RATE))
         if self.row.kept_nonzeros:
             model.fit(

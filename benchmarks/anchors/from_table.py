@@ -251,8 +251,7 @@ def fit_anchors(row, table, counts, seed, **kwargs):
     layer.anchors.assign(anchors * row.length)
     values = transform.values / np.float32(row.length)
     layer.assign_transform(dataclasses.replace(transform, values=values))
-    layer.sparsify(trainable=row.tuned != "rest")
-    return layer
+    return kc.strip(layer, trainable=row.tuned != "rest")
 
 
 def by_k_svd(row, table, counts, seed, most):
@@ -270,14 +269,21 @@ class Prune(keras.callbacks.Callback):
     def __init__(self, layer, row, epochs):
         super().__init__()
         self.layer, self.row, self.parts = layer, row, max(1, epochs - 1)
+        self.is_kept = np.ones(layer.transform.shape, "float32")
+
+    def on_train_batch_end(self, batch, logs=None):
+        # What was dropped stays 0.
+        self.layer.transform.assign(self.layer.transform * self.is_kept)
 
     def on_epoch_end(self, epoch, logs=None):
         done = min(1.0, (epoch + 1) / self.parts)
         row = self.row
         numbers = row.pruned_from + done * (row.numbers - row.pruned_from)
         kept = round(numbers) - row.num_anchors * self.layer.output_dim
+        sizes = np.abs(self.layer.transform.numpy())
         if kept < self.layer.nnz:
-            self.layer.sparsify(kept, trainable=True)
+            self.is_kept[np.argsort(-sizes, kind="stable")[kept:]] = 0
+            self.on_train_batch_end(None)
 
 
 def falling(rate, steps):

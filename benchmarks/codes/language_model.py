@@ -167,7 +167,8 @@ class LanguageModel(Benchmark):
         )
         epochs = word_lstm.train(model, self.text, folder)
         if row.learn_codes:
-            embedding.freeze_codes()
+            model = kc.strip(model)
+            embedding = model.get_layer(embedding.name)
             model.compile(jit_compile=self.jit_compile)
         figures = {
             "valid": word_lstm.perplexity(model, self.text, "valid"),

@@ -191,7 +191,7 @@ def compress_model(
         verbose: `0` or `1`, whether to show progress and to say what was
             replaced and what was skipped. Sizes shown are those of the
             variables of the finished copy, without the latent vectors that
-            `recode_every` needs and `freeze_codes` drops. Defaults to `1`.
+            `recode_every` needs and `kc.strip` drops. Defaults to `1`.
 
     Returns:
         A new model.

@@ -8,6 +8,7 @@ from keras_compembed.compression.file_bytes import count_file
 from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.size_search import SizeSearch
 from keras_compembed.compression.stop_request import StopRequest
+from keras_compembed.compression.strip import strip
 from keras_compembed.compression.tuned_copies import TunedCopies
 from keras_compembed.utils.sizes import count_bytes
 from keras_compembed.utils.sizes import format_bytes
@@ -181,10 +182,8 @@ class FindSize:
         score, interrupted = self._tuned.tune(small)
         if interrupted:
             self._stop.set()
-        for layer in small._flatten_layers():
-            # Only training needs more than the rounded rows.
-            if getattr(layer, "learn_rows", False):
-                layer.freeze_rows()
+        # Only training needs more than the rounded rows.
+        small = strip(small)
         if tunes:
             # What was trained may take other bytes.
             self._sizes.count(choices, small)

@@ -14,8 +14,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
     `compress_model(..., recode_every=...)` makes them. Task steps on the
     codebooks alternate with `CodeEmbedding.recode`: each id gets the code
     nearest its latent vector, which collects the task's gradients. Layers
-    with `trainable=False` keep their codes. Call `freeze_codes` of the layers
-    when done.
+    with `trainable=False` keep their codes. Call `kc.strip` when done.
 
     Example:
 
@@ -29,7 +28,7 @@ class RecodeEmbeddings(keras.callbacks.Callback):
     ...     np.zeros((64, 3)), np.zeros((64, 3, 8)), verbose=0,
     ...     callbacks=[RecodeEmbeddings(every=2)],
     ... )
-    >>> layer.freeze_codes()
+    >>> small = kc.strip(model)
 
     Args:
         every: Optional integer. Training steps from one recoding to the next.

@@ -11,7 +11,6 @@ from keras_compembed.compression.replaceable_layers import is_embed_reduce
 from keras_compembed.compression.replaceable_layers import layer_class
 from keras_compembed.compression.replaceable_layers import listed
 from keras_compembed.compression.replaceable_layers import mask_zero
-from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.embed_reduce import EmbedReduce
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.reports.fidelity import fidelity
@@ -179,11 +178,9 @@ class ReplacedTable:
                 f"{self.pooling.operation.name!r}"
             )
         if more:
-            is_coded = isinstance(self.small, CodeEmbedding)
-            freeze = "freeze_codes" if is_coded else "freeze_rows"
             print(
                 f"{self.name}: besides, {format_bytes(more)} of latent "
-                f"vectors until `{freeze}`"
+                "vectors until `kc.strip`"
             )
 
 

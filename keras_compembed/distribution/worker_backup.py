@@ -33,10 +33,6 @@ class WorkerBackup(keras.callbacks.Callback):
     lose nothing to a worker that dies while the model is then saved, keep them
     by `delete_checkpoint=False`, and delete the folder after that.
 
-    A model goes on with the weights that the program makes. Where a callback
-    exchanges them, as `sparsify` and `freeze_codes` of layers do, train in two
-    calls of `fit`, each with a folder of its own.
-
     Epochs start anew: shuffle data by a seed that depends on the epoch, or not
     at all, to have the result of an undisturbed run.
 
@@ -143,9 +139,8 @@ class WorkerBackup(keras.callbacks.Callback):
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 "`backup_dir` must be of this model and optimizer, with the "
-                "weights that they had at the end of the epoch: no callback "
-                "may have exchanged them meanwhile, as `sparsify` and "
-                "`freeze_codes` do. To train anew, delete the folder. "
+                "weights that they had at the end of the epoch. To train "
+                "anew, delete the folder. "
                 f"Received: backup_dir={str(self.backup_dir)!r}, whose backup "
                 f"of epoch {epoch} does not fit the model "
                 f"{self.model.name!r}: {error}"

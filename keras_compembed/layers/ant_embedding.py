@@ -8,15 +8,10 @@ from keras_compembed.anchors.mixed import Mixed
 from keras_compembed.anchors.registry import get_anchor_initializer
 from keras_compembed.anchors.registry import without_data
 from keras_compembed.anchors.relations import Relations
-from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.lookup_layer import unflatten
-from keras_compembed.optimizers.drop_weights import take_weights
 from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.optimizers.stepped_variable import SteppedVariable
-from keras_compembed.optimizers.weight_holders import device_scope
-from keras_compembed.optimizers.weight_holders import exchange_in_holders
-from keras_compembed.optimizers.weight_holders import take_name
 from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.free_entries import FreeEntries
 from keras_compembed.transforms.mixture import Mixture
@@ -36,12 +31,13 @@ from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
 from keras_compembed.utils.weighted_sums import weighted_sums
 from keras_compembed.utils.whole_load import check_shapes
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class ANTEmbedding(GrowingTable, LookupLayer):
+class ANTEmbedding(LookupLayer):
     """Turns non-negative integers into sparse combinations of anchors.
 
     Drop-in replacement of `keras.layers.Embedding` by the method Anchor &
@@ -55,9 +51,9 @@ class ANTEmbedding(GrowingTable, LookupLayer):
     that moves T comes the proximal step for the loss `l1 * sum |T|`, which a
     regularizer cannot replace: gradients of `|T|` give small numbers, not
     zeros. So it does in a `train_step` or a loop of your own that calls
-    `optimizer.apply`. Then call `sparsify`, or
-    `keras_compembed.export.export_litert`, which stores rows sparse in either
-    case.
+    `optimizer.apply`. Then `kc.strip` the model, or
+    `keras_compembed.export.export_litert` it, which stores rows sparse in
+    either case.
 
     To learn T for given anchors (appendix B of the paper), build the layer
     and set `layer.anchors.trainable = False` before `compile`.
@@ -90,11 +86,11 @@ class ANTEmbedding(GrowingTable, LookupLayer):
     `logits = hidden @ transpose(layer(classes))`.
 
     **Special cases** (appendix D of the paper). Vectors for frequent ids only:
-    `Frequency` anchors, `transform_initializer="zeros"`, and `sparsify`
+    `Frequency` anchors, `transform_initializer="zeros"`, and `kc.strip`
     before training, so that only anchors are trained. A table of low rank:
     `l1=L1(0, non_negative=False)` and a dense `transform_initializer`.
     Discrete codes: `mixture=Mixture(num_sets)`, rows with a single 1 in each
-    set through `assign_transform`, and `sparsify`.
+    set through `assign_transform`, and `kc.strip`.
 
     Example:
 
@@ -622,143 +618,57 @@ class ANTEmbedding(GrowingTable, LookupLayer):
             )
         self.storage.load(transform)
 
-    def sparsify(self, max_nonzeros=None, trainable=False):
-        """Turns the layer into its inference form, which stores T sparse.
-
-        Vectors stay the same, unless there are more non-zeros than wanted, of
-        which the smallest are then dropped. From here on zeros stay zeros:
-        `l1` has no effect. The numbers of T are fixed too, unless `trainable`,
-        while anchors can be trained further in either case.
-
-        With `trainable`, it may be called again, to drop more of the numbers,
-        a part at a time with training in between, and in the end to fix them.
-
-        Optimizers forget what they kept for T, and models that hold the layer
-        can be saved, exported and trained further as they are, unless numbers
-        that were fixed become trainable: then, call `compile`. Functions of
-        your own, wrapped in `tf.function` before, must be wrapped again.
-
-        Args:
-            max_nonzeros: Optional integer, the most non-zeros to keep. Defaults
-                to the `target_nonzeros` of `L1`, or to all.
-            trainable: Boolean. Whether the numbers that are kept are trained
-                further, in the places that they have. Defaults to `False`.
-
-        Raises:
-            ValueError: if the numbers are fixed already and not to be
-                `trainable`, a number is not finite, or `max_nonzeros` is not a
-                positive integer.
-        """
-        check_boolean("trainable", trainable)
-        fixed = isinstance(self.storage, FixedRows)
-        if fixed and not (self.storage.trainable or trainable):
-            raise ValueError(
-                "`sparsify` must be called once, unless with "
-                f"`trainable=True`. Received: the layer {self.name!r}, which "
-                "is sparse already."
-            )
+    def _stripped(self, max_nonzeros=None, trainable=False):
+        """A layer that stores T sparse, in places that stay."""
         if max_nonzeros is None:
             max_nonzeros = self._l1.target_nonzeros
-        else:
-            check_positive_int("max_nonzeros", max_nonzeros)
         transform = self.get_transform()
         if max_nonzeros is not None:
             transform = transform.keep_largest(max_nonzeros)
-        old, new = self.storage, FixedRows.for_transform(transform, trainable)
+        changes = {"storage": FixedRows.for_transform(transform, trainable)}
         if self.activation != "softmax":
-            self.mixture = Mixture(self.mixture.num_sets)
-        self.storage = new
-        take_weights(self, old.variables)
-        # Keras locks the weights of a built layer, as its own `quantize` has
-        # to undo too.
-        self._tracker.unlock()
-        with device_scope(self.anchors):
-            self._build_storage()
-        self._tracker.lock()
-        new.load(transform)
-        exchange_in_holders(
-            self,
-            [
-                (weight, new.variable if weight is old.variable else None)
-                for weight in old.variables
-            ],
-        )
+            changes["mixture"] = Mixture(self.mixture.num_sets)
+        return self._filled(self._again(**changes), transform)
 
-    def _make_rows(self, vectors, max_nonzeros=None):
-        self._check_can_grow()
+    def _grown(self, vectors):
+        """A layer with ids for further vectors."""
+        fixed = isinstance(self.storage, FixedRows)
+        require(
+            self.activation is None,
+            "Rows of T that grow must be the weights of anchors.",
+            layer=self.name,
+            activation=self.activation,
+        )
+        acts = not fixed or self._separation.negative_weight > 0
+        require(
+            self.relations is None or not acts,
+            "Rows of T that grow must have no relations.",
+            layer=self.name,
+        )
         before = self.storage.to_sparse()
         room = getattr(self.storage, "max_nonzeros", self.num_anchors)
-        if max_nonzeros is None:
-            mean = -(-before.nnz // before.num_rows)
-            max_nonzeros = min(max(1, mean), room)
-        check_positive_int("max_nonzeros", max_nonzeros, maximum=room)
+        # As many as other rows have, on average.
+        mean = -(-before.nnz // before.num_rows)
         added = sparse_code(
             vectors,
             keras.ops.convert_to_numpy(self.anchors).astype("float32"),
-            max_nonzeros,
+            min(max(1, mean), room),
             self._l1.non_negative,
         )
-        return added
+        transform = before.append(added)
+        changes = {"input_dim": transform.num_rows}
+        if fixed:
+            rows = FixedRows.for_transform(transform, self.storage.trainable)
+            changes["storage"] = rows
+        return self._filled(self._again(**changes), transform)
 
-    def _check_can_grow(self):
-        """Raises if no rows of T can be found for new ids."""
-        if self.activation is not None:
-            raise ValueError(
-                "`add_ids` must be called on a layer whose rows of T are the "
-                f"weights of anchors. Received: the layer {self.name!r} with "
-                f"activation={self.activation!r}. Call `sparsify` first, which "
-                "keeps the weights alone, or with 'softmax', which it keeps, "
-                "learn anew by `from_table` of `layer.embeddings` with the "
-                "vectors added."
-            )
-        fixed = isinstance(self.storage, FixedRows)
-        acts = not fixed or self._separation.negative_weight > 0
-        if self.relations is not None and acts:
-            raise ValueError(
-                "`add_ids` must be called on a layer without relations, which "
-                f"say nothing of new ids. Received: the layer {self.name!r} "
-                f"with relations of {self.relations.input_dim} ids. Make a "
-                "layer with `relations` of all ids, or call `sparsify` first "
-                "on one with `negative_weight=0`."
-            )
-
-    def _take_rows(self, added, input_dim):
-        # Data on ids would be of fewer ids.
-        self._anchors_initializer = without_data(
-            self._anchors_initializer,
-            self.input_dim,
-            self.num_anchors,
-            self.output_dim,
-        )
-        old = self.storage
-        old.settle()
-        state = old.state()
-        transform = old.to_sparse().append(added)
-        # Their order is that of weights in files.
-        old_weights = list(old.variables)
-        if isinstance(old, FixedRows):
-            new = FixedRows.for_transform(transform, old.trainable)
-        else:
-            new = type(old).from_config(old.get_config())
-            new.set_shape(input_dim, self.num_anchors)
-        self.storage = new
-        was_trained = old.variable is None or old.variable.trainable
-        self._tracker.unlock()
-        with device_scope(self.anchors):
-            self._build_storage()
-        self._tracker.lock()
-        for weight, longer in zip(old_weights, new.variables, strict=True):
-            take_name(longer, weight)
-        new.load(transform)
-        new.load_longer_state(state)
-        transform_of_layer = new.variable
-        take_weights(self, old_weights)
-        if transform_of_layer is not None:
-            self.transform = transform_of_layer
-            transform_of_layer.trainable = was_trained
-        exchange_in_holders(
-            self, list(zip(old_weights, new.variables, strict=True))
-        )
+    def _filled(self, new, transform):
+        """Gives a layer a transform, and the anchors of this one."""
+        new.build()
+        new.anchors.assign(self.anchors)
+        new.l1_value.assign(self.l1_value)
+        new.storage.load(transform)
+        return new
 
     def save_own_variables(self, store):
         self.storage.settle()

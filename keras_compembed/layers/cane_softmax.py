@@ -16,7 +16,6 @@ from keras_compembed.candidates.selector import Selector
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.flat_rows import flat_features
 from keras_compembed.layers.flat_rows import unflat
-from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.noises.registry import get_noise
 from keras_compembed.noises.unigram_noise import UnigramNoise
@@ -176,7 +175,7 @@ class CANESoftmax(ClassHead):
             (also a `ReversibleEmbedding` with `tie_weights`, of whose other
             settings none counts here), an `ANTEmbedding`, a `CodeEmbedding`,
             or a `FeatureEmbedding`, which computes the vector of a class from
-            its features. LoRA, quantization and `add_ids` are refused, later
+            its features. LoRA and quantization are refused, later
             too. Codes with `learn_codes` are learned where the input is
             looked up, not here. Row 0 is the vector of class 0, also with
             `mask_zero`. `trainable=False` of this constructor is not for it:
@@ -305,8 +304,6 @@ class CANESoftmax(ClassHead):
         self.selector.attach(num_classes, min(self.num_candidates, num_classes))
         self.noise.attach(num_classes)
         self.seed_generator = keras.random.SeedGenerator(seed)
-        if isinstance(class_embedding, GrowingTable):
-            class_embedding._fix_rows(self)
 
     def build(self, input_shape):
         if self.built:

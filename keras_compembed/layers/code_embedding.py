@@ -13,14 +13,11 @@ from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
-from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.refinement import encode_composed
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
-from keras_compembed.optimizers.add_rows import add_rows
-from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.utils.each_once import each_once
 from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.top_rows import top_rows
@@ -33,7 +30,7 @@ from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class CodeEmbedding(GrowingTable, LookupLayer):
+class CodeEmbedding(LookupLayer):
     """Turns non-negative integers into vectors composed from codewords.
 
     Drop-in replacement of `keras.layers.Embedding`. Each id has a code of
@@ -58,7 +55,8 @@ class CodeEmbedding(GrowingTable, LookupLayer):
     backward as if by a softmax; `"nearest"` takes the nearest key, and with
     composition `"concat"` codewords are the keys. A training step touches the
     queries of its own ids only. `"follow"` starts from codes and lets them
-    follow the task, see `FollowingCodes`. Call `freeze_codes` when done.
+    follow the task, see `FollowingCodes`. `kc.strip` drops the queries when
+    done.
 
     The table also gives logits: `layer(vectors, reverse=True)`, or
     `vectors @ transpose(layer.embeddings)` in a layer of your own. Both train
@@ -475,78 +473,55 @@ class CodeEmbedding(GrowingTable, LookupLayer):
     def codes(self):
         """Codes as an array `(input_dim, num_codebooks)`, uint8 or uint16.
 
-        While codes are learned, those that `freeze_codes` would fix.
+        While codes are learned, those that `kc.strip` would fix.
         """
         self._require_built("codes")
         return (self.learn_codes or self._rows).codes
 
-    def freeze_codes(self):
-        """Fixes the codes learned; what only learning needs is let go.
+    def _stripped(self):
+        """A layer with the codes learned, fixed."""
+        if isinstance(self.learn_codes, FollowingCodes):
+            self.learn_codes.warn_if_idle()
+        return self._filled(self._again(learn_codes=None), self.codes)
 
-        The layer then gives each id the vector that it gave outside training
-        before. Optimizers forget what they kept for the weights that go, and
-        models that hold the layer can be saved, exported and trained further
-        as they are. Functions of your own, wrapped in `tf.function` before,
-        must be wrapped again.
-
-        Raises:
-            ValueError: if the codes are fixed already.
-        """
-        if self.learn_codes is None:
-            raise ValueError(
-                "`freeze_codes` must be called once, on a layer that learns "
-                f"codes. Received: the layer {self.name!r}, whose codes are "
-                "fixed."
-            )
-        self._require_built("freeze_codes")
-        self._rows.assign(self.codes)
-        self.learn_codes.fix()
-        drop_weights(self, self.learn_codes.weights)
-        self.learn_codes = None
-
-    def _make_rows(self, vectors):
-        self._check_can_grow()
-        codes = encode_composed(
+    def _grown(self, vectors):
+        """A layer with ids for further vectors."""
+        learns = self.learn_codes
+        follows = isinstance(learns, FollowingCodes)
+        require(
+            learns is None or (follows and learns.teacher is None),
+            "Codes that grow must be fixed, see `kc.strip`, or follow the task "
+            "without a teacher.",
+            layer=self.name,
+            learn_codes=type(learns).__name__,
+        )
+        require(
+            self.composition.is_linear,
+            "Codes that grow must have a linear composition.",
+            layer=self.name,
+            composition=self.composition,
+        )
+        found = encode_composed(
             vectors,
             self.composition,
             keras.ops.convert_to_numpy(self.codebooks).astype("float32"),
         )
-        added = [(self.packed_codes, pack_codes(codes, self.codebook_size))]
-        if self.learn_codes is not None:
-            added.append((self.learn_codes.latents, vectors))
-        return added
+        rows = self._rows.codes
+        new = self._again(input_dim=self.input_dim + len(vectors))
+        self._filled(new, np.concatenate([rows, found.astype(rows.dtype)]))
+        if follows:
+            new.learn_codes.restart(
+                np.concatenate([learns.latents.numpy(), vectors])
+            )
+        return new
 
-    def _take_rows(self, added, input_dim):
-        _, *latents = add_rows(self, added)
-        if latents:
-            self.learn_codes.take_rows(self._rows, *latents)
-
-    def _check_can_grow(self):
-        """Raises if no codes can be found for new ids."""
-        learns = self.learn_codes
-        if learns is not None and not isinstance(learns, FollowingCodes):
-            raise ValueError(
-                "`add_ids` must be called on a layer whose codes are fixed, "
-                f"or follow the task. Received: the layer {self.name!r} with "
-                f"learn_codes={type(learns).__name__}, which has no queries "
-                "for new ids. Call `freeze_codes` first."
-            )
-        if learns is not None and learns.teacher is not None:
-            raise ValueError(
-                "`add_ids` must be called on a layer without a teacher. "
-                f"Received: the layer {self.name!r}, whose teacher has no "
-                "rows for new ids. Set `layer.learn_codes.teacher = None` "
-                "before, and a teacher with all rows after."
-            )
-        if not self.composition.is_linear:
-            raise ValueError(
-                "`add_ids` must be called on a layer whose composition is "
-                "linear in the codewords, so that the code nearest a vector "
-                f"can be found. Received: the layer {self.name!r} with "
-                f"{type(self.composition.unscaled()).__name__}. Learn codes "
-                "anew, by `from_table` of `layer.embeddings` with the vectors "
-                "added."
-            )
+    def _filled(self, new, codes):
+        """Gives a layer codes, and the codebooks of this one."""
+        new.build()
+        new.packed_codes.assign(pack_codes(codes, self.codebook_size))
+        new.codebooks.assign(self.codebooks)
+        new.composition.set_weights(self.composition.get_weights())
+        return new
 
     def recode(self):
         """Gives each id the code nearest its latent vector.

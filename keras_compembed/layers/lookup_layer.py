@@ -185,7 +185,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         It is made each time that it is read, and can be differentiated with
         respect to the weights that it is made of: a layer that multiplies by
         it stays tied to this one, trains it, and is exported without the
-        table. While codes are learned, by those that `freeze_codes` would fix.
+        table. While codes are learned, by those that `kc.strip` would fix.
         """
         self._require_built("embeddings")
         return self._cast_as_variable(self.embed_all())
@@ -271,6 +271,10 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return keras.backend.result_type(
             vectors.dtype, read or self.variable_dtype
         )
+
+    def _again(self, **changes):
+        """A layer of the same config, but for some arguments."""
+        return type(self).from_config({**self.get_config(), **changes})
 
     def _require_built(self, name):
         if not self.built:

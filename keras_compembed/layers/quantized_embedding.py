@@ -6,10 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.layers.growing_table import GrowingTable
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.optimizers.add_rows import add_rows
-from keras_compembed.optimizers.drop_weights import drop_weights
 from keras_compembed.optimizers.read_rows import without_gradients
 from keras_compembed.rounding.latent_rows import LatentRows
 from keras_compembed.rounding.round_factors import rank_of_energy
@@ -38,7 +35,7 @@ _RANDOM_SIZE = 0.05
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class QuantizedEmbedding(GrowingTable, LookupLayer):
+class QuantizedEmbedding(LookupLayer):
     """Turns non-negative integers into rows of 8, 4 or 2 bits a number.
 
     Drop-in replacement of `keras.layers.Embedding`. Each number of a row is
@@ -57,8 +54,8 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
     `projection` is trained like any weight. With `learn_rows`, `fit` trains
     latent float rows as well, which each call rounds; their gradients are
     those of rows that are not rounded. A row's scales then follow its latent
-    row, and `scale_unit` grows where a row outgrows it. Call `freeze_rows`
-    when done: the latent rows go.
+    row, and `scale_unit` grows where a row outgrows it. `kc.strip`
+    drops the latent rows when done.
 
     The table also gives logits: `layer(vectors, reverse=True)`, or
     `vectors @ transpose(layer.embeddings)` in a layer of your own.
@@ -104,7 +101,7 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
         scale_unit: float32 weight `()`.
         projection: Float weight `(rank, output_dim)`, or None.
         latent_rows: Float weight `(input_dim, width)` while rows are trained.
-            `packed_rows` and `scales` then wait for `freeze_rows`.
+            `packed_rows` and `scales` then wait for `kc.strip`.
 
     Call arguments:
         inputs: Integer tensor of ids, see `CodeEmbedding`. With `reverse`, a
@@ -330,6 +327,7 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
                 name="projection",
             )
         if self.learn_rows:
+            # Files of the layer have it.
             self.rows_are_fixed = self.add_weight(
                 shape=(),
                 initializer="zeros",
@@ -356,7 +354,6 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             self._latents = LatentRows(
                 self.latent_rows,
                 self.scale_unit,
-                self.rows_are_fixed,
                 self.bits,
                 block_size,
                 self.scale_dtype,
@@ -482,12 +479,22 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
     def rounded_table(self):
         """All rows as arrays, a `RoundedTable`.
 
-        While rows are learned, those that `freeze_rows` would fix.
+        While rows are learned, those that `kc.strip` would fix.
         """
         self._require_built("rounded_table")
         return self._current.table()
 
-    def _make_rows(self, vectors):
+    def _stripped(self):
+        """A layer with the rows learned, fixed."""
+        new = self._again(learn_rows=False)
+        new.build()
+        new._rows.assign(self.rounded_table())
+        if self.rank is not None:
+            new.projection.assign(self.projection)
+        return new
+
+    def _grown(self, vectors):
+        """A layer with ids for further vectors."""
         shape = self.bits, self.block_size, self.scale_dtype
         unit = keras.ops.convert_to_numpy(self.scale_unit)[()]
         if self.rank is None:
@@ -499,42 +506,22 @@ class QuantizedEmbedding(GrowingTable, LookupLayer):
             rounded, latents = factors.rows, factors.latents
         check_room(latents, *shape, unit)
         warn_if_coarse(latents, rounded, is_added=True)
-        added = [
-            (self.packed_rows, pack_integers(rounded.integers, self.bits)),
-            (self.scales, rounded.scales),
-        ]
+        new = self._again(input_dim=self.input_dim + len(vectors))
+        new.build()
+        added = {
+            "packed_rows": pack_integers(rounded.integers, self.bits),
+            "scales": rounded.scales,
+        }
         if self.learn_rows:
-            added.append((self.latent_rows, latents))
-        return added
-
-    def _take_rows(self, added, input_dim):
-        add_rows(self, added)
-        self._make_parts()
-
-    def freeze_rows(self):
-        """Fixes the rows learned; what only learning needs is let go.
-
-        The layer then gives each id the vector that it gave outside training
-        before. Optimizers forget what they kept for the weights that go, and
-        models that hold the layer can be saved, exported and trained further
-        as they are. Functions of your own, wrapped in `tf.function` before,
-        must be wrapped again.
-
-        Raises:
-            ValueError: if the rows are fixed already.
-        """
-        if not self.learn_rows:
-            raise ValueError(
-                "`freeze_rows` must be called once, on a layer with "
-                f"learn_rows=True. Received: the layer {self.name!r}, whose "
-                "rows are fixed."
-            )
-        self._require_built("freeze_rows")
-        self._rows.assign(self._latents.table())
-        self._latents.fix()
-        drop_weights(self, self._latents.weights)
-        self._latents = None
-        self.learn_rows = False
+            added["latent_rows"] = latents
+        for name, rows in added.items():
+            own = keras.ops.convert_to_numpy(getattr(self, name))
+            rows = np.concatenate([own, rows.astype(own.dtype)])
+            getattr(new, name).assign(rows)
+        new.scale_unit.assign(self.scale_unit)
+        if self.rank is not None:
+            new.projection.assign(self.projection)
+        return new
 
     def get_config(self):
         return {

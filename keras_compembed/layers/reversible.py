@@ -1,11 +1,9 @@
 """What layers that also project vectors back to ids have in common."""
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_compembed.utils.validation import check_boolean
-from keras_compembed.utils.validation import check_new_rows
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
 
@@ -25,48 +23,18 @@ class Reversible:
         if self.reverse_embedding is not None:
             self.reverse_embedding.build()
 
-    def add_ids(self, vectors, reverse_vectors=None, **options):
-        """Appends ids, see `CodeEmbedding.add_ids`.
+    def _stripped(self):
+        new, other = super()._stripped(), self.reverse_embedding
+        if other is not None:
+            new.reverse_embedding.set_weights(other._stripped().get_weights())
+        return new
 
-        Args:
-            vectors: Array `(new ids, output_dim)`.
-            reverse_vectors: Array of the same shape, the rows of the second
-                table. Must be given where weights are not tied, and only
-                there. Defaults to `None`.
-            **options: Same as in `CodeEmbedding.add_ids`.
-
-        Returns:
-            `range` of the new ids.
-
-        Raises:
-            ValueError: if `reverse_vectors` are missing, too many or of
-                another shape, or the vectors of one table are refused.
-        """
-        if (reverse_vectors is None) != self.tie_weights:
-            raise ValueError(
-                "`reverse_vectors` must be given where weights are not tied, "
-                f"and only there. Received: tie_weights={self.tie_weights} "
-                f"and {'no' if reverse_vectors is None else 'some'} "
-                "`reverse_vectors`."
-            )
-        if self.tie_weights:
-            return super().add_ids(vectors, **options)
-        self._require_built("add_ids")
-        other = self.reverse_embedding
-        vectors = check_new_rows(vectors, self.output_dim)
-        if np.shape(reverse_vectors) != vectors.shape:
-            raise ValueError(
-                "`reverse_vectors` must have the shape of `vectors`, "
-                f"{vectors.shape}. Received: {np.shape(reverse_vectors)}."
-            )
-        reverse_vectors = check_new_rows(
-            reverse_vectors, self.output_dim, "reverse_vectors"
-        )
-        # Both before anything changes.
-        rows = self._make_rows(vectors, **options)
-        reverse_rows = other._make_rows(reverse_vectors, **options)
-        other._append(reverse_rows, len(vectors))
-        return self._append(rows, len(vectors))
+    def _grown(self, vectors, reverse_vectors=None):
+        new, other = super()._grown(vectors), self.reverse_embedding
+        if other is not None:
+            grown = other._grown(reverse_vectors)
+            new.reverse_embedding.set_weights(grown.get_weights())
+        return new
 
     def logits(self, inputs):
         """Logits `(..., input_dim)` of vectors `(..., output_dim)`."""

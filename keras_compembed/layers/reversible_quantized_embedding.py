@@ -167,8 +167,3 @@ class ReversibleQuantizedEmbedding(Reversible, QuantizedEmbedding):
 
     def _make_room(self):
         (self.reverse_embedding or self)._latents.grow()
-
-    def freeze_rows(self):
-        super().freeze_rows()
-        if self.reverse_embedding is not None:
-            self.reverse_embedding.freeze_rows()

@@ -32,7 +32,7 @@ class FollowingCodes(TaskCodes):
         recode_every: Optional integer. Training steps from one `recode` by
             the callback `RecodeEmbeddings` to the next. Training without the
             callback warns: nothing else recodes. Defaults to `None`: as the
-            callback says, and `freeze_codes` warns if nothing recoded.
+            callback says, and `kc.strip` warns if nothing recoded.
         teacher: Optional array, see `TaskCodes`.
         teacher_weight: Positive number, see `TaskCodes`. Defaults to `1.0`.
 
@@ -85,7 +85,6 @@ class FollowingCodes(TaskCodes):
         counted = self.rows.sums_by_counts(ids.shape[1])
         if self._teacher is not None or not counted:
             return super().step_sums(ids, weights, mask)
-        self.check_learns()
         self._begin_training()
         flat = tf.reshape(ids, (-1,))
         sums = self.rows.sum_rows(self.subcodes(flat), weights)
@@ -104,33 +103,18 @@ class FollowingCodes(TaskCodes):
                 stacklevel=3,
             )
 
-    def take_rows(self, rows, latents):
-        """Goes on with more ids.
-
-        Args:
-            rows: `CodedRows` of all ids.
-            latents: Variable `(rows, output_dim)` in the place of `latents`.
-        """
-        self.weights = [
-            latents if weight is self.latents else weight
-            for weight in self.weights
-        ]
-        self.rows, self.latents = rows, latents
-        self.set_shape(rows.num_rows, rows.composition)
-
     def restart(self, vectors):
         self.latents.assign(vectors)
 
-    def fix(self):
+    def warn_if_idle(self):
         if self._is_trained and not self.is_recoded:
             warnings.warn(
                 "Codes followed nothing: the layer was trained with "
                 "learn_codes='follow', and neither the callback "
                 "`RecodeEmbeddings` nor `recode` was called before "
-                "`freeze_codes`. Ids keep the codes that they had before.",
+                "`kc.strip`. Ids keep the codes that they had before.",
                 stacklevel=3,
             )
-        super().fix()
 
     def recode(self):
         """Gives each id the code nearest its latent vector.

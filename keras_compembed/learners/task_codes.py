@@ -88,9 +88,8 @@ class TaskCodes:
         """
         self._add_weight = add_weight
         self.rows = rows
-        self._codes_are_fixed = self.add_weight(
-            "codes_are_fixed", (), dtype="uint8", trainable=False
-        )
+        # Files of the layer have it.
+        self.add_weight("codes_are_fixed", (), dtype="uint8", trainable=False)
 
     def add_weight(self, name, shape, **kwargs):
         """Makes a weight that goes when codes are fixed."""
@@ -99,10 +98,6 @@ class TaskCodes:
         )
         self.weights.append(weight)
         return weight
-
-    def fix(self):
-        """Makes functions raise that were traced before, and still learn."""
-        self._codes_are_fixed.assign(True)
 
     def step(self, ids, mask=None):
         """Vectors of ids in a training step, in which codes are learned.
@@ -115,7 +110,6 @@ class TaskCodes:
         Returns:
             Tensor `(ids, output_dim)` and a list of losses, scalars.
         """
-        self.check_learns()
         dtype = exact_dtype(self.rows)
         counts = tf.ones_like(ids, dtype)
         if mask is not None:
@@ -150,16 +144,6 @@ class TaskCodes:
             mask = tf.reshape(mask, (-1,))
         vectors, losses = self.step(tf.reshape(ids, (-1,)), mask)
         return weighted_sums(vectors, weights), losses
-
-    def check_learns(self):
-        """Raises if codes were fixed since the function was traced."""
-        tf.debugging.assert_equal(
-            tf.cast(self._codes_are_fixed.value, "bool"),
-            False,
-            "The codes of the layer were fixed by `freeze_codes` after this "
-            "function was traced. Make it anew: `compile` the model again, or "
-            "wrap a training step of your own in `tf.function` again.",
-        )
 
     def learn(self, ids, counts):
         """Vectors of ids in a training step, and what is lost besides.

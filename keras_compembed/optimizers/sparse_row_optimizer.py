@@ -287,8 +287,7 @@ def _is_any(optimizer, names):
 def _shallow_copy(optimizer, **attributes):
     # `copy.copy` would save it and load it.
     copied = object.__new__(type(optimizer))
-    # Not `built`, so that `drop_weights` leaves it alone.
-    vars(copied).update(vars(optimizer), built=False, **attributes)
+    vars(copied).update(vars(optimizer), **attributes)
     return copied
 
 

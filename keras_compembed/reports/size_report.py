@@ -90,7 +90,7 @@ def size_report(model, reference=None, words=None, word_tests=()):
     take its `to_dict()`, or `plot` it. Sizes are those of the layers'
     variables; of layers of codes and rounded rows not built, those that their
     configuration leads to. What learning codes or rows needs besides is not
-    counted. Others must be built; an `ANTEmbedding` is counted as `sparsify`
+    counted. Others must be built; an `ANTEmbedding` is counted as `kc.strip`
     would store it now.
 
     Layers whose name is not unique are told apart by path, as in
@@ -207,7 +207,7 @@ def _measure(name, layer):
 
 
 def _measure_codes(layer):
-    # Not what learning codes takes besides: `freeze_codes` drops it.
+    # Not what learning codes takes besides: `kc.strip` drops it.
     shape = layer.num_codebooks, layer.codebook_size
     num_values = layer.composition.count_values()
     code_bytes = layer.input_dim * bytes_per_row(*shape)
@@ -242,7 +242,7 @@ def _measure_anchors(layer):
 
 
 def _measure_rows(layer):
-    # Not the latent rows: `freeze_rows` drops them.
+    # Not the latent rows: `kc.strip` drops them.
     scale_size = tf.as_dtype(layer.scale_dtype).size
     projection = (layer.rank or 0) * layer.output_dim
     row_size = packed_width(layer.width, layer.bits)

@@ -24,22 +24,14 @@ _CHUNK_ELEMENTS = 1 << 22
 class LatentRows:
     """Latent rows: rounded when they are read, with a gradient as if not."""
 
-    def __init__(
-        self, latents, scale_unit, is_fixed, bits, block_size, scale_dtype
-    ):
+    def __init__(self, latents, scale_unit, bits, block_size, scale_dtype):
         self.latents = latents
         self.scale_unit = scale_unit
-        self.is_fixed = is_fixed
         self.width = latents.shape[1]
         self.bits = bits
         self.block_size = block_size
         self._scale_dtype = scale_dtype
         self._highest = np.iinfo(scale_dtype).max
-
-    @property
-    def weights(self):
-        """What goes when rows are fixed."""
-        return [self.latents, self.is_fixed]
 
     def integers(self, ids):
         """Integers, int8 `(ids, width)`, of a tensor of ids."""
@@ -59,8 +51,6 @@ class LatentRows:
             # Those of other devices are rounded there.
             own, places = tf.unique(places)
             rows = tf.gather(rows, own)
-        if training:
-            self.check_learns()
         return tf.gather(self._straight_through(rows, grows=training), places)
 
     def sum_rows(self, ids, weights, training=False):
@@ -95,7 +85,6 @@ class LatentRows:
 
     def grow(self):
         """Makes the unit large enough for the scales of all rows."""
-        self.check_learns()
         self._round(tf.convert_to_tensor(self.latents.value), grows=True)
 
     def assign(self, latents):
@@ -106,20 +95,6 @@ class LatentRows:
             for part in self._parts()
         )
         self.scale_unit.assign(scale_unit(largest, self._highest))
-
-    def fix(self):
-        """Makes functions raise that were traced before, and still learn."""
-        self.is_fixed.assign(True)
-
-    def check_learns(self):
-        """Raises if rows were fixed since the function was traced."""
-        tf.debugging.assert_equal(
-            tf.cast(self.is_fixed.value, "bool"),
-            False,
-            "The rows of the layer were fixed by `freeze_rows` after this "
-            "function was traced. Make it anew: `compile` the model again, or "
-            "wrap a training step of your own in `tf.function` again.",
-        )
 
     def _round(self, rows, grows=False):
         """Integers `(ids, width)`, scales `(ids, blocks)` and unit, floats."""
@@ -153,7 +128,7 @@ class LatentRows:
             yield self.latents.value[start : start + size]
 
     def table(self):
-        """The `RoundedTable` that `freeze_rows` would fix."""
+        """The `RoundedTable` that `kc.strip` would fix."""
         integers, scales = [], []
         for part in self._parts():
             part = self._round(part)

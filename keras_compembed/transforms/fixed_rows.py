@@ -18,7 +18,7 @@ from keras_compembed.utils.validation import check_positive_int
 class FixedRows(TransformRows):
     """Compressed rows, as in `SparseTransform`, whose places are fixed.
 
-    What `ANTEmbedding.sparsify` turns other rows into. No proximal step moves
+    What `kc.strip` turns other rows into. No proximal step moves
     them. Where numbers must not be negative, those that a step of the
     optimizer makes so become 0, and keep their places.
 
@@ -26,7 +26,7 @@ class FixedRows(TransformRows):
 
     >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=50)
     >>> layer.build()
-    >>> layer.sparsify(max_nonzeros=3000)
+    >>> layer = kc.strip(layer, max_nonzeros=3000)
     >>> type(layer.storage).__name__, layer.nnz
     ('FixedRows', 3000)
 
@@ -119,7 +119,7 @@ class FixedRows(TransformRows):
             f"The weights of an `ANTEmbedding`, such as {self._offsets.path}, "
             "must be set, or loaded, before it is used: it was made from its "
             "configuration alone, which does not hold the transform that "
-            "`sparsify` fixed.",
+            "`kc.strip` fixed.",
         )
 
     def project(self, scores, limit):

@@ -49,7 +49,7 @@ class L1:
             must then be positive, is only where it begins: every 20 steps it
             is multiplied by the root of `nnz / target_nonzeros`, by 1.5 and
             1 / 1.5 at most. That takes some hundred steps, in which rows must
-            have been looked up. `sparsify` drops the smallest numbers of what
+            have been looked up. `kc.strip` drops the smallest numbers of what
             is still too many. Defaults to `None`.
 
     Raises:

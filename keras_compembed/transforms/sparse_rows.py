@@ -240,11 +240,6 @@ class SparseRows(LazyRows):
         self.variable.assign(np.concatenate(values))
         self.columns.assign(columns)
 
-    def load_longer_state(self, state):
-        places = self.columns.numpy()
-        places[: len(state["places"])] = state["places"]
-        self.load_state({**state, "places": places})
-
     def get_config(self):
         return {"max_nonzeros": self.max_nonzeros}
 

@@ -137,10 +137,6 @@ class TransformRows:
     def load_state(self, state):
         """Takes what `state` gave."""
 
-    def load_longer_state(self, state):
-        """Takes what `state` of fewer rows gave, the first of these."""
-        self.load_state(state)
-
     def chunks(self):
         """Yields `(start, stop)` of parts small enough to be held."""
         size = max(1, _CHUNK_NUMBERS // self.num_anchors)

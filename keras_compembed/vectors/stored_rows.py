@@ -121,8 +121,7 @@ class StoredRows(abc.ABC):
 
     def with_vectors(self, vectors):
         """The same with more rows, those nearest to vectors."""
-        layer = self.make_layer()
-        layer.add_ids(vectors)
+        layer = self.make_layer()._grown(vectors)
         return self.with_rows(self.read_rows(layer))
 
     @classmethod

@@ -137,9 +137,8 @@ def test_latent_vectors_are_said_apart(capsys):
     small = compress(sequential(), recode_every=5, verbose=1)
     said = capsys.readouterr().out
     assert "1.88 KB -> 1.12 KB" in said
-    assert "besides, 1.88 KB of latent vectors until `freeze_codes`" in said
-    layer = small.get_layer("words")
-    layer.freeze_codes()
+    assert "besides, 1.88 KB of latent vectors until `kc.strip`" in said
+    layer = kc.strip(small).get_layer("words")
     assert sum(w.numpy().nbytes for w in layer.weights) == 2 * 60 + 1024
 
 

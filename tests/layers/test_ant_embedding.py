@@ -7,6 +7,7 @@ import tensorflow as tf
 from errors import refused
 from layer_checks import check_config
 
+import keras_compembed as kc
 from keras_compembed import ANTEmbedding
 from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Given
@@ -91,7 +92,7 @@ def test_mixtures(activation):
         layer(INPUTS), np.asarray(layer.embeddings)[INPUTS], atol=1e-6
     )
     vectors = layer.embeddings
-    layer.sparsify()
+    layer = kc.strip(layer)
     np.testing.assert_allclose(layer.embeddings, vectors, atol=1e-6)
     assert layer.activation == ("softmax" if activation == "softmax" else None)
     # Sets of random anchors differ.
@@ -100,42 +101,35 @@ def test_mixtures(activation):
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_sparsify(storage, tmp_path):
+def test_strip(storage):
     layer = make_layer(storage, mask_zero=True)
     layer.assign_transform(sparse_matrix())
     model = make_model(layer)
-    expected = model(INPUTS)
-    nnz = layer.nnz
-    layer.sparsify()
-    assert isinstance(layer.storage, FixedRows)
-    assert layer.nnz == nnz
-    np.testing.assert_allclose(model(INPUTS), expected, atol=1e-6)
-    names = {weight.name for weight in layer.weights}
+    small = kc.strip(model)
+    same = small.layers[0]
+    assert isinstance(same.storage, FixedRows) and same.nnz == layer.nnz
+    np.testing.assert_allclose(small(INPUTS), model(INPUTS), atol=1e-6)
+    names = {weight.name for weight in same.weights}
     assert names == {"anchors", "l1", "offsets", "columns", "values"}
-    assert [weight.name for weight in layer.trainable_weights] == ["anchors"]
-    with refused("sparsify"):
-        layer.sparsify()
-    check_config(layer)
+    assert [weight.name for weight in same.trainable_weights] == ["anchors"]
+    check_config(same)
 
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(INPUTS), model(INPUTS))
-    transform = layer.get_transform().dense_rows()
-    model.compile("sgd", "mse", run_eagerly=True)
-    model.fit(INPUTS, np.ones(4), verbose=0)
-    np.testing.assert_array_equal(layer.get_transform().dense_rows(), transform)
-    assert not np.array_equal(layer.anchors, loaded.layers[0].anchors)
+    transform = same.get_transform().dense_rows()
+    small.compile("sgd", "mse", run_eagerly=True)
+    small.fit(INPUTS, np.ones(4), verbose=0)
+    np.testing.assert_array_equal(same.get_transform().dense_rows(), transform)
+    assert not np.array_equal(layer.anchors, same.anchors)
 
 
-def test_sparsify_to_fewer():
+def test_strip_to_fewer():
     transform = sparse_matrix()
     target = L1(target_nonzeros=11)
     for l1, most, kept in ((1e-5, None, 0), (target, None, 11), (1e-5, 7, 7)):
         layer = make_layer(l1=l1)
         layer.assign_transform(transform if kept else np.zeros((30, 6)))
         with refused("max_nonzeros", 0):
-            layer.sparsify(0)
-        layer.sparsify(max_nonzeros=most)
+            kc.strip(layer, 0)
+        layer = kc.strip(layer, max_nonzeros=most)
         assert layer.nnz == kept
         expected = np.sort(transform, axis=None)[::-1][:kept]
         values = layer.get_transform().values
@@ -264,7 +258,7 @@ def test_frequency_vocabulary():
     layer = make_layer(
         anchors_initializer=Frequency(counts), transform_initializer="zeros"
     )
-    layer.sparsify()
+    layer = kc.strip(layer)
     model = make_model(layer)
     model.fit(INPUTS, np.ones(4), verbose=0)
     expected = np.zeros((30, 5))
@@ -369,8 +363,7 @@ def test_bad_transforms():
             layer.assign_transform(transform)
     with refused("l1", -1):
         layer.l1 = -1
-    layer = make_layer()
-    layer.sparsify()
+    layer = kc.strip(make_layer())
     other = SparseTransform.from_parts([np.zeros((30, 6))], 6)
     with pytest.raises(ValueError, match="as many non-zeros"):
         layer.assign_transform(other)
@@ -402,7 +395,7 @@ def test_a_clone_starts_from_the_same_anchors(kind):
 def test_a_clone_of_fixed_rows_must_be_given_its_weights():
     layer = ANTEmbedding(30, 4, num_anchors=5, seed=0)
     layer.build()
-    layer.sparsify()
+    layer = kc.strip(layer)
     again = ANTEmbedding.from_config(layer.get_config())
     for call in (again, tf.function(again)):
         with pytest.raises(
@@ -428,8 +421,7 @@ def trained_numbers(l1=None, kept=30):
     layer = make_layer(l1=l1 or L1(0.5, non_negative=False))
     transform = sparse_matrix() - 0.5 * (sparse_matrix() > 0)
     layer.assign_transform(transform if l1 is None else sparse_matrix())
-    layer.sparsify(max_nonzeros=kept, trainable=True)
-    return layer
+    return kc.strip(layer, max_nonzeros=kept, trainable=True)
 
 
 def test_numbers_are_trained_in_their_places():
@@ -455,7 +447,7 @@ def test_numbers_are_trained_in_their_places():
 def test_numbers_of_a_frozen_layer_wait():
     layer = make_layer()
     layer.trainable = False
-    layer.sparsify(trainable=True)
+    layer = kc.strip(layer, trainable=True)
     assert not layer.trainable_weights
     layer.trainable = True
     assert any(one is layer.transform for one in layer.trainable_weights)
@@ -474,50 +466,28 @@ def test_numbers_that_may_not_be_negative():
     assert layer.nnz == np.count_nonzero(values) < 30
     assert transform.values.all()
     # They keep their places until they are dropped.
-    layer.sparsify()
+    layer = kc.strip(layer)
     assert layer.storage.num_nonzeros == layer.nnz
     assert not layer.storage.trainable
 
 
-def test_pruned_in_the_midst_of_training(tmp_path):
-    optimizer = "adafactor"
+def test_pruned_in_steps():
     layer = make_layer("lazy", l1=0.0, mask_zero=True)
     layer.assign_transform(sparse_matrix())
-    model = make_model(layer, optimizer)
-    numbers = [30, 20, 12]
-    prune = keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda epoch, logs: layer.sparsify(
-            numbers[epoch], trainable=True
-        )
-    )
-    seen = []
-    count = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: seen.append(layer.storage.num_nonzeros)
-    )
+    model = make_model(layer, "adafactor")
     goal = np.arange(4)
-    model.fit(INPUTS, goal, epochs=3, callbacks=[prune, count], verbose=0)
-    assert seen == numbers
-    check_config(layer)
-    path = tmp_path / "model.keras"
-    model.save(path)
-    loaded = keras.saving.load_model(path)
-    assert loaded.layers[0].storage.trainable
-    loaded.run_eagerly = True
-    for one in (model, loaded):
-        one.fit(INPUTS, goal, epochs=2, verbose=0)
-    for weight, same in zip(model.weights, loaded.weights, strict=True):
-        np.testing.assert_array_equal(weight.numpy(), same.numpy())
-    before = layer.get_transform().values
-    layer.sparsify()
-    model.fit(INPUTS, goal, verbose=0)
-    np.testing.assert_array_equal(layer.get_transform().values, before)
-    with refused("trainable=True"):
-        layer.sparsify()
-    # Fixed numbers are trained again by an optimizer that knows of them.
-    layer.sparsify(trainable=True)
-    model.compile(optimizer, "mse", run_eagerly=True)
-    model.fit(INPUTS, goal, verbose=0)
-    assert not np.array_equal(layer.get_transform().values, before)
+    for number in (30, 20, 12):
+        model = kc.strip(model, number, trainable=True)
+        model.fit(INPUTS, goal, verbose=0)
+        assert model.layers[0].storage.num_nonzeros == number
+    check_config(model.layers[0])
+    before = model.layers[0].get_transform().values
+    for trainable in (False, True):
+        # Fixed numbers may be trained again.
+        model = kc.strip(model, trainable=trainable)
+        model.fit(INPUTS, goal, verbose=0)
+        values = model.layers[0].get_transform().values
+        assert trainable != np.array_equal(values, before)
 
 
 def test_from_table_with_numbers_in_all():

@@ -109,7 +109,6 @@ def test_one_object_for_two_layers(options):
     assert one.learn_codes.codes.shape == (ROWS, M)
     assert two.learn_codes.codes.shape == (20, M)
     assert two.learn_codes.teacher is None and options.teacher is None
-    one.learn_codes.fix()
     two.learn_codes.is_recoded = True
     two(np.array([1, 2]), training=True)
     assert options.weights == [] and options.rows is None
@@ -142,7 +141,7 @@ def test_task_codes_of_ones_own(tmp_path):
     model.save(tmp_path / "model.keras")
     (again,) = keras.saving.load_model(tmp_path / "model.keras").layers
     assert isinstance(again.learn_codes, FirstCodes)
-    again.freeze_codes()
+    again = kc.strip(again)
     assert not again.codes.any()
 
 

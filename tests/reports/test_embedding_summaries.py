@@ -93,7 +93,7 @@ def test_figures_of_each_epoch_beside_those_of_keras(tmp_path):
     size = kc.reports.size_report(layer).embedding_bytes
     assert found["codes/bytes"][1] == size
     # Training goes on later, with codes fixed by then.
-    layer.freeze_codes()
+    model = kc.strip(model)
     fit(model, [callback], initial_epoch=2, epochs=3)
     found = read(tmp_path)
     assert list(found["fixed/bytes"]) == [0, 1, 2]

@@ -47,8 +47,7 @@ def anchors(cls=kc.ANTEmbedding, **kwargs):
     transform[rng.random(transform.shape) > 0.15] = 0
     layer.assign_transform(transform.astype("float32"))
     layer.anchors.assign(rng.normal(size=(20, WIDTH)))
-    layer.sparsify()
-    return layer
+    return kc.strip(layer)
 
 
 def look_up(layer):

@@ -209,8 +209,7 @@ def sparsified(trainable):
 
     def make(**kwargs):
         layer = anchors("dense")(**kwargs)
-        layer.sparsify(max_nonzeros=60, trainable=trainable)
-        return layer
+        return kc.strip(layer, max_nonzeros=60, trainable=trainable)
 
     return make
 

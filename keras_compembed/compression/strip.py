@@ -1,0 +1,95 @@
+"""Copies of models without what only training needs."""
+
+import keras
+
+from keras_compembed.compression.compile_copy import compile_like
+from keras_compembed.compression.held_objects import custom_objects
+from keras_compembed.compression.model_copy import copy_model
+from keras_compembed.layers.ant_embedding import ANTEmbedding
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
+from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
+
+# What a user may freeze in a layer.
+_PARTS = ("anchors", "codebooks", "composition", "projection", "transform")
+
+
+def strip(model, max_nonzeros=None, trainable=False):
+    """Copies a trained model without weights that only training needs.
+
+    Learned codes and learned rows are fixed, and transforms of anchors are
+    stored sparse. Every id has the vector that it had outside training
+    before. The model given is left as it is; the copy is compiled as it is,
+    with a new optimizer state, and is saved, exported and trained further
+    like any model.
+
+    Example:
+
+    >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=20, name="words")
+    >>> model = keras.Sequential([keras.Input((3,), dtype="int32"), layer])
+    >>> small = strip(model, max_nonzeros=500)
+    >>> small.get_layer("words").nnz
+    500
+
+    Args:
+        model: A built `keras.Model`, or a single built layer.
+        max_nonzeros: Optional integer, the most non-zeros to keep in the
+            transform of each `ANTEmbedding`, the largest. Defaults to `None`:
+            the `target_nonzeros` of its `L1`, or all.
+        trainable: Boolean. Whether the non-zeros of transforms are trained
+            further, in the places that they have. Defaults to `False`.
+
+    Returns:
+        A new model, or a new layer.
+
+    Raises:
+        ValueError: if the model is not built or cannot be copied, a weight is
+            not finite, or an argument is out of range.
+    """
+    if max_nonzeros is not None:
+        check_positive_int("max_nonzeros", max_nonzeros)
+    check_boolean("trainable", trainable)
+    layers = compressed_layers(model)
+    with keras.utils.custom_object_scope(custom_objects(model)):
+        stripped = {
+            id(layer): layer._stripped(max_nonzeros, trainable)
+            if isinstance(layer, ANTEmbedding)
+            else layer._stripped()
+            for layer in layers.values()
+        }
+    return copy_with(model, layers.values(), stripped)
+
+
+def compressed_layers(model):
+    """Layers of codes, anchors and rounded rows, by name or path."""
+    require(model.built, "`model` must be built.", model=model.name)
+    layers = named_layers(
+        model, (ANTEmbedding, CodeEmbedding, QuantizedEmbedding)
+    )
+    second = {
+        id(getattr(layer, "reverse_embedding", None))
+        for layer in layers.values()
+    }
+    return {
+        name: layer for name, layer in layers.items() if id(layer) not in second
+    }
+
+
+def copy_with(model, layers, replacements):
+    """A copy, compiled as a model is, with others for some of its layers."""
+    copy = replacements.get(id(model))
+    if copy is None:
+        copy, _ = copy_model(model, replacements)
+    for layer in layers:
+        new = replacements[id(layer)]
+        new.trainable = layer.trainable
+        for name in _PARTS:
+            old, part = (getattr(x, name, None) for x in (layer, new))
+            if hasattr(part, "trainable") and hasattr(old, "trainable"):
+                part.trainable = old.trainable
+    if isinstance(copy, keras.Model):
+        compile_like(copy, model)
+    return copy
