@@ -33,6 +33,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
+from benchmarks import baselines
 from benchmarks.common.timing import TimedTraining
 from benchmarks.data import visits
 
@@ -56,22 +57,18 @@ QUICK = {
 def sce(args):
     """As many buckets, of as many examples, as its paper has."""
     number = round(2 * (args.batch_size * args.steps) ** 0.5)
-    return kc.baselines.SCELoss(
-        number, number, args.samples, ignore_class=NO_ITEM
-    )
+    return baselines.SCELoss(number, number, args.samples, ignore_class=NO_ITEM)
 
 
 LOSSES = {
     "CANE": lambda args: kc.CANELoss(ignore_class=NO_ITEM),
-    "full softmax": lambda args: kc.baselines.FullSoftmaxLoss(
+    "full softmax": lambda args: baselines.FullSoftmaxLoss(
         ignore_class=NO_ITEM
     ),
-    "sampled softmax": lambda args: kc.baselines.SampledSoftmaxLoss(
+    "sampled softmax": lambda args: kc.SampledSoftmaxLoss(
         args.samples, ignore_class=NO_ITEM
     ),
-    "gBCE": lambda args: kc.baselines.GBCELoss(
-        args.samples, ignore_class=NO_ITEM
-    ),
+    "gBCE": lambda args: baselines.GBCELoss(args.samples, ignore_class=NO_ITEM),
     "SCE": sce,
 }
 

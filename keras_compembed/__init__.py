@@ -15,7 +15,6 @@ if keras.backend.backend() != "tensorflow":
     )
 
 from keras_compembed import anchors
-from keras_compembed import baselines
 from keras_compembed import candidates
 from keras_compembed import compositions
 from keras_compembed import compression
@@ -41,6 +40,9 @@ from keras_compembed.layers.cane_softmax import CANESoftmax
 from keras_compembed.layers.code_embed_reduce import CodeEmbedReduce
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.feature_embedding import FeatureEmbedding
+from keras_compembed.layers.pruned_vocabulary_embedding import (
+    PrunedVocabularyEmbedding,
+)
 from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.layers.reversible_code_embedding import (
@@ -49,11 +51,15 @@ from keras_compembed.layers.reversible_code_embedding import (
 from keras_compembed.layers.reversible_quantized_embedding import (
     ReversibleQuantizedEmbedding,
 )
+from keras_compembed.layers.sparse_embedding import SparseEmbedding
 from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.layers.top_ids import TopIds
 from keras_compembed.losses.cane_loss import CANELoss
 from keras_compembed.losses.class_loss import ClassLoss
+from keras_compembed.losses.in_batch_softmax_loss import InBatchSoftmaxLoss
+from keras_compembed.losses.sampled_losses import NCELoss
+from keras_compembed.losses.sampled_losses import SampledSoftmaxLoss
 from keras_compembed.metrics.class_accuracy import ClassAccuracy
 from keras_compembed.metrics.coverage import Coverage
 from keras_compembed.metrics.ndcg_at_k import NDCGAtK
@@ -79,20 +85,24 @@ __all__ = [
     "CodeEmbedding",
     "Coverage",
     "FeatureEmbedding",
+    "InBatchSoftmaxLoss",
+    "NCELoss",
     "NDCGAtK",
     "Perplexity",
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",
+    "PrunedVocabularyEmbedding",
     "QuantizedEmbedReduce",
     "QuantizedEmbedding",
     "RecallAtK",
     "ReversibleCodeEmbedding",
     "ReversibleQuantizedEmbedding",
+    "SampledSoftmaxLoss",
+    "SparseEmbedding",
     "TopClasses",
     "TopIds",
     "__version__",
     "anchors",
-    "baselines",
     "candidates",
     "compositions",
     "compression",

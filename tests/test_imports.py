@@ -10,7 +10,6 @@ TESTS = pathlib.Path(__file__).parent
 # Algorithms on plain arrays and files: parts with an interface of their own.
 PARTS = {
     "anchors": "cooccurrence coreset k_means_seeding",
-    "baselines": "id_hashes",
     "candidates": "default_choice frequency_subsets inverted_lists "
     "recall_bounds sorted_sets",
     "cli": "main",

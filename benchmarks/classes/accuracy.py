@@ -40,6 +40,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
+from benchmarks import baselines
 from benchmarks.classes.features_of import features_of
 from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
@@ -48,7 +49,6 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.common.timing import StepClock
 from benchmarks.data import class_tasks
-from keras_compembed import baselines
 
 # Each row is a model of its own, which TensorFlow takes for a mistake.
 tf.get_logger().setLevel("ERROR")
@@ -251,8 +251,8 @@ class Training:
     def make_loss(self):
         return {
             "cane": kc.CANELoss,
-            "sampled": baselines.SampledSoftmaxLoss,
-            "nce": baselines.NCELoss,
+            "sampled": kc.SampledSoftmaxLoss,
+            "nce": kc.NCELoss,
             "blackout": baselines.BlackOutLoss,
         }.get(self.row.head, baselines.FullSoftmaxLoss)()
 

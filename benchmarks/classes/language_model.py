@@ -31,6 +31,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
+from benchmarks import baselines
 from benchmarks.classes.features_of import features_of
 from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
@@ -39,7 +40,6 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.common.timing import TimedTraining
 from benchmarks.data import words
-from keras_compembed import baselines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -358,8 +358,8 @@ _NOISES = {
 _LOSSES = {
     "cane": kc.CANELoss,
     "full": baselines.FullSoftmaxLoss,
-    "sampled": baselines.SampledSoftmaxLoss,
-    "nce": baselines.NCELoss,
+    "sampled": kc.SampledSoftmaxLoss,
+    "nce": kc.NCELoss,
     "blackout": baselines.BlackOutLoss,
 }
 

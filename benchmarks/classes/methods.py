@@ -9,8 +9,8 @@ import dataclasses
 import numpy as np
 
 import keras_compembed as kc
+from benchmarks import baselines
 from benchmarks.classes.tasks import IGNORED
-from keras_compembed import baselines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,10 +112,10 @@ def rece(samples, examples, **kwargs):
 LOSSES = {
     "cane": by_layer(kc.CANELoss),
     "full": by_layer(baselines.FullSoftmaxLoss),
-    "sampled": by_layer(baselines.SampledSoftmaxLoss),
-    "nce": by_layer(baselines.NCELoss),
+    "sampled": by_layer(kc.SampledSoftmaxLoss),
+    "nce": by_layer(kc.NCELoss),
     "blackout": by_layer(baselines.BlackOutLoss),
-    "batch": by_layer(baselines.InBatchSoftmaxLoss),
+    "batch": by_layer(kc.InBatchSoftmaxLoss),
     "gbce": by_layer(baselines.GBCELoss),
     "sce": sce,
     "rece": rece,

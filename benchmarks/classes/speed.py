@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
+from benchmarks import baselines
 from benchmarks.codes.training_step import OPTIMIZERS as ADAM
 from benchmarks.common import litert
 from benchmarks.common import tables
@@ -38,7 +39,7 @@ OPTIMIZERS = {**ADAM, "SGD": lambda: keras.optimizers.SGD(0.01)}
 DenseLoss = functools.partial(
     keras.losses.SparseCategoricalCrossentropy, from_logits=True
 )
-Sampled1000 = functools.partial(kc.baselines.SampledSoftmaxLoss, 1000)
+Sampled1000 = functools.partial(kc.SampledSoftmaxLoss, 1000)
 # As many as the layer chooses by default.
 MANY = "frequent 250+750"
 # Name, layer, loss, optimizer, XLA.
@@ -61,14 +62,14 @@ VARIANTS = (
     (
         "sampled softmax 40",
         "frequent",
-        functools.partial(kc.baselines.SampledSoftmaxLoss, 40),
+        functools.partial(kc.SampledSoftmaxLoss, 40),
         "SGD",
         False,
     ),
     ("sampled softmax 1000", "frequent", Sampled1000, "SGD", False),
     ("sampled softmax 1000", "frequent", Sampled1000, "SGD", True),
-    ("full softmax", "frequent", kc.baselines.FullSoftmaxLoss, "SGD", False),
-    ("full softmax", "frequent", kc.baselines.FullSoftmaxLoss, "SGD", True),
+    ("full softmax", "frequent", baselines.FullSoftmaxLoss, "SGD", False),
+    ("full softmax", "frequent", baselines.FullSoftmaxLoss, "SGD", True),
     ("Dense of Keras", "dense", DenseLoss, "SGD", False),
     ("Dense of Keras", "dense", DenseLoss, "SGD", True),
 )

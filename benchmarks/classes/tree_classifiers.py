@@ -38,6 +38,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
+from benchmarks import baselines
 from benchmarks.classes.methods import LOSSES
 from benchmarks.common import tables
 from benchmarks.common.benchmark import Benchmark
@@ -46,7 +47,6 @@ from benchmarks.common.best_rows import climb
 from benchmarks.common.timing import StepClock
 from benchmarks.data import class_tasks
 from benchmarks.data import vectors
-from keras_compembed import baselines
 
 PACKAGE = "vowpalwabbit"
 OPTIONS = {

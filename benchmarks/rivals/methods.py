@@ -6,48 +6,12 @@ from collections.abc import Callable
 import keras
 
 import keras_compembed as kc
+from benchmarks.baselines import methods as baselines
 from keras_compembed import methods
-from keras_compembed.baselines import DeepHashEmbedding
-from keras_compembed.baselines import Word2KetEmbedding
-from keras_compembed.methods.baseline_method import BaselineMethod
 
 QUANTIZE = "int8"
 # How often codes that follow the task are chosen anew while they are tuned.
 RECODINGS = 40
-
-
-class Word2Ket(BaselineMethod):
-    """Sums of products of small vectors, two for each row."""
-
-    rows = Word2KetEmbedding
-
-    def __init__(self, rank):
-        self.rank = rank
-
-    @property
-    def name(self):
-        return f"word2ketXS rank {self.rank}"
-
-    @property
-    def options(self):
-        return {"order": 2, "rank": self.rank}
-
-
-class DeepHash(BaselineMethod):
-    """A small network over hash codes."""
-
-    rows = DeepHashEmbedding
-
-    def __init__(self, units):
-        self.units = units
-
-    @property
-    def name(self):
-        return f"deep hashing {self.units} units"
-
-    @property
-    def options(self):
-        return {"num_hashes": 128, "hidden_units": (self.units,)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,9 +207,9 @@ def pruned(shape, counts):
 
 def hashed(shape, counts):
     def shared(number):
-        return methods.Hashed(number, num_importances=number)
+        return baselines.Hashed(number, num_importances=number)
 
-    return [Sizes(methods.Hashed, shape[0]), Sizes(shared, shape[0])]
+    return [Sizes(baselines.Hashed, shape[0]), Sizes(shared, shape[0])]
 
 
 def quotient_remainder(operation):
@@ -254,7 +218,7 @@ def quotient_remainder(operation):
         fewest = int(shape[0] ** 0.5)
         return [
             Sizes(
-                lambda size: methods.QuotientRemainder(
+                lambda size: baselines.QuotientRemainder(
                     fewest + size - 1, operation
                 )
             )
@@ -264,7 +228,7 @@ def quotient_remainder(operation):
 
 
 def tensor_train(shape, counts):
-    return [Sizes(methods.TensorTrain, 512)]
+    return [Sizes(baselines.TensorTrain, 512)]
 
 
 RIVALS = {
@@ -280,7 +244,7 @@ RIVALS = {
     "vocabulary": OfTable(vocabulary()),
     "pruned": WhileTuned(pruned),
     "codes from nothing": FromNothing(codes("concat"), learn_codes="nearest"),
-    "word2ketXS": FromNothing(lambda *_: [Sizes(Word2Ket, 512)]),
+    "word2ketXS": FromNothing(lambda *_: [Sizes(baselines.Word2Ket, 512)]),
     "tensor train": FromNothing(tensor_train),
     "hashed": FromNothing(hashed),
     "tensor train of a table": OfTable(tensor_train),
@@ -291,7 +255,7 @@ RIVALS = {
         codes("concat"), learn_codes="softmax"
     ),
     "int8": OfTable(rounded(8)),
-    "deep hashing": FromNothing(lambda *_: [Sizes(DeepHash, 4096)]),
+    "deep hashing": FromNothing(lambda *_: [Sizes(baselines.DeepHash, 4096)]),
 }
 # Those that take many times as long as others.
 SLOW = (

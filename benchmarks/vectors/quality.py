@@ -28,6 +28,7 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
+from benchmarks.baselines import methods as baselines
 from benchmarks.common import tables
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
@@ -93,10 +94,10 @@ FAMILIES = {
         lambda size, shape: methods.Pruned(1 - size / 1000),
         1000,
     ),
-    "tensor train": (lambda size, shape: methods.TensorTrain(size), 4096),
-    "hashed": (lambda size, shape: methods.Hashed(size), 10**6),
+    "tensor train": (lambda size, shape: baselines.TensorTrain(size), 4096),
+    "hashed": (lambda size, shape: baselines.Hashed(size), 10**6),
     "quotient and remainder": (
-        lambda size, shape: methods.QuotientRemainder(size),
+        lambda size, shape: baselines.QuotientRemainder(size),
         10**6,
     ),
 }

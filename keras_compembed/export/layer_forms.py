@@ -6,7 +6,6 @@ import functools
 import keras
 import tensorflow as tf
 
-from keras_compembed.baselines.sparse_embedding import SparseEmbedding
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.export.code_lookup import TracedLookup
 from keras_compembed.export.linear_layers import LinearLayers
@@ -25,6 +24,7 @@ from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.feature_embedding import FeatureEmbedding
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
+from keras_compembed.layers.sparse_embedding import SparseEmbedding
 from keras_compembed.utils.swapped import swapped
 
 

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.baselines.row_places import RowPlaces
 from keras_compembed.export.compressed_rows import CompressedRows
 from keras_compembed.export.compressed_rows import dense_rows
 from keras_compembed.export.compressed_rows import ones_like_ids
 from keras_compembed.export.compressed_rows import round_values
 from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.layers.sparse_embedding import RowPlaces
 
 # Windows of the longest row are read up to so many times the mean row, and up
 # to so many numbers, if the number of ids is known.
@@ -23,7 +23,7 @@ class TracedSparseRows:
     def __init__(self, layer, options=DEFAULTS):
         self._layer = layer
         lengths, columns, in_row, values = layer.compressed_rows()
-        places = RowPlaces(*RowPlaces.pack(lengths))
+        places = RowPlaces.of_lengths(lengths)
         if layer.scales is None:
             values, scales, step = round_values(
                 np.append(values.astype("float64"), 0),

@@ -194,8 +194,8 @@ class _NoLogits:
         raise ValueError(
             f"The output of the {type(head).__name__} {head.name!r} is "
             "features, not scores of classes, so that the cross-entropies of "
-            "Keras would be wrong. Use `keras_compembed.CANELoss()`, or a loss "
-            "of `keras_compembed.baselines`."
+            "Keras would be wrong. Use `keras_compembed.CANELoss()` or another "
+            "loss of `keras_compembed`."
         )
 
 

@@ -20,8 +20,7 @@ def check_compiled(model, head):
     ):
         for part in _parts_of(parts, outputs, paths, model):
             if _is_of_keras(getter(part)):
-                ours = "`keras_compembed.CANELoss()`, or a loss of "
-                ours += "`keras_compembed.baselines`"
+                ours = "a loss such as `keras_compembed.CANELoss()`"
                 if argument != "loss":
                     ours = "a metric such as `keras_compembed.ClassAccuracy()`"
                 name = part if isinstance(part, str) else type(part).__name__

@@ -18,6 +18,7 @@ from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
+from keras_compembed.utils.validation import require
 
 _VALUE_BYTES = {None: 4, "float16": 2, "int8": 1, "int8_codebooks": 4}
 # More numbers than the mean in a row: more gain little, and take time.
@@ -65,14 +66,14 @@ class Anchors(Method):
         iterations=10,
     ):
         self.num_anchors = check_positive_int("num_anchors", num_anchors)
-        self.mean_nonzeros = check_positive_number(
-            "mean_nonzeros", mean_nonzeros
+        check_positive_number("mean_nonzeros", mean_nonzeros)
+        require(
+            mean_nonzeros <= num_anchors,
+            "`mean_nonzeros` must be at most `num_anchors`.",
+            mean_nonzeros=mean_nonzeros,
+            num_anchors=num_anchors,
         )
-        if mean_nonzeros > num_anchors:
-            raise ValueError(
-                "`mean_nonzeros` must be at most `num_anchors`. "
-                f"Received: {mean_nonzeros=}, {num_anchors=}."
-            )
+        self.mean_nonzeros = mean_nonzeros
         if max_nonzeros is None:
             most = min(4 * mean_nonzeros, mean_nonzeros + _FURTHER)
             max_nonzeros = min(math.ceil(most), num_anchors)
@@ -95,11 +96,9 @@ class Anchors(Method):
 
     def start(self, seed=None, verbose=0):
         seed = check_seed(seed)
-        options = {
-            "num_anchors": self.num_anchors,
-            # What fits has been chosen: training shrinks nothing.
-            "l1": L1(0, non_negative=False),
-        }
+        # What fits has been chosen: training shrinks nothing.
+        l1 = L1(0, non_negative=False)
+        options = {"num_anchors": self.num_anchors, "l1": l1}
         fit = Fit(options, None)
 
         def from_table(table, sample_weight=None, **kwargs):
@@ -144,21 +143,16 @@ class Anchors(Method):
         rows = np.repeat(np.arange(input_dim), np.diff(offsets))
         columns = (rows + np.arange(total) - offsets[rows]) % self.num_anchors
         order = np.lexsort((columns, rows))
-        layer.assign_transform(
-            SparseTransform(
-                offsets,
-                columns[order],
-                np.ones(total, "float32"),
-                self.num_anchors,
-            )
+        ones = np.ones(total, "float32")
+        transform = SparseTransform(
+            offsets, columns[order], ones, self.num_anchors
         )
+        layer.assign_transform(transform)
         return layer
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
         numbers = self._total(input_dim)
-        column = 1 if self.num_anchors <= 2**8 else 2
-        if self.num_anchors > 2**16:
-            column = 4
+        column = np.min_scalar_type(self.num_anchors - 1).itemsize
         # The most they may take: how numbers are shared, rows will tell.
         offsets = PackedOffsets(np.arange(input_dim + 1) * self.max_nonzeros)
         # One number of no row ends the list.

@@ -25,6 +25,7 @@ from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import require
 
 
 class Codes(Method):
@@ -84,14 +85,23 @@ class Codes(Method):
         self.effort = check_positive_number("effort", effort)
         self.rank = rank
         if rank is not None:
-            if composition is not None:
-                raise ValueError(
-                    "`rank` must be None with a composition. Received: "
-                    f"{rank=}, {composition=}."
-                )
-            self.rank = check_positive_int("rank", rank)
+            check_positive_int("rank", rank)
+            require(
+                composition is None,
+                "`rank` must be None with a composition.",
+                rank=rank,
+                composition=composition,
+            )
         self._composition = composition
-        self.learner = _check_learner(learner)
+        # A learner may be a model, which can be called.
+        is_function = callable(learner) and not isinstance(learner, CodeLearner)
+        require(
+            learner is None or is_function,
+            "`learner` must be a function that makes a learner, such as the "
+            "class `keras_compembed.learners.GumbelCodeLearner`.",
+            learner=learner,
+        )
+        self.learner = learner
 
     @property
     def composition(self):
@@ -101,11 +111,10 @@ class Codes(Method):
         return self._composition
 
     def with_settings(self, **settings):
-        """The same method but for some settings.
+        """Returns a `Codes` with other arguments; `composition` drops `rank`.
 
         Args:
-            **settings: Arguments of `Codes`. A `composition` takes the place
-                of a `rank`.
+            **settings: Arguments of `Codes`.
         """
         mine = {
             "num_codebooks": self.num_codebooks,
@@ -129,7 +138,7 @@ class Codes(Method):
 
     def start(self, seed=None, verbose=0):
         shape = self.num_codebooks, self.codebook_size
-        learner = self._make_learner(*shape, seed, verbose)
+        learner = self._make_learner(shape, seed, verbose)
 
         def from_table(table, sample_weight=None, **kwargs):
             return CodeEmbedding.from_table(
@@ -147,8 +156,7 @@ class Codes(Method):
         }
         return Fit(options, from_table)
 
-    def _make_learner(self, num_codebooks, codebook_size, seed, verbose):
-        shape = num_codebooks, codebook_size
+    def _make_learner(self, shape, seed, verbose):
         options = {"seed": seed, "verbose": verbose}
         learner = self.learner and self._call_learner(shape, seed, verbose)
         searches = {"effort": self.effort, **options}
@@ -203,17 +211,3 @@ class Codes(Method):
         # Random codes would take time, and be of no use.
         codes = np.zeros((input_dim, self.num_codebooks), "uint8")
         return cls(input_dim, output_dim, codes=codes, **fit.options, **kwargs)
-
-
-def _check_learner(learner):
-    # A learner may be a model, which can be called.
-    if learner is None or (
-        callable(learner) and not isinstance(learner, CodeLearner)
-    ):
-        return learner
-    raise ValueError(
-        "`learner` must be a function of `num_codebooks` and `codebook_size` "
-        "that makes a learner for each table, such as "
-        "`keras_compembed.learners.GumbelCodeLearner`, which is a class. "
-        f"Received: learner={learner!r}."
-    )

@@ -90,8 +90,7 @@ def check_method(name, value):
     """Returns a `Method`, or raises an error that names the argument."""
     if not isinstance(value, Method):
         raise TypeError(
-            f"`{name}` must be a `keras_compembed.methods.Method`, such as "
-            "`keras_compembed.methods.Codes(16, 16)`. Received: "
-            f"{name}={value!r}."
+            f"`{name}` must be a method such as `keras_compembed.methods."
+            f"Codes(16, 16)`. Received: {name}={value!r}."
         )
     return value

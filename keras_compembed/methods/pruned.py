@@ -1,19 +1,24 @@
 """Tables of which only the largest numbers are held."""
 
-from keras_compembed.baselines.sparse_embedding import SparseEmbedding
-from keras_compembed.baselines.sparse_embedding import count_nonzeros
-from keras_compembed.methods.baseline_method import BaselineMethod
+from keras_compembed.layers.sparse_embedding import SparseEmbedding
+from keras_compembed.layers.sparse_embedding import count_nonzeros
+from keras_compembed.layers.sparse_embedding import count_parts
+from keras_compembed.layers.sparse_embedding import count_place_bytes
+from keras_compembed.methods.method import Fit
+from keras_compembed.methods.method import Method
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_sparsity
 
 # Places are int32.
 _MOST_NONZEROS = 2**31 - 1
+# Of a number in a file, by `quantize`.
+_BYTES = {"float16": 2, "int8": 1}
 
 
-class Pruned(BaselineMethod):
+class Pruned(Method):
     """The numbers of a table that are furthest from 0.
 
-    See `keras_compembed.baselines.SparseEmbedding`. Prune the table while the
+    See `keras_compembed.SparseEmbedding`. Prune the table while the
     model is trained by `keras_compembed.compression.MagnitudePruning`, or at
     once by this alone.
 
@@ -46,9 +51,25 @@ class Pruned(BaselineMethod):
         name = f"pruned {100 * self.sparsity:.4g}%"
         return name if self.bits is None else f"{name} int8"
 
-    @property
-    def options(self):
-        return {"sparsity": self.sparsity, "bits": self.bits}
+    def start(self, seed=None, verbose=0):
+        options = {"sparsity": self.sparsity, "bits": self.bits, "seed": seed}
+
+        def from_table(table, sample_weight=None, **kwargs):
+            return SparseEmbedding.from_table(
+                table, sample_weight=sample_weight, **options, **kwargs
+            )
+
+        return Fit(options, from_table)
+
+    def litert_bytes(self, input_dim, output_dim, quantize=None):
+        size = 1 if self.bits == 8 else _BYTES.get(quantize, 4)
+        # The last number is of no row.
+        numbers = 1 + count_nonzeros(input_dim, output_dim, self.sparsity)
+        total = count_place_bytes(input_dim * count_parts(output_dim))
+        total += numbers * (1 + size)
+        if size < 4:
+            total += output_dim * (2 if quantize == "float16" else 4)
+        return total
 
     def reason_against(self, input_dim, output_dim):
         number = count_nonzeros(input_dim, output_dim, self.sparsity)

@@ -58,18 +58,16 @@ class Rounded(Method):
         scale_dtype="int8",
     ):
         if rank is not None:
-            rank = check_positive_int("rank", rank)
-        # Of a table that is wide enough for all.
-        width = rank or block_size or 1
-        QuantizedEmbedding(
-            1,
-            width,
-            bits,
-            block_size,
-            rank,
-            scale_dtype=scale_dtype,
-            learn_rows=learn_rows,
-        )
+            check_positive_int("rank", rank)
+        self._options = {
+            "bits": bits,
+            "block_size": block_size,
+            "rank": rank,
+            "learn_rows": learn_rows,
+            "scale_dtype": scale_dtype,
+        }
+        # It checks them. Of a table that is wide enough for all.
+        QuantizedEmbedding(1, rank or block_size or 1, **self._options)
         self.bits = bits
         self.block_size = block_size
         self.rank = rank
@@ -81,25 +79,17 @@ class Rounded(Method):
         return name_of_rows(self.bits, self.block_size, self.rank)
 
     def start(self, seed=None, verbose=0):
-        options = {
-            "bits": self.bits,
-            "block_size": self.block_size,
-            "rank": self.rank,
-            "learn_rows": self.learn_rows,
-            "scale_dtype": self.scale_dtype,
-        }
-
         def from_table(table, sample_weight=None, **kwargs):
             return QuantizedEmbedding.from_table(
                 table,
                 sample_weight=sample_weight,
                 seed=seed,
                 verbose=verbose,
-                **options,
+                **self._options,
                 **kwargs,
             )
 
-        return Fit(options, from_table)
+        return Fit(self._options, from_table)
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
         width = self.rank or output_dim

@@ -1,11 +1,14 @@
 """Tables of which only some rows are held."""
 
-from keras_compembed.baselines.pruned_vocabulary_embedding import (
+from keras_compembed.layers.pruned_vocabulary_embedding import SHARING
+from keras_compembed.layers.pruned_vocabulary_embedding import (
     PrunedVocabularyEmbedding,
 )
+from keras_compembed.layers.pruned_vocabulary_embedding import count_place_bytes
 from keras_compembed.methods.method import Fit
 from keras_compembed.methods.method import Method
 from keras_compembed.methods.method import check_method
+from keras_compembed.utils.sizes import count_litert_bytes
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
@@ -14,7 +17,7 @@ from keras_compembed.utils.validation import check_scores
 class Vocabulary(Method):
     """Rows of some ids; all others share a few.
 
-    See `keras_compembed.baselines.PrunedVocabularyEmbedding`.
+    See `keras_compembed.PrunedVocabularyEmbedding`.
 
     Example:
 
@@ -54,7 +57,12 @@ class Vocabulary(Method):
         self.num_shared_rows = check_positive_int(
             "num_shared_rows", num_shared_rows
         )
-        self.sharing = check_choice("sharing", sharing, ("modulo", "nearest"))
+        self.sharing = check_choice("sharing", sharing, SHARING)
+        self._options = {
+            "num_rows": self.num_rows,
+            "num_shared_rows": self.num_shared_rows,
+            "sharing": sharing,
+        }
         self.scores = None if scores is None else check_scores("scores", scores)
         self._method = None if rows is None else check_method("rows", rows)
 
@@ -64,22 +72,12 @@ class Vocabulary(Method):
         name += "shared" if self.sharing == "modulo" else "near"
         return name if self._method is None else f"{name}, {self._method.name}"
 
-    @property
-    def _options(self):
-        return {
-            "num_rows": self.num_rows,
-            "num_shared_rows": self.num_shared_rows,
-            "sharing": self.sharing,
-        }
-
     def start(self, seed=None, verbose=0):
         inner = self._method and self._method.start(seed, verbose)
 
         def from_table(table, sample_weight=None, **kwargs):
             def fit_rows(rows, weight):
-                return inner.from_table(
-                    rows, sample_weight=weight, **_policy(kwargs)
-                )
+                return inner.from_table(rows, weight, **_policy(kwargs))
 
             return PrunedVocabularyEmbedding.from_table(
                 table,
@@ -88,7 +86,6 @@ class Vocabulary(Method):
                 fit_rows=inner and fit_rows,
                 sample_weight=sample_weight,
                 seed=seed,
-                verbose=verbose,
                 **kwargs,
             )
 
@@ -110,26 +107,25 @@ class Vocabulary(Method):
         return layer
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
-        layer = PrunedVocabularyEmbedding(
-            input_dim, output_dim, **self._options
-        )
-        if self._method is None:
-            return layer.litert_bytes(quantize)
         rows = self.num_rows + self.num_shared_rows
-        inner = self._method.litert_bytes(rows, output_dim, quantize)
-        return layer.place_bytes + inner
+        places = count_place_bytes(input_dim, rows, self.sharing)
+        if self._method is not None:
+            inner = self._method.litert_bytes(rows, output_dim, quantize)
+            return places + inner
+        # Only codebooks and anchors are int8 with "int8_codebooks".
+        if quantize == "int8_codebooks":
+            quantize = None
+        return places + count_litert_bytes(rows * output_dim, quantize)
 
     def reason_against(self, input_dim, output_dim):
-        if self.num_rows + self.num_shared_rows > input_dim:
-            return (
-                f"it has no more than {self.num_rows} + "
-                f"{self.num_shared_rows} rows"
-            )
+        rows = self.num_rows + self.num_shared_rows
+        if rows > input_dim:
+            parts = f"{self.num_rows} + {self.num_shared_rows}"
+            return f"it has no more than {parts} rows"
         if self.scores is not None and len(self.scores) != input_dim:
             return f"`scores` are those of {len(self.scores)} ids"
         if self._method is None:
             return None
-        rows = self.num_rows + self.num_shared_rows
         return self._method.reason_against(rows, output_dim)
 
 

@@ -5,14 +5,14 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from keras_compembed.baselines.pruned_vocabulary_embedding import (
-    PrunedVocabularyEmbedding,
-)
 from keras_compembed.codes.packing import bytes_per_row
 from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.lookup_layer import LookupLayer
+from keras_compembed.layers.pruned_vocabulary_embedding import (
+    PrunedVocabularyEmbedding,
+)
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.reports.embedding_size import EmbeddingSize
 from keras_compembed.reports.fidelity import fidelity

@@ -108,7 +108,6 @@ def test_trains_as_the_full_softmax():
     for selector, loss in (
         ("auto", kc.CANELoss()),
         (AllClasses(), kc.CANELoss()),
-        ("auto", kc.baselines.FullSoftmaxLoss()),
     ):
         head = kc.CANESoftmax(30, selector, seed=0)
         model = keras.Sequential([keras.Input((6,)), head])
@@ -226,6 +225,6 @@ def test_wrong_arguments():
             kc.CANESoftmax(50, **{name: 0})
     head = kc.CANESoftmax(50, name="head")
     model = keras.Sequential([keras.Input((6,)), head])
-    model.compile("sgd", kc.baselines.SampledSoftmaxLoss(), run_eagerly=True)
+    model.compile("sgd", kc.SampledSoftmaxLoss(), run_eagerly=True)
     with pytest.raises(ValueError, match="`num_sampled`"):
         model.fit(np.ones((4, 6)), np.arange(4), verbose=0)

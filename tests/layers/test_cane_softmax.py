@@ -433,17 +433,10 @@ def with_refreshed_tree():
         ),
         (
             "frequent",
-            kc.baselines.SampledSoftmaxLoss(evaluation="sampled"),
+            kc.SampledSoftmaxLoss(evaluation="sampled"),
             [],
             False,
         ),
-        (
-            "frequent",
-            kc.baselines.SCELoss(2, 4, 8, evaluation="sampled"),
-            [],
-            False,
-        ),
-        ("frequent", kc.baselines.RECELoss(4, evaluation="sampled"), [], False),
     ],
 )
 def test_validation_changes_no_training(selector, loss, metrics, lists):

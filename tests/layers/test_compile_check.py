@@ -6,8 +6,6 @@ import pytest
 import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed.baselines import AdaptiveSoftmax
-from keras_compembed.baselines import FullSoftmaxLoss
 
 CLASSES, WIDTH, ROWS = 30, 4, 6
 X = np.random.default_rng(0).normal(size=(ROWS, WIDTH)).astype("float32")
@@ -96,11 +94,11 @@ def test_metrics_of_keras(make, argument, metric):
 
 
 def test_fit_and_evaluate_in_graphs(strategy):
-    head = AdaptiveSoftmax(CLASSES, [5])
+    head = make_head()
     model = sequential(head)
-    model.compile("sgd", FullSoftmaxLoss(), metrics=["accuracy"])
+    model.compile("sgd", kc.CANELoss(), metrics=["accuracy"])
     for method in (model.fit, model.evaluate):
-        with pytest.raises(ValueError, match="AdaptiveSoftmax.*ClassAccuracy"):
+        with pytest.raises(ValueError, match="CANESoftmax.*ClassAccuracy"):
             method(X, Y, verbose=0)
     # Features are what they are, and `predict` says so, once.
     with pytest.warns(UserWarning, match=f"{head.name}.*top_k_model"):

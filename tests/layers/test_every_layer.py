@@ -27,7 +27,7 @@ from layer_checks import settled_weights
 import keras_compembed as kc
 
 LOOK_UPS = [case for case in CASES if type(case.task) is LookUp]
-# The rest is exported by `export/`, `baselines/` and `test_learned_codes.py`.
+# The rest is exported by `export/` and `test_learned_codes.py`.
 EXPORTED = {
     "codes-lstm",
     "codes-pooled",
@@ -49,8 +49,6 @@ PLAIN = {
     "reversible-untied",
     "rounded-narrow",
     "anchors-fixed",
-    "tensor-train",
-    "deep-hash",
     "pruned",
     "vocabulary",
     "vocabulary-rounded",
@@ -59,7 +57,6 @@ PLAIN = {
 # The rest of replicas and of steps of one's own is slow: another case,
 # or `distribution/`, has their way of training.
 SLOW = {
-    "hash",
     "classes-frequent",
     "codes-pooled-follow",
     "codes-pooled-softmax",
@@ -73,8 +70,6 @@ SLOW = {
     "classes-nearest",
     "classes-subsets",
     "classes-ngram",
-    "hierarchical",
-    "adaptive",
 }
 # Other cases have what the converter meets in these.
 CONVERTED_SLOW = {
@@ -85,9 +80,6 @@ CONVERTED_SLOW = {
     "codes-softmax",
     "codes-follow",
     "anchors-trained-places",
-    "hash",
-    "tensor-train",
-    "deep-hash",
     "pruned",
     "vocabulary",
     "vocabulary-rounded",
@@ -96,8 +88,6 @@ CONVERTED_SLOW = {
     "classes-tree-refreshed",
     "classes-function",
     "classes-ngram",
-    "hierarchical",
-    "adaptive",
 }
 # Layers that drop what only training needs.
 FIXED = {

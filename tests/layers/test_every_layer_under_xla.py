@@ -17,7 +17,7 @@ QUICK_UNDER_XLA = {
     "anchors-lazy",
     "anchors-sparse",
     "anchors-trained-places",
-    "hash",
+    "vocabulary",
     "classes-frequent",
 }
 
@@ -25,8 +25,7 @@ QUICK_UNDER_XLA = {
 @pytest.mark.parametrize(
     "case",
     marked(
-        # It says that it trains without XLA.
-        [case for case in CASES if case.name != "adaptive"],
+        CASES,
         {case.name for case in CASES} - QUICK_UNDER_XLA,
     ),
 )

@@ -13,7 +13,7 @@ import keras_compembed as kc
 from keras_compembed import CANELoss
 from keras_compembed import CANESoftmax
 from keras_compembed import FeatureEmbedding
-from keras_compembed.baselines import FullSoftmaxLoss
+from keras_compembed.candidates import AllClasses
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequentClasses
 from keras_compembed.optimizers import SparseRowOptimizer
@@ -116,13 +116,13 @@ def trainable(items):
 def test_gradients_equal_a_softmax_by_hand(kind):
     """Those of a tied table come from the input and the output at once."""
     items = make_items(kind)
-    head = make_head(items)
+    head = make_head(items, AllClasses())
     model = make_model(items, head)
     x, y = examples()
     weights, table = trainable(items)
     values = [weight.value for weight in (*weights, head.bias)]
     with tf.GradientTape() as tape:
-        loss = FullSoftmaxLoss()(y, model(x, training=True))
+        loss = CANELoss()(y, model(x, training=True))
     got = tape.gradient(loss, values)
     with tf.GradientTape() as tape:
         vectors = table()

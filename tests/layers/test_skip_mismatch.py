@@ -28,7 +28,7 @@ LAYERS = {
     "anchors-fixed": lambda rows: kc.ANTEmbedding.from_table(
         table(rows), 5, 2, verbose=0
     ),
-    "hash": lambda rows: kc.baselines.HashEmbedding(rows, 6, 7),
+    "vocabulary": lambda rows: kc.PrunedVocabularyEmbedding(rows, 6, rows // 2),
     "classes": lambda rows: kc.CANESoftmax(rows, num_candidates=5),
     "classes-tree": lambda rows: kc.CANESoftmax(
         rows,

@@ -8,11 +8,8 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
-from keras_compembed.methods import Hashed
 from keras_compembed.methods import Pruned
-from keras_compembed.methods import QuotientRemainder
 from keras_compembed.methods import Rounded
-from keras_compembed.methods import TensorTrain
 from keras_compembed.methods import Vocabulary
 
 layers = keras.layers
@@ -23,11 +20,6 @@ METHODS = [
     (Codes(4, 8, rank=3, effort=0.05), "int8"),
     (Anchors(30, 2, iterations=1), "int8"),
     (Anchors(30, 2, 2, iterations=1), None),
-    (Hashed(60), "int8"),
-    (Hashed(60, 3, num_importances=100), None),
-    (QuotientRemainder(20), None),
-    (QuotientRemainder(25, "add"), "int8"),
-    (TensorTrain(6, (25, 17), (3, 4)), None),
     (Pruned(0.8), None),
     (Pruned(0.8, bits=8), None),
     (Vocabulary(150, 7), "int8"),
@@ -146,14 +138,6 @@ def test_rounded_rows_in_every_place_of_a_table():
         (Anchors(30, 20), "30 anchors, 20 a row, 28 at most"),
         (Anchors(30, 2, 2), "30 anchors, 2 a row"),
         (Anchors(30, 0.25), "30 anchors, 0.25 a row, 1 at most"),
-        (Hashed(60), "hashed 60 rows x 2"),
-        (
-            Hashed(60, 3, num_importances=100),
-            "hashed 60 rows x 3, 100 importances",
-        ),
-        (QuotientRemainder(20), "quotient and remainder 20 multiply"),
-        (TensorTrain(8), "tensor train rank 8"),
-        (TensorTrain(6, (25, 17), (3, 4)), "tensor train rank 6 25x17 3x4"),
         (Rounded(), "int4"),
         (Rounded(8), "int8"),
         (Rounded(4, block_size=32), "int4 blocks of 32"),
@@ -172,10 +156,6 @@ def test_names(method, name):
         (Codes(4, 8, rank=12), (400, 12), None),
         (Anchors(30, 2), (29, 12), "fewer rows"),
         (Anchors(30, 2), (30, 12), None),
-        (Hashed(60), (59, 12), "fewer rows"),
-        (QuotientRemainder(60), (59, 12), "fewer rows"),
-        (QuotientRemainder(6, "concat"), (9, 1), "two parts"),
-        (TensorTrain(8, (5, 5)), (26, 12), "do not fit"),
         (Rounded(4, 9), (10, 8), "`block_size`=9"),
         (Rounded(rank=9), (10, 8), "`rank`=9"),
         (Rounded(4, 9), (10, 9), None),
@@ -192,12 +172,6 @@ def test_tables_that_are_too_small(method, shape, reason):
 @pytest.mark.parametrize(
     "cls, arguments, name",
     [
-        (Hashed, (0,), "num_rows"),
-        (Hashed, (9, 0), "num_hashes"),
-        (Hashed, (9, 2, 0), "num_importances"),
-        (QuotientRemainder, (0,), "num_remainders"),
-        (QuotientRemainder, (9, "divide"), "operation"),
-        (TensorTrain, (0,), "rank"),
         (Anchors, (3, 0), "mean_nonzeros"),
         (Anchors, (3, 4), "mean_nonzeros"),
         (Anchors, (9, 4, 3), "max_nonzeros"),

@@ -8,7 +8,7 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed import ANTEmbedding
 from keras_compembed import CodeEmbedding
-from keras_compembed.baselines import HashEmbedding
+from keras_compembed import SparseEmbedding
 from keras_compembed.reports import WordPairs
 from keras_compembed.reports import size_report
 
@@ -307,7 +307,7 @@ def test_rounded_rows(is_built, learn_rows):
 
 def test_other_layers_that_look_up():
     table = np.random.default_rng(0).normal(size=(60, 8))
-    layer = HashEmbedding(60, 8, 10, seed=0)
+    layer = SparseEmbedding(60, 8, 0.8, seed=0)
     anchors = ANTEmbedding(100, 8, num_anchors=5, name="words")
     for each in (layer, anchors):
         with refused("model", each.name):
@@ -315,10 +315,10 @@ def test_other_layers_that_look_up():
     layer.build()
     report = size_report(layer, table)
     (row,) = report.embeddings
-    assert row.stored_as == "HashEmbedding"
+    assert row.stored_as == "SparseEmbedding"
     assert row.stored_bytes == row.weight_bytes == count_bytes(layer.weights)
     assert row.fidelity.relative_squared_error > 0
-    assert "HashEmbedding" in str(report) and "relative error" in str(report)
+    assert "SparseEmbedding" in str(report) and "relative error" in str(report)
 
 
 def test_rows_inside_that_are_learned():

@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from keras_compembed import baselines
 from keras_compembed import candidates
 from keras_compembed import trees
 
@@ -142,9 +141,7 @@ class Classes:
         return keras.Model([features, context], outputs)
 
     def loss(self, layer):
-        if isinstance(layer, kc.CANESoftmax):
-            return kc.CANELoss()
-        return baselines.FullSoftmaxLoss()
+        return kc.CANELoss()
 
     def examples(self, rows=3 * BATCH_SIZE):
         rng = np.random.default_rng(1)
@@ -214,11 +211,10 @@ def sparsified(trainable):
     return make
 
 
-def baseline(name, *settings, **options):
-    """An `EmbeddingBaseline`."""
+def table_part(cls, *settings, **options):
+    """A layer that holds a part of a table."""
 
     def make(**kwargs):
-        cls = getattr(baselines, name)
         arguments = {"name": "words", "seed": 0, **options, **kwargs}
         layer = cls(IDS, WIDTH, *settings, **arguments)
         layer.build()
@@ -237,8 +233,8 @@ def vocabulary_of_rounded_rows(**kwargs):
         seed=0,
         dtype=kwargs.get("dtype"),
     )
-    make = baseline(
-        "PrunedVocabularyEmbedding", 15, 3, sharing="nearest", rows=rows
+    make = table_part(
+        kc.PrunedVocabularyEmbedding, 15, 3, sharing="nearest", rows=rows
     )
     return make(**kwargs)
 
@@ -280,24 +276,6 @@ def first_classes(features):
     return tf.range(4)
 
 
-def hierarchical(**kwargs):
-    start = keras.initializers.RandomUniform(seed=0)
-    return baselines.HierarchicalSoftmax(
-        tree(), COUNTS, kernel_initializer=start, **kwargs
-    )
-
-
-def adaptive(**kwargs):
-    return baselines.AdaptiveSoftmax(
-        CLASSES,
-        [10, 20],
-        class_counts=COUNTS,
-        kernel_initializer=keras.initializers.RandomUniform(seed=0),
-        projection_initializer=keras.initializers.GlorotUniform(seed=0),
-        **kwargs,
-    )
-
-
 VECTORS = {
     "codes": codes(),
     "codes-concat": codes(composition="concat"),
@@ -312,13 +290,8 @@ VECTORS = {
     "anchors-sparse": anchors(kc.transforms.SparseRows(4)),
     "anchors-fixed": sparsified(False),
     "anchors-trained-places": sparsified(True),
-    "hash": baseline("HashEmbedding", 9, num_importances=20),
-    "tensor-train": baseline("TensorTrainEmbedding", 3),
-    "deep-hash": baseline("DeepHashEmbedding", 8, (7, 6)),
-    "pruned": baseline("SparseEmbedding", 0.7),
-    "vocabulary": baseline(
-        "PrunedVocabularyEmbedding", 15, 3, kept_ids=range(3, 33, 2)
-    ),
+    "pruned": table_part(kc.SparseEmbedding, 0.7),
+    "vocabulary": table_part(kc.PrunedVocabularyEmbedding, 15, 3),
     "vocabulary-rounded": vocabulary_of_rounded_rows,
 }
 SUMS = {
@@ -363,8 +336,6 @@ HEADS = {
         noise="learned",
     ),
     "classes-function": head(lambda: first_classes),
-    "hierarchical": hierarchical,
-    "adaptive": adaptive,
 }
 CASES = [
     LayerCase(name, make, task)

@@ -38,9 +38,9 @@ TOWER = "feature-embedding"
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 # Losses in the place of that of the case.
 LOSSES = {
-    "classes-sampled": kc.baselines.SampledSoftmaxLoss,
-    "classes-nce": kc.baselines.NCELoss,
-    "classes-in-batch": kc.baselines.InBatchSoftmaxLoss,
+    "classes-sampled": kc.SampledSoftmaxLoss,
+    "classes-nce": kc.NCELoss,
+    "classes-in-batch": kc.InBatchSoftmaxLoss,
 }
 NAMES = (
     "codes",
@@ -64,7 +64,6 @@ NAMES = (
     "anchors-fixed",
     "anchors-trained-places",
     "anchors-pooled",
-    "hash",
     "pruned",
     "vocabulary",
     "vocabulary-rounded",
@@ -75,8 +74,6 @@ NAMES = (
     "classes-frequent",
     "classes-subsets",
     *LOSSES,
-    "hierarchical",
-    "adaptive",
 )
 
 

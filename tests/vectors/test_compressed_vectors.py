@@ -355,7 +355,7 @@ CODES = np.zeros((2, 32), int)
     [
         (lambda v: CompressedVectors.learn(v.vectors), TypeError, "vectors", 0),
         (learn(method="codes"), TypeError, "method", "codes"),
-        (learn(method=kc.methods.Hashed(8)), TypeError, "method", "Hashed"),
+        (learn(method=kc.methods.Pruned(0.5)), TypeError, "method", "Pruned"),
         (learn(max_bytes="2 T"), ValueError, "max_bytes", "2 T"),
         (learn_steep, ValueError, None, ""),
         (of_layer(["a"], 1, 2), ValueError, "layer", "code_embedding"),

@@ -1,0 +1,187 @@
+"""Tables of which a part is held: some rows, or the largest numbers."""
+
+import keras
+import numpy as np
+import pytest
+from errors import refused
+
+import keras_compembed as kc
+from keras_compembed import PrunedVocabularyEmbedding
+from keras_compembed import SparseEmbedding
+from keras_compembed.methods import Pruned
+from keras_compembed.methods import Rounded
+from keras_compembed.methods import Vocabulary
+
+RNG = np.random.default_rng(0)
+TABLE = RNG.normal(size=(150, 6)).astype("float32")
+COUNTS = RNG.permutation(150) ** 2 + 1
+
+
+def rows_of(layer):
+    return keras.ops.convert_to_numpy(layer.embeddings)
+
+
+def test_the_most_frequent_are_kept_and_others_share_means():
+    layer = PrunedVocabularyEmbedding.from_table(
+        TABLE, 40, 3, scores=COUNTS, sample_weight=COUNTS
+    )
+    expected = TABLE.astype("float64")
+    rest = np.argsort(-COUNTS)[40:]
+    for share in range(3):
+        ids = rest[rest % 3 == share]
+        mean = np.average(expected[ids], axis=0, weights=COUNTS[ids])
+        expected[ids] = mean
+    np.testing.assert_allclose(rows_of(layer), expected, atol=1e-6)
+
+
+def test_the_nearest_row_is_shared():
+    layer = PrunedVocabularyEmbedding.from_table(
+        TABLE, 40, 5, "nearest", scores=COUNTS
+    )
+    rows, table = rows_of(layer), np.asarray(layer.table)
+    rest = np.argsort(-COUNTS)[40:]
+    kept = np.sort(np.argsort(-COUNTS)[:40])
+    np.testing.assert_array_equal(table[:40], TABLE[kept])
+    distances = np.square(TABLE[rest][:, None] - table).sum(axis=2)
+    found = np.square(TABLE[rest] - rows[rest]).sum(axis=1)
+    # Rounds end before all is settled.
+    assert np.mean(found <= 1.001 * distances.min(axis=1)) > 0.9
+    plain = PrunedVocabularyEmbedding.from_table(TABLE, 40, 5, scores=COUNTS)
+    assert (
+        np.square(rows - TABLE).sum() < np.square(rows_of(plain) - TABLE).sum()
+    )
+    assert layer.row_of_id.dtype == "int16"
+    large = PrunedVocabularyEmbedding(40_000, 1, 32_768, sharing="nearest")
+    large.build()
+    assert large.row_of_id.dtype == "int32"
+
+
+def test_rows_of_another_layer(tmp_path):
+    model = keras.Sequential(
+        [
+            keras.Input((4,), dtype="int32"),
+            keras.layers.Embedding(150, 6, weights=[TABLE], name="words"),
+            keras.layers.ReLU(),
+        ]
+    )
+    method = Vocabulary(60, 4, "nearest", COUNTS, rows=Rounded(4))
+    small = kc.compression.compress_model(
+        model, method=method, min_bytes=0, verbose=0
+    )
+    layer = small.get_layer("words")
+    assert isinstance(layer.rows, kc.QuantizedEmbedding)
+    kept = np.argsort(-COUNTS)[:60]
+    error = np.square(rows_of(layer)[kept] - TABLE[kept]).sum()
+    assert error < 0.02 * np.square(TABLE[kept]).sum()
+    # The layer of rows is part of it.
+    (row,) = kc.reports.size_report(small).embeddings
+    assert row.stored_bytes == sum(x.numpy().nbytes for x in layer.weights)
+    small.save(tmp_path / "small.keras")
+    again = keras.saving.load_model(tmp_path / "small.keras")
+    ids = np.resize(np.arange(150), (38, 4))
+    np.testing.assert_array_equal(again(ids), small(ids))
+    export = kc.export.export_litert(again, tmp_path / "small.tflite")
+    assert export.max_error < 1e-6
+    found = kc.export.inspect_litert(tmp_path / "small.tflite").constant_bytes
+    assert abs(found - method.litert_bytes(150, 6)) < 400
+
+
+def make_table(rows=90, width=7, seed=0):
+    rng = np.random.default_rng(seed)
+    # Rows of very different lengths: some have no large number.
+    lengths = rng.gamma(0.5, size=(rows, 1))
+    return (lengths * rng.normal(size=(rows, width))).astype("float32")
+
+
+def largest(table, sparsity):
+    """The table with zeros for all but the largest numbers."""
+    sizes = np.abs(table)
+    number = max(1, round(table.size * (1 - sparsity)))
+    threshold = np.sort(sizes, axis=None)[-number]
+    return np.where(sizes >= threshold, table, 0)
+
+
+# Rows of 256 columns are two parts, and of 511 three, the last one narrower.
+@pytest.mark.parametrize(
+    ("width", "sparsity"),
+    [(1, 0.6), (7, 0.0), (7, 0.97), (255, 0.6), (256, 0.6), (511, 0.97)],
+)
+def test_largest_numbers_are_kept(width, sparsity):
+    table = make_table(width=width)
+    layer = SparseEmbedding.from_table(table, sparsity)
+    np.testing.assert_array_equal(rows_of(layer), largest(table, sparsity))
+    assert layer.columns.shape == (max(1, round(90 * width * (1 - sparsity))),)
+
+
+def test_numbers_of_8_bits():
+    table = make_table()
+    layer = SparseEmbedding.from_table(table, 0.7, bits=8)
+    expected = largest(table, 0.7)
+    peaks = np.abs(expected).max(axis=0)
+    assert (np.abs(rows_of(layer) - expected) <= 0.501 * peaks / 127).all()
+    assert layer.values.dtype == "int8"
+    assert [x.name for x in layer.trainable_weights] == ["scales"]
+
+
+@pytest.mark.parametrize(
+    ("quantize", "bits", "length"),
+    [
+        (None, None, None),
+        ("float16", None, 6),
+        ("int8", 8, 6),
+    ],
+)
+def test_files(quantize, bits, length, tmp_path):
+    """All rows of the file are those of Keras, rounded; ops are built in."""
+    layer = SparseEmbedding.from_table(make_table(200, 300), 0.95, bits)
+    model = keras.Sequential([keras.Input((length,), dtype="int32"), layer])
+    path = tmp_path / "model.tflite"
+    export = kc.export.export_litert(model, path, quantize=quantize, verbose=0)
+    peak = np.abs(rows_of(layer)).max()
+    step = {None: 1e-6, "float16": 2**-11, "int8": 1 / 250}[quantize]
+    run = kc.export.LiteRTModel(path)
+    ids = np.resize(np.arange(200, dtype="int32"), (34, 6))
+    rows = np.concatenate([run(ids[i : i + 1]) for i in range(34)])
+    expected = np.asarray(model(ids))
+    np.testing.assert_allclose(rows, expected, atol=peak * step)
+    assert export.max_error <= peak * step
+    found = kc.export.inspect_litert(path)
+    wanted = Pruned(0.95, bits).litert_bytes(200, 300, quantize)
+    assert abs(found.constant_bytes - wanted) < 300
+
+
+def test_bad_arguments():
+    for sparsity in (1.0, True, -0.1):
+        with refused("sparsity", sparsity):
+            SparseEmbedding(10, 4, sparsity)
+    with refused("bits", 4):
+        SparseEmbedding(10, 4, bits=4)
+    for name, value, shown in (
+        ("num_rows", 0, 0),
+        ("num_rows", 11, 11),
+        ("num_shared_rows", 0, 0),
+        ("sharing", "hash", "hash"),
+        ("rows", kc.CodeEmbedding(2, 4), None),
+        ("rows", keras.layers.Dense(4), "Dense"),
+    ):
+        with refused(name, shown):
+            PrunedVocabularyEmbedding(10, 4, **{"num_rows": 2, name: value})
+    with refused("scores"):
+        PrunedVocabularyEmbedding.from_table(TABLE, 4, scores=COUNTS[1:])
+    with refused("rows", None, TypeError):
+        Vocabulary(4, rows=kc.CodeEmbedding)
+
+
+def test_methods():
+    assert Vocabulary(40, 3).name == "vocabulary of 40, 3 shared"
+    name = "vocabulary of 40, 3 near, int4"
+    assert Vocabulary(40, 3, "nearest", rows=Rounded(4)).name == name
+    assert Vocabulary(40, 3).reason_against(43, 6) is None
+    assert "40 + 3 rows" in Vocabulary(40, 3).reason_against(42, 6)
+    assert "150 ids" in Vocabulary(40, scores=COUNTS).reason_against(151, 6)
+    codes = kc.methods.Codes(8, 16, "concat")
+    assert "narrower" in Vocabulary(40, rows=codes).reason_against(150, 6)
+    assert Pruned(0.985).name == "pruned 98.5%"
+    assert Pruned(0.9, 8).name == "pruned 90% int8"
+    assert Pruned(0.9).reason_against(1000, 64) is None
+    assert "32 bits" in Pruned(0.5).reason_against(2**28, 256)
