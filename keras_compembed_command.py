@@ -1,64 +1,302 @@
-"""Starts the command `keras-compembed`, which checks arguments first.
+"""Starts the command `keras-compembed`.
 
-`import keras_compembed` imports TensorFlow, for seconds: Keras finds the
-layers of a file by what that import registers. So this module is outside of
-the package. It makes the package known by its folder, as a module that has
-not run. That is enough for `keras_compembed.cli` and the checks that it uses;
-`keras_compembed.cli.package` runs the package once arguments are right.
+`import keras_compembed` imports TensorFlow, for seconds. So this module is
+outside of the package, and imports it once the arguments are parsed.
 """
 
-import importlib.util
+import argparse
+import contextlib
+import importlib.metadata
 import os
+import signal
 import sys
 
-_PACKAGE = "keras_compembed"
+PROGRAM = "keras-compembed"
+_FAILED, _BAD_INPUT, _INTERRUPTED = 1, 2, 130
+_BAD_INPUTS = (
+    *(FileExistsError, FileNotFoundError, IsADirectoryError),
+    *(ImportError, TypeError, ValueError),
+)
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_MODEL = "a .keras file, or .h5 of Keras 2"
+_BYTES = "bytes, e.g. 500000, 500k or 2MB (k is 1,000),"
+_QUANTIZE = ("float16", "int8", "int8_codebooks")
+_RUNTIMES = ("litert", "tf-text", "mediapipe")
 
 
-def main():
-    """Runs the command with the arguments of the process.
-
-    Returns:
-        The exit status, see `keras_compembed.cli.main`.
-    """
-    _open_missing_streams()
-    is_known = _PACKAGE in sys.modules
+def main(argv=None):
+    """Runs the command line; returns its exit status."""
+    _prepare_streams()
     try:
-        if not is_known:
-            spec = importlib.util.find_spec(_PACKAGE)
-            sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)
-        from keras_compembed.cli.stops import Stops
+        arguments = _parser().parse_args(argv)
+        with _ending_on_signals():
+            # TensorFlow tells of the machine; what fails is raised anyway.
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+            from keras_compembed.cli import run
 
-        stops = Stops()
-        stops.listen()
-        from keras_compembed.cli import main
-
-        return main(stops=stops)
+            answer = run(arguments)
+        try:
+            print(answer, flush=True)
+        except BrokenPipeError:
+            # A reader, as `head`, may leave early.
+            _drop_output()
+    except SystemExit as finished:
+        # argparse ends this way after --help, --version and bad arguments.
+        return finished.code
     except KeyboardInterrupt:
-        # Before anything listened.
-        print("keras-compembed: error: interrupted", file=sys.stderr)
-        return 130
+        return _complain("interrupted", _INTERRUPTED)
+    except BrokenPipeError:
+        _drop_output()
+        return _complain("stdout was closed before the work was done", _FAILED)
+    except _BAD_INPUTS as error:
+        return _complain(error, _BAD_INPUT)
+    except (MemoryError, OSError, RuntimeError) as error:
+        return _complain(error, _FAILED)
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with arguments in one line."""
+
+    def error(self, message):
+        line = f"{message} (see {self.prog} --help)"
+        self.exit(_complain(line, _BAD_INPUT))
+
+
+def _parser():
+    parser = _Parser(
+        prog=PROGRAM,
+        description="Makes the embedding tables of Keras models 10 to 100 "
+        "times smaller.",
+    )
+    version = importlib.metadata.version("keras-compembed")
+    parser.add_argument(
+        "--version", action="version", version=f"{PROGRAM} {version}"
+    )
+    verbs = {
+        "compress": (_add_compress, "compress the tables of a trained model"),
+        "export": (_add_export, "write a model as a LiteRT (TFLite) file"),
+        "report": (_add_report, "show what embeddings take, in bytes"),
+        "inspect": (_add_inspect, "show what a LiteRT file or vectors hold"),
+        "learn": (_add_learn, "compress a file of word vectors"),
+    }
+    commands = parser.add_subparsers(
+        dest="verb", required=True, metavar=" | ".join(verbs)
+    )
+    for verb, (add_arguments, text) in verbs.items():
+        command = commands.add_parser(verb, help=text, description=f"{text}.")
+        add_arguments(command, command.add_argument)
+        command.add_argument(
+            "--overwrite", action="store_true", help="replace outputs"
+        )
+    return parser
+
+
+def _add_compress(command, add):
+    add("model", help=f"the trained model, {_MODEL}")
+    add("-o", "--output", required=True, help="a .keras file")
+    _add_code_shape(add)
+    add(
+        "--layers",
+        nargs="+",
+        help="names of tables to replace (default: all)",
+    )
+    add(
+        "--min-bytes",
+        type=int,
+        default=65536,
+        help="leave smaller tables as is",
+    )
+    add("--effort", type=float, help="time to learn codes (default: 1.0)")
+    add("--max-time", type=float, help="seconds for a layer, or for a search")
+    _add_learning(add)
+    _add_imports(add)
+    group = command.add_argument_group(
+        "limits", "search for the method of least loss within one of these"
+    )
+    add = group.add_mutually_exclusive_group().add_argument
+    add("--max-bytes", help=f"{_BYTES} of the LiteRT file")
+    add("--ratio", type=float, help="times smaller than the float32 file")
+    add(
+        "--max-loss",
+        type=float,
+        help="of a metric, on validation data",
+    )
+    add = group.add_argument
+    add("--quantize", choices=_QUANTIZE, help="how the file will be quantized")
+    add("--runtime", choices=_RUNTIMES, help="what the file will run on")
+    add("--min-runtime", help="the oldest that must run it, e.g. 2.17")
+    add(
+        "--data",
+        help="an .npz file with x_validation and y_validation, to choose on, "
+        "and x_train and y_train, to train the best few on; arrays of several "
+        "inputs are x_train_NAME and so on",
+    )
+    add("--epochs", type=int, help="to train each of the best few")
+    add("--frontier", help="write what was found, a .json file")
+
+
+def _add_export(command, add):
+    add("model", help=_MODEL)
+    add("output", help="the .tflite file to write")
+    add(
+        "--runtime",
+        choices=_RUNTIMES,
+        default="litert",
+        help="what runs the file: litert, which takes ids; tf-text, an "
+        "interpreter with ops of tensorflow-text, or mediapipe, MediaPipe "
+        "Tasks, which take texts (default: litert)",
+    )
+    add(
+        "--task",
+        choices=("classifier", "embedder"),
+        help="of MediaPipe (default: classifier)",
+    )
+    add("--labels", help="a file of the names of the classes, one a line")
+    add("--name", help="what the model is called, for the file to say")
+    add("--top-k", type=int, help="give the K best classes or ids; 0: scores")
+    add("--quantize", choices=_QUANTIZE, help="(default: float32)")
+    add(
+        "--optimize-for",
+        choices=("latency", "size", "memory"),
+        help="what to favor in look-ups (default: latency within 2 percent of "
+        "the smallest file)",
+    )
+    add("--min-runtime", help="the oldest that must run it, e.g. 2.17")
+    _add_imports(add)
+
+
+def _add_report(command, add):
+    add("model", help=f"{_MODEL}, or compressed vectors, .npz")
+    add("original", nargs="?", help="the original, to compare with")
+    add("--json", help="write the figures there too")
+    add("--plot", help="draw the sizes, e.g. a .png file")
+    add("--html", help="write a page to look at in a browser")
+    add(
+        "--words",
+        action="append",
+        default=[],
+        metavar="[LAYER=]FILE",
+        help="for the page: words of the rows of a layer, or of every layer "
+        "of as many rows, one a line",
+    )
+    add("--data", help="for the page: an .npz file with x_test and y_test")
+    add("--frontier", help="for the page: of `compress`, or the word compute")
+    _add_imports(add)
+
+
+def _add_inspect(command, add):
+    add("file", help="a .tflite file, or compressed vectors, .npz")
+    add("--json", help="write what was found there too")
+
+
+def _add_learn(command, add):
+    add("vectors", help="a file of vectors, a folder, or hf://USER/REPOSITORY")
+    add("-o", "--output", required=True, help="an .npz file")
+    add("--max-bytes", help=f"{_BYTES} of the output, words included")
+    _add_code_shape(add)
+    add("--format", help="what the vectors are (default: what they look like)")
+    add("--words", help="a file of the words of rows, one a line")
+    add("--tensor", help="which array of a file to read")
+    add("--limit", type=int, help="keep so many of the first words")
+    add("--encoding", default="utf-8", help="of words (default: utf-8)")
+    add(
+        "--unicode-errors",
+        choices=("strict", "ignore", "replace", "backslashreplace"),
+        default="strict",
+        help="for words that are not in this encoding (default: strict)",
+    )
+    add(
+        "--subwords",
+        nargs="?",
+        const=True,
+        default=False,
+        type=int,
+        help="keep vectors of fastText's character n-grams, for unknown "
+        "words: so many at most (default: as many as words)",
+    )
+    _add_learning(add)
+
+
+def _add_code_shape(add):
+    add("-m", "--num-codebooks", type=int, help="subcodes a row (default: 32)")
+    add("-k", "--codebook-size", type=int, help="codewords (default: 16)")
+
+
+def _add_learning(add):
+    add("--seed", type=int, help="makes the result repeatable")
+    add(
+        "--keep-partial",
+        action="store_true",
+        help="on Ctrl-C, keep the best found so far of the table or search "
+        "under way, and go on with the next (default: end without a file)",
+    )
+
+
+def _add_imports(add):
+    add(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import this module first, for layers, losses and functions of "
+        "your own; may be given several times",
+    )
+
+
+@contextlib.contextmanager
+def _ending_on_signals():
+    """Ends the process when it is asked to, with nothing half-written."""
+    before = {}
+    try:
+        for name in _SIGNALS:
+            number = getattr(signal, name, None)
+            # Ignored in the background, e.g. by `nohup`.
+            if number and signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, _end)
+        yield
     finally:
-        if not is_known:
-            _forget_unless_whole()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _forget_unless_whole():
-    """Leaves no package that has not run to what imports it later."""
-    if not hasattr(sys.modules.get(_PACKAGE), "__version__"):
-        for name in list(sys.modules):
-            if f"{name}.".startswith(f"{_PACKAGE}."):
-                del sys.modules[name]
+def _end(number, frame):
+    try:
+        files = sys.modules.get("keras_compembed.utils.files")
+        if hasattr(files, "remove_temporary_folders"):
+            files.remove_temporary_folders()
+        line = f"{PROGRAM}: error: ended by {signal.Signals(number).name}\n"
+        # Not `print`, which may be what was interrupted.
+        os.write(2, line.encode())
+    finally:
+        # Even where the terminal is gone.
+        os._exit(128 + number)
 
 
-def _open_missing_streams():
-    """Gives the process what it was started without, as by `2>&-`.
+def _complain(problem, status):
+    line = " ".join(str(problem).split()) or type(problem).__name__
+    line = line.replace("Pass `overwrite=True`", "Pass --overwrite")
+    print(f"{PROGRAM}: error: {line}", file=sys.stderr)
+    return status
 
-    The first files that it opens would take these places otherwise, and get
-    its messages.
-    """
+
+def _drop_output():
+    """Lets go of what a closed stdout did not take, else Python complains."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _prepare_streams():
+    """Opens streams that are missing, and lets them take any character."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
+            # As by `2>&-`: the first file would take its place otherwise.
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
+        elif mode == "w" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

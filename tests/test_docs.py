@@ -16,7 +16,7 @@ from site_links import broken_links
 from site_links import read_pages
 
 import keras_compembed as kc
-from keras_compembed.cli import main
+from keras_compembed_command import main
 
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"

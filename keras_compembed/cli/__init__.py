@@ -1,9 +1,47 @@
-"""The command `keras-compembed`: compress, export, report, inspect, page.
+"""The verbs of the command `keras-compembed`, a module each."""
 
-Nothing that these modules import at their top needs TensorFlow, so that bad
-arguments are found at once.
-"""
+import contextlib
+import importlib
+import signal
+import sys
+import tempfile
+import warnings
 
-from keras_compembed.cli.command import main
+from keras_compembed.utils.files import check_temporary_folder
+from keras_compembed.utils.files import temporary_folder
 
-__all__ = ["main"]
+
+def run(arguments):
+    """Runs a command; returns what it says at the end."""
+    verb = importlib.import_module(f"keras_compembed.cli.{arguments.verb}")
+    check_temporary_folder()
+    before = tempfile.tempdir
+    with (
+        warnings.catch_warnings(),
+        # Removed wherever the process ends.
+        temporary_folder(tempfile.gettempdir()) as folder,
+    ):
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = _warn
+        tempfile.tempdir = folder
+        try:
+            return verb.run(arguments)
+        finally:
+            tempfile.tempdir = before
+
+
+@contextlib.contextmanager
+def keeping(is_kept):
+    """Lets Ctrl-C stop work that then keeps the best it found."""
+    handler = signal.getsignal(signal.SIGINT)
+    if is_kept and handler != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _warn(message, *where, **more):
+    line = " ".join(str(message).split())
+    print(f"keras-compembed: warning: {line}", file=sys.stderr)

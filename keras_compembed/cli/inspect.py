@@ -1,40 +1,22 @@
 """`keras-compembed inspect`."""
 
-import contextlib
-
-from keras_compembed.cli import arguments as common
-from keras_compembed.cli.inputs import check_different
-from keras_compembed.cli.inputs import check_file
-from keras_compembed.cli.lines import answering
-from keras_compembed.cli.report import write_json
-from keras_compembed.utils.files import check_output
-
-WHAT_IT_DOES = (
-    "show the inputs, outputs, ops and sizes of a LiteRT (TFLite) file"
-)
+from keras_compembed.cli import files
+from keras_compembed.cli import learn
+from keras_compembed.export.inspect_litert import inspect_litert
+from keras_compembed.vectors.compressed_vectors import CompressedVectors
 
 
-def add_arguments(command):
-    command.add_argument("file", help="the .tflite file")
-    command.add_argument(
-        "--json", metavar="FILE", help="write what was found there too"
-    )
-    common.add_overwrite(command)
-
-
-def check(arguments):
-    check_file(arguments.file)
-    if arguments.json:
-        check_different(arguments.file, arguments.json)
-        check_output(arguments.json, arguments.overwrite)
-
-
-def run(arguments, stops):
-    from keras_compembed.export.inspect_litert import inspect_litert
-
-    found = inspect_litert(arguments.file)
-    if arguments.json:
-        with contextlib.ExitStack() as files:
-            write_json(found, arguments.json, arguments.overwrite, files)
-    with answering():
-        print(found)
+def run(arguments):
+    path, json = arguments.file, arguments.json
+    files.check_file(path)
+    if json:
+        files.check_output(json, "", arguments.overwrite, path)
+    if path.endswith(".npz"):
+        lines = learn.describe(CompressedVectors.load(path))
+        found, text = lines, learn.format_lines(lines)
+    else:
+        text = inspect_litert(path)
+        found = text.to_dict()
+    if json:
+        files.write_json(found, json, arguments.overwrite)
+    return text

@@ -25,11 +25,12 @@ def replacing(path, overwrite=False):
     """Yields a path beside `path`; renames it at the end."""
     path = os.fspath(path)
     check_output(path, overwrite)
-    folder, name = os.path.split(os.path.abspath(path))
-    with naming_path(path), temporary_folder(folder) as beside:
-        temporary = os.path.join(beside, name)
+    # A symbolic link stays: the file that it leads to is replaced.
+    target = os.path.realpath(path)
+    with naming_path(path), temporary_folder(os.path.dirname(target)) as beside:
+        temporary = os.path.join(beside, os.path.basename(path))
         yield temporary
-        os.replace(temporary, path)
+        os.replace(temporary, target)
 
 
 @contextlib.contextmanager
@@ -103,7 +104,7 @@ def check_output(path, overwrite=False, room=0):
     """Raises if `path` cannot be written to; call it before long work."""
     check_boolean("overwrite", overwrite)
     path = os.fspath(path)
-    folder, name = os.path.split(os.path.abspath(path))
+    folder, name = os.path.split(os.path.realpath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(
             "The folder of the output must exist. "
@@ -114,7 +115,7 @@ def check_output(path, overwrite=False, room=0):
             f"The output must be a file. Received: the folder {path!r}."
         )
     # What leads to a file that a shell opened is not to be replaced by one.
-    in_dev = os.path.realpath(folder) == "/dev"
+    in_dev = os.path.realpath(os.path.dirname(path)) == "/dev"
     if in_dev or (os.path.exists(path) and not os.path.isfile(path)):
         raise ValueError(
             f"The output must be a file. Received: the device {path!r}."

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["keras_compembed", "keras_compembed.cli"])
+CONTEXT.set_forkserver_preload(["keras_compembed"])
 
 
 def start(target, *arguments):

@@ -1,0 +1,148 @@
+"""Files that commands read and write."""
+
+import contextlib
+import importlib
+import inspect
+import json
+import os
+import re
+import sys
+import warnings
+import zipfile
+
+import keras
+import numpy as np
+
+from keras_compembed.compression.from_tf_keras import from_tf_keras
+from keras_compembed.utils import files
+from keras_compembed.utils.keras_2_file import read_keras_2_file
+from keras_compembed.utils.saved_words import check_saved_words
+
+_NAMES_OF_KERAS = (
+    *(keras.activations, keras.constraints, keras.initializers),
+    *(keras.losses, keras.metrics, keras.regularizers),
+)
+
+
+def given(arguments, *names):
+    """Dict of those arguments that the command was given."""
+    values = {name: getattr(arguments, name) for name in names}
+    return {name: x for name, x in values.items() if x is not None}
+
+
+def check_file(path):
+    """Raises if there is no file at `path`."""
+    if os.path.isdir(path):
+        raise IsADirectoryError(
+            f"The input must be a file. Received: the folder {path!r}."
+        )
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"No such file: {path!r}.")
+
+
+def check_output(path, suffix, overwrite, *others):
+    """Raises if an output cannot be written, or is one of other files."""
+    if not path.endswith(suffix):
+        raise ValueError(
+            f"The output must end in {suffix!r}. Received: {path!r}."
+        )
+    for other in others:
+        if other and os.path.realpath(other) == os.path.realpath(path):
+            raise ValueError(
+                "Each input and output must be a file of its own. "
+                f"Received: {other!r} and {path!r}."
+            )
+    files.check_output(path, overwrite)
+
+
+def write_json(found, path, overwrite):
+    """Writes a dict."""
+    with files.replacing(path, overwrite) as temporary:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=2)
+
+
+def read_lines(path, what):
+    """The lines of a file of `what`, e.g. `"Words"`."""
+    check_file(path)
+    try:
+        # Not `splitlines`, which takes characters in words for ends of
+        # lines. Editors of Windows write a mark before the first.
+        with open(path, encoding="utf-8-sig", newline="\n") as file:
+            lines = file.read().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{what} must be in UTF-8. Received: {path!r} ({error})."
+        ) from error
+    return [line.removesuffix("\r") for line in lines]
+
+
+def read_data(path, *parts):
+    """Inputs and labels of those parts that an `.npz` file holds."""
+    check_file(path)
+    found = {}
+    if zipfile.is_zipfile(path):
+        with np.load(path, allow_pickle=False) as file:
+            for part in parts:
+                x, y = (_read(file, f"{name}_{part}") for name in "xy")
+                if x is not None and y is not None:
+                    found[part] = x, y
+    if not found:
+        raise ValueError(
+            f"--data must be an .npz file with x_{parts[0]} and y_{parts[0]}. "
+            f"Received: {path!r}."
+        )
+    return found
+
+
+def _read(file, stem):
+    """An array, a dict of arrays by name, or None."""
+    if stem in file.files:
+        return file[stem]
+    names = [name for name in file.files if name.startswith(f"{stem}_")]
+    return {x.removeprefix(f"{stem}_"): file[x] for x in names} or None
+
+
+def load_model(path, imports=()):
+    """Loads a model, compiled where all that it needs is known."""
+    check_file(path)
+    objects = _objects_of(imports)
+    if read_keras_2_file(path)[0].startswith("2."):
+        with keras.saving.CustomObjectScope(objects):
+            return from_tf_keras(path)
+    if zipfile.is_zipfile(path):
+        check_saved_words(path)
+    with warnings.catch_warnings():
+        # Of optimizer state, which nothing here needs.
+        warnings.simplefilter("ignore")
+        load = keras.saving.load_model
+        # Whatever a foreign file makes Keras raise.
+        with contextlib.suppress(Exception):
+            return load(path, custom_objects=objects)
+        try:
+            # Perhaps a loss or a metric alone is not known.
+            return load(path, custom_objects=objects, compile=False)
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            unknown = re.search(r"Could not locate \w+ '[^']+'", reason)
+            raise ValueError(
+                f"{path!r} cannot be loaded. Classes and functions of your "
+                "own are found where --import names their module. Keras says: "
+                f"{unknown[0] if unknown else reason[:300]}"
+            ) from error
+
+
+def _objects_of(imports):
+    """Classes and functions of modules by name, as Keras looks for them."""
+    if imports and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    objects = {}
+    for module in imports:
+        for name, value in vars(importlib.import_module(module)).items():
+            if not str(getattr(value, "__module__", "")).startswith(module):
+                continue
+            # A file that names "relu" means that of Keras.
+            is_taken = any(hasattr(x, name) for x in _NAMES_OF_KERAS)
+            if inspect.isclass(value) or (callable(value) and not is_taken):
+                objects[name] = value
+    return objects
