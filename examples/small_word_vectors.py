@@ -28,6 +28,8 @@ from benchmarks.data.vectors import REVIEWS
 from benchmarks.data.vectors import load_vectors
 from benchmarks.data.word_tests import ANALOGIES
 from benchmarks.data.word_tests import PAIRS
+from benchmarks.data.word_tests import WordAnalogies
+from benchmarks.data.word_tests import WordPairs
 
 SHOWN = "good,terrible,actor,london,seven"
 SAMPLE = 100  # Words kept with saved vectors, with their neighbours.
@@ -85,13 +87,13 @@ def read_tests(folder, num_words):
     """Dict from a test's name to the test, of those that are there."""
     paths = {name: folder / f"{file}.txt" for name, file in PAIRS.items()}
     tests = {
-        name: kc.reports.WordPairs.read(path)
+        name: WordPairs.read(path)
         for name, path in paths.items()
         if path.exists()
     }
     path = folder / f"{ANALOGIES}.txt"
     if path.exists():
-        tests["analogies"] = kc.reports.WordAnalogies.read(path, num_words)
+        tests["analogies"] = WordAnalogies.read(path, num_words)
     return tests
 
 

@@ -21,7 +21,7 @@ from keras_compembed_command import main
 ROOT = pathlib.Path(__file__).parents[1]
 README = ROOT / "README.md"
 # Of examples that do not run everywhere.
-NEEDED = {"from_wordnet": "WordNet's files", "text_page": "npm"}
+NEEDED = {"from_wordnet": "WordNet's files"}
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 # Examples that take over a second.
 SLOW = (

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_compembed as kc
+from benchmarks.data.word_tests import WordPairs
 from examples import recommend_titles
 from tools import write_cards
 
@@ -201,7 +202,7 @@ def test_review_words(models, tmp_path):
     (answer, _), *_ = vectors.most_similar(["king", "woman"], ["man"])
     assert answer == "queen"
     (tmp_path / "pairs.txt").write_text(PAIRS)
-    score = kc.reports.WordPairs.read(tmp_path / "pairs.txt").evaluate(
+    score = WordPairs.read(tmp_path / "pairs.txt").evaluate(
         vectors.table(), vectors.words
     )
     assert score.num_used == score.num_all and score.score > 0.7

@@ -1,4 +1,4 @@
-"""Takes the picture of README: a page of `keras-compembed page`.
+"""Takes the picture of README: a page of `python -m examples.web_page`.
 
 Run it as
 
@@ -18,7 +18,7 @@ sys.path.insert(1, str(ROOT))
 
 import browser  # noqa: E402
 
-from keras_compembed.cli.page_server import page_server  # noqa: E402
+from examples.web_page import page_server  # noqa: E402
 
 IS_DONE = "!document.querySelector('main').hasAttribute('aria-busy')"
 

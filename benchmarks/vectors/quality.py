@@ -35,9 +35,9 @@ from benchmarks.common.benchmark import run
 from benchmarks.data import vectors
 from benchmarks.data.word_tests import ANALOGIES
 from benchmarks.data.word_tests import PAIRS
+from benchmarks.data.word_tests import WordAnalogies
+from benchmarks.data.word_tests import WordPairs
 from keras_compembed import methods
-from keras_compembed.reports import WordAnalogies
-from keras_compembed.reports import WordPairs
 
 QUANTIZE = "int8"
 TABLE = "table"

@@ -35,8 +35,9 @@ def run(arguments):
         page["frontier"] = find_frontier(original, verbose=0)
     if arguments.html:
         page |= {"original": original, "overwrite": overwrite}
-        html_report(model, arguments.html, **page)
-    report = size_report(model, original)
+        report = html_report(model, arguments.html, **page)
+    else:
+        report = size_report(model, original)
     if arguments.json:
         files.write_json(report.to_dict(), arguments.json, overwrite)
     if arguments.plot:

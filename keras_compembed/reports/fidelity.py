@@ -8,9 +8,8 @@ from keras_compembed.reports.table_rows import TableRows
 from keras_compembed.reports.table_rows import directions
 from keras_compembed.reports.table_rows import nearest_rows
 from keras_compembed.reports.table_rows import row_parts
-from keras_compembed.reports.word_lines import check_words
-from keras_compembed.reports.word_tests import check_word_tests
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,19 +23,9 @@ class Fidelity:
     neighbor_overlap: float | None
     num_neighbors: int
     num_queries: int
-    word_scores: tuple = ()
-    original_word_scores: tuple = ()
 
 
-def fidelity(
-    table,
-    reconstruction,
-    num_neighbors=10,
-    num_queries=1000,
-    seed=0,
-    words=None,
-    word_tests=(),
-):
+def fidelity(table, reconstruction, num_neighbors=10, num_queries=1000, seed=0):
     """Compares a table with its reconstruction.
 
     Both are read a part at a time. Neighbours are by cosine, among all rows
@@ -61,30 +50,23 @@ def fidelity(
         num_queries: Integer. Rows whose neighbours are compared. Defaults to
             `1000`.
         seed: Integer. Seed of the sample of rows. Defaults to `0`.
-        words: Optional list of strings, the word of each row, for
-            `word_tests`. Defaults to `None`.
-        word_tests: List of `WordPairs` and `WordAnalogies`, which both are
-            asked. Defaults to `()`.
 
     Returns:
         A `Fidelity`.
 
     Raises:
-        ValueError: if a table is not a finite matrix, the shapes differ, a
-            layer is not built, or there is not a word for each row.
+        ValueError: if a table is not a finite matrix, the shapes differ, or a
+            layer is not built.
     """
     original = TableRows("table", table)
     rebuilt = TableRows("reconstruction", reconstruction)
-    if original.shape != rebuilt.shape:
-        raise ValueError(
-            "`reconstruction` must have the shape of `table`, "
-            f"{original.shape}. Received: shape {rebuilt.shape}."
-        )
+    require(
+        original.shape == rebuilt.shape,
+        f"`reconstruction` must have the shape of `table`, {original.shape}.",
+        shape=rebuilt.shape,
+    )
     check_positive_int("num_neighbors", num_neighbors)
     check_positive_int("num_queries", num_queries)
-    check_word_tests(word_tests, table, words, "table")
-    if words is not None:
-        check_words(words, original)
     num_rows = original.shape[0]
     mean = sum(
         original[part].sum(axis=0, dtype="float64")
@@ -108,28 +90,21 @@ def fidelity(
         np.random.default_rng(seed).choice(directed, num_queries, replace=False)
     )
     # Below the rounding of float32 rows, spread about the mean is noise.
-    varies = centred > 1e-14 * energy
+    spread = centred if centred > 1e-14 * energy else 0
+    overlap = None
+    if num_queries:
+        overlap = _overlap(original, rebuilt, queries, num_neighbors)
     return Fidelity(
         mean_squared_distance=float(error / num_rows),
         relative_squared_error=float(error / energy) if energy else None,
         centred_relative_squared_error=(
-            float(error / centred) if varies else None
+            float(error / spread) if spread else None
         ),
         mean_cosine=float(cosines / len(directed)) if len(directed) else None,
-        neighbor_overlap=(
-            _overlap(original, rebuilt, queries, num_neighbors)
-            if num_queries
-            else None
-        ),
+        neighbor_overlap=overlap,
         num_neighbors=num_neighbors,
         num_queries=num_queries,
-        word_scores=_scores(word_tests, reconstruction, words),
-        original_word_scores=_scores(word_tests, table, words),
     )
-
-
-def _scores(word_tests, table, words):
-    return tuple(test.evaluate(table, words) for test in word_tests)
 
 
 def _overlap(original, rebuilt, queries, num_neighbors):

@@ -1,29 +1,44 @@
 """One page about a model, to look at in a browser."""
 
+import importlib.resources
 import os
 import tempfile
+import unicodedata
 
 import keras
+import numpy as np
 
 from keras_compembed import compression
 from keras_compembed.compression.left_tables import left_tables
 from keras_compembed.export.export_litert import export_litert
-from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.reports.html_page import html_page
-from keras_compembed.reports.model_figures import ModelFigures
-from keras_compembed.reports.model_figures import all_layer_figures
+from keras_compembed.layers.code_embedding import CodeEmbedding
+from keras_compembed.reports.code_statistics import code_balance
+from keras_compembed.reports.code_statistics import code_usage
+from keras_compembed.reports.code_statistics import words_sharing_codes
+from keras_compembed.reports.frontier_chart import frontier_charts
 from keras_compembed.reports.originals import compressed_layers
 from keras_compembed.reports.originals import find_originals
+from keras_compembed.reports.plots import COLOURS
+from keras_compembed.reports.plots import REST
+from keras_compembed.reports.plots import model_parts
 from keras_compembed.reports.scores import check_data
 from keras_compembed.reports.scores import scores
+from keras_compembed.reports.size_report import EMBEDDINGS
 from keras_compembed.reports.size_report import size_report
-from keras_compembed.reports.word_tests import check_word_tests
+from keras_compembed.reports.word_neighbors import word_neighbors
 from keras_compembed.reports.words_by_layer import words_by_layer
+from keras_compembed.utils import extras
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.layer_names import named_layers
+from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.validation import require
 
-_LAYERS = (LookupLayer, keras.layers.Embedding)
+# Of many layers, points, groups or codebooks, those that matter most.
+_MOST_LAYERS, _MOST_ROWS, _MOST_WORDS, _MOST_CELLS = 8, 12, 12, 64
+# Control characters, lone surrogates and line separators, which pages do not
+# show or cannot hold. Not the joiners that emoji and scripts need.
+_INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}
 
 
 def html_report(
@@ -33,7 +48,6 @@ def html_report(
     words=None,
     data=None,
     frontier=None,
-    word_tests=(),
     overwrite=False,
 ):
     """Writes one page about a compressed model, to open in a browser.
@@ -43,7 +57,7 @@ def html_report(
     of random words before and after; how evenly codes are used, and words that
     share one; where the model stands among sizes that could be had; loss and
     metrics on data. The page is one file without scripts, which fetches
-    nothing, and prints.
+    nothing, and prints. It needs the extra `plots`.
 
     Example:
 
@@ -51,7 +65,8 @@ def html_report(
     ...     keras.Input((None,), dtype="int32"),
     ...     kc.CodeEmbedding(1000, 64, num_codebooks=8, codebook_size=16),
     ... ])
-    >>> html_report(model, "model.html")
+    >>> html_report(model, "model.html").embedding_bytes
+    36768
 
     Args:
         model: Built Keras model or layer.
@@ -70,81 +85,189 @@ def html_report(
         frontier: Optional `keras_compembed.compression.Frontier`, sizes that
             could be had. The model's place in it is that of a LiteRT file, or
             of its weights where no file can be written. Defaults to `None`.
-        word_tests: List of `WordPairs` and `WordAnalogies`, which vectors are
-            asked, with `original` and `words`. Defaults to `()`.
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.
+
+    Returns:
+        The `SizeReport` that the page shows.
 
     Raises:
         ValueError: if an argument is none of these, there are not as many
             words as rows, or the original has no table of the same name and
             shape.
         FileExistsError: if `path` exists and `overwrite` is False.
+        ImportError: if jinja2 or matplotlib is not installed.
     """
     path = os.fspath(path)
-    if not path.endswith(".html"):
-        raise ValueError(
-            f"`path` must end in '.html'. Received: path={path!r}."
-        )
+    require(path.endswith(".html"), "`path` must end in '.html'.", path=path)
     check_output(path, overwrite)
-    figures = model_figures(model, original, words, data, frontier, word_tests)
+    template = _read_template()
+    figures = _figures(model, original, words, data, frontier)
+    page = template.render(figures)
     with replacing(path, overwrite) as temporary:
-        write_page(figures, temporary)
+        with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+            file.write(page)
+    return figures["sizes"]
 
 
-def write_page(figures, path):
-    """Writes the page of `ModelFigures`."""
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(html_page(figures))
+def _read_template():
+    jinja2 = extras.require("jinja2", "plots")
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"bytes": format_bytes, "number": _number}
+    text = importlib.resources.files(__package__) / "page.html"
+    return environment.from_string(text.read_text("utf-8"))
 
 
-def model_figures(
-    model,
-    original=None,
-    words=None,
-    data=None,
-    frontier=None,
-    word_tests=(),
-):
-    """All that `html_report` shows, as `ModelFigures`."""
-    layers, words = check_arguments(model, original, words, data, word_tests)
-    if frontier is not None and not isinstance(frontier, compression.Frontier):
-        raise ValueError(
-            "`frontier` must be a `keras_compembed.compression.Frontier`. "
-            f"Received: frontier={frontier!r}."
-        )
-    original_model = original if isinstance(original, keras.Model) else None
-    # First: data may not be what the model takes.
-    measured = scores(model, original_model, data) if data is not None else {}
-    sizes = size_report(model, original, words, word_tests)
-    return ModelFigures(
-        name=model.name,
-        sizes=sizes,
-        original_sizes=original_model and size_report(original_model),
-        layers=all_layer_figures(layers, original, words),
-        num_compressed=len(compressed_layers(layers)),
-        left=tuple(left_tables(model)),
-        scores=measured,
-        frontier=frontier,
-        place=frontier and _place(model, sizes, frontier),
+def _visible(value):
+    """Invisible characters of a text as Python writes them."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "".join(
+        x.encode("unicode_escape").decode()
+        if unicodedata.category(x) in _INVISIBLE
+        else x
+        for x in value
     )
 
 
-def check_arguments(model, original=None, words=None, data=None, word_tests=()):
-    """Raises if these are not what `html_report` takes."""
-    if not isinstance(model, keras.layers.Layer):
-        raise ValueError(
-            "`model` must be a Keras model or layer. "
-            f"Received: model={model!r} (of type {type(model).__name__})."
-        )
-    layers = named_layers(model, _LAYERS)
+def _number(value):
+    if value is None:
+        return "–"
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:.4g}"
+
+
+def _figures(model, original, words, data, frontier):
+    """All that the page shows, by name."""
+    require(
+        isinstance(model, keras.layers.Layer),
+        "`model` must be a Keras model or layer.",
+        model=model,
+    )
+    require(
+        isinstance(frontier, compression.Frontier | None),
+        "`frontier` must be a `keras_compembed.compression.Frontier`.",
+        frontier=frontier,
+    )
+    layers = named_layers(model, EMBEDDINGS)
     compressed = compressed_layers(layers)
-    check_word_tests(word_tests, original, words, "original")
     words = words_by_layer(layers, words)
+    originals = {}
     if original is not None:
-        find_originals(compressed, original, "original")
+        originals = find_originals(compressed, original, "original")
+    original_model = original if isinstance(original, keras.Model) else None
+    measured = {}
     if data is not None:
+        # First: data may not be what the model takes.
         check_data(model, data)
-    return layers, words
+        measured = scores(model, original_model, data)
+    sizes = size_report(model, original)
+    before = original_model and size_report(original_model)
+    shown = [x for x in layers if x in compressed or x in words]
+    shown = [name for name in shown if layers[name].built]
+    shown.sort(key=lambda x: -layers[x].input_dim * layers[x].output_dim)
+    place = frontier and _place(model, sizes, frontier)
+    return {
+        "name": model.name,
+        "sizes": sizes,
+        "original": before,
+        "scores": measured,
+        "num_compressed": len(compressed),
+        "wholes": _wholes(sizes, before),
+        "rows": _size_rows(sizes),
+        "classes": {name: f"p{x}" for x, name in enumerate(COLOURS)},
+        "colours": COLOURS,
+        "frontier": frontier,
+        "place": place,
+        "charts": frontier and frontier_charts(frontier, place),
+        "points": frontier and _points_to_list(frontier),
+        "left": sorted(left_tables(model), key=lambda x: -x.stored_bytes),
+        "near": sorted(
+            (row for row in sizes.embeddings if row.fidelity),
+            key=lambda row: -row.table_bytes,
+        ),
+        "most": _MOST_ROWS,
+        "layers": [
+            _layer(name, layers[name], originals.get(name), words.get(name))
+            for name in shown[:_MOST_LAYERS]
+        ],
+    }
+
+
+def _wholes(sizes, original):
+    """Pairs of a name and parts, of the model and of its original."""
+    wholes = [("original", original)] if original else []
+    return [
+        (name, _all_parts(report))
+        for name, report in [*wholes, ("this model", sizes)]
+    ]
+
+
+def _all_parts(report):
+    parts = model_parts(report)
+    if report.tokenizer_bytes:
+        parts["tokenizer"] = report.tokenizer_bytes
+    return parts
+
+
+def _size_rows(sizes):
+    """Names, parts and sizes of layers, the largest first."""
+    rows = sorted(sizes.embeddings, key=lambda row: -row.stored_bytes)
+    shown = [(row.name, row.parts, row) for row in rows[:_MOST_ROWS]]
+    smaller = rows[_MOST_ROWS:]
+    if smaller:
+        parts = {}
+        for row in smaller:
+            for name, count in row.parts.items():
+                parts[name] = parts.get(name, 0) + count
+        shown.append((f"{len(smaller):,} smaller layers", parts, None))
+    rest = {"tokenizer": sizes.tokenizer_bytes, REST: sizes.other_bytes}
+    shown += [(name, {name: x}, None) for name, x in rest.items() if x]
+    return shown if rows else []
+
+
+def _points_to_list(frontier):
+    """Points for the table: those on the line, chosen or tuned."""
+    shown = list(frontier.best) or list(frontier)
+    shown += [
+        point
+        for point in frontier
+        if (point.is_chosen or point.score is not None) and point not in shown
+    ]
+    shown.sort(key=lambda point: point.file_bytes)
+    places = np.linspace(0, len(shown) - 1, min(len(shown), 2 * _MOST_ROWS))
+    places = set(places.round().astype(int))
+    return [x for i, x in enumerate(shown) if i in places or x.is_chosen]
+
+
+def _layer(name, layer, original, words):
+    """What is shown of the words and the codes of a layer."""
+    figures = {
+        "name": name,
+        "unit": "id" if words is None else "word",
+        "has_before": original is not None,
+        "neighbors": word_neighbors(layer, original, words),
+        "balance": None,
+    }
+    if isinstance(layer, CodeEmbedding):
+        groups = words_sharing_codes(layer, words)
+        balance = code_balance(layer)[:_MOST_CELLS]
+        step = -(-balance.shape[1] // _MOST_CELLS)
+        figures["balance"] = np.stack(
+            [
+                balance[:, start : start + step].sum(axis=1)
+                for start in range(0, balance.shape[1], step)
+            ]
+        )
+        figures["shape"] = layer.num_codebooks, layer.codebook_size
+        figures["usage"] = code_usage(layer)
+        figures["groups"] = groups
+        figures["num_sharing"] = sum(len(own) for _, own in groups)
+    return figures
 
 
 def _place(model, sizes, frontier):
@@ -152,40 +275,30 @@ def _place(model, sizes, frontier):
     counted = _file_bytes(model, frontier)
     if counted is None and sizes.total_bytes is None:
         return None
-    return compression.FrontierPoint(
-        methods={},
-        file_bytes=counted or sizes.total_bytes,
-        error=_error(sizes),
-        is_exported=counted is not None,
-    )
-
-
-def _error(sizes):
-    """Squared error of all compressed rows over their spread, or None."""
     error = spread = 0.0
     for row in sizes.embeddings:
         near = row.fidelity
-        if near is None or not near.centred_relative_squared_error:
-            continue
-        own = near.mean_squared_distance * row.input_dim
-        error += own
-        spread += own / near.centred_relative_squared_error
-    return error / spread if spread else None
+        if near is not None and near.centred_relative_squared_error:
+            own = near.mean_squared_distance * row.input_dim
+            error += own
+            spread += own / near.centred_relative_squared_error
+    return compression.FrontierPoint(
+        methods={},
+        file_bytes=counted or sizes.total_bytes,
+        error=error / spread if spread else None,
+        is_exported=counted is not None,
+    )
 
 
 def _file_bytes(model, frontier):
     if not isinstance(model, keras.Model):
         return None
+    options = {"quantize": frontier.quantize, "verbose": 0}
+    options["min_runtime"] = frontier.min_runtime
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.tflite")
         try:
-            export_litert(
-                model,
-                path,
-                quantize=frontier.quantize,
-                min_runtime=frontier.min_runtime,
-                verbose=0,
-            )
+            export_litert(model, path, **options)
         except Exception:
             # Whatever a model that cannot be exported makes TensorFlow raise;
             # the page says that nothing was counted.

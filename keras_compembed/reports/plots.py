@@ -3,17 +3,28 @@
 import os
 
 from keras_compembed.reports.code_statistics import code_balance
-from keras_compembed.utils.extras import require
+from keras_compembed.utils import extras
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.sizes import format_bytes
+from keras_compembed.utils.validation import require
 
-_BASELINE, _CODES, _CODEBOOKS, _REST = (
-    "#8c8c8c",
-    "#0b6e99",
-    "#e08214",
-    "#dddddd",
-)
+_BASELINE, _CODES, _CHOSEN = "#8c8c8c", "#0b6e99", "#e08214"
+REST = "everything else"
+# Of the parts of a model.
+COLOURS = {
+    "codes": "#0b6e99",
+    "codebooks": "#e08214",
+    "sparse rows": "#2a8f6d",
+    "anchors": "#9a5fb5",
+    "rounded rows": "#4a69bd",
+    "scales": "#c2a000",
+    "projection": "#b5485d",
+    "plain table": "#8c8c8c",
+    "weights": "#6d8b74",
+    "tokenizer": "#8a5a44",
+    REST: "#c9cdd1",
+}
 _TICKS_UP_TO = 16
 _LABELS_UP_TO = 12
 # Where a label may stand, best first: sides (right, up) and points away.
@@ -43,9 +54,12 @@ def plot_code_balance(
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.
 
     Raises:
-        ValueError: as `code_balance`.
+        ValueError: as `code_usage`.
         FileExistsError: if `path` exists and `overwrite` is False.
         ImportError: if matplotlib is not installed.
+
+    References:
+        - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Figure 3
     """
     balance = code_balance(codes, codebook_size)
     num_codebooks, codebook_size = balance.shape
@@ -62,8 +76,7 @@ def plot_code_balance(
         interpolation="none",
     )
     figure.colorbar(image, label="rows with this subcode (%)")
-    axes.set_xlabel("codebook")
-    axes.set_ylabel("subcode")
+    axes.set(xlabel="codebook", ylabel="subcode")
     for axis, count in (
         (axes.xaxis, num_codebooks),
         (axes.yaxis, codebook_size),
@@ -107,20 +120,24 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.
 
     Raises:
-        ValueError: if there are no rows, or one lacks a figure.
+        ValueError: if there are no rows, or one has no accuracy.
         FileExistsError: if `path` exists and `overwrite` is False.
         ImportError: if matplotlib is not installed.
     """
-    _check_rows(rows)
-    figure, axes = _new_figure(path, overwrite, (7.2, 4.4))
-    ticker = require("matplotlib.ticker", "plots")
+    require(rows, "`rows` must not be empty.", rows=rows)
+    figure, axes = _new_figure(path, overwrite)
+    ticker = extras.require("matplotlib.ticker", "plots")
     axes.set_xscale("log")
     points, marks, ranges = [], [], []
     for row in rows:
         keras_accuracy = row.get("keras_accuracy")
         litert_accuracy = row.get("litert_accuracy")
-        baseline = row["name"].startswith("baseline")
-        color = _BASELINE if baseline else _CODES
+        require(
+            (keras_accuracy, litert_accuracy) != (None, None),
+            "`rows` must have `keras_accuracy` or `litert_accuracy`.",
+            row=row,
+        )
+        color = _BASELINE if row["name"].startswith("baseline") else _CODES
         size = row["embedding_bytes"] / 2**20
         if keras_accuracy is not None:
             marks.append((size, 100 * keras_accuracy))
@@ -166,32 +183,25 @@ def plot_frontier(frontier, path, overwrite=False):
         FileExistsError: if `path` exists and `overwrite` is False.
         ImportError: if matplotlib is not installed.
     """
-    scored = [x for x in frontier.points if x.score is not None]
-    shows_scores = len(scored) > 1
-    points = scored
-    if not shows_scores:
-        points = [x for x in frontier.points if x.error is not None]
-    if not points:
-        raise ValueError(
-            "`frontier` must have points with an error or a score. "
-            f"Received: {len(frontier.points)} points with neither."
-        )
-    figure, axes = _new_figure(path, overwrite, (7.2, 4.4))
+    figure_name, label = "score", frontier.metric or "score"
+    if sum(x.score is not None for x in frontier) < 2:
+        figure_name, label = "error", "error of rows"
+    points = [x for x in frontier if getattr(x, figure_name) is not None]
+    require(
+        points,
+        "`frontier` must have points with an error or a score.",
+        points=len(frontier),
+    )
+    figure, axes = _new_figure(path, overwrite)
     axes.set_xscale("log")
-    if not shows_scores:
-        line = frontier.best
-        axes.plot(
-            [x.file_bytes / 2**20 for x in line],
-            [x.error for x in line],
-            color=_BASELINE,
-            lw=1,
-        )
+    if figure_name == "error":
+        sizes = [x.file_bytes / 2**20 for x in frontier.best]
+        errors = [x.error for x in frontier.best]
+        axes.plot(sizes, errors, color=_BASELINE, lw=1)
     labels, marks = [], []
     for point in points:
-        mark = point.file_bytes / 2**20, point.score
-        if not shows_scores:
-            mark = point.file_bytes / 2**20, point.error
-        color = _CODEBOOKS if point.is_chosen else _CODES
+        mark = point.file_bytes / 2**20, getattr(point, figure_name)
+        color = _CHOSEN if point.is_chosen else _CODES
         fill = color if point.is_exported else "none"
         axes.plot(*mark, "o", ms=6, mfc=fill, mec=color)
         marks.append(mark)
@@ -199,80 +209,46 @@ def plot_frontier(frontier, path, overwrite=False):
         if point.is_chosen or len(points) <= _LABELS_UP_TO:
             labels.append((*mark, point.name, color))
     if frontier.limit_bytes is not None:
-        axes.axvline(
-            frontier.limit_bytes / 2**20, color="black", lw=0.8, ls=":"
-        )
-    axes.set_xlabel("size of the LiteRT file (MB, log scale)")
-    axes.set_ylabel(
-        frontier.metric or "score" if shows_scores else "error of rows"
-    )
+        limit = frontier.limit_bytes / 2**20
+        axes.axvline(limit, color="black", lw=0.8, ls=":")
+    axes.set(xlabel="size of the LiteRT file (MB, log scale)", ylabel=label)
     axes.grid(alpha=0.25)
     _label(figure, axes, labels, [[mark] for mark in marks])
     _save(figure, path, overwrite)
 
 
 def plot_size_report(report, path, overwrite=False):
-    """Draws a `SizeReport`: the model's bytes in several formats."""
-    rows = report.embeddings
-    if not rows:
-        raise ValueError(
-            "`report` must have an embedding layer to draw. "
-            "Received: a report without any."
-        )
-
-    def total(figure):
-        return sum(getattr(row, figure) or 0 for row in rows)
-
-    def kinds(**figures):
-        return " and ".join(
-            name.replace("_", " ")
-            for name, figure in figures.items()
-            if total(figure)
-        )
-
-    tables = total("uncompressed_bytes") + total("weight_bytes")
-    bars = [
-        ("float32 tables", (0, 0, report.table_bytes)),
-        ("int8 tables", (0, 0, total("table_int8_bytes"))),
-        ("int4 tables", (0, 0, total("table_int4_bytes"))),
-    ]
-    ids, shared = total("id_bytes"), total("shared_bytes")
-    if ids and ids == total("code_bytes"):
-        for dtype, codebooks in (
-            ("as stored", "codebook_bytes"),
-            ("float16 codebooks", "codebook_float16_bytes"),
-            ("int8 codebooks", "codebook_int8_bytes"),
-        ):
-            bars.append((f"codes, {dtype}", (ids, total(codebooks), tables)))
-    elif ids or tables != report.table_bytes:
-        bars.append(("as stored", (ids, shared, tables)))
-    figure, axes = _new_figure(path, overwrite, (7.2, 0.9 + 0.42 * len(bars)))
-    rest = report.other_bytes or 0
-    parts = (
-        (
-            kinds(
-                codes="code_bytes",
-                sparse_rows="transform_bytes",
-                rounded_rows="row_bytes",
-            ),
-            _CODES,
-        ),
-        (
-            kinds(
-                codebooks="codebook_bytes",
-                anchors="anchor_bytes",
-                projections="projection_bytes",
-            ),
-            _CODEBOOKS,
-        ),
-        ("tables", _BASELINE),
-        ("everything else", _REST),
+    """Draws a `SizeReport`: the model's bytes, uncompressed and as stored."""
+    require(
+        report.embeddings,
+        "`report` must have an embedding layer to draw.",
+        report=report,
     )
-    for place, (_, sizes) in enumerate(bars):
+    bars = {}
+    for name, figure in (
+        ("float32 tables", "table_bytes"),
+        ("int8 tables", "table_int8_bytes"),
+        ("int4 tables", "table_int4_bytes"),
+    ):
+        size = sum(getattr(row, figure) for row in report.embeddings)
+        bars[name] = {"plain table": size, REST: report.other_bytes or 0}
+    stored = model_parts(report)
+    if set(stored) - {"plain table", REST}:
+        bars["as stored"] = stored
+    figure, axes = _new_figure(path, overwrite, (7.2, 0.9 + 0.42 * len(bars)))
+    named = set()
+    for place, parts in enumerate(bars.values()):
         left = 0
-        for size, (_, color) in zip((*sizes, rest), parts, strict=True):
-            axes.barh(place, size / 2**20, left=left / 2**20, color=color)
+        for name, size in parts.items():
+            axes.barh(
+                place,
+                size / 2**20,
+                left=left / 2**20,
+                color=COLOURS[name],
+                label=name if size and name not in named else None,
+            )
             left += size
+            named |= {name} if size else set()
         axes.annotate(
             format_bytes(left),
             (left / 2**20, place),
@@ -280,26 +256,28 @@ def plot_size_report(report, path, overwrite=False):
             textcoords="offset points",
             va="center",
         )
-    longest = max(sum(sizes) for _, sizes in bars) + rest
-    axes.set_xlim(0, 1.15 * longest / 2**20)
-    axes.set_yticks(range(len(bars)), [name for name, _ in bars])
+    axes.margins(x=0.15)
+    axes.set_yticks(range(len(bars)), bars)
     axes.invert_yaxis()
     axes.set_xlabel("MB of 2**20 bytes")
     axes.spines[["top", "right"]].set_visible(False)
-    present = [
-        (name, color)
-        for place, (name, color) in enumerate(parts)
-        if any((*sizes, rest)[place] for _, sizes in bars)
-    ]
-    for name, color in present:
-        axes.barh(0, 0, color=color, label=name)
     figure.legend(loc="outside upper right", ncols=4, frameon=False)
     _save(figure, path, overwrite)
 
 
+def model_parts(report):
+    """Dict from each part of all that is in a `SizeReport` to its bytes."""
+    parts = dict.fromkeys(COLOURS, 0)
+    for size in report.embeddings:
+        for name, count in size.parts.items():
+            parts[name] += count
+    parts[REST] = report.other_bytes or 0
+    return {name: count for name, count in parts.items() if count}
+
+
 def plot_pareto_front(front, path, overwrite=False):
     """Draws what a search found: the metric against bytes of LiteRT files."""
-    figure, axes = _new_figure(path, overwrite, (7.2, 4.4))
+    figure, axes = _new_figure(path, overwrite)
     axes.set_xscale("log")
     kinds = [(front.trials, "none", _BASELINE), (front.best, _CODES, _CODES)]
     for trials, fill, color in kinds:
@@ -319,29 +297,10 @@ def plot_pareto_front(front, path, overwrite=False):
     _save(figure, path, overwrite)
 
 
-def _check_rows(rows):
-    if not rows:
-        raise ValueError(f"`rows` must not be empty. Received: rows={rows!r}.")
-    for row in rows:
-        size = row.get("embedding_bytes")
-        accuracies = (row.get("keras_accuracy"), row.get("litert_accuracy"))
-        if (
-            not isinstance(row.get("name"), str)
-            or not size
-            or size < 0
-            or accuracies == (None, None)
-        ):
-            raise ValueError(
-                "`rows` must each have a `name`, a positive "
-                "`embedding_bytes`, and a `keras_accuracy` or "
-                f"`litert_accuracy`. Received: {row!r}."
-            )
-
-
-def _new_figure(path, overwrite, size):
+def _new_figure(path, overwrite, size=(7.2, 4.4)):
     """An empty figure without a window, once `path` is known to be free."""
     # Not pyplot: it keeps state and may open a window.
-    module = require("matplotlib.figure", "plots")
+    module = extras.require("matplotlib.figure", "plots")
     check_output(path, overwrite)
     figure = module.Figure(figsize=size, dpi=160, layout="constrained")
     return figure, figure.subplots()
@@ -364,7 +323,7 @@ def _frame(axes, marks):
 
 def _label(figure, axes, points, drawn):
     """Writes each label at the nearest place where it covers nothing."""
-    transforms = require("matplotlib.transforms", "plots")
+    transforms = extras.require("matplotlib.transforms", "plots")
     figure.draw_without_rendering()
     # From here on the axes must not move under the labels.
     figure.set_layout_engine("none")
@@ -377,12 +336,15 @@ def _label(figure, axes, points, drawn):
         half = 7 * pixel
         taken.append(transforms.Bbox([low - half, high + half]))
     for x, y, text, color in sorted(points):
-        style = {
-            "textcoords": "offset points",
-            "fontsize": 8,
-            "color": "#333333" if color == _BASELINE else color,
-        }
-        label = axes.annotate(text, (x, y), xytext=(0, 0), **style)
+        text_color = "#333333" if color == _BASELINE else color
+        label = axes.annotate(
+            text,
+            (x, y),
+            xytext=(0, 0),
+            textcoords="offset points",
+            fontsize=8,
+            color=text_color,
+        )
         for distance in _DISTANCES:
             if _place(label, distance, taken, axes.bbox, renderer):
                 break

@@ -6,7 +6,6 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.codes.packing import bytes_per_row
-from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.layers.ant_embedding import ANTEmbedding
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.lookup_layer import LookupLayer
@@ -20,13 +19,14 @@ from keras_compembed.reports.originals import compressed_layers
 from keras_compembed.reports.originals import find_originals
 from keras_compembed.reports.plots import plot_size_report
 from keras_compembed.reports.text import format_size_report
-from keras_compembed.reports.word_tests import check_word_tests
-from keras_compembed.reports.words_by_layer import words_by_layer
 from keras_compembed.rounding.rounded_table import name_of_rows
 from keras_compembed.rounding.rounded_table import packed_width
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.validation import require
+
+EMBEDDINGS = (LookupLayer, keras.layers.Embedding)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,15 +63,10 @@ class SizeReport:
 
     def to_dict(self):
         """All figures as a dict that `json` can write."""
-        return {
-            "embeddings": [row.to_dict() for row in self.embeddings],
-            "embedding_bytes": self.embedding_bytes,
-            "table_bytes": self.table_bytes,
-            "ratio": self.ratio,
-            "other_bytes": self.other_bytes,
-            "total_bytes": self.total_bytes,
-            "tokenizer_bytes": self.tokenizer_bytes,
-        }
+        names = "embedding_bytes table_bytes ratio other_bytes total_bytes "
+        names += "tokenizer_bytes"
+        figures = {name: getattr(self, name) for name in names.split()}
+        return {"embeddings": [x.to_dict() for x in self.embeddings]} | figures
 
     def plot(self, path, overwrite=False):
         """Draws the sizes into a picture; needs the extra `plots`."""
@@ -81,7 +76,7 @@ class SizeReport:
         return format_size_report(self)
 
 
-def size_report(model, reference=None, words=None, word_tests=()):
+def size_report(model, reference=None):
     """Sizes of a model's embeddings, against those of uncompressed tables.
 
     Finds every layer of this package that looks ids up, and every
@@ -113,53 +108,35 @@ def size_report(model, reference=None, words=None, word_tests=()):
             model with Embedding layers of the same names, or, for one layer,
             an Embedding layer or an array `(input_dim, output_dim)`. Each
             layer of this package then gets a `Fidelity`. Defaults to `None`.
-        words: Optional list of strings, the word of each row, for all layers
-            of as many rows; or a dict from the name of a layer to such a list.
-            Defaults to `None`.
-        word_tests: List of `WordPairs` and `WordAnalogies`, such as
-            `[WordPairs.read("EN-SIMLEX-999.txt")]`. Layers whose words are
-            given, and what `reference` has for them, are asked how well their
-            vectors agree with people. Defaults to `()`.
 
     Returns:
         A `SizeReport`.
 
     Raises:
         ValueError: if `model` is no Keras layer or has a layer that must be
-            built to be measured, `reference` has no table of the same name
-            and shape, or `word_tests` come without it or without words.
+            built to be measured, or `reference` has no table of the same name
+            and shape.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Tables 1
           to 3
     """
-    if not isinstance(model, keras.layers.Layer):
-        raise ValueError(
-            "`model` must be a Keras model or layer. "
-            f"Received: model={model!r} (of type {type(model).__name__})."
-        )
-    layers = named_layers(model, _EMBEDDINGS)
-    check_word_tests(word_tests, reference, words)
-    words = words_by_layer(layers, words)
-    layers = _without_rows_of_others(layers)
+    require(
+        isinstance(model, keras.layers.Layer),
+        "`model` must be a Keras model or layer.",
+        model=model,
+    )
+    layers = _without_rows_of_others(named_layers(model, EMBEDDINGS))
     originals = {}
     if reference is not None:
         originals = find_originals(compressed_layers(layers), reference)
-    if word_tests and not originals.keys() & words.keys():
-        raise ValueError(
-            "`words` must be those of a layer that `reference` has a table "
-            f"for, {sorted(originals)}. Received: words of {sorted(words)}."
-        )
     counted = set()
     rows = []
     for name, layer in layers.items():
-        row, weights = _measure(name, layer)
-        counted.update(id(weight) for weight in weights)
+        row = _measure(name, layer)
+        counted.update(map(id, layer.weights))
         if name in originals:
-            asked = {}
-            if name in words:
-                asked = {"words": words[name], "word_tests": word_tests}
-            near = fidelity(originals[name], layer, **asked)
+            near = fidelity(originals[name], layer)
             row = dataclasses.replace(row, fidelity=near)
         rows.append(row)
     other_bytes = None
@@ -175,9 +152,6 @@ def size_report(model, reference=None, words=None, word_tests=()):
     )
 
 
-_EMBEDDINGS = (LookupLayer, keras.layers.Embedding)
-
-
 def _without_rows_of_others(layers):
     """Those of a dict that are not part of another one's table."""
     held = {
@@ -191,7 +165,6 @@ def _without_rows_of_others(layers):
 
 
 def _measure(name, layer):
-    """The row of a layer, and the weights that it counts."""
     for kind, measure in (
         (CodeEmbedding, _measure_codes),
         (ANTEmbedding, _measure_anchors),
@@ -202,8 +175,7 @@ def _measure(name, layer):
         if isinstance(layer, kind):
             figures = measure(layer)
             break
-    row = EmbeddingSize(name, layer.input_dim, layer.output_dim, **figures)
-    return row, layer.weights
+    return EmbeddingSize(name, layer.input_dim, layer.output_dim, **figures)
 
 
 def _measure_codes(layer):
@@ -218,26 +190,27 @@ def _measure_codes(layer):
             [layer.codebooks, *layer.composition.weights]
         )
     return {
+        "stored_as": f"{shape[0]} x {shape[1]} codes",
+        "parts": {"codes": code_bytes, "codebooks": codebook_bytes},
         "num_codebooks": shape[0],
         "codebook_size": shape[1],
         "num_values": num_values,
-        "code_bytes": code_bytes,
-        "codebook_bytes": codebook_bytes,
     }
 
 
 def _measure_anchors(layer):
     _check_built(layer)
     transform = layer.get_transform()
+    arrays = transform.offsets, transform.columns, transform.values
     return {
+        "stored_as": f"{layer.num_anchors} anchors",
+        "parts": {
+            "sparse rows": sum(array.nbytes for array in arrays),
+            "anchors": count_bytes([layer.anchors]),
+        },
         "num_anchors": layer.num_anchors,
         "num_nonzeros": transform.nnz,
         "num_values": transform.nnz + layer.num_anchors * layer.output_dim,
-        "offset_bytes": transform.offsets.nbytes,
-        "packed_offset_bytes": PackedOffsets(transform.offsets).nbytes,
-        "column_bytes": transform.columns.nbytes,
-        "value_bytes": transform.values.nbytes,
-        "anchor_bytes": count_bytes([layer.anchors]),
     }
 
 
@@ -246,12 +219,16 @@ def _measure_rows(layer):
     scale_size = tf.as_dtype(layer.scale_dtype).size
     projection = (layer.rank or 0) * layer.output_dim
     row_size = packed_width(layer.width, layer.bits)
+    parts = {
+        "rounded rows": layer.input_dim * row_size,
+        "scales": layer.input_dim * layer.num_blocks * scale_size + 4,
+    }
+    if projection:
+        parts["projection"] = projection * _itemsize(layer)
     return {
         "stored_as": name_of_rows(layer.bits, layer.block_size, layer.rank),
+        "parts": parts,
         "num_values": layer.input_dim * layer.width + projection,
-        "row_bytes": layer.input_dim * row_size,
-        "scale_bytes": layer.input_dim * layer.num_blocks * scale_size + 4,
-        "projection_bytes": projection * _itemsize(layer),
     }
 
 
@@ -261,12 +238,12 @@ def _measure_weights(layer):
     rows = getattr(layer, "rows", None)
     if isinstance(layer, PrunedVocabularyEmbedding) and rows is not None:
         # Not what only learning takes.
-        row, weights = _measure(rows.name, rows)
-        size += row.stored_bytes - count_bytes(weights)
+        row = _measure(rows.name, rows)
+        size += row.stored_bytes - count_bytes(rows.weights)
     return {
         "stored_as": type(layer).__name__,
+        "parts": {"weights": size},
         "num_values": layer.count_params(),
-        "weight_bytes": size,
     }
 
 
@@ -275,7 +252,7 @@ def _measure_table(layer):
     size = count_bytes(layer.weights)
     if not layer.built:
         size = layer.input_dim * layer.output_dim * _itemsize(layer)
-    return {"uncompressed_bytes": size}
+    return {"stored_as": "plain table", "parts": {"plain table": size}}
 
 
 def _itemsize(layer):
@@ -283,8 +260,8 @@ def _itemsize(layer):
 
 
 def _check_built(layer):
-    if not layer.built:
-        raise ValueError(
-            "`model` must be built for its size to be known. Received: the "
-            f"{type(layer).__name__} {layer.name!r}, which is not built."
-        )
+    require(
+        layer.built,
+        "`model` must be built for its size to be known.",
+        layer=layer.name,
+    )

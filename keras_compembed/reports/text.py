@@ -3,11 +3,8 @@
 from keras_compembed.utils.sizes import format_bytes
 
 _MAX_NAME = 16
-_HEADER = (
-    ("Layer", "Table", "Codes of")
-    + ("Codes", "Codebooks", "Stored")
-    + ("float32", "int8", "int4", "Ratio")
-)
+_HEADER = ("Layer", "Table", "Stored as", "Per id", "Shared", "Stored")
+_HEADER += ("float32", "int8", "int4", "Ratio")
 _LEFT_ALIGNED = 3
 _MAX_WIDTH = 100
 _MAX_LAYERS = 12
@@ -15,8 +12,8 @@ _MAX_LAYERS = 12
 
 def format_size_report(report):
     """A `SizeReport` as a table with notes, at most 100 columns wide."""
+    rest = report.other_bytes
     if not report.embeddings:
-        rest = report.other_bytes
         return "No embedding layers; all weights: " + (
             "not built yet" if rest is None else format_bytes(rest)
         )
@@ -26,64 +23,41 @@ def format_size_report(report):
     shown, smaller = largest[:number], largest[number:]
     names = _short_names([row.name for row in shown])
     rows = [
-        _embedding_cells(name, row)
+        (
+            name,
+            f"{row.input_dim} x {row.output_dim}",
+            row.stored_as,
+            *_sizes([row]),
+        )
         for name, row in zip(names, shown, strict=True)
     ]
     if smaller:
-        rows.append(_sum_cells(f"{len(smaller)} smaller ones", smaller))
+        name = f"{len(smaller)} smaller ones"
+        rows.append((name, "", "", *_sizes(smaller)))
     if len(largest) > 1:
-        rows.append(_total_cells("all embeddings", largest))
-    rest = report.other_bytes
+        rows.append(("all embeddings", *4 * [""], *_sizes(largest)[2:]))
     if rest:
         size = format_bytes(rest)
-        blank = ("",)
-        rows.append(("everything else", *4 * blank, size, size, *3 * blank))
-        rows.append(_total_cells("whole model", largest, rest))
+        rows.append(("everything else", *4 * [""], size, size, *3 * [""]))
+        rows.append(("whole model", *4 * [""], *_sizes(largest, rest)[2:]))
     lines = _aligned([_HEADER, *rows])
     lines.insert(1, "-" * len(lines[0]))
-    lines.append("")
-    lines += _notes(report, shown)
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_notes(report, shown)])
 
 
-def _embedding_cells(name, row):
-    shape = f"{row.input_dim} x {row.output_dim}"
-    tables = (row.table_bytes, row.table_int8_bytes, row.table_int4_bytes)
-    sizes = _sizes(row.stored_bytes, *tables)
-    cells = (
-        format_bytes(size) if size else "-"
-        for size in (row.id_bytes, row.shared_bytes)
+def _sizes(rows, rest=0):
+    """Cells from "Per id" to "Ratio", of layers together."""
+
+    def total(figure):
+        return sum(getattr(row, figure) for row in rows)
+
+    stored, table = total("stored_bytes") + rest, total("table_bytes") + rest
+    sizes = (
+        *(total("id_bytes"), total("shared_bytes"), stored, table),
+        *(total(f"table_{dtype}_bytes") + rest for dtype in ("int8", "int4")),
     )
-    return (name, shape, _kind(row), *cells, *sizes)
-
-
-def _kind(row):
-    if row.num_anchors is not None:
-        return f"{row.num_anchors} anchors"
-    if row.num_codebooks is not None:
-        return f"{row.num_codebooks} x {row.codebook_size}"
-    return row.stored_as or "-"
-
-
-def _sum_cells(name, rows):
-    ids = sum(row.id_bytes for row in rows)
-    shared = sum(row.shared_bytes for row in rows)
-    cells = [format_bytes(size) if size else "-" for size in (ids, shared)]
-    return (name, "", "", *cells, *_total_cells(name, rows)[5:])
-
-
-def _total_cells(name, rows, rest=0):
-    tables = (
-        sum(getattr(row, figure) for row in rows) + rest
-        for figure in ("table_bytes", "table_int8_bytes", "table_int4_bytes")
-    )
-    stored = sum(row.stored_bytes for row in rows) + rest
-    return (name, *[""] * 4, *_sizes(stored, *tables))
-
-
-def _sizes(stored, float32, int8, int4):
-    cells = map(format_bytes, (stored, float32, int8, int4))
-    return (*cells, f"{float32 / stored:.1f}")
+    cells = [format_bytes(size) if size else "-" for size in sizes]
+    return (*cells, f"{table / stored:.1f}")
 
 
 def _short_names(names):
@@ -122,96 +96,46 @@ def _notes(report, shown):
         yield f"The tokenizer takes {size} more in files that take texts."
     if len(shown) < len(report.embeddings):
         yield "`to_dict()` has each of the smaller layers."
-    if any(row.num_anchors is not None for row in report.embeddings):
-        yield "Of anchors: sparse rows in place of codes, anchors of codebooks."
-    if any(row.row_bytes for row in report.embeddings):
-        yield (
-            "Of rounded tables: rows and scales in place of codes, projection "
-            "of codebooks."
-        )
     for row in shown:
-        notes = list(_layer_notes(row))
-        if row.fidelity:
-            notes += _fidelity_notes(row.fidelity)
+        notes = [f"  {note}" for note in _layer_notes(row)]
         if notes:
             yield f"{row.name}:"
             yield from notes
 
 
 def _layer_notes(row):
-    if row.num_anchors is not None:
-        yield from _anchor_notes(row)
-    if row.num_codebooks is not None:
-        yield from _code_notes(row)
-    if row.row_bytes:
-        parts = [
-            f"{name} {format_bytes(size)}"
-            for name, size in (
-                ("rows", row.row_bytes),
-                ("scales", row.scale_bytes),
-                ("projection", row.projection_bytes),
-            )
-            if size
-        ]
-        yield f"  {', '.join(parts)}"
-
-
-def _code_notes(row):
-    yield (
-        f"  {row.code_bits:.6g} bits per row; codebooks "
-        f"{format_bytes(row.codebook_float16_bytes)} in float16, "
-        f"{format_bytes(row.codebook_int8_bytes)} in int8"
-    )
-    if row.exact_code_bytes != row.code_bytes:
-        stored_bits = 8 * row.code_bytes // row.input_dim
-        yield (
-            f"  codes {format_bytes(row.exact_code_bytes)} in exactly "
-            f"those bits, {format_bytes(row.code_bytes)} as stored "
-            f"({stored_bits} bits per row, whole bytes)"
+    if len(row.parts) > 1:
+        yield ", ".join(
+            f"{name} {format_bytes(size)}" for name, size in row.parts.items()
         )
-
-
-def _anchor_notes(row):
-    yield (
-        f"  {row.num_nonzeros:,} non-zeros, "
-        f"{row.num_nonzeros / row.input_dim:.3g} per row; with the anchors "
-        f"{row.num_values:,} numbers"
-    )
-    yield (
-        f"  offsets {format_bytes(row.offset_bytes)}, columns "
-        f"{format_bytes(row.column_bytes)}, values "
-        f"{format_bytes(row.value_bytes)}"
-    )
-    sizes = ", ".join(
-        f"{format_bytes(size)} ({name})"
-        for name, size in row.litert_bytes.items()
-    )
-    yield f"  in a LiteRT file: {sizes}"
-
-
-def _fidelity_notes(fidelity):
-    yield (
-        "  against the reference: mean squared distance "
-        f"{fidelity.mean_squared_distance:.4g},"
-    )
-    yield (
-        f"  relative error {_number(fidelity.relative_squared_error)} "
-        f"(about the mean row "
-        f"{_number(fidelity.centred_relative_squared_error)}), "
-        f"mean cosine {_number(fidelity.mean_cosine)},"
-    )
-    yield (
-        f"  share of the {fidelity.num_neighbors} nearest neighbours kept "
-        f"{_number(fidelity.neighbor_overlap)} "
-        f"({fidelity.num_queries} rows asked)"
-    )
-    for score, before in zip(
-        fidelity.word_scores, fidelity.original_word_scores, strict=True
-    ):
+    if row.num_anchors is not None:
         yield (
-            f"  {score.name}: {_number(score.score)}, "
-            f"{_number(before.score)} of the reference "
-            f"({score.num_used:,} of {score.num_all:,} known)"
+            f"{row.num_nonzeros:,} non-zeros, "
+            f"{row.num_nonzeros / row.input_dim:.3g} per row; with the anchors "
+            f"{row.num_values:,} numbers"
+        )
+    if row.num_codebooks is not None:
+        stored_bits = 8 * row.parts["codes"] // row.input_dim
+        yield (
+            f"{row.code_bits:.6g} bits per row, {stored_bits} as stored; "
+            f"codebooks {format_bytes(2 * row.num_values)} in float16, "
+            f"{format_bytes(row.num_values)} in int8"
+        )
+    near = row.fidelity
+    if near is not None:
+        yield (
+            "against the reference: mean squared distance "
+            f"{near.mean_squared_distance:.4g},"
+        )
+        yield (
+            f"relative error {_number(near.relative_squared_error)} "
+            "(about the mean row "
+            f"{_number(near.centred_relative_squared_error)}), "
+            f"mean cosine {_number(near.mean_cosine)},"
+        )
+        yield (
+            f"share of the {near.num_neighbors} nearest neighbours kept "
+            f"{_number(near.neighbor_overlap)} ({near.num_queries} rows asked)"
         )
 
 

@@ -4,8 +4,11 @@ import dataclasses
 
 import numpy as np
 
+from keras_compembed.reports.table_rows import TableRows
 from keras_compembed.reports.table_rows import nearest_rows
 from keras_compembed.reports.table_rows import row_parts
+
+_FREQUENT, _RANDOM, _NEIGHBORS = 8, 8, 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,53 +17,50 @@ class WordNeighbors:
 
     word: str | int
     after: tuple
-    before: tuple | None = None
+    before: tuple = ()
     is_frequent: bool = True
 
     @property
-    def num_shared(self):
-        """How many words are near before and after."""
-        return len(set(self.after) & set(self.before or ()))
+    def shared(self):
+        """Those that are near before and after."""
+        return set(self.after) & set(self.before)
 
 
-def word_neighbors(
-    rows,
-    original=None,
-    words=None,
-    num_frequent=8,
-    num_random=8,
-    num_neighbors=8,
-    seed=0,
-):
+def word_neighbors(layer, original=None, words=None):
     """Neighbours of the first words and of random others."""
-    num_neighbors = min(num_neighbors, rows.shape[0] - 1)
-    ids = _with_direction(rows if original is None else original)
+    rows = TableRows("model", layer)
+    before = None if original is None else TableRows("original", original)
+    num_neighbors = min(_NEIGHBORS, rows.shape[0] - 1)
+    ids = _with_direction(rows if before is None else before)
     if words is not None:
         # Padding is often an empty word.
         ids = np.array([row for row in ids if words[row].strip()], "int64")
     if not num_neighbors or not len(ids):
         return []
-    frequent, others = ids[:num_frequent], ids[num_frequent:]
-    chosen = np.random.default_rng(seed).choice(
-        others, min(num_random, len(others)), replace=False
+    frequent, others = ids[:_FREQUENT], ids[_FREQUENT:]
+    chosen = np.random.default_rng(0).choice(
+        others, min(_RANDOM, len(others)), replace=False
     )
     queries = np.concatenate([frequent, np.sort(chosen)])
-    after, _ = nearest_rows(rows, queries, num_neighbors)
-    before = None
-    if original is not None:
-        before, _ = nearest_rows(original, queries, num_neighbors)
+
+    def near(table):
+        found, _ = nearest_rows(table, queries, num_neighbors)
+        return [name(row) for row in found]
 
     def name(ids):
         return tuple(int(x) if words is None else words[x] for x in ids)
 
+    after = near(rows)
     return [
-        WordNeighbors(
-            word=name([row])[0],
-            after=name(after[place]),
-            before=None if before is None else name(before[place]),
-            is_frequent=place < len(frequent),
+        WordNeighbors(*found, is_frequent=place < len(frequent))
+        for place, found in enumerate(
+            zip(
+                name(queries),
+                after,
+                [()] * len(after) if before is None else near(before),
+                strict=True,
+            )
         )
-        for place, row in enumerate(queries)
     ]
 
 

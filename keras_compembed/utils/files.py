@@ -44,62 +44,6 @@ def naming_path(path):
         raise OSError(f"Cannot write {path!r}: {error.strerror}.") from error
 
 
-@contextlib.contextmanager
-def replacing_folder(path, names, overwrite=False, room=0):
-    """Yields a new folder beside `path`, and moves it there at the end."""
-    path = os.path.realpath(path)
-    check_output_folder(path, names, overwrite, room)
-    parent = os.path.dirname(path)
-    with naming_path(path), temporary_folder(parent) as beside:
-        folder = os.path.join(beside, os.path.basename(path))
-        os.mkdir(folder)
-        yield folder
-        if not os.path.exists(path):
-            os.rename(folder, path)
-            return
-        # Not a temporary folder: those are removed wherever the process ends.
-        old = os.path.join(
-            os.path.dirname(path), f".replaced-{secrets.token_hex(8)}"
-        )
-        os.rename(path, old)
-        try:
-            os.rename(folder, path)
-        except BaseException:
-            os.rename(old, path)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def check_output_folder(path, names=None, overwrite=False, room=0):
-    """Raises if a folder cannot be made at `path`; call it before long work."""
-    check_boolean("overwrite", overwrite)
-    path = os.path.realpath(path)
-    parent = os.path.dirname(path)
-    if not os.path.isdir(parent):
-        raise FileNotFoundError(
-            "The folder of the output must exist. "
-            f"Received: {path!r}, and there is no folder {parent!r}."
-        )
-    if os.path.lexists(path):
-        if not os.path.isdir(path):
-            raise FileExistsError(
-                f"The output must be a folder. Received: the file {path!r}."
-            )
-        held = set(os.listdir(path))
-        others = sorted(held.difference(names or held))
-        if others:
-            raise FileExistsError(
-                f"The folder {path!r} holds other things, such as "
-                f"{others[0]!r}, and is not replaced. Name a new folder."
-            )
-        if not overwrite:
-            raise FileExistsError(
-                f"The output exists already: {path!r}. "
-                "Pass `overwrite=True` to replace it."
-            )
-    check_room(parent, room, f"of the output {path!r}")
-
-
 def check_output(path, overwrite=False, room=0):
     """Raises if `path` cannot be written to; call it before long work."""
     check_boolean("overwrite", overwrite)

@@ -5,10 +5,7 @@ import pytest
 from errors import refused
 
 import keras_compembed as kc
-from keras_compembed.reports import code_balance
 from keras_compembed.reports import code_usage
-from keras_compembed.reports import codes_of_words
-from keras_compembed.reports import format_codes
 from keras_compembed.reports import words_sharing_codes
 
 CODES = np.array([[0, 3], [0, 1], [2, 3], [0, 3], [2, 1], [0, 3], [2, 3]])
@@ -22,13 +19,6 @@ def layer_of(codes, codebook_size):
     )
 
 
-def test_balance():
-    expected = [[4 / 7, 0, 3 / 7, 0], [0, 2 / 7, 0, 5 / 7]]
-    balance = code_balance(CODES, codebook_size=4)
-    np.testing.assert_allclose(balance, expected, rtol=1e-15)
-    np.testing.assert_array_equal(code_balance(layer_of(CODES, 4)), balance)
-
-
 def test_usage():
     codes = [[0, 2], [0, 1], [1, 2], [1, 2]]
     usage = code_usage(codes, codebook_size=3)
@@ -39,6 +29,7 @@ def test_usage():
     assert usage["unused"] == [[0, 2], [1, 0]]
     assert usage["num_unused"] == 2
     assert json.loads(json.dumps(usage)) == usage
+    assert code_usage(layer_of(codes, 3)) == usage
     # Equal shares, and a single subcode.
     codes = np.stack([np.arange(8), np.zeros(8, int)], axis=1)
     usage = code_usage(codes, codebook_size=8)
@@ -49,31 +40,11 @@ def test_usage():
 
 @pytest.mark.parametrize(
     "codebook_size, expected",
-    [
-        (2, "0 1"),
-        (16, "0 1"),
-        (17, "00 01"),
-        (256, "00 01"),
-        (257, "000 001"),
-        (65536, "0000 0001"),
-    ],
+    [(2, "0 1"), (16, "0 1"), (17, "00 01"), (65536, "0000 0001")],
 )
-def test_format_widths(codebook_size, expected):
-    assert format_codes([[0, 1]], codebook_size) == [expected]
-
-
-def test_format_digits():
-    assert format_codes([[10, 15]], 16) == ["A F"]
-    assert format_codes([[10, 200]], 256) == ["0A C8"]
-    assert format_codes(layer_of([[7, 12]], 16)) == ["7 C"]
-
-
-def test_codes_of_words():
-    expected = {"cat": "2 1", "nba": "0 3"}
-    assert codes_of_words(["cat", "nba"], WORDS, CODES, 4) == expected
-    layer = layer_of(CODES, 4)
-    assert codes_of_words(["cat", "nba"], WORDS, layer) == expected
-    assert codes_of_words([], WORDS, layer) == {}
+def test_widths_of_codes(codebook_size, expected):
+    groups = words_sharing_codes([[0, 1], [0, 1]], "ab", codebook_size)
+    assert groups == [(expected, ["a", "b"])]
 
 
 def test_words_sharing_codes():
@@ -89,28 +60,23 @@ def test_words_sharing_codes():
 
 
 def test_words_sharing_codes_against_a_dict():
-    codes = np.random.default_rng(0).integers(3, size=(400, 5))
+    codes = np.random.default_rng(0).integers(13, 16, size=(400, 5))
     groups = {}
-    for row, code in enumerate(format_codes(codes, 3)):
-        groups.setdefault(code, []).append(row)
+    for row, code in enumerate(codes):
+        name = " ".join("0123456789ABCDEF"[subcode] for subcode in code)
+        groups.setdefault(name, []).append(row)
     shared = {code: rows for code, rows in groups.items() if len(rows) > 1}
-    result = words_sharing_codes(codes, codebook_size=3)
+    result = words_sharing_codes(codes, codebook_size=16)
     assert dict(result) == shared
     sizes = [len(rows) for _, rows in result]
     assert sizes == sorted(sizes, reverse=True)
-
-
-def dog(codes, size=None):
-    return codes_of_words(["dog"], WORDS, codes, size)
 
 
 def sharing(codes, size=None):
     return words_sharing_codes(codes, WORDS, size)
 
 
-@pytest.mark.parametrize(
-    "function", [code_balance, code_usage, format_codes, dog, sharing]
-)
+@pytest.mark.parametrize("function", [code_usage, sharing])
 def test_codes_that_are_refused(function):
     with refused("codebook_size", None):
         function(CODES)
@@ -124,18 +90,7 @@ def test_codes_that_are_refused(function):
         function(kc.CodeEmbedding(7, 2, 2, 4))
 
 
-@pytest.mark.parametrize(
-    "words, vocabulary, argument, received",
-    [
-        (["dog", "bird"], WORDS, "words", "['bird'] (not in it: 1)"),
-        ("dog", WORDS, "words", "dog"),
-        (["dog"], WORDS[:3], "vocabulary", "3 words"),
-        (["dog"], set(WORDS), "vocabulary", "set"),
-    ],
-)
-def test_words_that_are_refused(words, vocabulary, argument, received):
-    with refused(argument, received):
-        codes_of_words(words, vocabulary, CODES, 4)
-    if argument == "vocabulary":
-        with refused(argument, received):
+def test_vocabularies_that_are_refused():
+    for vocabulary, received in ((WORDS[:3], 3), (set(WORDS), "set")):
+        with refused("vocabulary", received):
             words_sharing_codes(CODES, vocabulary, 4)

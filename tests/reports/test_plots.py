@@ -7,8 +7,11 @@ import pytest
 from errors import refused
 
 import keras_compembed as kc
+from keras_compembed.compression import Frontier
+from keras_compembed.compression import FrontierPoint
 from keras_compembed.reports import plot_accuracy_against_size
 from keras_compembed.reports import plot_code_balance
+from keras_compembed.reports import plot_frontier
 from keras_compembed.reports import size_report
 
 FIGURES = [
@@ -174,35 +177,43 @@ def test_dots_stand_at_size_and_accuracy(tmp_path, axes):
 def test_bars_add_up(tmp_path, axes):
     anchors = kc.ANTEmbedding(5000, 8, num_anchors=5, storage="dense")
     anchors.build()
-    for report, bar, parts in (
-        (tiny_report(), "codes, as stored", {"codes", "codebooks", "tables"}),
-        (size_report(anchors), "as stored", {"sparse rows", "anchors"}),
+    for report, parts in (
+        (tiny_report(), {"codes", "codebooks"}),
+        (size_report(anchors), {"sparse rows", "anchors"}),
     ):
         report.plot(tmp_path / "a.png", overwrite=True)
         names = [label.get_text() for label in axes[-1].get_yticklabels()]
         assert names[0] == "float32 tables"
-        place = names.index(bar)
+        place = names.index("as stored")
         bars = axes[-1].patches
         bars = [x for x in bars if round(x.get_y() + 0.4) == place]
         total = sum(bar.get_width() for bar in bars) * 2**20
         assert total == pytest.approx(report.total_bytes)
         (legend,) = axes[-1].figure.legends
         shown = {text.get_text() for text in legend.get_texts()}
-        assert shown == parts | {"tables"}
+        assert shown == parts | {"plain table"}
+
+
+def test_frontiers(tmp_path, axes):
+    """The line goes through what no smaller one equals."""
+    points = [
+        FrontierPoint({"a": name}, size, error, is_chosen=name == "b")
+        for name, size, error in (("a", 9, 0.1), ("b", 4, 0.4), ("c", 6, 0.5))
+    ]
+    Frontier(points, limit_bytes=5).plot(tmp_path / "a.png")
+    line = axes[0].lines[0].get_xydata()
+    np.testing.assert_allclose(line, [[4 / 2**20, 0.4], [9 / 2**20, 0.1]])
+    assert {x.get_text() for x in axes[0].texts} >= {"a", "b", "c"}
 
 
 def test_what_cannot_be_drawn(tmp_path):
     path = tmp_path / "a.png"
-    with refused("report", "without any"):
+    with refused("report", "SizeReport"):
         size_report(keras.layers.Dense(2)).plot(path)
     with refused("rows", "[]"):
         plot_accuracy_against_size([], path)
-    for change in (
-        {"name": None},
-        {"embedding_bytes": 0},
-        {"embedding_bytes": None},
-        {"keras_accuracy": None, "litert_accuracy": None},
-    ):
-        row = {**ROWS[1], **change}
-        with refused("rows", row):
-            plot_accuracy_against_size([ROWS[0], row], path)
+    row = {**ROWS[1], "keras_accuracy": None, "litert_accuracy": None}
+    with refused("rows", row):
+        plot_accuracy_against_size([ROWS[0], row], path)
+    with refused("frontier", 0):
+        plot_frontier(Frontier([]), path)

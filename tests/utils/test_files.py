@@ -8,11 +8,9 @@ import pytest
 from errors import refused
 
 from keras_compembed.utils.files import check_output
-from keras_compembed.utils.files import check_output_folder
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.files import remove_temporary_folders
 from keras_compembed.utils.files import replacing
-from keras_compembed.utils.files import replacing_folder
 from keras_compembed.utils.files import temporary_folder
 
 
@@ -60,9 +58,6 @@ def test_full_disk_is_named(tmp_path):
     with pytest.raises(OSError, match="Cannot write '.*out.txt': No space"):
         with replacing(path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with pytest.raises(OSError, match="Cannot write '.*page': No space"):
-        with replacing_folder(tmp_path / "page", ["index.html"]):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert os.listdir(tmp_path) == []
 
 
@@ -81,10 +76,9 @@ def test_only_files_are_replaced(tmp_path):
         check_output(path)
 
 
-@pytest.mark.parametrize("check", [check_output, check_output_folder])
-def test_overwrite_is_a_boolean(check, tmp_path):
+def test_overwrite_is_a_boolean(tmp_path):
     with refused("overwrite", "yes"):
-        check(tmp_path / "out", overwrite="yes")
+        check_output(tmp_path / "out", overwrite="yes")
 
 
 def test_folders_that_nothing_can_be_written_to(tmp_path, monkeypatch):
