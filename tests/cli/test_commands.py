@@ -247,7 +247,7 @@ def test_report(model, small, capsys):
     assert "against the reference" in out
     with open("r.json") as file:
         (row,) = json.load(file)["embeddings"]
-    assert row["code_bytes"] == 600 * 2
+    assert row["parts"]["codes"] == 600 * 2
     assert row["fidelity"]["num_queries"] == 600
     with open("r.png", "rb") as file:
         assert file.read(4) == b"\x89PNG"
