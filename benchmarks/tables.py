@@ -195,7 +195,7 @@ def winners():
             }
             lines += level_and_worse([task, ratio, whole], found)
     for table in ("googlenews", "reviews"):
-        rows = vectors_as_they_are(table)
+        rows = word_vectors(table)
         whole = statistics.fmean(agreements(pick(rows, family="table")))
         for part in (16, 64, 128):
             found = {
@@ -244,12 +244,9 @@ def level_and_worse(first, found):
     return [[*first, cells([best]), cells(level), cells(worse), str(most)]]
 
 
-def vectors_as_they_are(table):
+def word_vectors(table):
     return [
-        row
-        for row in read("vectors/quality")
-        if row["row"]["table"] == table
-        and row["row"]["objective"] == "as they are"
+        row for row in read("vectors/quality") if row["row"]["table"] == table
     ]
 
 
@@ -270,7 +267,7 @@ def vector_quality():
     ):
         line = [family]
         for table in ("reviews", "googlenews"):
-            rows = vectors_as_they_are(table)
+            rows = word_vectors(table)
             for part in (16, 64, 128):
                 is_whole = family == "table"
                 if is_whole and part > 16:

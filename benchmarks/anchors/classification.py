@@ -1,21 +1,11 @@
 """How few parameters does a text classifier's embedding need?
 
-Trains classifiers with a full `Embedding`, then with an `ANTEmbedding` of
-many settings, on IMDB reviews and on 20 Newsgroups: Table 1 of Liang et al.
-on other data, and the curve of accuracy against non-zeros. Parameters are
-counted as in the paper: the anchors and the non-zeros of T.
-
     python -m benchmarks anchors.classification
     python -m benchmarks anchors.classification --tasks imdb --rows 'full|l1'
 
-Needs the folders `imdb`, `20newsgroups` and `wordnet30` of the data folder.
-
-Every row is trained for the same number of epochs, the rate falling to 0, and
-tested after the last one, in its inference form. The full table is also tested
-after every epoch: rows are compared with the best of these. Settings were
-looked for with the accuracy on a tenth of the training texts, column `valid`,
-and that on test texts both in view, and on one seed, so differences of a few
-tenths of a point say little.
+Table 1 of Liang et al. on IMDB and 20 Newsgroups: a full `Embedding`, then an
+`ANTEmbedding` in many settings. Parameters are the anchors and the non-zeros of
+T. All rows train for the same epochs and are tested after the last one.
 
 Paper: https://arxiv.org/abs/2003.08197
 """
@@ -75,11 +65,7 @@ class Row:
     length: float = 1.0
     relations: str | None = None
     kept_nonzeros: int | None = None
-    kept_words: int | None = None
-    words_by: str = "frequency"
     subgradient: float = 0.0
-    fitted: bool = False
-    curve: bool = False
 
 
 IMDB = Task("imdb", "imdb", "mean", 400, 64, 8, 128, 3e-3)
@@ -96,58 +82,29 @@ def ant(num_anchors=10, l1=1e-4, **arguments):
 
 
 def imdb_rows():
-    def row(name, *args, **kwargs):
-        return Row(name, IMDB, *args, **kwargs)
+    def row(name, layer=None, *args, **kwargs):
+        return Row(name, IMDB, layer, *args, **kwargs)
 
-    def curve(l1):
-        name = f"l1 {l1:.0e}".replace("e-0", "e-")
-        return row(name, ant(10, l1), curve=True)
+    def by_l1(l1):
+        return row(f"l1 {l1:.0e}".replace("e-0", "e-"), ant(10, l1))
 
-    def kept(nonzeros, l1=1e-5):
-        return row(
-            f"{nonzeros:,} kept",
-            ant(10, l1),
-            length=8.0,
-            kept_nonzeros=nonzeros,
-        )
+    def kept(nonzeros):
+        name = f"{nonzeros:,} kept"
+        layer = ant(10, 1e-5)
+        return row(name, layer, length=8.0, kept_nonzeros=nonzeros)
 
-    def known(name, anchors, relations=None):
-        return row(name, ant(10, 1e-4), anchors, relations=relations)
-
+    target = ant(10, 1e-5, target_nonzeros=50_000)
+    signed = ant(10, 0.0, non_negative=False)
     return [
         row("full table"),
-        curve(3e-5),
-        kept(80_000),
-        kept(40_000),
-        curve(1e-4),
-        known("by tf-idf", "tf-idf"),
-        known("by tf-idf, WordNet", "tf-idf", relations="wordnet"),
-        known("by tf-idf, co-occurrence", "tf-idf", "co-occurrence"),
-        known("by frequency", "frequency"),
-        known("by frequency, WordNet", "frequency", "wordnet"),
-        curve(1e-5),
-        curve(3e-4),
-        curve(1e-3),
-        row("target 50,000", ant(10, 1e-5, target_nonzeros=50_000)),
-        row(
-            "subgradient",
-            ant(10, 0.0, non_negative=False),
-            subgradient=3e-5,
-        ),
-        row("l1 0.3 of the rate", ant(10, 0.3, threshold="learning_rate")),
-        row("lazy", ant(10, 3e-5, storage="lazy")),
-        row("sparse rows", ant(10, 3e-5, storage="sparse", max_nonzeros=8)),
-        row("5,000 words", kept_words=5000),
-        row("1,700 words", kept_words=1700),
-        row("1,700 words by tf-idf", kept_words=1700, words_by="tf-idf"),
-        row("sparse code", ant(20, max_nonzeros=2), fitted=True),
-        row("target 20,000", ant(10, 1e-5, target_nonzeros=20_000)),
-        row(
-            "by tf-idf, WordNet + co-occurrence",
-            ant(10, 1e-4),
-            "tf-idf",
-            relations="wordnet + co-occurrence",
-        ),
+        *map(by_l1, (3e-5, 1e-4, 1e-5, 3e-4, 1e-3)),
+        *map(kept, (80_000, 40_000)),
+        row("by tf-idf", ant(), "tf-idf"),
+        row("by tf-idf, WordNet", ant(), "tf-idf", relations="wordnet"),
+        row("by frequency", ant(), "frequency"),
+        row("by frequency, WordNet", ant(), "frequency", relations="wordnet"),
+        row("target 50,000", target),
+        row("subgradient", signed, subgradient=3e-5),
     ]
 
 
@@ -158,54 +115,31 @@ def newsgroups_rows(task, length):
             kwargs.setdefault("length", length)
         return Row(name, task, layer, *args, **kwargs)
 
-    def kept(name, *args, nonzeros=250_000, **kwargs):
-        sets = kwargs.pop("sets", {})
-        layer = ant(50, 0.1, threshold="learning_rate", **sets)
-        return row(name, layer, *args, kept_nonzeros=nonzeros, **kwargs)
+    def layer(**kwargs):
+        return ant(50, 0.1, threshold="learning_rate", **kwargs)
 
-    def mixture(activation):
-        layer = ant(
-            50,
-            0.1,
-            threshold="learning_rate",
-            num_mixtures=2,
-            activation=activation,
-        )
-        return row(f"two sets, {activation}", layer)
+    def kept(name="250,000 kept", *args, nonzeros=250_000, **kwargs):
+        return row(name, layer(), *args, kept_nonzeros=nonzeros, **kwargs)
 
+    def by(anchors, relations=None, name=""):
+        name = f"250,000 kept, by {anchors}{name}"
+        return kept(name, anchors, relations=relations)
+
+    def mixture(kind):
+        return row(f"two sets, {kind}", layer(num_mixtures=2, activation=kind))
+
+    signed = layer(non_negative=False)
     return [
         row("full table"),
-        kept("250,000 kept"),
-        kept("250,000 kept, by tf-idf", "tf-idf"),
-        kept("250,000 kept, by tf-idf, WordNet", "tf-idf", relations="wordnet"),
-        kept(
-            "250,000 kept, by tf-idf, WordNet, two steps",
-            "tf-idf",
-            relations="wordnet, two steps",
-        ),
-        kept("400,000 kept", nonzeros=400_000),
+        kept(),
+        by("tf-idf"),
+        by("tf-idf", "wordnet", ", WordNet"),
+        by("tf-idf", "wordnet, two steps", ", WordNet, two steps"),
+        by("tf-idf", "co-occurrence", ", co-occurrence"),
+        by("frequency"),
         kept("130,000 kept", nonzeros=130_000),
-        row("l1 1e-5", ant(50, 1e-5)),
-        row("l1 1e-5, anchors of length 1", ant(50, 1e-5), length=1.0),
-        mixture("sparsemax"),
-        mixture("softmax"),
-        mixture("entmax"),
-        row("2,500 words", kept_words=2500),
-        row("2,500 words by tf-idf", kept_words=2500, words_by="tf-idf"),
-        kept("250,000 kept, by frequency", "frequency"),
-        kept(
-            "250,000 kept, by tf-idf, co-occurrence",
-            "tf-idf",
-            relations="co-occurrence",
-        ),
-        kept("250,000 kept, signed", sets={"non_negative": False}),
-        row("two sets", ant(50, 1e-5, num_mixtures=2)),
-        row("sparse code", ant(50, max_nonzeros=4), fitted=True),
-        row(
-            "subgradient",
-            ant(50, 0.0, non_negative=False),
-            subgradient=1e-5,
-        ),
+        *map(mixture, ("sparsemax", "softmax", "entmax")),
+        row("250,000 kept, signed", signed, kept_nonzeros=250_000),
     ]
 
 
@@ -213,32 +147,14 @@ def quick_rows():
     words = Task("words", "generated", "mean", 12, 8, 3, 32, 2e-2)
     cnn = Task("words cnn", "generated", "cnn", 12, 8, 2, 32, 5e-3, 0.1, 4)
     mixture = ant(4, 1e-3, num_mixtures=2, activation="sparsemax")
+    layer, signed = ant(4, 1e-3), ant(4, 0.0, non_negative=False)
+    kept = {"length": 2.0, "kept_nonzeros": 150}
     return [
         Row("full table", words),
-        Row("l1 1e-3", words, ant(4, 1e-3), curve=True),
-        Row(
-            "frequency",
-            words,
-            ant(4, 1e-3),
-            anchors="frequency",
-            length=2.0,
-            kept_nonzeros=150,
-        ),
-        Row(
-            "co-occurrence",
-            words,
-            ant(4, 1e-3),
-            anchors="tf-idf",
-            relations="co-occurrence",
-        ),
-        Row(
-            "subgradient",
-            words,
-            ant(4, 0.0, non_negative=False),
-            subgradient=1e-3,
-        ),
-        Row("50 words by tf-idf", words, kept_words=50, words_by="tf-idf"),
-        Row("sparse code", words, ant(4, max_nonzeros=2), fitted=True),
+        Row("l1 1e-3", words, layer),
+        Row("frequency", words, layer, "frequency", **kept),
+        Row("relations", words, layer, "tf-idf", relations="co-occurrence"),
+        Row("subgradient", words, signed, subgradient=1e-3),
         Row("mixture", cnn, mixture),
     ]
 
@@ -300,16 +216,12 @@ class Training:
 
     def __init__(self, row, texts, seed, benchmark):
         self.row, self.task, self.seed = row, row.task, seed
-        self.benchmark = benchmark
-        self.texts = keep_words(texts, row)
+        self.texts, self.benchmark = texts, benchmark
 
     def measure(self):
         keras.utils.set_random_seed(self.seed)
         start = time.time()
-        if self.row.fitted:
-            model, tests = self.fit_to_table()
-        else:
-            model, tests = self.train(self.embedding())
+        model, tests = self.train(self.embedding())
         seconds = time.time() - start
         layer = model.get_layer("words")
         if self.row.kept_nonzeros:
@@ -376,37 +288,15 @@ class Training:
             jit_compile=self.benchmark.jit_compile,
         )
 
-    def fit_to_table(self):
-        task = self.task
-        model, tests = self.train(self.table())
-        settings = dict(self.row.layer)
-        l1 = kc.transforms.L1(settings.pop("l1"), non_negative=False)
-        layer = kc.ANTEmbedding.from_table(
-            model.get_layer("words").get_weights()[0],
-            l1=l1,
-            mask_zero=task.encoder == "mean",
-            name="words",
-            seed=self.seed,
-            verbose=0,
-            **settings,
-        )
-        fitted = build(layer, task, self.texts.num_classes)
-        for old, new in zip(model.layers[2:], fitted.layers[2:], strict=True):
-            new.set_weights(old.get_weights())
-        return fitted, tests
-
-    def table(self):
-        return keras.layers.Embedding(
-            self.row.kept_words or len(self.texts.words),
-            self.task.width,
-            mask_zero=self.task.encoder == "mean",
-            name="words",
-        )
-
     def embedding(self):
         row, texts = self.row, self.texts
         if row.layer is None:
-            return self.table()
+            return keras.layers.Embedding(
+                len(texts.words),
+                self.task.width,
+                mask_zero=self.task.encoder == "mean",
+                name="words",
+            )
         arguments = options(row.layer)
         if row.subgradient:
             arguments["transform_regularizer"] = keras.regularizers.L1(
@@ -483,23 +373,6 @@ class EachEpoch(keras.callbacks.Callback):
         self.rows.append(row)
 
 
-def keep_words(texts, row):
-    """Texts in which words without a vector of their own are unknown."""
-    if row.kept_words is None:
-        return texts
-    scores = texts.counts if row.words_by == "frequency" else tf_idf(texts)
-    kept = np.argsort(-scores, kind="stable")[: row.kept_words - 2]
-    places = np.full(len(scores), text_ids.UNKNOWN)
-    places[text_ids.PAD] = text_ids.PAD
-    places[kept] = 2 + np.arange(len(kept))
-    parts = {
-        name: (places[ids].astype("int32"), labels)
-        for name in ("train", "valid", "test")
-        for ids, labels in [getattr(texts, name)]
-    }
-    return dataclasses.replace(texts, **parts)
-
-
 def tf_idf(texts):
     """The TF-IDF of words in training texts, as `anchors.TfIdf` has it."""
     ids = texts.train[0]
@@ -511,25 +384,19 @@ def tf_idf(texts):
     return scores
 
 
-def find_relations(names, texts, ids, benchmark):
-    """Relations by the names of a row, those of `ids` at least."""
-    relations = None
-    for name in names.split(" + "):
-        if name.startswith("wordnet"):
-            found = read_wordnet(texts.words, benchmark.folder)
-            if name == "wordnet, two steps":
-                found = found.within(2, ids)
-        else:
-            found = kc.anchors.Relations.from_tokens(
-                texts.train[0],
-                len(texts.words),
-                top=_NEAREST,
-                min_count=3,
-                min_information=1.0,
-                ignore=(text_ids.PAD, text_ids.UNKNOWN),
-            )
-        relations = found if relations is None else relations | found
-    return relations
+def find_relations(name, texts, ids, benchmark):
+    """Relations by the name of a row, those of `ids` at least."""
+    if name == "co-occurrence":
+        return kc.anchors.Relations.from_tokens(
+            texts.train[0],
+            len(texts.words),
+            top=_NEAREST,
+            min_count=3,
+            min_information=1.0,
+            ignore=(text_ids.PAD, text_ids.UNKNOWN),
+        )
+    found = read_wordnet(texts.words, benchmark.folder)
+    return found.within(2, ids) if name == "wordnet, two steps" else found
 
 
 def read_wordnet(words, folder):
@@ -577,7 +444,7 @@ def draw(rows, path):
     for row in rows:
         full = row["name"] == "full table"
         kept = row["name"] == f"{row['row']['kept_nonzeros'] or 0:,} kept"
-        if full or kept or row["row"]["curve"]:
+        if full or kept or row["name"].startswith("l1 "):
             figures = row["runs"][0]["figures"]
             size = f"{figures['nonzeros']:,} non-zeros" if not full else ""
             points.append(

@@ -1,24 +1,13 @@
-"""How good do anchors get that start from a table in training?
+"""What do anchors lose that begin from a table half way? Liang et al.
 
-Penn Treebank, read and predicted with one matrix by an LSTM, as in Table 2 of
-Liang et al., and 20 Newsgroups by the CNN of its Table 5. All rows of a task
-train for as many epochs. In the first half of them, all are the same model
-with a table. Then a row goes on with the table, or with what is made from it:
-anchors and a sparse T, which are fitted to it and trained further, T in the
-places that it has; a table of a few words, chosen by frequency, by group lasso
-or by variational dropout; a narrow table. The second half starts from one of
-the same rates in all rows, falling to 0.
+    python -m benchmarks anchors.from_table --seeds 0,1,2
 
-    python -m benchmarks anchors.from_table
-    python -m benchmarks anchors.from_table --tasks ptb --seeds 0,1,2 \
-        --rows '^(table|500 anchors), rate 0.003$'
+An LSTM on Penn Treebank with one matrix in and out, and the paper's CNN on 20
+Newsgroups, train for half of the epochs with a table. Then anchors and sparse
+rows are fitted to it, or words are selected, and all trains on. Rows train for
+equally long. First halves and unfinished rows are kept in `--cache`.
 
-Rates are chosen by the figure on validation data with seed 0. Needs the
-folders `ptb` and `20newsgroups` of the data folder. A row that was stopped
-goes on from its last epoch.
-
-Papers: https://arxiv.org/abs/2003.08197,
-https://arxiv.org/abs/1902.10339 (group lasso and variational dropout)
+Paper: https://arxiv.org/abs/2003.08197
 """
 
 import dataclasses
@@ -35,7 +24,7 @@ import keras_compembed as kc
 from benchmarks.anchors import classification
 from benchmarks.anchors.k_svd import learn_by_k_svd
 from benchmarks.anchors.language_model import TiedLanguageModel
-from benchmarks.anchors.numbers import count_numbers
+from benchmarks.anchors.language_model import count_numbers
 from benchmarks.common import tables
 from benchmarks.common import word_lstm
 from benchmarks.common.arguments import Flag
@@ -48,6 +37,8 @@ from keras_compembed.transforms.sparse_coding import sparse_code
 # Of the rate at the end of training.
 _LAST_RATE = 0.02
 _WARMUP = 50
+# Of the fit of anchors and sparse rows.
+_ITERATIONS = 4
 # Weights of what makes words dispensable in the loss.
 _GROUP_LASSO = 1e-5
 _VARIATIONAL = 0.1
@@ -64,14 +55,9 @@ class Row:
     num_anchors: int | None = None
     most: int | None = None
     power: float = 0.5
-    non_negative: bool = False
     fit: str = "own"
-    iterations: int = 4
     length: float = 1.0
-    pruned_from: int | None = None
-    tuned: str | None = "all"
     words: str | None = None
-    rank: int | None = None
 
 
 class FromTable(Benchmark):
@@ -121,24 +107,11 @@ def ptb_rows():
         return row(name, numbers=numbers, num_anchors=num_anchors, **kwargs)
 
     return [
-        row("table"),
-        anchors(),
-        anchors("500 anchors, as many in each row", most=None),
-        anchors("500 anchors, untrained", tuned=None),
-        anchors(
-            "500 anchors, untrained, unweighted",
-            tuned=None,
-            most=None,
-            power=0.0,
-        ),
-        row("26 wide", numbers=270_000, rank=26),
+        *(row("table", rate) for rate in (3e-3, 1.5e-3, 6e-3)),
+        *(anchors(rate=rate) for rate in (3e-3, 1.5e-3, 6e-3)),
         anchors("500 anchors, 0.41 million", 410_000),
         anchors("250 anchors, 0.13 million", 130_000, 250),
         anchors("100 anchors, 0.05 million", 50_000, 100),
-        anchors("500 anchors, at least 0", non_negative=True),
-        anchors("500 anchors, pruned by and by", pruned_from=540_000),
-        *(row("table", rate) for rate in (1.5e-3, 6e-3)),
-        *(anchors(rate=rate) for rate in (1.5e-3, 6e-3)),
     ]
 
 
@@ -154,25 +127,17 @@ def newsgroups_rows():
         return row(f"2,000 words by {by}", numbers=256_400, words=by)
 
     return [
-        row("table"),
-        anchors(),
-        anchors("128 anchors, T fixed", tuned="rest"),
+        *(row("table", rate) for rate in (2e-3, 1e-3, 4e-3)),
+        *(anchors(rate=rate) for rate in (2e-3, 1e-3, 4e-3)),
         words("frequency"),
         words("group lasso"),
         words("variational dropout"),
-        anchors("128 anchors, by the root of counts", power=0.5),
         anchors("128 anchors, after group lasso", words="group lasso"),
         anchors("128 anchors, as many in each row", most=None),
         anchors("128 anchors, by K-SVD", most=None, fit="k-svd"),
-        anchors("128 anchors, untrained", tuned=None),
-        anchors("128 anchors, at least 0", non_negative=True),
         anchors("128 anchors, 0.13 million", 130_000),
         anchors("128 anchors, 0.52 million", 520_000),
-        anchors("50 anchors", num_anchors=50),
         anchors("256 anchors", num_anchors=256),
-        anchors("128 anchors, pruned by and by", pruned_from=512_800),
-        *(row("table", rate) for rate in (1e-3, 4e-3)),
-        *(anchors(rate=rate) for rate in (1e-3, 4e-3)),
     ]
 
 
@@ -188,8 +153,7 @@ def quick_rows():
     return [
         Row("table", "ptb", 1e-2),
         Row("anchors", "ptb", 1e-2, **sizes(130, most=5)),
-        Row("narrow", "ptb", 1e-2, 31 * 3 + 3 * 8, rank=3),
-        Row("anchors", words, 1e-2, **sizes(400, most=5, pruned_from=600)),
+        Row("anchors", words, 1e-2, **sizes(400, most=5)),
         Row("K-SVD", words, 1e-2, **sizes(400, fit="k-svd")),
         Row("group lasso", words, 1e-2, 400, words="group lasso"),
         Row("dropout", words, 1e-2, 400, words="variational dropout"),
@@ -227,9 +191,7 @@ class Task:
 
 def fit_anchors(row, table, counts, seed, **kwargs):
     """An `ANTEmbedding` of a table, with a T that is trained in its places."""
-    numbers = (row.pruned_from or row.numbers) - (
-        row.num_anchors * table.shape[1]
-    )
+    numbers = row.numbers - row.num_anchors * table.shape[1]
     shared = row.most is not None
     most = row.most if shared else numbers // len(table)
     layer = kc.ANTEmbedding.from_table(
@@ -237,9 +199,9 @@ def fit_anchors(row, table, counts, seed, **kwargs):
         num_anchors=row.num_anchors,
         max_nonzeros=most,
         total_nonzeros=numbers if shared else None,
-        l1=kc.transforms.L1(0.0, non_negative=row.non_negative),
+        l1=kc.transforms.L1(0.0, non_negative=False),
         storage="sparse",
-        iterations=row.iterations,
+        iterations=_ITERATIONS,
         sample_weight=counts**row.power,
         seed=seed,
         verbose=0,
@@ -251,39 +213,16 @@ def fit_anchors(row, table, counts, seed, **kwargs):
     layer.anchors.assign(anchors * row.length)
     values = transform.values / np.float32(row.length)
     layer.assign_transform(dataclasses.replace(transform, values=values))
-    return kc.strip(layer, trainable=row.tuned != "rest")
+    return kc.strip(layer, trainable=True)
 
 
 def by_k_svd(row, table, counts, seed, most):
     """A row counts by its weight when it is scaled by the root of that."""
     weighted = table * np.sqrt(counts**row.power)[:, None].astype("float32")
     _, anchors = learn_by_k_svd(
-        weighted[counts > 0], row.num_anchors, most, row.iterations, seed
+        weighted[counts > 0], row.num_anchors, most, _ITERATIONS, seed
     )
-    return sparse_code(table, anchors, most, row.non_negative), anchors
-
-
-class Prune(keras.callbacks.Callback):
-    """Drops the smallest numbers after the first epochs, in equal parts."""
-
-    def __init__(self, layer, row, epochs):
-        super().__init__()
-        self.layer, self.row, self.parts = layer, row, max(1, epochs - 1)
-        self.is_kept = np.ones(layer.transform.shape, "float32")
-
-    def on_train_batch_end(self, batch, logs=None):
-        # What was dropped stays 0.
-        self.layer.transform.assign(self.layer.transform * self.is_kept)
-
-    def on_epoch_end(self, epoch, logs=None):
-        done = min(1.0, (epoch + 1) / self.parts)
-        row = self.row
-        numbers = row.pruned_from + done * (row.numbers - row.pruned_from)
-        kept = round(numbers) - row.num_anchors * self.layer.output_dim
-        sizes = np.abs(self.layer.transform.numpy())
-        if kept < self.layer.nnz:
-            self.is_kept[np.argsort(-sizes, kind="stable")[kept:]] = 0
-            self.on_train_batch_end(None)
+    return sparse_code(table, anchors, most, False), anchors
 
 
 def falling(rate, steps):
@@ -359,43 +298,26 @@ class PennTreebank(Task):
         for index, weight in enumerate(_others(model)):
             weight.assign(start[f"other_{index}"])
         before = word_lstm.perplexity(model, self.text, "valid")
-        seconds = 0
-        if row.tuned is not None:
-            folder = self.folder(row, seed)
-            callbacks = ()
-            if row.pruned_from:
-                # What was kept after an epoch is of another shape.
-                shutil.rmtree(folder, ignore_errors=True)
-                epochs = model.recipe.epochs
-                callbacks = (Prune(embedding, row, epochs),)
-            epochs = word_lstm.train(model, self.text, folder, callbacks)
-            seconds = round(sum(epoch["seconds"] for epoch in epochs))
-            shutil.rmtree(folder)
-        numbers = numbers_of(embedding)
+        folder = self.folder(row, seed)
+        epochs = word_lstm.train(model, self.text, folder)
+        shutil.rmtree(folder)
+        numbers = count_numbers(embedding)
         return {
             "valid_before": before,
             "valid": word_lstm.perplexity(model, self.text, "valid"),
             "test": word_lstm.perplexity(model, self.text, "test"),
             "numbers": numbers,
             "times_fewer": start["table"].size / numbers,
-            "seconds": seconds,
+            "seconds": round(sum(epoch["seconds"] for epoch in epochs)),
         }
 
     def embedding(self, row, table, seed):
         if row.num_anchors:
             return fit_anchors(row, table, self.text.counts, seed)
-        if row.rank:
-            return Narrow(table, row.rank, self.text.counts**row.power)
         layer = keras.layers.ReversibleEmbedding(*table.shape)
         layer.build()
         layer.set_weights([table])
         return layer
-
-
-def numbers_of(embedding):
-    if isinstance(embedding, Narrow):
-        return embedding.count_params()
-    return count_numbers(embedding)
 
 
 def _others(model):
@@ -403,34 +325,6 @@ def _others(model):
     return [
         weight for lstm in model.lstms for weight in lstm.trainable_weights
     ] + [model.bias]
-
-
-class Narrow(keras.layers.Layer):
-    """A narrow table times a matrix, the nearest to a table."""
-
-    def __init__(self, table, rank, counts):
-        super().__init__()
-        self.output_dim = table.shape[1]
-        weighted = table * np.sqrt(counts)[:, None]
-        basis = np.linalg.svd(weighted, full_matrices=False)[2][:rank]
-        self.rows = self.add_weight(
-            shape=(len(table), rank),
-            initializer=lambda shape, dtype: tf.constant(
-                table @ basis.T, dtype
-            ),
-            name="rows",
-        )
-        self.basis = self.add_weight(
-            shape=basis.shape,
-            initializer=lambda shape, dtype: tf.constant(basis, dtype),
-            name="basis",
-        )
-
-    def call(self, inputs, reverse=False):
-        if reverse:
-            narrow = tf.matmul(inputs, self.basis.value, transpose_b=True)
-            return tf.matmul(narrow, self.rows.value, transpose_b=True)
-        return tf.tensordot(tf.gather(self.rows.value, inputs), self.basis, 1)
 
 
 class Newsgroups(Task):
@@ -521,12 +415,7 @@ class Newsgroups(Task):
         for index, weight in enumerate(others):
             weight.assign(start[f"other_{index}"])
         before = 100 * classification.accuracy(model, texts.valid)
-        losses = []
-        if row.tuned is not None:
-            prune = ()
-            if row.pruned_from:
-                prune = (Prune(embedding, row, self.epochs),)
-            losses = self.train(model, texts, prune)
+        losses = self.train(model, texts)
         numbers = count_numbers(embedding)
         return {
             "valid_before": before,

@@ -1,13 +1,10 @@
 """What do the ways to hold the transform of an `ANTEmbedding` cost?
 
-Prints the time of a training step as the table grows, for each `storage`,
-with Adam as it is and in `SparseRowOptimizer`. All take turns in one process;
-the figures are medians over rounds, and the fastest round. Every table is
-looked up at as many different rows, spread over it. Then it trains a table of
-1,000,000 rows and 1,000 anchors in a process of its own and prints the most
-memory that this took.
-
     python -m benchmarks anchors.storage
+
+The time of a training step as the table grows, for each `storage`, with Adam
+and in `SparseRowOptimizer`, in turns; and the most memory that a process takes
+to train 1,000,000 rows of 1,000 anchors.
 """
 
 import dataclasses

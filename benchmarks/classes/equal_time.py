@@ -1,29 +1,12 @@
 """Which way to train very many classes is best in the same processor time?
 
-Models of words, job titles, places to visit and answers of a graph are trained
-by `CANESoftmax` in several settings and by its rivals. Each method has its best
-of several numbers of sampled classes, and each of these its best of five
-learning rates, by the validation part.
+    python -m benchmarks classes.equal_time --seeds 0,1,2
 
-    python -m benchmarks classes.equal_time --seeds 0,1,2 --minutes 60
-
-Every run has the same optimizer, `SparseRowOptimizer(Adam)`, the same schedule
-of the rate over its time, and the same seconds of the task, of the processor,
-in one thread. What counts are training steps with the batches that they read:
-evaluation does not, nor does the first step of a run, in which TensorFlow
-traces and compiles it, nor what is made before, such as a tree. Beside the end,
-validation is shown after a quarter and after half of the time.
-
-Rates are chosen on the first seed, in whole runs: the middle one first, then
-upwards, or else downwards, for as long as it gets better. The other seeds take
-the rate of the first, and are for the full softmax, the best rivals and the
-best of CANE. Test data are for the rate that was chosen.
-
-A run goes on from the record; with `--minutes` it begins no row after so many,
-and says what is left. `--minutes 0` only says so.
-
-Needs the folders `ptb`, `gowalla`, `onet_titles`, `gutenberg_books` and
-`wordnet30` of the data folder.
+Models of words, job titles, places and answers of a graph are trained by
+`CANESoftmax` and its rivals, for the same processor seconds on one thread, with
+the same optimizer and schedule. The number of sampled classes and the learning
+rate are the best by the validation part, with the first seed. Other seeds are
+for the full softmax and the best of the rivals and of CANE.
 """
 # ruff: noqa: E402
 
@@ -212,13 +195,7 @@ class Training:
     def make_model(self):
         row, task = self.row, self.task
         inputs, features, context = task.features()
-        head = make_head(
-            row.method,
-            row.samples,
-            task,
-            lambda: task.tree(inputs, features, self.seed),
-            self.seed,
-        )
+        head = make_head(row.method, row.samples, task, self.seed)
         model = keras.Model(inputs, head(features, context=context))
         model.compile(
             kc.optimizers.SparseRowOptimizer(

@@ -1,19 +1,12 @@
 """Which of the best ways to train very many classes is ahead of the others?
 
-`classes.equal_time` gives each method the same seconds, so that what else the
-machine does decides how many steps it makes. Here each makes a number of steps
-that is known before, and a run can be repeated: as many as fit into the time
-that `--reference` takes for the steps that it made there. How long steps take
-is measured in turns, in one process, in one thread of the processor.
-
     python -m benchmarks classes.head_to_head --seeds 0,1,2
 
-Methods have the number of sampled classes and the learning rate that
-`classes.equal_time` chose, or those of `--samples`, and of `--rates` that which
-is best by validation with the first seed. What `--bounds` names makes all steps
-of the reference, whatever they take: the full softmax then shows what a step
-can give. Needs its record and the folders `ptb`, `gowalla` and
-`gutenberg_books` of the data folder.
+Each method makes as many steps as fit into the time of those that `--reference`
+made in `classes.equal_time`; the time of a step is measured in turns, on one
+thread. Numbers of samples and rates are those chosen there, or the best of
+`--samples` and `--rates`. What `--bounds` names makes all steps of the
+reference, whatever they take.
 """
 # ruff: noqa: E402
 

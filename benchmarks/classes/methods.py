@@ -1,7 +1,6 @@
 """Ways to train very many classes: `CANESoftmax` in several settings, rivals.
 
-A line of `METHODS` is a method. A loss or a selector that is not named yet is
-one more line in `LOSSES` or `SELECTORS`.
+A line of `METHODS` is a method; `LOSSES` has the losses.
 """
 
 import dataclasses
@@ -33,13 +32,9 @@ class Method:
     @property
     def needs(self):
         """What a task must have."""
-        return {"followers": {"followers"}, "beam": {"tree"}}.get(
-            self.selector, set()
-        )
+        return {"followers"} if self.selector == "followers" else set()
 
 
-# Own noises cost a row each, so that they are few.
-FEW = (40,)
 METHODS = {
     "sampled softmax": Method("sampled"),
     "CANE 1/4 frequent": Method(),
@@ -49,10 +44,6 @@ METHODS = {
     # 1,000 classes that the whole batch shares.
     "CANE in one group": Method(selector="auto", samples=(1000,), groups=1),
     "CANE 20 frequent": Method(candidates=20, samples=(1000, 4000, 200)),
-    "CANE 3/4 frequent": Method(candidates=0.75),
-    "CANE 10 followers": Method(
-        selector="followers", candidates=10, samples=(1000, 4000, 200)
-    ),
     "CANE 10 followers and labels": Method(
         selector="followers",
         candidates=10,
@@ -66,9 +57,6 @@ METHODS = {
     "CANE 1/4 frequent and even noises": Method(power=0.0, samples=(1000,)),
     "NCE": Method("nce", power=1.0),
     "BlackOut": Method("blackout", power=0.4),
-    "CANE frequent and near": Method(
-        selector="frequent and near", candidates=0.3, samples=(1000,)
-    ),
     # The labels of the batch are what it samples.
     "in-batch softmax": Method("batch", samples=(0,)),
     "gBCE": Method("gbce", power=0.0, samples=(1000, 200)),
@@ -76,20 +64,6 @@ METHODS = {
     "RECE": Method("rece", samples=(0,)),
     "sampled softmax by counts": Method("sampled", power=1.0),
     "sampled softmax evenly": Method("sampled", power=0.0),
-    "CANE 10 followers in blocks": Method(
-        selector="followers", candidates=10, shared="sequence", samples=FEW
-    ),
-    "CANE 1/4 frequent in blocks": Method(shared="sequence", samples=FEW),
-    "CANE 1/4 frequent with own noises": Method(shared="no", samples=FEW),
-    "CANE beam of 10": Method(
-        selector="beam", candidates=10, samples=(200, 1000)
-    ),
-    "CANE beam of 10 with own noises": Method(
-        selector="beam", candidates=10, shared="no", samples=(20,)
-    ),
-    "CANE 10 nearest": Method(
-        selector="nearest", candidates=10, samples=(200, 1000)
-    ),
 }
 
 
@@ -120,27 +94,9 @@ LOSSES = {
     "sce": sce,
     "rece": rece,
 }
-# Of a task, the number of candidates, and what makes a tree.
-SELECTORS = {
-    "frequent and near": lambda task, number, tree: kc.candidates.Union(
-        [
-            kc.candidates.FrequentClasses(task.counts),
-            kc.candidates.NearestCenters(32),
-        ],
-        [number - number // 6, number // 6],
-    ),
-    "frequent": lambda task, number, tree: kc.candidates.FrequentClasses(
-        task.counts
-    ),
-    "followers": lambda task, number, tree: task.followers(number),
-    "beam": lambda task, number, tree: kc.candidates.BeamTree(
-        tree(), max_frontier=16
-    ),
-    "nearest": lambda task, number, tree: kc.candidates.ApproximateNearest(),
-}
 
 
-def make_head(method, samples, task, make_tree, seed):
+def make_head(method, samples, task, seed):
     """The layer of classes."""
     counts = task.counts
     # Of tasks that read with the vectors of classes.
@@ -154,24 +110,21 @@ def make_head(method, samples, task, make_tree, seed):
             seed=seed,
         )
     candidates, noises = sizes(method, samples)
-    steps = getattr(task.settings, "steps", 20)
     if method.noise == "learned":
         noise = kc.noises.LearnedNoise()
     else:
         # Those that do not occur in training may be labels all the same.
         noise = kc.noises.UnigramNoise(np.maximum(counts, 1), method.power)
+    selector = kc.candidates.FrequentClasses(counts)
+    if method.selector == "followers":
+        selector = task.followers(candidates)
     return kc.CANESoftmax(
         len(counts),
-        SELECTORS[method.selector](task, candidates, make_tree),
+        selector,
         num_candidates=candidates,
         num_noises=noises,
         noise=noise,
-        share_noises={
-            "no": False,
-            "sequence": steps,
-            "batch": True,
-            "labels": "labels",
-        }[method.shared],
+        share_noises={"batch": True, "labels": "labels"}[method.shared],
         class_counts=counts,
         class_embedding=class_embedding,
         seed=seed,

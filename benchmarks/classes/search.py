@@ -1,21 +1,12 @@
 """How much of the classes must be scored to find the best ones?
 
-Models of places, words and made-up classes are trained by `CANESoftmax` as it
-is by default, which leaves nothing to search by. `fit_search` then sorts their
-classes into lists, and opens as many as hold the recall asked for, by features
-of the validation part. Recall is counted on those of the test part.
-
     python -m benchmarks classes.search
 
-LiteRT files answer the ids of one example in one thread: a plain product with
-all class vectors and a `TOPK_V2`, without probabilities; the layer as it was
-trained, which gives the same with probabilities; and searches. They take turns
-in one process, and times are medians.
-
-"Lists needed" is the bound of these lists: the share of classes that they
-would score if the fewest lists with the best classes of an example were known.
-
-Needs the folders `gowalla` and `gutenberg_books` of the data folder.
+Models of places, words and made-up classes are trained by `CANESoftmax` by
+default. `fit_search` then sorts their classes into lists, and opens as many as
+the recall asked for needs on validation features. LiteRT files of one example
+take turns on one thread: a plain product with all classes, the layer as it was
+trained, and searches.
 """
 
 import dataclasses
@@ -41,7 +32,6 @@ from benchmarks.common import timing
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from keras_compembed.candidates.fitted_lists import list_of_classes
 
 TASKS = (
     Visits("gowalla"),
@@ -87,9 +77,7 @@ class Search(Benchmark):
         "k": tables.field("row.k"),
         "fitted for": tables.field("row.recall"),
         "recall": tables.figure("recall", "{:.3f}"),
-        "lists opened": tables.figure("lists", "{:.0f}"),
         "classes scored": tables.figure("share", scale=100, unit=" %"),
-        "lists needed": tables.figure("share_needed", scale=100, unit=" %"),
         "milliseconds": tables.figure("milliseconds", "{:.3f}"),
         "times faster": tables.figure("times_faster", "{:.1f}"),
     }
@@ -218,13 +206,11 @@ def search_figures(head, features, best):
     )
     number, capacity = head.selector.lists.shape
     scored = head.selector.num_probes * capacity
-    needed = [len(np.unique(own)) for own in list_of_classes(head)[best]]
     return {
         "recall": float(np.mean((ids[:, :, None] == best[:, None]).any(2))),
         "num_lists": number,
         "lists": head.selector.num_probes,
         "share": scored / head.num_classes,
-        "share_needed": float(np.mean(needed)) * capacity / head.num_classes,
     }
 
 

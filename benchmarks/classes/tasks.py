@@ -11,11 +11,9 @@ import numpy as np
 
 import keras_compembed as kc
 from benchmarks.classes.accuracy import make_encoder
-from benchmarks.classes.features_of import features_of
 from benchmarks.classes.language_model import perplexity
 from benchmarks.classes.language_model import state_reset
 from benchmarks.classes.language_model import word_features
-from benchmarks.classes.language_model import word_tree
 from benchmarks.data import class_tasks
 from benchmarks.data import links
 from benchmarks.data import visits
@@ -44,7 +42,7 @@ class Words:
     # What is best is lowest.
     sign = -1
     # What methods may need that not all tasks have.
-    has = ("followers", "tree")
+    has = ("followers",)
 
     def load(self, folder):
         return WordTask(self, folder)
@@ -65,7 +63,7 @@ class Labels:
 
     metric = "accuracy"
     sign = 1
-    has = ("tree",)
+    has = ()
 
     def load(self, folder):
         return LabelTask(self, folder)
@@ -193,10 +191,6 @@ class WordTask:
             self.text.ids["train"], len(self.counts), num_best=number
         )
 
-    def tree(self, inputs, features, seed):
-        """Tree of classes."""
-        return word_tree(self.text, self.settings.units, seed)
-
     def callbacks(self, model):
         return [state_reset(model)]
 
@@ -238,15 +232,6 @@ class LabelTask:
     def features(self):
         encoder = make_encoder(self.data, self.settings)
         return encoder.inputs[0], encoder.outputs[0], None
-
-    def tree(self, inputs, features, seed):
-        examples, labels = self.data.train
-        found = keras.Model(inputs, features).predict(
-            examples, batch_size=1024, verbose=0
-        )
-        return kc.trees.ClassTree.from_labels(
-            found, labels, num_classes=len(self.counts), seed=seed, verbose=0
-        )
 
     def callbacks(self, model):
         return []
@@ -452,3 +437,9 @@ def class_table(head):
     ids = np.arange(head.num_classes, dtype="int32")
     scores = head.scores
     return scores.class_vectors(ids).numpy(), scores.class_biases(ids).numpy()
+
+
+def features_of(model, inputs, batch_size=None):
+    """Features of a model that ends in a layer of classes."""
+    encoder = keras.Model(model.inputs, model.layers[-1].input)
+    return encoder.predict(inputs, batch_size=batch_size, verbose=0)

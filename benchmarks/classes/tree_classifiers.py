@@ -1,24 +1,12 @@
 """Are frozen features classified as well and as fast as by other trees?
 
-Tables 1 and 2 of the paper: a linear layer over dense features that are not
-trained, 1,016 classes, by `CANESoftmax` with a tree, by the rivals of Table 1,
-and by the tree classifiers of Table 2, Recall Tree and LOMTree, which the
-package vowpalwabbit holds (`pip install vowpalwabbit`; without it these rows
-are left out).
-
     python -m benchmarks classes.tree_classifiers --seeds 0,1,2
 
-A title of a job is the mean of the vectors of its words, of length 1. All are
-trained for as many epochs; each takes the learning rate, of four, that is
-best on the validation part with the first seed. VowpalWabbit divides its rates
-by itself as it goes; the others fall by a cosine. Times are of the processor,
-in one thread, without reading and without the first batch, which is traced:
-seconds of training at the rate that was chosen, and milliseconds of an example
-in prediction, by the layer's own search. VowpalWabbit takes one example at a
-time, Keras 256.
-
-Needs the folders `onet_titles` and `vectors_reviews_75k_300d` of the data
-folder.
+Tables 1 and 2 of the paper on job titles, each the mean of the vectors of its
+words, 1,016 classes: a linear layer by `CANESoftmax` with a tree, the rivals,
+and Recall Tree and LOMTree of the package vowpalwabbit, if it is installed.
+Rates are the best of four on the validation part, with the first seed. Times
+are of the processor on one thread.
 
 Paper: https://arxiv.org/abs/1711.00658
 """

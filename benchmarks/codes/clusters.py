@@ -1,19 +1,11 @@
 """Do straight-through gradients find clusters, and what does it take?
 
-Repeats the experiment of Chen, Min & Sun (2018, section 3) on synthetic
-clusters: 10,000 rows in 100 well separated clusters of 10 dimensions, and one
-codebook of 100 codewords, so that a code is a cluster and learning is k-means.
-Each row has logits of its own. Compared are the straight-through gradient at a
-temperature that falls, the same at a constant temperature, and softmax
-weights in place of the choice (soft codes) at the temperature that falls.
-
-By step: the squared loss of the codes, that of what training has in their
-place, the normalized mutual information of codes and clusters, and the share
-of rows whose code changed since the last evaluation; last values in the table.
-With `--picture` they are drawn, as in Figure 3 (c) and (d) of the paper.
-
     python -m benchmarks codes.clusters --seeds 0,1,2,3,4 \\
         --picture docs/clusters.png
+
+Figure 2 (c) and (d) of Chen, Min & Sun: 10,000 rows in 100 clusters, one
+codebook of 100 codewords, so that learning is k-means. Straight-through
+gradients at a falling and a constant temperature, and soft codes.
 """
 
 import dataclasses

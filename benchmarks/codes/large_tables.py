@@ -1,12 +1,9 @@
 """How long do codes of a table take that stays in its file, and what memory?
 
-Codes of memory-mapped tables of more and more rows are learned by
-`AdditiveQuantizer`, and some of their rows are encoded, by one process and by
-two (`joblib`). Rows are drawn about 200 centres. Each line of the table has a
-process of its own; memory is the most of its own, without pages of the file,
-beyond what it had before.
-
     python -m benchmarks codes.large_tables
+
+Codes of memory-mapped tables are learned by one process and by two (`joblib`).
+Each row has a process of its own; memory is without pages of the file.
 """
 
 import concurrent.futures

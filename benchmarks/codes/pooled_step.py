@@ -1,17 +1,10 @@
 """What does a training step cost where vectors are pooled from codes?
 
-Trains a mean-pooled classifier by `fit` with `SparseRowOptimizer(Adam)`, its
-words in a plain table, in codes whose rows are composed and then averaged, in
-codes averaged without composing rows (`CodeEmbedReduce`), and in anchors
-averaged so (`ANTEmbedReduce`), and prints the time of a step. All take turns
-in one process; the figures are medians over rounds, and the fastest round.
-Processor time, of all threads, is what remains comparable where the machine
-has other things to do.
-
     python -m benchmarks codes.pooled_step
 
-Words are drawn uniformly, the largest number of different rows in a batch, or
-by Zipf's law, as they are in texts.
+A classifier that averages words, in a table, codes or anchors, trained by `fit`
+with `SparseRowOptimizer(Adam)`. All take turns in one process; figures are
+medians over rounds. Words are drawn uniformly or by Zipf's law.
 """
 
 import dataclasses

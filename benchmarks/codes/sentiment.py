@@ -1,17 +1,11 @@
-"""Sentiment of reviews by an LSTM over compressed word vectors, which stay.
-
-Table 3 of Shu & Nakayama, 2018 (https://arxiv.org/abs/1711.01068): IMDB, an
-LSTM of 150 units, 75,102 vectors of words that are not trained. Vectors are
-the table's, or what is left of them when it is rounded, pruned, or stored as
-codes, learned by `AdditiveQuantizer` or, as in the paper, by
-`GumbelCodeLearner`.
+"""How well are reviews classified over compressed word vectors?
 
     python -m benchmarks codes.sentiment --seeds 0,1,2
 
-Needs the folders `imdb` and `vectors_reviews_75k_300d` of the data folder.
-Codes are kept in `--cache`, so that later runs need not learn them again. A
-run that was stopped goes on with the row that it stopped at, and
-`GumbelCodeLearner`, which takes longest, with the thousand steps.
+Table 3 of Shu & Nakayama, 2018 (https://arxiv.org/abs/1711.01068): IMDB, an
+LSTM of 150 units, 75,102 vectors of words that are not trained: the table's,
+rounded, pruned, or codes learned by `AdditiveQuantizer` or by the paper's
+learner. Codes are kept in `--cache`.
 """
 
 import dataclasses
@@ -19,7 +13,6 @@ import functools
 import hashlib
 import pathlib
 import re
-import shutil
 import tempfile
 import time
 import zlib
@@ -108,30 +101,14 @@ class Sentiment(Benchmark):
     }
 
     def rows(self):
-        additive = [Row(f"codes {codes}", codes) for codes in self.args.codes]
-        weighted = [
-            Row(f"codes {codes} by frequency", codes, by_frequency=True)
-            for codes in self.args.codes
-        ]
-        gumbel = [
-            Row(f"Gumbel codes {codes}", codes, steps=self.args.gumbel_steps)
-            for codes in self.args.codes
-        ]
-        pruned = [
-            Row(f"pruned {share:.0%}", sparsity=share)
-            for share in (0.9, 0.8, 0.95)
-        ]
+        shapes, steps = self.args.codes, self.args.gumbel_steps
         return [
             Row("table"),
-            *additive[:1],
-            *weighted[:1],
             *(Row(f"int{bits}", bits=bits) for bits in (8, 4, 2)),
-            *pruned[:1],
-            *gumbel[:1],
-            *additive[1:],
-            *pruned[1:],
-            *weighted[1:],
-            *gumbel[1:],
+            *(Row(f"pruned {x:.0%}", sparsity=x) for x in (0.8, 0.9, 0.95)),
+            *(Row(f"codes {x}", x) for x in shapes),
+            *(Row(f"codes {x} by frequency", x, True) for x in shapes),
+            *(Row(f"Gumbel codes {x}", x, steps=steps) for x in shapes),
         ]
 
     @functools.cached_property
@@ -177,7 +154,7 @@ class Sentiment(Benchmark):
     def learned(self, row, seed):
         """Codes and codebooks, from the cache where they are."""
         if self.args.quick:
-            return learn(row, self.reviews, seed, None)
+            return learn(row, self.reviews, seed)
         if row.steps is not None:
             # They take long: all seeds have the same.
             seed = 0
@@ -190,12 +167,10 @@ class Sentiment(Benchmark):
         path = self.args.cache / f"{name}.npz"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            backup = path.parent / f"{name}-training"
-            codes, codebooks = learn(row, self.reviews, seed, backup)
+            codes, codebooks = learn(row, self.reviews, seed)
             with replacing(path, overwrite=True) as beside:
                 with open(beside, "wb") as file:
                     np.savez(file, codes=codes, codebooks=codebooks)
-            shutil.rmtree(backup, ignore_errors=True)
         with np.load(path) as arrays:
             return arrays["codes"], arrays["codebooks"]
 
@@ -312,7 +287,7 @@ def generated(length):
     return Reviews(table, part(300), part(50), part(100))
 
 
-def learn(row, reviews, seed, backup):
+def learn(row, reviews, seed):
     """Codes and codebooks of a row."""
     shape, table = code_shape(row.codes), reviews.table
     if row.steps is None:
@@ -326,12 +301,7 @@ def learn(row, reviews, seed, backup):
             seed=seed,
             verbose=0,
         )
-        callbacks = backup and [
-            keras.callbacks.BackupAndRestore(
-                backup, delete_checkpoint=False, double_checkpoint=True
-            )
-        ]
-        learner.train(table, callbacks=callbacks)
+        learner.train(table)
     return learner.codes, learner.codebooks
 
 

@@ -1,15 +1,10 @@
 """What does a training step cost as the table of queries grows?
 
-Trains a classifier whose `CodeEmbedding` learns its codes from a table of
-queries, `learn_codes="softmax"` and `composition="concat"`, by `fit`, with
-`SparseRowOptimizer(Adam)` and with Adam as it is, and prints the time of a
-step. Both take turns in one process; the figures are medians over rounds, and
-the fastest round. Processor time, of all threads, is what remains comparable
-where the machine has other things to do.
-
     python -m benchmarks codes.training_step
 
-The ids of a batch are uniform: the largest number of different rows.
+A classifier whose `CodeEmbedding` learns its codes from a table of queries, by
+`fit`, with and without `SparseRowOptimizer`. Both take turns in one process;
+figures are medians over rounds. The ids of a batch are uniform.
 """
 
 import dataclasses

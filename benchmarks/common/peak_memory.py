@@ -1,13 +1,8 @@
-"""The most memory that LiteRT files take to run once.
+"""The most memory that LiteRT files take to run once, on Linux.
 
-A file is read into memory whole, as on a phone whose app keeps it there, so
-that the figure is the file and all that the runtime adds: its arena, weights
-that it unpacks or packs anew. The figure is the kernel's own, the largest
-resident set of a process less what it was before the file was read, and so of
-Linux only.
-
-Each file runs in a fork of a process that never imported TensorFlow, whose
-allocator would hide what is freed and taken again.
+A file is read into memory whole, as on a phone. The figure is the largest
+resident set of a process, less what it was before, in a fork of a process that
+never imported TensorFlow.
 """
 
 import contextlib

@@ -1,20 +1,12 @@
 """What do look-ups cost in LiteRT: tables, rounded tables, and codes?
 
-Writes files of a single look-up, of rows as they are and of their mean, and
-prints bytes, time and memory for texts of several lengths. Files of tables are
-a GATHER; those in int8 are what the converter makes of a float table, with one
-scale for all rows. Rounded tables, with a scale a row, and codes are those of
-`export_litert`. Codes and tables are random.
-
-Each file takes turns with the float32 table's in one process, on one thread,
-with ids drawn uniformly; the ratio is that of the medians. Memory is what a
-process takes to hold the file and run it once, see
-`benchmarks.common.peak_memory`.
-
-With `--picture`, time is drawn against bytes.
-
     python -m benchmarks litert.lookups \\
         --picture docs/latency_against_bytes.png
+
+Files of one look-up, of rows and of their mean, for several lengths. Tables and
+codes are random; rounded tables have a scale for each row. Each file takes
+turns with the float32 table's on one thread; ratios are of medians. Memory is
+that of a process that holds the file and runs it once.
 """
 
 import dataclasses
@@ -78,11 +70,6 @@ class Row:
     codes: str | None = None
     composition: str = "sum"
     quantize: str | None = None
-    optimize_for: str | None = None
-
-
-def of_length(length, key):
-    return f"lengths.{length}.{key}"
 
 
 class Lookups(Benchmark):
@@ -95,15 +82,7 @@ class Lookups(Benchmark):
         "input_dims": (16_000, 100_000, 1_000_000),
         "codes": ("16x16", "32x16", "8x256", "32x16 concat"),
         "quantize": ("float32", "float16", "int8", "int8_codebooks"),
-        "optimize_for": Flag(
-            ("latency", "size", "memory"), "of the codes of --optimized"
-        ),
-        "optimized": "32x16",
-        "full_dim": Flag(
-            100_000,
-            "rows of the tables whose codes are written in all ways; others "
-            "are in float32 and int8",
-        ),
+        "full_dim": Flag(100_000, "rows of tables with all of --quantize"),
         "picture": Flag(
             None, "file to draw, of the tables of --full-dim", pathlib.Path
         ),
@@ -116,24 +95,19 @@ class Lookups(Benchmark):
         "input_dims": (2000,),
         "codes": ("8x16",),
         "quantize": ("float32", "int8"),
-        "optimize_for": (),
     }
 
-    @property
-    def columns(self):
-        found = {
-            "rows": tables.field("row.input_dim", "{:,}"),
-            "mean": lambda row: "mean" if row["row"]["pooled"] else "",
-            "file": tables.field("name"),
-            "bytes": tables.figure("file_bytes", "{:,.0f}"),
-        }
-        for length in self.args.lengths:
-            ratio = of_length(length, "latency_ratio")
-            found[f"{length} ids"] = tables.figure(ratio, "{:.2f}")
-        for length in self.args.lengths:
-            peak = of_length(length, "peak_bytes")
-            found[f"MB, {length}"] = tables.figure(peak, "{:,.1f}", 1e-6)
-        return found
+    columns = {
+        "rows": tables.field("row.input_dim", "{:,}"),
+        "mean": lambda row: "mean" if row["row"]["pooled"] else "",
+        "file": tables.field("name"),
+        "bytes": tables.figure("file_bytes", "{:,.0f}"),
+        **{
+            f"{n} ids": tables.figure(f"lengths.{n}.latency_ratio", "{:.2f}")
+            for n in (1, 16, 128, 512)
+        },
+        "MB": tables.figure("lengths.512.peak_bytes", "{:,.1f}", 1e-6),
+    }
 
     def rows(self):
         rows = []
@@ -142,23 +116,13 @@ class Lookups(Benchmark):
         ):
             names = itertools.chain(TABLES, ROUNDED)
             rows += [Row(name, input_dim, pooled) for name in names]
-            rows += [
-                row_of_codes(input_dim, pooled, *ways)
-                for ways in self.ways(input_dim == self.args.full_dim)
-            ]
-        return rows
-
-    def ways(self, all_of_them):
-        """Yields shapes of codes, `quantize` and `optimize_for`."""
-        args = self.args
-        for codes, quantize in itertools.product(args.codes, args.quantize):
-            if all_of_them or quantize in ("float32", "int8"):
-                yield codes, quantize, None
-        if all_of_them:
-            for goal, quantize in itertools.product(
-                args.optimize_for, ("float32", "int8")
+            for codes, quantize in itertools.product(
+                self.args.codes, self.args.quantize
             ):
-                yield args.optimized, quantize, goal
+                is_full = input_dim == self.args.full_dim
+                if is_full or quantize in ("float32", "int8"):
+                    rows.append(row_of(input_dim, pooled, codes, quantize))
+        return rows
 
     def together(self, row):
         return row.input_dim, row.pooled
@@ -201,22 +165,19 @@ class Lookups(Benchmark):
                 row
                 for row in rows
                 if row["row"]["input_dim"] == self.args.full_dim
-                and row["row"]["optimize_for"] is None
             ]
             draw(drawn, self.args.picture_length, self.args.picture)
 
 
-def row_of_codes(input_dim, pooled, codes, quantize, optimize_for):
+def row_of(input_dim, pooled, codes, quantize):
     shape, _, composition = codes.partition(" ")
-    name = f"codes {codes}, {quantize}"
     return Row(
-        name if optimize_for is None else f"{name}, {optimize_for}",
+        f"codes {codes}, {quantize}",
         input_dim,
         pooled,
         shape,
         composition or "sum",
         None if quantize == "float32" else quantize,
-        optimize_for,
     )
 
 
@@ -264,16 +225,12 @@ def write_codes(row, path, width, seed):
     layer.codebooks.assign(rng.normal(size=layer.codebooks.shape))
     if row.pooled:
         rows = keras.layers.GlobalAveragePooling1D()(rows)
-    options = {}
-    if row.optimize_for is not None:
-        options["optimize_for"] = row.optimize_for
     kc.export.export_litert(
         keras.Model(ids, rows),
         path,
         quantize=row.quantize,
         overwrite=True,
         verbose=0,
-        **options,
     )
 
 
@@ -362,7 +319,7 @@ def draw(rows, length, path):
             mark = kinds.setdefault(kind, MARKS[len(kinds)])
             axes.plot(
                 tables.mean(row, "file_bytes") / 1e6,
-                tables.mean(row, of_length(length, "latency_ratio")),
+                tables.mean(row, f"lengths.{length}.latency_ratio"),
                 mark,
                 color=color,
                 ms=7,

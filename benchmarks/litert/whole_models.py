@@ -1,17 +1,11 @@
 """What do whole models cost in LiteRT, with tables and with codes?
 
-Writes LiteRT files of models as people make them, with their tables as they
-are and with codes, and prints bytes, time and memory. Weights and codes are
-random. Each file takes turns with that of float32 tables in one process, on
-one thread, a text at a time; the ratio is that of the medians. Axes are open as
-in the models' inputs, or all of them are known ("static"). Memory is what a
-process takes to hold the file and run it once, see
-`benchmarks.common.peak_memory`.
-
-The encoder-decoder is two files, of which the second runs once for each word,
-greedily; its words are compared with Keras's.
-
     python -m benchmarks litert.whole_models
+
+Files of models with random weights, a text at a time, on one thread, each in
+turns with that of float32 tables; ratios are of medians. Memory is that of a
+process that holds the file and runs it once. The encoder-decoder is two files;
+its words, decoded greedily, are compared with Keras's.
 """
 
 import dataclasses
@@ -103,8 +97,6 @@ class Row:
     model: str
     codes: str | None = None
     quantize: str | None = None
-    static: bool = False
-    optimize_for: str | None = None
 
 
 def title(row):
@@ -119,24 +111,14 @@ class WholeModels(Benchmark):
     choices = {
         "models": tuple(KINDS),
         "codes": ("32x16",),
-        "shapes": ("open", "static"),
-        "quantize": Flag(
-            ("float32", "float16", "int8", "int8_codebooks"),
-            "float16 of tables, int8_codebooks of codes, with open shapes only",
-        ),
-        "optimize_for": Flag(
-            ("latency",),
-            "besides none, of codes in float32 and int8, with open shapes",
-        ),
+        "quantize": ("float32", "float16", "int8", "int8_codebooks"),
     }
     quick = {
         "seconds": 0.0,
         "sentences": 20,
         "models": ("mean", "encoder-decoder"),
         "codes": ("4x16",),
-        "shapes": ("open",),
         "quantize": ("float32", "int8"),
-        "optimize_for": (),
     }
     columns = {
         "model": title,
@@ -152,20 +134,16 @@ class WholeModels(Benchmark):
 
     def rows(self):
         args = self.args
-        rows = [
-            row_of(model, codes, quantize, shapes == "static", goal)
-            for model, shapes, codes, goal, quantize in itertools.product(
-                args.models,
-                args.shapes,
-                (None, *args.codes),
-                (None, *args.optimize_for),
-                args.quantize,
+        return [
+            row_of(model, codes, quantize)
+            for model, codes, quantize in itertools.product(
+                args.models, (None, *args.codes), args.quantize
             )
+            if quantize != ("float16" if codes else "int8_codebooks")
         ]
-        return list(filter(is_wanted, rows))
 
     def together(self, row):
-        return row.model, row.static
+        return row.model
 
     def measure_together(self, rows, seed):
         kind, length = KINDS[rows[0].model], KINDS[rows[0].model].size.length
@@ -177,7 +155,7 @@ class WholeModels(Benchmark):
         made = {None: kind.build(size)}
         shapes = [shapes_of(part, length) for part in made[None]]
         rng = np.random.default_rng(seed)
-        first = row_of(rows[0].model, static=rows[0].static)
+        first = row_of(rows[0].model)
         with (
             tempfile.TemporaryDirectory() as folder,
             peak_memory.measuring() as measure_memory,
@@ -216,7 +194,7 @@ class WholeModels(Benchmark):
                         list(zip(paths, shapes, strict=True))
                     ),
                 }
-                if len(paths) > 1 and not row.static:
+                if len(paths) > 1:
                     # The same for all files.
                     sentences = next(
                         draw(
@@ -336,8 +314,6 @@ def export(model, row, shapes, path):
     """Writes a file, and returns its path."""
     options = {"quantize": row.quantize}
     inputs = model.input if len(model.inputs) > 1 else model.inputs[0]
-    if row.optimize_for is not None:
-        options["optimize_for"] = row.optimize_for
     if KINDS[row.model].best:
         # Of random weights, 8 bits put others first.
         options["tolerance"] = 1e9 if row.quantize else None
@@ -345,13 +321,6 @@ def export(model, row, shapes, path):
             model = keras.Model(inputs, BestItems(TOP)(model.outputs[0]))
         else:
             options["top_k"] = TOP
-    if row.static:
-        options["input_signature"] = keras.tree.map_structure(
-            lambda tensor: tf.TensorSpec(
-                shapes.get(tensor.name, shapes.get(None)), tensor.dtype
-            ),
-            inputs,
-        )
     kc.export.export_litert(model, path, overwrite=True, verbose=0, **options)
     return path
 
@@ -375,29 +344,9 @@ class BestItems(keras.layers.Layer):
         }
 
 
-def is_wanted(row):
-    """Whether a row says more than others do."""
-    if row.codes is None:
-        if row.quantize == "int8_codebooks" or row.optimize_for:
-            return False
-        return row.quantize != "float16" or not row.static
-    special = [row.quantize == "int8_codebooks", row.optimize_for is not None]
-    if row.quantize == "float16" or all(special):
-        return False
-    return not (any(special) and row.static)
-
-
-def row_of(
-    model, codes=None, quantize="float32", static=False, optimize_for=None
-):
+def row_of(model, codes=None, quantize="float32"):
     name = f"{f'codes {codes}' if codes else 'tables'}, {quantize}"
-    if optimize_for:
-        name += f", {optimize_for}"
-    if static:
-        name += ", static"
-    if quantize == "float32":
-        quantize = None
-    return Row(name, model, codes, quantize, static, optimize_for)
+    return Row(name, model, codes, None if quantize == "float32" else quantize)
 
 
 main = functools.partial(run, WholeModels)

@@ -1,32 +1,14 @@
 """Which way to store a table is best, at so many bytes, for which model?
 
+    python -m benchmarks rivals.accuracy --seeds 0,1,2
+
 Classifiers of texts and a recommender are trained with their tables stored in a
-16th, 64th and 128th of the float32 bytes: each method in its largest setting
-that fits. Bytes are those of the tables' constants in a LiteRT file with
-`quantize="int8"`; figures are Keras's, after the last epoch.
-
-    python -m benchmarks rivals.accuracy --seeds 0,1,2 --minutes 18
-
-All are trained for equally long, with the same optimizer. What is made of a
-trained table has half of its epochs as a table and half after; what is trained
-from nothing has all of them at once; the table itself has the better of both,
-in validation. Rates are chosen on the first seed by validation data, for all
-from the same ones: from the first to try upwards, or else downwards, for as
-long as it gets better. The other seeds take the rate of the first, and are for
-the table and for the best six of each task and size. Test data are for the rate
-that was chosen.
-
-The rows `search` are what `compress_model(max_bytes=...)` makes of the trained
-table, given the same data and epochs. It tries several methods at one rate, and
-keeps the best epoch of the best.
-
-A run goes on from the record; with `--minutes` it begins no row after so many,
-and says what is left. `--minutes 0` only says so. Trained tables are kept in
-`--cache`.
-
-Needs the folders `clinc150`, `20newsgroups` and `gowalla` of the data folder.
-`docstrings` is the task of `examples.compress_text_classifier`, a CNN; words of
-the other texts are averaged.
+16th, 64th and 128th of the float32 bytes, each method in its largest setting
+that fits. All train for equally many epochs: what is made of a trained table
+has half of them before, and the table has the better of both ways. Rates are
+chosen on the first seed; the other seeds are for the table and the best six of
+a task and size. `search` is what `compress_model(max_bytes=...)` makes.
+Trained tables are kept in `--cache`.
 """
 
 import dataclasses

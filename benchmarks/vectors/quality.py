@@ -1,20 +1,11 @@
 """What is left of vectors of words in so many bytes, by what people say?
 
-Stores vectors by each method, in the largest setting that fits in a part of
-the float32 table's bytes, with no training after. Bytes are those of the
-constants of a LiteRT file with `quantize="int8"`, and it is the vectors which
-that file gives that are looked at: how near they are to the table, how many of
-the nearest words stay so, how well cosines agree with people (Spearman's
-correlation over the pairs whose words are known), how many analogies come out
-right.
-
     python -m benchmarks vectors.quality --seeds 0,1,2
 
-Rows of the objectives ask what to fit: vectors as they are, of length 1, less
-their mean, or weighted.
-
-Needs the folders `vectors_googlenews_8k_300d`, `vectors_reviews_75k_300d` and
-`word_similarity` of the data folder.
+Each method in the largest setting that fits in a part of the table's bytes,
+with no training after. The vectors are those of a LiteRT file with
+`quantize="int8"`: their error, how many of the nearest words stay so, how well
+cosines agree with people, how many analogies are right.
 """
 
 import dataclasses
@@ -47,8 +38,6 @@ FOLDERS = {
 }
 # Words that may be an answer, as is usual: the first.
 RESTRICT_VOCAB = 30_000
-AS_THEY_ARE = "as they are"
-LESS_THE_MEAN = "less the mean"
 
 
 def narrow_rows(bits):
@@ -101,36 +90,6 @@ FAMILIES = {
         10**6,
     ),
 }
-STUDIED = ("narrow codes of 256", "narrow int2")
-
-
-def unit(table):
-    lengths = np.linalg.norm(table, axis=1, keepdims=True)
-    return table / np.maximum(lengths, 1e-12)
-
-
-def centred(table):
-    return table - table.mean(axis=0)
-
-
-def by_length(table):
-    return 1 / np.maximum(np.sum(table**2, axis=1), 1e-12)
-
-
-def by_rank(table):
-    """What is about the root of how often words occur, by Zipf's law."""
-    return 1 / np.sqrt(1 + np.arange(len(table)))
-
-
-# What is fitted, and what rows count.
-OBJECTIVES = {
-    AS_THEY_ARE: (None, None),
-    "length 1": (unit, None),
-    LESS_THE_MEAN: (centred, None),
-    "less the mean, length 1": (lambda table: unit(centred(table)), None),
-    "weights 1 / length²": (None, by_length),
-    "weights 1 / √rank": (None, by_rank),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +100,6 @@ class Row:
     table: str
     part: int
     family: str
-    objective: str = AS_THEY_ARE
 
 
 class Quality(Benchmark):
@@ -149,19 +107,16 @@ class Quality(Benchmark):
         "tables": ("googlenews", "reviews"),
         "parts": (64, 128, 16),
         "families": tuple(FAMILIES),
-        "studied": STUDIED,
     }
     quick = {
         "tables": ("generated",),
         "parts": (4,),
         "families": ("codes of 16", "narrow int2"),
-        "studied": ("codes of 16",),
     }
     columns = {
         "table": tables.field("row.table"),
         "times smaller": tables.field("row.part"),
         "method": tables.field("row.family"),
-        "objective": tables.field("row.objective"),
         "settings": lambda row: tables.figures(row, "method")[0],
         "KB": tables.figure("bytes", "{:,.0f}", 1e-3),
         "error": tables.figure("relative_error", "{:.3f}"),
@@ -178,37 +133,19 @@ class Quality(Benchmark):
 
     def rows(self):
         args = self.args
-        found = []
-        for table in args.tables:
-            found += [
-                Row(f"{table}, table, {name}", table, 1, TABLE, name)
-                for name in (AS_THEY_ARE, LESS_THE_MEAN)
-            ]
-        for part in args.parts:
-            found += [
-                Row(f"{table}, 1/{part}, {family}", table, part, family)
-                for table in args.tables
-                for family in args.families
-            ]
-        found += [
-            Row(
-                f"{table}, 1/{args.parts[0]}, {family}, {name}",
-                table,
-                args.parts[0],
-                family,
-                name,
-            )
+        whole = [
+            Row(f"{table}, table, as they are", table, 1, TABLE)
             for table in args.tables
-            for family in args.studied
-            for name in OBJECTIVES
-            if name != AS_THEY_ARE
         ]
-        return found
+        return whole + [
+            Row(f"{table}, 1/{part}, {family}", table, part, family)
+            for part in args.parts
+            for table in args.tables
+            for family in args.families
+        ]
 
     def measure(self, row, seed):
-        words, original = self.read(row.table)
-        change, weigh = OBJECTIVES[row.objective]
-        table = original if change is None else change(original)
+        words, table = self.read(row.table)
         if row.family == TABLE:
             return {
                 "method": "float32",
@@ -220,9 +157,7 @@ class Quality(Benchmark):
         if method is None:
             return {"method": "none fits"}
         started = time.process_time()
-        layer = method.start(seed).from_table(
-            table, sample_weight=weigh and weigh(original)
-        )
+        layer = method.start(seed).from_table(table)
         seconds = time.process_time() - started
         rows, file_bytes = read_file(layer)
         near = kc.reports.fidelity(table, rows)

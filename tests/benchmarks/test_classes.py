@@ -13,7 +13,7 @@ from benchmark_files import load
 import keras_compembed as kc
 from benchmarks.classes import methods
 from benchmarks.classes import tasks
-from benchmarks.classes.features_of import features_of
+from benchmarks.classes.tasks import features_of
 from benchmarks.common.arguments import parse
 from benchmarks.common.timing import TimedTraining
 
@@ -82,9 +82,8 @@ def test_layer_scores_as_many_as_are_sampled(name):
             np.arange(2 * number).reshape(2, number)
         ),
     )
-    tree = kc.trees.ClassTree.random(5000, seed=0)
     for samples in method.samples or (40, 4000):
-        head = methods.make_head(method, samples, task, lambda: tree, seed=0)
+        head = methods.make_head(method, samples, task, seed=0)
         number = head.num_candidates + head.estimation.num_noises
         assert number == (samples or 2)
         loss = methods.make_loss(method, samples, task)
@@ -144,7 +143,7 @@ def test_figures_of_places():
 def full_softmax(task):
     inputs, features, _ = task.features()
     method = methods.METHODS["full softmax"]
-    head = methods.make_head(method, 0, task, None, seed=0)
+    head = methods.make_head(method, 0, task, seed=0)
     return keras.Model(inputs, head(features)), head
 
 

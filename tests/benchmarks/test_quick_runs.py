@@ -43,7 +43,7 @@ def test_anchors_of_classifiers(tmp_path):
         "| words | l1 1e-3 | 4 | ",
         picture=tmp_path,
         tasks="words",
-        rows="^(full table|l1|frequency|50 words|sparse code)",
+        rows="^(full table|l1|frequency|relations)",
     )
     full, sparse = rows["full table"], rows["l1 1e-3"]
     words = full["parameters"] // 8
@@ -51,15 +51,13 @@ def test_anchors_of_classifiers(tmp_path):
     assert 150 < words <= 182
     assert full["times_fewer"] == 1 and full["bytes"] == 4 * 8 * words
     assert full["test"] > 0.6
-    for name in ("l1 1e-3", "frequency", "sparse code"):
+    for name in ("l1 1e-3", "frequency", "relations"):
         found = rows[name]
         assert found["parameters"] == found["nonzeros"] + 4 * 8
     assert all(len(found["by_epoch"]) == 3 for found in rows.values())
     assert sparse["nonzeros"] == sparse["by_epoch"][-1]["nonzeros"]
     assert sparse["by_epoch"][-1]["l1"] == pytest.approx(1e-3)
     assert rows["frequency"]["nonzeros"] == 150
-    assert rows["50 words by tf-idf"]["parameters"] == 50 * 8
-    assert rows["sparse code"]["nonzeros"] <= 2 * words
     assert (tmp_path / "ant_words.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -77,13 +75,13 @@ def test_anchors_from_a_table(folders, tmp_path):
     folders["rows"] = "^(table|anchors|group lasso)"
     line = "| ptb | anchors | "
     rows = quick("anchors.from_table", line, by="task", **folders)
-    table, anchors, pruned, lasso = rows.values()
+    table, anchors, others, lasso = rows.values()
     # 31 words, of width 8; then words of width 8 too.
     assert table["numbers"] == 31 * 8 and anchors["numbers"] <= 130
     # The same first half.
     assert table["valid_before"] < anchors["valid_before"] < 40
-    assert pruned["numbers"] <= 400 == lasso["numbers"]
-    assert pruned["test"] > 60 and lasso["test"] > 60
+    assert others["numbers"] <= 400 == lasso["numbers"]
+    assert others["test"] > 60 and lasso["test"] > 60
     # One first half of each kind, and no unfinished row.
     kept = [path.name for path in (tmp_path / "cache").iterdir()]
     assert len(kept) == 3 and all(name.endswith(".npz") for name in kept)
@@ -242,8 +240,7 @@ def test_rivals(tmp_path, monkeypatch):
 
 def test_quality_of_vectors():
     rows = quick("vectors.quality", "| generated | 4 | narrow int2 |")
-    objectives = load("vectors.quality").OBJECTIVES
-    assert len(rows) == 2 + 2 + len(objectives) - 1
+    assert len(rows) == 1 + 2
     for name, found in rows.items():
         assert len(found["tests"]) == 2
         if ", table, " in name:
