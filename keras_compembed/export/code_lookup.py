@@ -3,14 +3,16 @@
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.codes.packing import bits_per_subcode
+from keras_compembed.codes.packing import pack_codes
+from keras_compembed.codes.packing import unpack_rows
 from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.linear_composition import LinearComposition
-from keras_compembed.export.export_options import DEFAULTS
+from keras_compembed.export.flatbuffer import StoredTable
+from keras_compembed.export.row_chunks import RowChunks
+from keras_compembed.export.row_chunks import ScoredInChunks
 from keras_compembed.export.row_sums import RowSums
 from keras_compembed.export.scored_codes import ScoredCodes
-from keras_compembed.export.scored_codes import chunks_of_ids
-from keras_compembed.export.scored_codes import top_of_chunks
-from keras_compembed.export.stored_codes import StoredCodes
 
 # Numbers in the largest tensor that is held while all rows are composed.
 _CHUNK_ELEMENTS = 1 << 22
@@ -18,44 +20,59 @@ _CHUNK_ELEMENTS = 1 << 22
 _CHUNK_IDS = 4096
 
 
-class TracedLookup:
+class StoredCodes:
+    """The codes of a layer in a file, and how they are read."""
+
+    def __init__(self, layer):
+        self.num_codebooks = layer.num_codebooks
+        self.codebook_size = layer.codebook_size
+        bits = bits_per_subcode(self.codebook_size)
+        self.is_aligned = bits in (1, 2, 4, 8)
+        self.per_byte = 8 // bits if self.is_aligned else 1
+        packed = pack_codes(layer.codes, self.codebook_size)
+        self.table = StoredTable(f"{layer.path}/codes", packed, packed)
+
+    def read(self, ids, together=1):
+        """Subcodes, int32 `(ids, num_codebooks)`, of a rank-1 tensor of ids."""
+        rows = tf.gather(self.table.packed, ids)
+        if together > 1:
+            return tf.cast(rows, tf.int32)
+        return unpack_rows(rows, self.num_codebooks, self.codebook_size)
+
+
+class TracedLookup(ScoredInChunks):
     """Stands in for `CodeEmbedding.embed` while a model is converted."""
 
-    def __init__(self, layer, options=DEFAULTS):
-        composition = layer.composition
+    def __init__(self, layer, options):
+        self._composition = composition = layer.composition
+        self._options = options
         codebooks = tf.cast(layer.codebooks.value, tf.float32)
         folded = composition.fold(codebooks)
-        if isinstance(composition, LinearComposition):
-            # The matrix stays where codebooks would grow by more than it.
-            saved = composition.kernel.shape.num_elements()
-            saved += codebooks.shape.num_elements()
-            if folded.shape.num_elements() > saved:
-                folded = None
+        # Codewords whose sum is a vector, or None.
+        self.summed = None if folded is None else folded.numpy()
         # Parts of vectors, in units or not, would be padded to be summed.
         is_sum = folded is not None and not isinstance(
             composition.unscaled(), ConcatComposition
         )
-        self._composition = composition
-        self._options = options
-        if is_sum:
-            codewords = folded.numpy()
-        else:
-            codewords = composition.codewords(codebooks).numpy()
+        if isinstance(composition, LinearComposition):
+            # The matrix stays where codebooks would grow by more than it.
+            saved = composition.kernel.shape.num_elements()
+            saved += codebooks.shape.num_elements()
+            is_sum = folded.shape.num_elements() <= saved
         self.codes = StoredCodes(layer)
-        self.codewords = codewords
-        self._is_called = False
-        self.scores = None
+        self.scores = self._sums = None
         if composition.is_linear:
             self.scores = ScoredCodes(layer, self.codes, codebooks, options)
-        self._num_rows = layer.input_dim
+        self._is_called = False
         if is_sum:
-            self._sums = RowSums(codewords, options, self.codes)
+            self.codewords = self.summed
+            self._sums = RowSums(self.codewords, options, self.codes)
             row_elements = self._sums.count_elements(_CHUNK_IDS)
         else:
-            self._sums = None
-            row_elements = 4 * codewords.shape[0] * codewords.shape[2]
-        chunk = max(1, _CHUNK_ELEMENTS // row_elements)
-        self._chunk = min(self._num_rows, chunk)
+            self.codewords = composition.codewords(codebooks).numpy()
+            num_codebooks, _, width = self.codewords.shape
+            row_elements = 4 * num_codebooks * width
+        self.chunks = RowChunks(layer.input_dim, row_elements, _CHUNK_ELEMENTS)
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
@@ -69,20 +86,7 @@ class TracedLookup:
         places = self.codes.read(ids) + first
         return self._composition(tf.gather(flat, places))
 
-    def embed_all(self, embed=None):
-        """Vectors `(input_dim, output_dim)` of all ids."""
-        chunks = self._chunks(_input_of_graph(), embed or self)
-        return tf.concat(list(chunks), axis=0)
-
-    def score(self, vectors):
-        """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
-        return tf.concat(list(self._score_chunks(vectors)), axis=-1)
-
-    def top_ids(self, vectors, k):
-        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
-        return top_of_chunks(self._score_chunks(vectors), k)
-
-    def _score_chunks(self, vectors):
+    def score_chunks(self, vectors):
         """Yields logits of vectors, for a chunk of ids at a time."""
         vectors = tf.cast(vectors, tf.float32)
         # Same as in `CodeEmbedding.score`; most files run for few vectors.
@@ -90,18 +94,5 @@ class TracedLookup:
         if self.scores is not None and is_few:
             yield from self.scores.chunks(vectors, self._is_called)
             return
-        for chunk in self._chunks(vectors, self):
-            yield tf.matmul(vectors, chunk, transpose_b=True)
-
-    def _chunks(self, inputs, embed):
-        """Yields the vectors of all ids, chunk by chunk."""
-        for ids in chunks_of_ids(inputs, self._num_rows, self._chunk):
-            yield embed(ids)
-
-
-def _input_of_graph():
-    """The first input of the function that is traced."""
-    graph = tf.compat.v1.get_default_graph()
-    while hasattr(getattr(graph, "outer_graph", None), "inputs"):
-        graph = graph.outer_graph
-    return graph.inputs[0]
+        for ids in self.chunks.ids(vectors):
+            yield tf.matmul(vectors, self(ids), transpose_b=True)

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.export.one_hot_rows import UNPACK_RUNTIME
 from keras_compembed.export.one_hot_rows import OneHotRows
-from keras_compembed.export.one_hot_rows import can_unpack
 from keras_compembed.export.one_hot_rows import one_hot_bytes
 from keras_compembed.export.row_costs import ASSUMED_IDS
 from keras_compembed.export.row_costs import NUMBER_BYTES
@@ -17,7 +17,7 @@ from keras_compembed.export.row_sums import RowSums
 from keras_compembed.export.texts_of_ids import join_weights
 from keras_compembed.export.texts_of_ids import length_of
 from keras_compembed.export.texts_of_ids import number_groups
-from keras_compembed.export.texts_of_ids import with_shape
+from keras_compembed.export.texts_of_ids import unflatten
 
 # Up to so many codewords a codebook, one-hot vectors are not too wide.
 _SPREAD_SIZE = 16
@@ -31,9 +31,9 @@ class CodeProducts:
 
     can_fold = True
 
-    def __init__(self, lookup, codewords, options):
-        self._codes = codes = lookup.codes
-        self._codewords = codewords
+    def __init__(self, lookup, options):
+        codes, codewords = lookup.codes, lookup.summed
+        self._codes, self._codewords = codes, codewords
         self._options = options
         self.width = codewords.shape[-1]
         self.num_numbers = lookup.codewords.size
@@ -57,7 +57,7 @@ class CodeProducts:
     def _fits(self, op_bytes):
         """Whether a table of one-hot rows of bytes is worth its space."""
         codes, goal = self._codes, self._options.optimize_for
-        if codes.per_byte == 1 or not can_unpack(self._options):
+        if codes.per_byte == 1 or not self._options.serves(UNPACK_RUNTIME):
             return False
         if goal == "latency":
             return True
@@ -148,8 +148,7 @@ class CodeProducts:
         else:
             subcodes = self._codes.read(tf.reshape(ids, [-1]))
             vectors = self._pad(tf.one_hot(subcodes, self._codewords.shape[1]))
-        shape = tf.concat([tf.shape(ids), [self.columns]], axis=0)
-        return with_shape(vectors, shape, (*ids.shape, self.columns))
+        return unflatten(vectors, ids, self.columns)
 
     def sums(self, ids, counts=None, weights=None, mean=False):
         """Features `(texts, columns)` of sums of vectors."""

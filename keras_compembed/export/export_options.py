@@ -22,5 +22,6 @@ class ExportOptions:
             self.matrices.append(matrix)
         return matrix
 
-
-DEFAULTS = ExportOptions()
+    def serves(self, runtime):
+        """Whether the oldest runtime to serve is at least some version."""
+        return self.min_runtime is None or self.min_runtime >= runtime

@@ -1,29 +1,33 @@
 """What goes into a file beside its graph: labels, words, and who made it."""
 
-from keras_compembed.export import model_metadata
-from keras_compembed.export.attached_files import attach
+import io
+import zipfile
+
 from keras_compembed.export.file_metadata import FileMetadata
+from keras_compembed.export.file_metadata import check_text
 from keras_compembed.export.flatbuffer import write_model
-from keras_compembed.export.labels import check_labels
-from keras_compembed.export.labels import label_files
+from keras_compembed.export.model_metadata import AXIS_LABELS
+from keras_compembed.export.model_metadata import VALUE_LABELS
+from keras_compembed.export.model_metadata import AttachedFile
 from keras_compembed.export.model_metadata import add_metadata
+from keras_compembed.utils.validation import require
 
 
 class FileContents:
     """Labels, vocabulary and metadata on their way into a file."""
 
     def __init__(self, labels, metadata, target):
-        if metadata is not None and not isinstance(metadata, FileMetadata):
-            raise ValueError(
-                "`metadata` must be a `keras_compembed.export.FileMetadata`. "
-                f"Received: an object of type {type(metadata).__name__}."
-            )
-        if labels is not None and target.task == "embedder":
-            raise ValueError(
-                "`labels` must be None with task='embedder': vectors of texts "
-                "have no classes. Received: an object of type "
-                f"{type(labels).__name__}."
-            )
+        require(
+            isinstance(metadata, FileMetadata | None),
+            "`metadata` must be a `keras_compembed.export.FileMetadata`.",
+            metadata=metadata,
+        )
+        require(
+            labels is None or target.task != "embedder",
+            "`labels` must be None with task='embedder': vectors of texts "
+            "have no classes.",
+            labels=type(labels),
+        )
         self._given = labels
         self._metadata = metadata
         self._needs_labels = target.task == "classifier"
@@ -32,11 +36,7 @@ class FileContents:
     def check(self, outputs, class_sizes):
         """Raises if labels do not fit."""
         self._kinds = {
-            name: (
-                model_metadata.AXIS_LABELS
-                if array.dtype.kind == "f"
-                else model_metadata.VALUE_LABELS
-            )
+            name: AXIS_LABELS if array.dtype.kind == "f" else VALUE_LABELS
             for name, array in outputs.items()
         }
         # Of the best classes ids are named, and not their probabilities.
@@ -51,29 +51,104 @@ class FileContents:
             if array.dtype.kind == "f" and array.ndim > 1 and name not in best
         }
         of_one = class_sizes and not isinstance(self._given, dict)
-        self.labels = check_labels(
+        self.labels = _check_labels(
             self._given, class_sizes if of_one else sizes
         )
         missing = [name for name in sizes if name not in self.labels]
         if self._needs_labels and missing:
             raise ValueError(
-                "`labels` must name the classes for MediaPipe's "
-                f"TextClassifier. Received: no labels for the "
-                f"{sizes[missing[0]]} classes of the output {missing[0]!r}. "
-                "For vectors of texts, pass task='embedder'."
+                "`labels` must name the classes for MediaPipe's TextClassifier."
+                f" Received: no labels for the {sizes[missing[0]]} classes of "
+                f"the output {missing[0]!r}. For vectors of texts, pass "
+                "task='embedder'."
             )
 
     def add_to(self, content, model, vocabulary):
         """Bytes of a file with all that belongs to it."""
-        outputs = label_files(self.labels, self._kinds)
-        files = [*vocabulary]
-        for each in outputs.values():
-            files += each
+        outputs = {name: [] for name in self._kinds}
+        for name, lines in self.labels.items():
+            prefix = "" if len(outputs) == 1 else f"{name}_"
+            text = "".join(f"{line}\n" for line in lines).encode()
+            outputs[name].append(
+                AttachedFile(f"{prefix}labels.txt", text, self._kinds[name])
+            )
+        files = sum(outputs.values(), [*vocabulary])
         if not files and self._metadata is None:
             return content
         (signature,) = model.signatureDefs
         inputs = {entry.name.decode(): vocabulary for entry in signature.inputs}
         add_metadata(model, self._metadata or FileMetadata(), inputs, outputs)
-        return attach(
-            write_model(model), {file.name: file.content for file in files}
+        content = write_model(model)
+        if not files:
+            return content
+        whole = io.BytesIO(content)
+        # MediaPipe reads files in place, hence uncompressed.
+        with zipfile.ZipFile(whole, "a", zipfile.ZIP_STORED) as archive:
+            for file in files:
+                # With the date that it has by default, equal exports are equal.
+                archive.writestr(zipfile.ZipInfo(file.name), file.content)
+        return whole.getvalue()
+
+
+def _check_labels(labels, sizes):
+    """Labels by output, or an error."""
+    if labels is None:
+        return {}
+    if not isinstance(labels, dict):
+        require(
+            len(sizes) == 1,
+            "`labels` must be a dict from names of outputs to lists of strings "
+            f"where a model has several outputs, {list(sizes)}.",
+            labels=type(labels),
         )
+        labels = dict.fromkeys(sizes, labels)
+    unknown = [name for name in labels if name not in sizes]
+    require(
+        not unknown,
+        f"`labels` must name outputs of the model, {list(sizes)}.",
+        labels=unknown,
+    )
+    return {
+        name: _check_list(labels[name], name, sizes[name])
+        for name in sizes
+        if name in labels
+    }
+
+
+def _check_list(labels, output, size):
+    # Sets have no order.
+    if isinstance(labels, (str, bytes, set, frozenset)) or not hasattr(
+        labels, "__iter__"
+    ):
+        raise ValueError(
+            "`labels` must be a list of strings. Received: an object of type "
+            f"{type(labels).__name__} for the output {output!r}."
+        )
+    labels, places = list(labels), {}
+    for place, label in enumerate(labels):
+        rule = None
+        if not isinstance(label, str) or not label.strip():
+            rule = "be strings that are not empty"
+        elif any(character in label for character in "\n\r\0"):
+            rule = "hold no line ends: they are lines of a file in the model"
+        elif places.setdefault(label, place) != place:
+            rule = "differ from each other"
+        if rule is not None:
+            raise ValueError(
+                f"`labels` must {rule}. Received: {label!r} at place {place}."
+            )
+        check_text("labels", label)
+    if len(labels) != size:
+        advice = ""
+        if size == 1:
+            advice = (
+                " One number is the probability of one class: pass its name, "
+                "e.g. labels=['spam'], or give the model an output for each "
+                "class."
+            )
+        raise ValueError(
+            "`labels` must name each class of an output once, in the order of "
+            f"its numbers. Received: {len(labels)} labels for the {size} "
+            f"classes of the output {output!r}.{advice}"
+        )
+    return tuple(str(label) for label in labels)

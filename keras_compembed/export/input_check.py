@@ -1,19 +1,53 @@
-"""Tells of inputs that an app could not use as it would expect."""
+"""Which inputs of a file are ids, and what an app could not use of them."""
 
+import dataclasses
 import warnings
 
 import keras
 import tensorflow as tf
 
-from keras_compembed.export.id_inputs import find_ids
+from keras_compembed.export.flatbuffer import name_op
+from keras_compembed.export.flatbuffer import name_type
+from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.tracing import all_layers
 
 _MAX_SPECS = 4
+# Up to where floats hold every whole number.
+_EXACT = {
+    schema.TensorType.FLOAT64: 2**53,
+    schema.TensorType.FLOAT32: 2**24,
+    schema.TensorType.FLOAT16: 2**11,
+    # TensorFlow before 2.20 has no name for BFLOAT16.
+    18: 2**8,
+}
+# What hands numbers on as they are.
+_MOVES = {
+    *("CAST", "CONCATENATION", "EXPAND_DIMS", "GATHER", "PACK", "RESHAPE"),
+    *("SELECT", "SELECT_V2", "SLICE", "SPLIT", "SPLIT_V", "SQUEEZE"),
+    *("STRIDED_SLICE", "TRANSPOSE", "UNPACK"),
+}
+# Places of ids, and of the table, among an op's inputs.
+_LOOKUPS = {
+    "EMBEDDING_LOOKUP": (0, 1),
+    "GATHER": (1, 0),
+    "GATHER_ND": (1, 0),
+    "ONE_HOT": (0, None),
+}
+# What gives no numbers of its input, but places and sizes.
+_ASK_FOR_PLACES = {"ARG_MAX", "ARG_MIN", "RANK", "SHAPE", "TOPK_V2"}
+
+
+@dataclasses.dataclass
+class _IdUse:
+    """How an input is used as ids."""
+
+    is_number: bool = False
+    blurred: tuple | None = None
 
 
 def check_inputs(file, model, signature, is_given):
     """Warns of ids that are floats and of batches that are fixed."""
-    uses = _id_uses(file)
+    uses = _find_ids(file)
     for name, use in uses.items():
         if use.blurred is not None:
             dtype, rows = use.blurred
@@ -32,7 +66,14 @@ def check_inputs(file, model, signature, is_given):
         and spec.name in uses
         and not uses[spec.name].is_number
     ]
-    fixed = [] if is_given or _is_stateful(model) else _fixed_batches(specs)
+    # Stateful layers keep a state for each row of the batch.
+    is_stateful = any(getattr(x, "stateful", False) for x in all_layers(model))
+    fixed = [
+        spec.name
+        for spec in specs
+        if spec.shape.rank and (spec.shape[0] or 0) > 1
+        if not is_given and not is_stateful
+    ]
     problems = []
     if floats:
         problems.append(
@@ -48,30 +89,6 @@ def check_inputs(file, model, signature, is_given):
     if problems:
         problems.append(_remedy(signature, floats, fixed))
         warnings.warn(" ".join(problems), stacklevel=3)
-
-
-def _id_uses(file):
-    """A dict from names of inputs that are ids to `IdUse`."""
-    (signature,) = file.signatureDefs
-    uses = find_ids(file, file.subgraphs[signature.subgraphIndex])
-    return {
-        entry.name.decode(): uses[entry.tensorIndex]
-        for entry in signature.inputs
-        if entry.tensorIndex in uses
-    }
-
-
-def _is_stateful(model):
-    """Whether layers keep a state for each row of the batch."""
-    return any(getattr(layer, "stateful", False) for layer in all_layers(model))
-
-
-def _fixed_batches(specs):
-    return [
-        spec.name
-        for spec in specs
-        if spec.shape.rank and (spec.shape[0] or 0) > 1
-    ]
 
 
 def _list(names):
@@ -109,3 +126,69 @@ def _text(structure):
     named = structure.name.startswith("inputs")
     name = "" if named else f", name={structure.name!r}"
     return f"tf.TensorSpec({shape}, {structure.dtype.name!r}{name})"
+
+
+def _find_ids(model):
+    """A dict from names of inputs that are ids to their uses."""
+    (signature,) = model.signatureDefs
+    graph, readers = model.subgraphs[signature.subgraphIndex], {}
+    for operator in graph.operators or ():
+        for place, index in enumerate(_places(operator.inputs)):
+            readers.setdefault(index, []).append((operator, place))
+    uses = {
+        entry.name.decode(): _follow(model, graph, readers, entry.tensorIndex)
+        for entry in signature.inputs
+    }
+    return {name: use for name, use in uses.items() if use is not None}
+
+
+def _follow(model, graph, readers, start):
+    """The use of one input, or None if it chooses no rows."""
+    use, is_ids = _IdUse(), False
+    # Tensors, each with the narrowest float that its numbers have been, and
+    # whether they are what the input holds still, not computed from ids.
+    todo, seen = [(start, None, True)], set()
+    while todo:
+        index, narrowest, is_same = todo.pop()
+        kind = graph.tensors[index].type
+        is_float = kind in _EXACT
+        is_same = is_same and is_float
+        narrowest = min(
+            (each for each in (kind, narrowest) if each in _EXACT),
+            key=_EXACT.get,
+            default=None,
+        )
+        if (index, narrowest, is_same) in seen:
+            continue
+        seen.add((index, narrowest, is_same))
+        if is_same and index in graph.outputs:
+            use.is_number = True
+        for operator, place in readers.get(index, ()):
+            name = name_op(model, operator)
+            outputs = [
+                each
+                for each in _places(operator.outputs)
+                if graph.tensors[each].type != schema.TensorType.BOOL
+            ]
+            if place == _LOOKUPS.get(name, (None,))[0]:
+                is_ids = True
+                rows = _count_rows(graph, operator, _LOOKUPS[name][1])
+                if narrowest is not None and rows > _EXACT[narrowest]:
+                    use.blurred = name_type(narrowest), rows
+            elif is_float and name not in _MOVES:
+                # Masks and sizes are no numbers.
+                use.is_number |= is_same and name != "SHAPE" and bool(outputs)
+            elif name not in _ASK_FOR_PLACES:
+                todo += [(each, narrowest, is_same) for each in outputs]
+    return use if is_ids else None
+
+
+def _places(indices):
+    return [] if indices is None else [int(index) for index in indices]
+
+
+def _count_rows(graph, operator, place):
+    if place is None:
+        return 0
+    shape = graph.tensors[operator.inputs[place]].shape
+    return 0 if shape is None or not len(shape) else int(shape[0])

@@ -9,12 +9,13 @@ import numpy as np
 
 from keras_compembed.export import flatbuffer
 from keras_compembed.export.file_metadata import FileMetadata
-from keras_compembed.export.labels import is_labels
 from keras_compembed.export.litert_file import LiteRTConstant
 from keras_compembed.export.litert_file import LiteRTFile
 from keras_compembed.export.litert_file import LiteRTSignature
 from keras_compembed.export.litert_file import LiteRTTensor
+from keras_compembed.export.model_metadata import AXIS_LABELS
 from keras_compembed.export.model_metadata import ENTRY
+from keras_compembed.export.model_metadata import VALUE_LABELS
 from keras_compembed.export.model_metadata import read_metadata
 
 
@@ -141,7 +142,8 @@ def _read_labels(archive, outputs, files):
     for tensor, found in zip(outputs, files, strict=False):
         for name, kind in found:
             # The first is that of names, others translate them.
-            if is_labels(kind) and name in names and tensor.name not in labels:
+            is_label = kind in (AXIS_LABELS, VALUE_LABELS)
+            if is_label and name in names and tensor.name not in labels:
                 lines = archive.read(name).decode(errors="replace")
                 lines = lines.replace("\r\n", "\n").removesuffix("\n")
                 labels[tensor.name] = tuple(lines.split("\n"))

@@ -8,13 +8,15 @@ import tensorflow as tf
 
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.export.code_lookup import TracedLookup
+from keras_compembed.export.code_products import CodeProducts
 from keras_compembed.export.linear_layers import LinearLayers
 from keras_compembed.export.marks import MarkedLookup
-from keras_compembed.export.plain_rows import PlainRows
 from keras_compembed.export.recurrent import litert_inner_loop
 from keras_compembed.export.recurrent import litert_time_distributed
 from keras_compembed.export.row_chunks import RowChunks
-from keras_compembed.export.row_products import make_products
+from keras_compembed.export.row_chunks import ScoredInChunks
+from keras_compembed.export.row_products import AnchorProducts
+from keras_compembed.export.row_products import TableProducts
 from keras_compembed.export.sparse_lookup import TracedSparseRows
 from keras_compembed.export.table_lookup import TracedTable
 from keras_compembed.export.transform_lookup import TracedTransform
@@ -68,93 +70,71 @@ class LayerForms:
             return contextlib.nullcontext()
         return swapped(owner, call=call)
 
-    @contextlib.contextmanager
     def _of_codes(self, layer):
         lookup = TracedLookup(layer, self._options)
         self.tables.append(lookup.codes.table)
-        embed = self._mark(layer, "embed", lookup, lookup.codes.table.packed)
-        swap = layer.embed_with(
-            embed,
-            embed_all=functools.partial(lookup.embed_all, embed),
-            score=self._mark(layer, "score", lookup.score),
-            top_ids=self._count(layer, "top_ids", lookup.top_ids),
-        )
+        products = None
         if lookup.scores is not None:
             # What tracing finds to be stored.
             lookup.scores.tables = self.tables
-        with swap, self._followed(layer, lookup):
-            yield
+        if lookup.summed is not None:
+            products = CodeProducts(lookup, self._options)
+        codes = lookup.codes.table.packed
+        return self._of_rows(layer, lookup, products, codes)
 
-    @contextlib.contextmanager
     def _of_anchors(self, layer):
         lookup = TracedTransform(layer, self._options)
-        logits = self._mark(layer, "logits", lookup.logits)
-        embed = self._mark(layer, "embed", lookup)
-        chunks = RowChunks(
-            layer.input_dim, max(layer.output_dim, layer.num_anchors)
-        )
-        swap = layer.embed_with(
-            embed,
-            embed_all=functools.partial(chunks.table, embed),
-            score=logits,
-            top_ids=self._count(layer, "top_ids", lookup.top_ids),
-        )
-        with swapped(layer, logits=logits), swap, self._followed(layer, lookup):
-            yield
+        logits = self._mark(layer, "logits", lookup.score)
+        products = AnchorProducts(lookup)
+        own = {"logits": logits, "score": logits}
+        return self._of_rows(layer, lookup, products, **own)
 
-    @contextlib.contextmanager
     def _of_integers(self, layer):
         lookup = TracedTable(layer, self._options)
         self.tables += lookup.tables
-        embed = self._mark(layer, "embed", lookup)
-        swap = layer.embed_with(
-            embed,
-            embed_all=functools.partial(lookup.embed_all, embed),
-            score=self._mark(layer, "score", lookup.score),
-            top_ids=self._count(layer, "top_ids", lookup.top_ids),
-        )
-        with swap, self._followed(layer, lookup):
-            yield
+        return self._of_rows(layer, lookup, TableProducts(lookup))
 
-    @contextlib.contextmanager
     def _of_plain_rows(self, layer):
-        own = None
+        embed = layer.embed
         if isinstance(layer, SparseEmbedding):
-            own = TracedSparseRows(layer, self._options)
-        rows = PlainRows(layer, own)
-        methods = {
-            "embed_all": rows.embed_all,
-            "score": self._mark(layer, "score", rows.score),
-            "top_ids": self._count(layer, "top_ids", rows.top_ids),
+            embed = TracedSparseRows(layer, self._options)
+        # Methods that the layer does not have from its base.
+        own = {
+            name: getattr(layer, name)
+            for name in ("embed_all", "score", "top_ids", "sum_rows")
+            if getattr(type(layer), name) is not getattr(LookupLayer, name)
         }
-        if rows.sum_rows is not None:
-            methods["sum_rows"] = rows.sum_rows
-        embed = self._mark(layer, "embed", rows.embed)
-        with layer.embed_with(embed, **methods):
-            yield
+        return self._of_rows(layer, _PlainRows(layer, embed), **own)
 
-    @contextlib.contextmanager
     def _of_features(self, layer):
         table = tf.constant(self._vectors[id(layer)], "float32")
-        rows = PlainRows(layer, lambda ids: tf.gather(table, ids))
 
         def score(vectors):
             return tf.matmul(vectors, table, transpose_b=True)
 
-        with layer.embed_with(
-            self._mark(layer, "embed", rows.embed),
-            embed_all=lambda: table,
-            score=self._mark(layer, "score", score),
-            top_ids=self._count(layer, "top_ids", rows.top_ids),
-        ):
-            yield
+        rows = _PlainRows(layer, lambda ids: tf.gather(table, ids))
+        own = {"embed_all": lambda: table, "score": score}
+        return self._of_rows(layer, rows, **own)
 
-    def _followed(self, layer, lookup):
-        """A context in which the vectors of a look-up layer are followed."""
-        products = make_products(layer, lookup, self._options)
-        if products is None:
-            return contextlib.nullcontext()
-        return self.linear.of_table(layer, products)
+    @contextlib.contextmanager
+    def _of_rows(self, layer, lookup, products=None, codes=None, **own):
+        """A context in which a layer reads and scores rows by a look-up."""
+        embed = self._mark(layer, "embed", lookup, codes)
+        methods = {
+            "embed_all": functools.partial(lookup.chunks.table, embed),
+            "score": lookup.score,
+            "top_ids": lookup.top_ids,
+            **own,
+        }
+        if "logits" not in own:
+            methods["score"] = self._mark(layer, "score", methods["score"])
+        methods["top_ids"] = self._count(layer, "top_ids", methods["top_ids"])
+        with layer.embed_with(embed, **methods):
+            if products is None:
+                yield
+                return
+            with self.linear.of_table(layer, products):
+                yield
 
     def _of_classes(self, layer):
         if not isinstance(layer.selector, BeamTree):
@@ -185,3 +165,19 @@ class LayerForms:
             return function(*inputs)
 
         return call
+
+
+class _PlainRows(ScoredInChunks):
+    """Rows of a layer without a form of its own."""
+
+    def __init__(self, layer, embed):
+        self._embed = embed
+        self.chunks = RowChunks(layer.input_dim, layer.output_dim)
+
+    def __call__(self, ids):
+        return self._embed(ids)
+
+    def score_chunks(self, vectors):
+        for ids in self.chunks.ids(vectors):
+            rows = tf.cast(self(ids), vectors.dtype)
+            yield tf.matmul(vectors, rows, transpose_b=True)

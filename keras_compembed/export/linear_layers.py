@@ -6,16 +6,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.export.fold_rule import FoldRule
-from keras_compembed.export.folded_convolution import FoldedConvolution
-from keras_compembed.export.folded_dense import FoldedDense
-from keras_compembed.export.kernels import is_plain
+from keras_compembed.export.folded_layers import folded_convolution
+from keras_compembed.export.folded_layers import folded_dense
+from keras_compembed.export.folded_layers import folding_pays
+from keras_compembed.export.folded_layers import is_plain
 from keras_compembed.export.linear_trace import LinearTrace
-from keras_compembed.export.live_ops import LiveOps
+from keras_compembed.export.linear_trace import LiveOps
+from keras_compembed.export.linear_trace import Vectors
 from keras_compembed.export.marks import is_known
-from keras_compembed.export.pooled_rows import PooledRows
-from keras_compembed.export.reduced_rows import ReducedRows
-from keras_compembed.export.vectors import Vectors
+from keras_compembed.export.pooled_rows import ReducedRows
+from keras_compembed.export.pooled_rows import pooled_rows
 from keras_compembed.layers.embed_reduce import EmbedReduce
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
@@ -33,7 +33,6 @@ class LinearLayers:
     def __init__(self, lookups, options):
         self._lookups = lookups
         self._options = options
-        self._rule = FoldRule(options)
         self._trace = LinearTrace(lookups, options)
 
     @property
@@ -95,40 +94,38 @@ class LinearLayers:
 
     def stand_in(self, layer):
         """A function in place of a layer's `call`, or None."""
-        if type(layer) is keras.layers.GlobalAveragePooling1D:
+        kind, folds = type(layer), self._options.fold
+        if kind is keras.layers.GlobalAveragePooling1D:
             if layer.data_format == "channels_last":
-                pooled = PooledRows(self._trace, layer, True, layer.keepdims)
-                return pooled.call
-        elif not self._options.fold:
-            return None
-        elif type(layer) is keras.layers.Dense:
-            if is_plain(layer):
-                return FoldedDense(self._trace, self._rule, layer).call
-        elif type(layer) is keras.layers.Conv1D:
-            if (
-                is_plain(layer)
-                # Only of matrices, not of kernels, can int8 be asked for.
-                and self._options.quantize != "int8_codebooks"
-                and layer.groups == 1
-                and layer.data_format == "channels_last"
-            ):
-                folded = FoldedConvolution(self._trace, self._rule, layer)
-                return folded.call
+                return pooled_rows(self._trace, layer, True, layer.keepdims)
+        elif folds and kind is keras.layers.Dense and is_plain(layer):
+            return folded_dense(self._trace, layer)
+        elif (
+            folds
+            and kind is keras.layers.Conv1D
+            and is_plain(layer)
+            # Only of matrices, not of kernels, can int8 be asked for.
+            and self._options.quantize != "int8_codebooks"
+            and layer.groups == 1
+            and layer.data_format == "channels_last"
+        ):
+            return folded_convolution(self._trace, layer)
         return None
 
     def stand_in_of_operation(self, operation):
         """Same, for an operation of a functional model."""
         kind = type(operation)
-        if kind.__module__ != _MODULE_OF_OPS:
-            return None
-        if kind.__name__ not in ("Mean", "Sum"):
+        if kind.__module__ != _MODULE_OF_OPS or kind.__name__ not in (
+            "Mean",
+            "Sum",
+        ):
             return None
         axis = operation.axis
-        if axis is None or [x % 3 for x in _as_list(axis)] != [1]:
+        axes = [axis] if axis is None or isinstance(axis, int) else axis
+        if None in axes or [x % 3 for x in axes] != [1]:
             return None
         is_mean = kind.__name__ == "Mean"
-        pooled = PooledRows(self._trace, operation, is_mean, operation.keepdims)
-        return pooled.call
+        return pooled_rows(self._trace, operation, is_mean, operation.keepdims)
 
     def reconsider(self, function):
         """Whether the model must be traced again, with less done to it."""
@@ -174,12 +171,8 @@ class LinearLayers:
         ):
             kept = products.num_numbers
         width = sum(site.width for site in sites)
-        return self._rule.pays(vectors, width, kept, kernels)
+        return folding_pays(self._options, vectors, width, kept, kernels)
 
 
 def _names(layers):
     return tuple(dict.fromkeys(layer.name for layer in layers))
-
-
-def _as_list(axis):
-    return [axis] if isinstance(axis, int) else list(axis)

@@ -4,7 +4,6 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
-from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.flatbuffer import drop_unused
 from keras_compembed.export.flatbuffer import find_opcode
 from keras_compembed.export.flatbuffer import list_readers
@@ -19,7 +18,7 @@ UNPACK_RUNTIME = (2, 18, 0)
 class OneHotRows:
     """A table of the one-hot rows that numbers stand for."""
 
-    def __init__(self, codebook_size, together, options=DEFAULTS):
+    def __init__(self, codebook_size, together, options):
         digits = split_digits(codebook_size, together)
         one_hot = digits[:, :, None] == np.arange(codebook_size)
         rows = one_hot.reshape(len(digits), -1)
@@ -27,7 +26,7 @@ class OneHotRows:
         self.table = rows.astype("int8")
         self.zeros = len(digits)
         self._options = options
-        self._is_packed = can_unpack(options)
+        self._is_packed = options.serves(UNPACK_RUNTIME)
 
     def __call__(self, numbers):
         """Rows `(..., together * codebook_size)` of int32 numbers."""
@@ -35,12 +34,6 @@ class OneHotRows:
             return tf.gather(self.table.astype("float32"), numbers)
         self._options.unpacked.append(self.table)
         return tf.cast(tf.gather(self.table, numbers), tf.float32)
-
-
-def can_unpack(options):
-    """Whether the oldest runtime to serve unpacks tables of int4."""
-    oldest = options.min_runtime
-    return oldest is None or oldest >= UNPACK_RUNTIME
 
 
 def one_hot_bytes(codebook_size, together):

@@ -1,30 +1,25 @@
-"""Poolings of rows, made of codes while a model is traced."""
+"""Sums and averages of rows, made of codes while a model is traced."""
 
 import dataclasses
+import math
 
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.export.linear_trace import Vectors
+from keras_compembed.export.marks import is_known
 from keras_compembed.export.texts_of_ids import count_ids
 
 
-class PooledRows:
-    """Stands in for a pooling over time, where rows of a layer go in."""
+def pooled_rows(trace, owner, mean, keepdims):
+    """A `call` for a pooling over time where rows of a layer go in."""
+    original = owner.call
 
-    def __init__(self, trace, owner, mean, keepdims):
-        self._trace = trace
-        self._owner, self._original = owner, owner.call
-        self._mean, self._keepdims = mean, keepdims
+    def as_it_was(x, mask):
+        return original(x) if mask is None else original(x, mask=mask)
 
-    def call(self, inputs, mask=None):
-        """In place of the pooling's own."""
-        owner, original = self._owner, self._original
-        mean, keepdims = self._mean, self._keepdims
-
-        def as_it_was(x, mask):
-            return original(x) if mask is None else original(x, mask=mask)
-
-        vectors, key = self._trace.find(inputs, owner)
+    def call(inputs, mask=None):
+        vectors, key = trace.find(inputs, owner)
         if (
             vectors is None
             or vectors.features is not None
@@ -32,7 +27,6 @@ class PooledRows:
             or (mask is not None and not _is_mask(mask))
         ):
             return as_it_was(inputs, mask)
-        length = vectors.ids.shape[1]
         divides = mean and mask is not None
         is_of_ids = mask is None or _is_mask_of(mask, vectors)
         size = None if is_of_ids else count_ids(mask)
@@ -58,25 +52,25 @@ class PooledRows:
             vectors,
             reference=reference,
             features=lambda ids: vectors.products.sums(
-                ids,
-                counts(ids),
-                mean=mean and not divides,
+                ids, counts(ids), mean=mean and not divides
             ),
             finish=finish,
             is_held=is_of_ids,
         )
-        if not vectors.products.may_sum(length):
+        if vectors.products.may_sum(vectors.length):
+            pooled.tensor = trace.multiply(pooled)
+            trace.add_site(key, owner, vectors, pooled.tensor)
+        else:
             # As it was, unless a layer behind it is folded.
             pooled.tensor = as_it_was(inputs, mask)
-            if not keepdims:
-                self._trace.remember(pooled)
-            return pooled.tensor
-        pooled.tensor = self._trace.multiply(pooled)
-        self._trace.add_site(key, owner, vectors, pooled.tensor)
+            if keepdims:
+                return pooled.tensor
         if keepdims:
             return tf.expand_dims(pooled.tensor, 1)
-        self._trace.remember(pooled)
+        trace.remember(pooled)
         return pooled.tensor
+
+    return call
 
 
 def _is_mask(mask):
@@ -96,3 +90,121 @@ def _is_mask_of(mask, vectors):
         and ids.graph is vectors.inputs.graph
         and np.array_equal(tf.get_static_value(zero), 0)
     )
+
+
+class ReducedRows:
+    """Stands in for a layer that sums the vectors of ids by itself."""
+
+    def __init__(self, trace, layer, products):
+        self._trace, self._layer, self._products = trace, layer, products
+        self._call, self._sum_rows = layer.call, layer.sum_rows
+
+    def call(self, inputs, weights=None, mask=None, reverse=False, **kwargs):
+        """In place of the layer's own."""
+        layer, products, original = self._layer, self._products, self._call
+        if (
+            reverse
+            or weights is not None
+            or not isinstance(inputs, tf.Tensor)
+            or inputs.shape.rank != 2
+            or is_known(inputs)
+        ):
+            return original(inputs, weights=weights, mask=mask, reverse=reverse)
+        if mask is None:
+            mask = getattr(inputs, "_keras_mask", None)
+        layer._combiner.check_shapes(inputs, None, mask)
+        has_counts = layer.mask_zero or mask is not None
+        is_mean = layer.combiner == "mean" and not has_counts
+        is_nan = math.isnan(layer.empty_value)
+        has_other_value = (
+            has_counts
+            and layer.combiner != "sum"
+            and layer.empty_value != 0
+            and not is_nan
+        )
+
+        def counts(ids):
+            exist = None if mask is None else tf.cast(mask, tf.bool)
+            if not layer.mask_zero:
+                return exist
+            return ids != 0 if exist is None else (ids != 0) & exist
+
+        def finish(sums, ids):
+            if layer.combiner == "sum" or is_mean:
+                return sums
+            if has_counts:
+                size = count_ids(counts(ids))
+            else:
+                size = tf.cast(tf.shape(ids)[1], tf.float32)
+            is_empty = tf.equal(size, 0.0)
+            if not is_nan:
+                size = tf.maximum(size, 1.0)
+            if layer.combiner == "sqrtn":
+                size = tf.sqrt(size)
+            sums /= size
+            if has_other_value:
+                sums = tf.where(is_empty, layer.empty_value, sums)
+            return sums
+
+        pooled = Vectors(
+            None,
+            layer,
+            inputs,
+            tf.cast(inputs, tf.int32),
+            products,
+            original,
+            lambda x: products.sums(x, counts(x), mean=is_mean),
+            finish,
+            mask is None,
+        )
+        if products.may_sum(inputs.shape[1]):
+            self._multiply(pooled)
+        else:
+            # As it was, unless a layer behind it is folded.
+            pooled.tensor = original(inputs, mask=mask)
+        if not has_other_value:
+            self._trace.remember(pooled)
+        return pooled.tensor
+
+    def sum_rows(self, ids, weights):
+        """In place of the layer's own."""
+        layer, products = self._layer, self._products
+        if (
+            ids.shape[1] == 1
+            or is_known(ids)
+            or not products.may_sum(ids.shape[1])
+        ):
+            return self._sum_rows(ids, weights)
+        weights = tf.cast(weights, tf.float32)
+        lost = None
+        if math.isnan(layer.empty_value):
+            # Not into products, which may be of 8-bit numbers.
+            lost = tf.not_equal(weights, weights)
+            weights = tf.where(lost, 0.0, weights)
+
+        def finish(sums, ids):
+            if lost is None:
+                return sums
+            is_lost = tf.reduce_any(lost, axis=1, keepdims=True)
+            return sums + tf.where(is_lost, math.nan, 0.0)
+
+        pooled = Vectors(
+            None,
+            layer,
+            ids,
+            tf.cast(ids, tf.int32),
+            products,
+            None,
+            lambda x: products.sums(x, weights=weights),
+            finish,
+            False,
+        )
+        self._multiply(pooled)
+        self._trace.remember(pooled)
+        return pooled.tensor
+
+    def _multiply(self, pooled):
+        pooled.tensor = self._trace.multiply(pooled)
+        key = self._trace.next_key(self._layer)
+        source = dataclasses.replace(pooled, tensor=None, features=None)
+        self._trace.add_site(key, self._layer, source, pooled.tensor)

@@ -2,9 +2,6 @@
 
 import tensorflow as tf
 
-from keras_compembed.export.scored_codes import chunks_of_ids
-from keras_compembed.export.scored_codes import top_of_chunks
-
 # Numbers in the largest tensor that is held while all rows are composed.
 _CHUNK_ELEMENTS = 1 << 20
 
@@ -12,32 +9,59 @@ _CHUNK_ELEMENTS = 1 << 20
 class RowChunks:
     """Composes all rows when the file runs, in chunks of a known shape."""
 
-    def __init__(self, num_rows, row_elements):
+    def __init__(self, num_rows, row_elements, most=_CHUNK_ELEMENTS):
         self._num_rows = num_rows
-        size = max(1, _CHUNK_ELEMENTS // row_elements)
-        self._size = min(num_rows, size)
+        self._size = min(num_rows, max(1, most // row_elements))
+
+    def ids(self, inputs):
+        """Rank-1 tensors of all ids, which depend on the inputs of a graph."""
+        return chunks_of_ids(inputs, self._num_rows, self._size)
 
     def table(self, embed):
         """Vectors `(rows, output_dim)` of all ids."""
-        chunks = [embed(ids) for ids in self._ids(_input_of_graph())]
-        return tf.concat(chunks, axis=0)
-
-    def score(self, vectors, score):
-        """Scores `(vectors, rows)` of all ids."""
-        chunks = [score(ids) for ids in self._ids(vectors)]
-        return tf.concat(chunks, axis=-1)
-
-    def top_ids(self, vectors, score, k):
-        """The `k` highest of them and their ids, `(vectors, k)` each."""
-        return top_of_chunks(map(score, self._ids(vectors)), k)
-
-    def _ids(self, inputs):
-        return chunks_of_ids(inputs, self._num_rows, self._size)
+        graph = tf.compat.v1.get_default_graph()
+        while hasattr(getattr(graph, "outer_graph", None), "inputs"):
+            graph = graph.outer_graph
+        return tf.concat([embed(x) for x in self.ids(graph.inputs[0])], axis=0)
 
 
-def _input_of_graph():
-    """The first input of the function that is traced."""
-    graph = tf.compat.v1.get_default_graph()
-    while hasattr(getattr(graph, "outer_graph", None), "inputs"):
-        graph = graph.outer_graph
-    return graph.inputs[0]
+class ScoredInChunks:
+    """What look-ups give that score all ids by `score_chunks(vectors)`."""
+
+    def score(self, vectors):
+        """Logits `(rows, input_dim)` of vectors `(rows, output_dim)`."""
+        return tf.concat(list(self.score_chunks(vectors)), axis=-1)
+
+    def top_ids(self, vectors, k):
+        """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
+        return top_of_chunks(self.score_chunks(vectors), k)
+
+
+def top_of_chunks(chunks, k):
+    """Scores and ids `(vectors, k)` of scores of all ids, chunk by chunk."""
+    scores, ids, start = [], [], 0
+    for chunk in chunks:
+        size = chunk.shape[1]
+        best, places = tf.math.top_k(chunk, min(k, size))
+        scores.append(best)
+        ids.append(places + start)
+        start += size
+    if len(scores) == 1:
+        return scores[0], ids[0]
+    scores, places = tf.math.top_k(tf.concat(scores, 1), k)
+    return scores, tf.gather(tf.concat(ids, 1), places, batch_dims=1)
+
+
+def chunks_of_ids(inputs, num_rows, size):
+    """Yields rank-1 tensors of all ids that the converter does not know."""
+    zero = unknown_zero(inputs)
+    # Of a shape that the runtime knows before it runs.
+    offsets = tf.reshape(tf.range(zero, size + zero), [size])
+    for start in range(0, num_rows, size):
+        yield offsets[: min(size, num_rows - start)] + start
+
+
+def unknown_zero(inputs):
+    """Zero, whatever the inputs are, but not to the converter."""
+    some = tf.reduce_max(tf.cast(inputs, tf.float32)) >= 0
+    return tf.minimum(tf.cast(some, tf.int32), 0)

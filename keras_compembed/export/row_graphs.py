@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.one_hot_rows import OneHotRows
 from keras_compembed.export.one_hot_rows import split_digits
 
@@ -21,7 +20,7 @@ class Product:
         """What graphs have in common that read the same numbers."""
         return type(self), self.together
 
-    def __call__(self, codewords, numbers, options=DEFAULTS):
+    def __call__(self, codewords, numbers, options):
         """Sums `(ids, width)`."""
         codewords = _whole_numbers(codewords, self.together)
         codebook_size, width = codewords.shape[1:]
@@ -43,7 +42,7 @@ class Gathers:
         """Same as for `Product`."""
         return type(self), self.together
 
-    def __call__(self, codewords, numbers, options=DEFAULTS):
+    def __call__(self, codewords, numbers, options):
         """Same as for `Product`."""
         codewords = _whole_numbers(codewords, self.together)
         codewords = _sums_of_digits(codewords, self.together)

@@ -4,7 +4,6 @@ import functools
 
 import numpy as np
 
-from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.row_costs import ASSUMED_IDS
 from keras_compembed.export.row_costs import estimate
 from keras_compembed.export.row_costs import estimate_sum
@@ -30,18 +29,13 @@ _MOST_SUMS = 1 << 24
 class RowSums:
     """Sums of codewords, one of each codebook."""
 
-    def __init__(self, codewords, options=DEFAULTS, codes=None):
+    def __init__(self, codewords, options, codes):
         self.codewords = np.asarray(codewords, dtype="float32")
         self._options = options
         self._codes = codes
         self._choose = functools.cache(self._find)
         # The form of the first graph that reads the codewords.
         self._form = None
-
-    def __call__(self, subcodes):
-        """Sums `(ids, width)` for int32 subcodes `(ids, num_codebooks)`."""
-        graph = self._choose(subcodes.shape[0], 1)
-        return graph(self.codewords, subcodes, self._options)
 
     def look_up(self, ids):
         """Sums `(ids, width)` for a rank-1 int32 tensor of ids."""
@@ -52,8 +46,7 @@ class RowSums:
 
     def choose(self, num_ids=None):
         """The graph for so many ids at once, or `None` for an open number."""
-        per_byte = 1 if self._codes is None else self._codes.per_byte
-        return self._choose(num_ids, per_byte, self._form)
+        return self._choose(num_ids, self._form)
 
     def count_elements(self, num_ids):
         """Numbers held for each of so many ids while rows are summed."""
@@ -68,28 +61,35 @@ class RowSums:
             self.codewords.shape,
             num_ids or ASSUMED_IDS,
             self._options.quantize,
-            self._codes is None or self._codes.is_aligned,
+            self._codes.is_aligned,
         )
 
     def candidates(self):
         """All graphs that there are to choose from."""
-        return self._candidates(
-            1 if self._codes is None else self._codes.per_byte
-        )
+        num_codebooks, codebook_size, width = self.codewords.shape
+        if not np.isfinite(self.codewords).all():
+            # As Keras does it: a product brings NaN into other rows too.
+            product = codebook_size <= _KERAS_PRODUCT
+            return [Product() if product else Gathers()]
+        graphs = []
+        for together in sorted({1, self._codes.per_byte}):
+            columns = -(-num_codebooks // together)
+            if codebook_size <= _LARGEST_PRODUCT:
+                graphs.append(Product(together))
+            if together == 1 or columns * 256 * width <= _MOST_SUMS:
+                groups = {columns, *(x for x in _GROUPS if x < columns)}
+                graphs += [Gathers(together, group) for group in groups]
+        return graphs
 
-    def _find(self, num_ids, per_byte, form=None):
-        graphs = [
-            graph
-            for graph in self._candidates(per_byte)
-            if form in (None, graph.form)
-        ]
+    def _find(self, num_ids, form):
+        graphs = [x for x in self.candidates() if form in (None, x.form)]
         costs = self._estimate(graphs, num_ids or ASSUMED_IDS)
 
         def time(graph):
             return costs[graph].nanoseconds
 
         def size(graph):
-            digits = 0
+            per_byte, digits = self._codes.per_byte, 0
             if graph.together < per_byte:
                 digits = _DIGIT_OPS + _DIGITS * per_byte
             return costs[graph].file_bytes + digits
@@ -103,7 +103,7 @@ class RowSums:
         if goal != "size":
             graphs = self._lean(graphs, num_ids or _MANY_IDS)
         if goal != "latency":
-            rest = 0 if self._codes is None else self._codes.table.packed.nbytes
+            rest = self._codes.table.packed.nbytes
             least = rest + min(map(size, graphs))
             most = SIZE_MARGINS[goal] * least - rest
             graphs = [graph for graph in graphs if size(graph) <= most]
@@ -115,26 +115,8 @@ class RowSums:
             graph: estimate(graph, shape, num_ids, quantize) for graph in graphs
         }
 
-    def _candidates(self, per_byte):
-        num_codebooks, codebook_size, width = self.codewords.shape
-        if not np.isfinite(self.codewords).all():
-            # As Keras does it: a product brings NaN into other rows too.
-            product = codebook_size <= _KERAS_PRODUCT
-            return [Product() if product else Gathers()]
-        graphs = []
-        for together in sorted({1, per_byte}):
-            columns = -(-num_codebooks // together)
-            if codebook_size <= _LARGEST_PRODUCT:
-                graphs.append(Product(together))
-            if together == 1 or columns * 256 * width <= _MOST_SUMS:
-                groups = {columns, *(x for x in _GROUPS if x < columns)}
-                graphs += [Gathers(together, group) for group in groups]
-        return graphs
-
     def _lean(self, graphs, num_ids):
         """Graphs that take no more memory than a table of int4, if any."""
-        if self._codes is None:
-            return graphs
         width = self.codewords.shape[2]
         codes = self._codes.table.packed
         budget = len(codes) * width // 2 + 4 * num_ids * width - codes.nbytes

@@ -9,6 +9,8 @@ from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.concat_composition import part_of_column
 from keras_compembed.export.flatbuffer import StoredTable
+from keras_compembed.export.row_chunks import chunks_of_ids
+from keras_compembed.export.row_chunks import unknown_zero
 
 # Ids at a time: what is held of them fits into a cache.
 _CHUNK = 1 << 16
@@ -130,33 +132,3 @@ def _own_columns(folded):
     owners = part_of_column(len(columns), len(folded))
     shared = folded[:, 0].sum(axis=0) - folded[owners, 0, columns]
     return folded[owners, :, columns].T + shared
-
-
-def top_of_chunks(chunks, k):
-    """Scores and ids `(vectors, k)` of scores of all ids, chunk by chunk."""
-    scores, ids, start = [], [], 0
-    for chunk in chunks:
-        size = chunk.shape[1]
-        best, places = tf.math.top_k(chunk, min(k, size))
-        scores.append(best)
-        ids.append(places + start)
-        start += size
-    if len(scores) == 1:
-        return scores[0], ids[0]
-    scores, places = tf.math.top_k(tf.concat(scores, 1), k)
-    return scores, tf.gather(tf.concat(ids, 1), places, batch_dims=1)
-
-
-def chunks_of_ids(inputs, num_rows, size):
-    """Yields rank-1 tensors of all ids that the converter does not know."""
-    zero = unknown_zero(inputs)
-    # Of a shape that the runtime knows before it runs.
-    offsets = tf.reshape(tf.range(zero, size + zero), [size])
-    for start in range(0, num_rows, size):
-        yield offsets[: min(size, num_rows - start)] + start
-
-
-def unknown_zero(inputs):
-    """Zero, whatever the inputs are, but not to the converter."""
-    some = tf.reduce_max(tf.cast(inputs, tf.float32)) >= 0
-    return tf.minimum(tf.cast(some, tf.int32), 0)

@@ -8,7 +8,6 @@ from keras_compembed.export.compressed_rows import CompressedRows
 from keras_compembed.export.compressed_rows import dense_rows
 from keras_compembed.export.compressed_rows import ones_like_ids
 from keras_compembed.export.compressed_rows import round_values
-from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.layers.sparse_embedding import RowPlaces
 
 # Windows of the longest row are read up to so many times the mean row, and up
@@ -20,7 +19,7 @@ _WINDOW = 16
 class TracedSparseRows:
     """Stands in for `SparseEmbedding.embed` while a model is converted."""
 
-    def __init__(self, layer, options=DEFAULTS):
+    def __init__(self, layer, options):
         self._layer = layer
         lengths, columns, in_row, values = layer.compressed_rows()
         places = RowPlaces.of_lengths(lengths)

@@ -3,11 +3,11 @@
 import tensorflow as tf
 
 
-def with_shape(tensor, shape, static):
-    """A tensor of a shape, of which a part is known."""
-    tensor = tf.reshape(tensor, shape)
-    tensor.set_shape(static)
-    return tensor
+def unflatten(rows, ids, width):
+    """Rows of ids one after another, in the shape of the ids."""
+    rows = tf.reshape(rows, tf.concat([tf.shape(ids), [width]], axis=0))
+    rows.set_shape(ids.shape.concatenate(width))
+    return rows
 
 
 def join_weights(counts, weights):

@@ -6,7 +6,6 @@ import re
 import keras
 import tensorflow as tf
 
-from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.layer_forms import LayerForms
 from keras_compembed.utils.swapped import swapped
 
@@ -66,7 +65,7 @@ def _states(model):
 
 
 @contextlib.contextmanager
-def litert_form(model, options=DEFAULTS):
+def litert_form(model, options):
     """Makes layers compute in ops that LiteRT has."""
     forms = LayerForms(options, all_layers(model))
     with contextlib.ExitStack() as stack:

@@ -10,9 +10,9 @@ from keras_compembed.export.compressed_rows import CompressedRows
 from keras_compembed.export.compressed_rows import dense_rows
 from keras_compembed.export.compressed_rows import ones_like_ids
 from keras_compembed.export.compressed_rows import round_values
-from keras_compembed.export.export_options import DEFAULTS
 from keras_compembed.export.packed_offsets import PackedOffsets
-from keras_compembed.export.scored_codes import top_of_chunks
+from keras_compembed.export.row_chunks import RowChunks
+from keras_compembed.export.row_chunks import top_of_chunks
 
 # Rows made dense and multiplied by the anchors are faster than sums of gathered
 # anchors up to so many anchors, and up to so many for each number read.
@@ -26,7 +26,7 @@ _WINDOW = 16
 class TracedTransform:
     """Stands in for an `ANTEmbedding` while a model is converted."""
 
-    def __init__(self, layer, options=DEFAULTS):
+    def __init__(self, layer, options):
         transform = layer.get_transform()
         anchors = keras.ops.convert_to_numpy(layer.anchors).astype("float64")
         values = transform.values.astype("float64")
@@ -63,6 +63,9 @@ class TracedTransform:
             or len(anchors) > _DENSE_ANCHORS_PER_NUMBER * longest
         )
         self._num_rows = transform.num_rows
+        self.chunks = RowChunks(
+            layer.input_dim, max(layer.output_dim, layer.num_anchors)
+        )
 
     def __call__(self, ids):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
@@ -100,7 +103,7 @@ class TracedTransform:
         )
         return tf.reshape(sums, [-1, num_anchors])
 
-    def logits(self, vectors):
+    def score(self, vectors):
         """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
         output_dim = self.anchors.shape[1]
         flat = tf.reshape(vectors, (-1, output_dim))
@@ -129,7 +132,7 @@ class TracedTransform:
 
     def top_ids(self, vectors, k):
         """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""
-        return top_of_chunks([self.logits(vectors)], k)
+        return top_of_chunks([self.score(vectors)], k)
 
     def _ragged(self, ids):
         rows, columns, values = self.rows.numbers(ids)

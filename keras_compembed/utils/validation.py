@@ -172,7 +172,7 @@ def check_table(table, name="table", width=None, shards=False):
     require(
         table.dtype.kind in "fiub" or table.dtype.name == "bfloat16",
         f"`{name}` must hold real numbers.",
-        dtype=table.dtype.name,
+        dtype=str(table.dtype),
     )
     require(
         width in (None, table.shape[1]),
@@ -269,7 +269,7 @@ def check_scores(name, scores, owner="id"):
         scores.ndim == 1 and scores.size and scores.dtype.kind in "fiub",
         f"`{name}` must hold one number for each {owner}.",
         shape=scores.shape,
-        dtype=scores.dtype.name,
+        dtype=str(scores.dtype),
     )
     scores = scores.astype("float64")
     require(

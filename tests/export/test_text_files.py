@@ -402,7 +402,7 @@ def test_labels_of_models_that_take_numbers(path):
         ({"labels": [*"abcd"]}, "4 labels for the 3 classes"),
         ({"labels": "abc"}, "list of strings.* str"),
         ({"labels": {*"abc"}}, "list of strings.* set"),
-        ({"labels": [*"aba"]}, "'a' at places 0 and 2"),
+        ({"labels": [*"aba"]}, "'a' at place 2"),
         ({"labels": ["a", "b", "c\n"]}, r"'c\\n'"),
         ({"labels": ["a", "", "c"]}, "Received: ''"),
         ({"labels": ["a", 2, "c"]}, "Received: 2"),
