@@ -4,12 +4,10 @@ from keras_compembed.export.export_litert import export_litert
 from keras_compembed.export.file_metadata import FileMetadata
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.interpreter import LiteRTModel
-from keras_compembed.export.litert_file import LiteRTFile
 from keras_compembed.export.mediapipe_model import MediaPipeModel
 
 __all__ = [
     "FileMetadata",
-    "LiteRTFile",
     "LiteRTModel",
     "MediaPipeModel",
     "export_litert",

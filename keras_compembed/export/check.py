@@ -1,5 +1,6 @@
 """Compares a LiteRT file with the Keras model that it came from."""
 
+import functools
 import warnings
 
 import keras
@@ -41,21 +42,15 @@ def random_inputs(model, signature):
 
 
 def run_on_inputs(model, signature, given=None):
-    """Inputs, and what a model gives for them."""
-    if given is None:
-        return run_on_random_inputs(model, signature)
-    samples = [fit_inputs(signature, given)]
-    return samples, run_keras(model, samples)
-
-
-def run_on_random_inputs(model, signature):
-    """Random inputs that a model takes, and what `run_keras` gives for them."""
-    samples, outputs = [], []
-    for candidates in random_inputs(model, signature):
-        sample, output = _run_first(model, candidates)
-        samples.append(sample)
-        outputs.append(output)
-    return samples, outputs
+    """Inputs that a model takes, and what it gives for each of them."""
+    if given is not None:
+        samples = [fit_inputs(signature, given)]
+        return samples, [run_keras(model, samples[0])]
+    found = [
+        run_first(functools.partial(run_keras, model), each)
+        for each in random_inputs(model, signature)
+    ]
+    return tuple(zip(*found, strict=True))
 
 
 def _shorter(length):
@@ -64,16 +59,14 @@ def _shorter(length):
         length //= 2
 
 
-def _run_first(model, candidates):
-    """The first sample that a model takes, and what it gives for it."""
+def run_first(run, candidates):
+    """The first sample that can be run, and what it gives."""
     first_error = None
     for sample in candidates:
         try:
-            (output,) = run_keras(model, [sample])
+            return sample, run(sample)
         except ValueError as error:
             first_error = first_error or error
-        else:
-            return sample, output
     raise first_error
 
 
@@ -142,11 +135,8 @@ def fit_inputs(signature, inputs):
             signature,
             inputs,
         )
-        for spec, array in zip(
-            keras.tree.flatten(signature),
-            keras.tree.flatten(arrays),
-            strict=True,
-        ):
+        pairs = map(keras.tree.flatten, (signature, arrays))
+        for spec, array in zip(*pairs, strict=True):
             if not spec.shape.is_compatible_with(array.shape):
                 raise ValueError(
                     f"the shape {array.shape} of {spec.name!r} is not "
@@ -160,39 +150,33 @@ def fit_inputs(signature, inputs):
     return arrays
 
 
-def run_keras(model, samples):
-    """A dict of output arrays for each sample."""
-    outputs = []
-    for sample in samples:
-        try:
-            named = name_outputs(model, model(sample, training=False))
-        except Exception as error:
-            shapes = keras.tree.map_structure(lambda x: x.shape, sample)
-            kinds = {x.dtype.kind for x in keras.tree.flatten(sample)}
-            hint = ""
-            if "f" in kinds:
-                hint = (
-                    "If a float input holds ids, give it an integer dtype in "
-                    "`input_signature`. "
-                )
-            # "a half tensor", "bfloat16".
-            if any(word in str(error) for word in ("half ", "float16")):
-                hint += (
-                    "Exports compute in float32: let layers of your own cast "
-                    "to the dtype of another tensor. "
-                )
-            raise ValueError(
-                "The model must run on the inputs that the export is checked "
-                f"on, of shape {shapes}. Pass `sample_inputs` that it takes. "
-                f"{hint}Received from the model: {error}"
-            ) from error
-        outputs.append(
-            {
-                name: keras.ops.convert_to_numpy(tensor)
-                for name, tensor in named.items()
-            }
-        )
-    return outputs
+def run_keras(model, sample):
+    """A dict of output arrays."""
+    try:
+        named = name_outputs(model, model(sample, training=False))
+    except Exception as error:
+        shapes = keras.tree.map_structure(lambda x: x.shape, sample)
+        hint = ""
+        if any(x.dtype.kind == "f" for x in keras.tree.flatten(sample)):
+            hint = (
+                "If a float input holds ids, give it an integer dtype in "
+                "`input_signature`. "
+            )
+        # "a half tensor", "bfloat16".
+        if any(word in str(error) for word in ("half ", "float16")):
+            hint += (
+                "Exports compute in float32: let layers of your own cast to "
+                "the dtype of another tensor. "
+            )
+        raise ValueError(
+            "The model must run on the inputs that the export is checked on, "
+            f"of shape {shapes}. Pass `sample_inputs` that it takes. {hint}"
+            f"Received from the model: {error}"
+        ) from error
+    return {
+        name: keras.ops.convert_to_numpy(tensor)
+        for name, tensor in named.items()
+    }
 
 
 def check_nan(samples, outputs, are_texts):
@@ -212,12 +196,11 @@ def check_nan(samples, outputs, are_texts):
     elif broken and are_texts:
         warnings.warn(
             f"The model gives NaN for {len(broken)} of the {len(samples)} "
-            f"texts tried, such as {broken[0][0]!r}, and so does the file. Of "
-            "a text without words a `TextVectorization` makes padding alone, "
-            "and a mean that leaves padding out divides by nothing. Let the "
-            "app keep such texts to itself, or put a `keras_compembed.text."
-            "WordTokenizer` of the same words in its place, which reads them "
-            "as one unknown word.",
+            f"texts tried, such as {broken[0][0]!r}, and so does the file. A "
+            "`TextVectorization` makes padding alone of a text without words, "
+            "of which there is no mean. Let the app keep such texts to itself, "
+            "or use a `keras_compembed.text.WordTokenizer` of the same words, "
+            "which reads them as one unknown word.",
             stacklevel=4,
         )
 
@@ -242,16 +225,11 @@ def compare(run, names, samples, outputs):
         if len(expected) == 1:
             got = {next(iter(expected)): got}
         for name in expected:
-            if not name.endswith("ids"):
-                continue
             for part in ("probabilities", "scores"):
-                pair = f"{name[: -len('ids')]}{part}"
-                if pair in expected:
+                pair = f"{name.removesuffix('ids')}{part}"
+                if name.endswith("ids") and pair in expected:
                     got[name] = _named_by_keras(
-                        *(
-                            {"ids": arrays[name], "scores": arrays[pair]}
-                            for arrays in (expected, got)
-                        )
+                        expected[name], got[name], expected[pair], got[pair]
                     )
         for name, array in expected.items():
             if array.shape != got[name].shape:
@@ -265,15 +243,13 @@ def compare(run, names, samples, outputs):
     return worst
 
 
-def _named_by_keras(expected, got):
+def _named_by_keras(ids, got, scores, got_scores):
     """Ids with those of Keras where classes that are alike changed places."""
-    ids, names = expected["ids"], got["ids"]
-    if ids.shape != names.shape:
-        return names
-    last = expected["scores"][..., -1:]
-    alike = np.isclose(got["scores"], last, rtol=0.05)
-    named = (names[..., None] == ids[..., None, :]).any(axis=-1)
-    return np.where(named | alike, ids, names)
+    if ids.shape != got.shape:
+        return got
+    alike = np.isclose(got_scores, scores[..., -1:], rtol=0.05)
+    named = (got[..., None] == ids[..., None, :]).any(axis=-1)
+    return np.where(named | alike, ids, got)
 
 
 def _largest(array):

@@ -24,7 +24,7 @@ from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_export import LiteRTExport
 from keras_compembed.export.refused_ops import check_ops
 from keras_compembed.export.row_check import check_rows
-from keras_compembed.export.runtimes import get_runtime
+from keras_compembed.export.runtimes import Runtime
 from keras_compembed.export.text_front import TEXT
 from keras_compembed.export.text_front import split_model
 from keras_compembed.export.text_samples import as_texts
@@ -41,6 +41,7 @@ from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_version
+from keras_compembed.utils.validation import require
 
 # Layers compute in another way while a model is exported.
 _ONE_AT_A_TIME = threading.RLock()
@@ -72,17 +73,13 @@ def export_litert(
     that tokenizes by itself: see `runtime`. Else ops are built-in ones only.
 
     Codes of `CodeEmbedding` and rows of `QuantizedEmbedding` layers stay packed
-    in the file, in the bits that they take in Keras, and only those of the ids
-    looked up are unpacked. Of
-    transforms of `ANTEmbedding` layers, trained or sparsified, the file holds
-    the non-zeros, and only rows of the ids looked up are read; where shapes
-    are known, so are those of the look-up, as the runtime's `CompiledModel`
-    wants. Sums and averages of vectors over time are made of codes, and layers
-    that are linear become part of codebooks: see `fold`. The file is run and
-    compared with the model before it gets its name, and each look-up in it with
-    the layer that it comes from, for all ids. With composition `"lstm"`, whose
-    rows take long, codes of all ids are compared, and rows that name each
-    codeword.
+    in the file, and only those of the ids looked up are unpacked. Of transforms
+    of `ANTEmbedding` layers the file holds the non-zeros, and reads rows of the
+    ids looked up. Sums and averages of vectors over time are made of codes, and
+    linear layers become part of codebooks: see `fold`. Before it is written,
+    the file is run and compared with the model, and each look-up in it with its
+    layer, for all ids (with composition `"lstm"`: codes of all ids, and rows
+    that name each codeword).
 
     Example:
 
@@ -129,34 +126,27 @@ def export_litert(
             an output of a layer such as `CANESoftmax`, `"ids"` and
             `"probabilities"`, by the search of the layer; of logits that a
             look-up layer such as `CodeEmbedding` gives with `reverse=True`,
-            `"ids"` and `"scores"`, exactly. Codes are added up for a chunk of
-            ids at a time, fastest with inputs whose batch size is 1. `0`
-            leaves features and logits as they are. Defaults to `None`: of a
-            layer of up to 2,000 classes `"probabilities"`, exactly those of
-            all classes in their order, of more classes the best 10; logits,
-            and for `task="embedder"` features, as they are.
+            `"ids"` and `"scores"`, exactly. `0` leaves features and logits as
+            they are. Defaults to `None`: of a layer of up to 2,000 classes
+            `"probabilities"` of all in their order, of more classes the best
+            10; logits, and for `task="embedder"` features, as they are.
         quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`. How
             codebooks, anchors and other weights are stored; codes, and
-            integers and scales of rounded rows, are never touched. Numbers of
-            sparse transforms become multiples of a step for each anchor, in
-            16 or 8 bits. With `"int8_codebooks"` only
-            codebooks, anchors and projections are int8, and all else is
-            float32. Defaults
-            to `None`, float32.
+            integers and scales of quantized rows, are never touched. Numbers
+            of sparse transforms become multiples of a step for each anchor, in
+            16 or 8 bits. With `"int8_codebooks"` only codebooks, anchors and
+            projections are int8. Defaults to `None`, float32.
         optimize_for: `None`, `"latency"`, `"size"` or `"memory"`. What matters
-            most in the choice of the ops that compose rows from codes: the
-            time that they take (on the processor that estimates were made
-            on), the bytes of the file, or those bytes and what the runtime
-            holds while it runs. Where the number of ids is open, the choice
-            is made for 64 at once. Defaults to `None`: the fastest ops with
-            which the file is at most 2 % larger than need be.
-        fold: Boolean. Whether `keras.layers.Dense` layers behind look-ups, or
-            behind sums or averages of their vectors over time, and
-            `keras.layers.Conv1D` layers behind look-ups become part of
-            codebooks, anchors and projections, where that makes the file
-            faster and not more than 2 % larger (or as `optimize_for` says).
-            `False` leaves their kernels in the file; sums and averages are
-            made of codes either way. Defaults to `True`.
+            most in the choice of the ops that compose rows from codes: their
+            estimated time, the bytes of the file, or those bytes and what the
+            runtime holds. Where the number of ids is open, the choice is made
+            for 64. Defaults to `None`: the fastest ops with which the file is
+            at most 2 % larger than need be.
+        fold: Boolean. Whether `Dense` layers behind look-ups, or behind sums or
+            averages of their vectors over time, and `Conv1D` layers behind
+            look-ups become part of codebooks, anchors and projections, where
+            that makes the file faster and not more than 2 % larger (or as
+            `optimize_for` says). Defaults to `True`.
         min_runtime: Optional string, e.g. `"2.17"`. The oldest TFLite runtime
             that must run the file: a file that needs a newer one is an error.
             Defaults to `None`.
@@ -164,9 +154,8 @@ def export_litert(
         sample_inputs: Optional inputs on which the file is compared with the
             model, as the model is called with; texts if it takes texts.
             Defaults to `None`: random ids below the `input_dim` of the layers
-            that they go to, in several sizes that the model takes; where the
-            file takes texts, empty, long and foreign ones, and such as are
-            made of the vocabulary.
+            that they go to, in several sizes; where the file takes texts,
+            empty, long and foreign ones, and some made of the vocabulary.
         tolerance: Optional float, the largest difference from Keras allowed,
             over the largest output, and of rows over the largest number of
             their table. Defaults to `1e-4`, with `quantize="float16"` to
@@ -176,16 +165,12 @@ def export_litert(
             ops and bytes, as by `inspect_litert`.
 
     Returns:
-        A `LiteRTExport`.
+        A `LiteRTExport`, with `file_bytes`, `ops`, `max_error`, `min_runtime`,
+        `max_row_error`, `labels` and more.
 
     Raises:
-        ValueError: if an argument is out of range, the model does not say
-            what its inputs are, or LiteRT has no built-in op for something
-            in it, as look-up tables (`IntegerLookup`), random numbers,
-            float64 and products of 8-bit numbers (the message names ops and
-            layers); if a text goes elsewhere than to one tokenizer, the
-            vocabulary is larger than the table, the runtime lacks the
-            tokenizer or loops, or labels are not as many as classes.
+        ValueError: if an argument is out of range, or LiteRT or the runtime
+            has no op for something in the model (the message names layers).
         ImportError: if what the runtime needs is not installed.
         FileExistsError: if `path` exists and `overwrite` is `False`.
         RuntimeError: if the file's outputs differ from Keras's, or rows of a
@@ -195,22 +180,21 @@ def export_litert(
         - [LiteRT](https://ai.google.dev/edge/litert)
     """
     path = os.fspath(path)
-    if not path.endswith(".tflite"):
-        raise ValueError(
-            f"`path` must end in '.tflite'. Received: path={path!r}."
-        )
+    require(
+        path.endswith(".tflite"), "`path` must end in '.tflite'.", path=path
+    )
     check_output(path, overwrite)
     check_temporary_folder()
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            "`model` must be a `keras.Model`. "
-            f"Received: an object of type {type(model).__name__}."
-        )
-    target = get_runtime(runtime, task)
+    require(
+        isinstance(model, keras.Model),
+        "`model` must be a `keras.Model`.",
+        model=type(model),
+    )
+    target = Runtime(runtime, task)
     check_choice("quantize", quantize, tuple(check.TOLERANCES))
     check_choice("optimize_for", optimize_for, OPTIMIZE_FOR)
-    oldest = None
-    if min_runtime is not None:
+    oldest = min_runtime
+    if oldest is not None:
         oldest = check_version("min_runtime", min_runtime)
     if tolerance is not None:
         check_positive_number("tolerance", tolerance)
@@ -219,8 +203,7 @@ def export_litert(
     )
     contents = FileContents(labels, metadata, target)
     answers = ClassAnswers(top_k, task)
-    model = answers.of_graph(model)
-    whole = model
+    whole = model = answers.of_graph(model)
     split = split_model(model)
     target.check(split, input_signature)
     is_given = input_signature is not None
@@ -262,11 +245,11 @@ def export_litert(
             tolerance = check.TOLERANCES[quantize]
         text_bytes, vocabulary = 0, []
         if target.takes_texts:
+            text_bytes -= len(content)
             target.add_tokenizer(converted, split)
             check_min_runtime(converted, options)
-            from_ids = content
             content = write_model(converted)
-            text_bytes = len(content) - len(from_ids)
+            text_bytes += len(content)
             names = [TEXT]
         elif split is not None:
             vocabulary = split.vocabulary_files()
@@ -279,20 +262,12 @@ def export_litert(
             for run in target.open(temporary):
                 error = max(error, check.compare(run, names, samples, outputs))
             if not error <= tolerance:
-                hint = (
-                    "If the difference is acceptable, pass a larger "
-                    "`tolerance`."
-                )
-                if error == float("inf"):
-                    hint = (
-                        "One of them gives NaN or an infinity where the other "
-                        "gives something else."
-                    )
                 raise RuntimeError(
                     "The LiteRT file must give what Keras gives, within "
-                    f"{tolerance:g} of the largest output. Received: a "
-                    f"difference of {error:.2g}. Nothing was written to "
-                    f"{path!r}. {hint}"
+                    f"{tolerance:g} of the largest output; a larger "
+                    "`tolerance` may be passed. Received: a difference of "
+                    f"{error:.2g} (inf: one gives NaN or an infinity where the "
+                    f"other does not). Nothing was written to {path!r}."
                 )
     export = LiteRTExport(
         path=path,

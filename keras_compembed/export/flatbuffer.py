@@ -102,7 +102,7 @@ def name_type(number):
 def get_min_runtime(model):
     """Oldest runtime of a model as a tuple of integers, or None if unknown."""
     text = get_min_runtime_text(model)
-    return parse_version(text) if text else None
+    return tuple(map(int, text.split("."))) if text else None
 
 
 def get_min_runtime_text(model):
@@ -119,11 +119,6 @@ def raise_min_runtime(model, version):
     if buffer is not None and (get_min_runtime(model) or ()) < version:
         text = ".".join(map(str, version)).encode()
         buffer.data = np.frombuffer(text.ljust(16, b"\0"), dtype="uint8")
-
-
-def parse_version(text):
-    """`"2.18.0"` as `(2, 18, 0)`."""
-    return tuple(int(part) for part in text.split("."))
 
 
 def _min_runtime_buffer(model):
@@ -150,15 +145,10 @@ def order_ends(model, inputs, outputs):
 
 def pack_tables(model, tables):
     """Gives `tables` the bytes that the file must hold, in place."""
-    # All of them first: tensors of several subgraphs may name one buffer.
-    found = [
-        (graph, index, table)
-        for graph in model.subgraphs
-        for index, tensor in enumerate(graph.tensors)
-        if (table := _find_table(model, tensor, tables)) is not None
-    ]
     buffers = {}
-    for graph, index, table in found:
+    arrays = [table.converted for table in tables]
+    for graph, index, place in find_constants(model, arrays):
+        table = tables[place]
         if table.bits is not None:
             _pack_table(model, graph, index, table)
         if table.unit is not None:
@@ -167,76 +157,106 @@ def pack_tables(model, tables):
         tensor.name = table.name.encode()
         # One buffer however many tensors name the table. A new one: others
         # may share that of the converter, by equal bytes.
-        if id(table) not in buffers:
-            buffers[id(table)] = len(model.buffers)
-            model.buffers.append(schema.BufferT())
-        tensor.buffer = buffers[id(table)]
-        model.buffers[tensor.buffer].data = table.packed.reshape(-1)
+        if place not in buffers:
+            buffers[place] = add_buffer(model, table.packed.reshape(-1))
+        tensor.buffer = buffers[place]
     drop_unused(model)
-    known = set(buffers.values())
-    for table in tables:
-        if id(table) not in buffers:
-            _refuse_unpacked(model, table, known)
+    for place, table in enumerate(tables):
+        if place not in buffers:
+            _refuse_unpacked(model, table, set(buffers.values()))
 
 
-def _find_table(model, tensor, tables):
+def find_constants(model, arrays):
+    """A list of graphs, tensors that hold an array, and which array."""
+    # All of them at once: tensors of several subgraphs may name one buffer.
+    return [
+        (graph, index, place)
+        for graph in model.subgraphs
+        for index, tensor in enumerate(graph.tensors)
+        if (place := _find_array(model, tensor, arrays)) is not None
+    ]
+
+
+def _find_array(model, tensor, arrays):
     data = model.buffers[tensor.buffer].data
-    if data is None:
+    if data is None or tensor.shape is None:
         return None
-    for table in tables:
+    for place, array in enumerate(arrays):
         if (
-            _TYPE_OF_DTYPE[table.converted.dtype.name] == tensor.type
-            and tensor.shape is not None
-            and tuple(tensor.shape) == table.converted.shape
-            and np.array_equal(data, table.converted.view("uint8").reshape(-1))
+            name_type(tensor.type) == array.dtype.name
+            and tuple(tensor.shape) == array.shape
+            and np.array_equal(data, array.view("uint8").reshape(-1))
         ):
-            return table
+            return place
     return None
 
 
-_TYPE_OF_DTYPE = {
-    "int8": schema.TensorType.INT8,
-    "int16": schema.TensorType.INT16,
-    "uint8": schema.TensorType.UINT8,
-}
+def add_buffer(model, data=None):
+    """Place of a new buffer of a model."""
+    buffer = schema.BufferT()
+    buffer.data = data
+    model.buffers.append(buffer)
+    return len(model.buffers) - 1
+
+
+def set_integers(tensor, kind, scales):
+    """Makes a tensor one of integers that stand for multiples of scales."""
+    tensor.type = kind
+    quantization = schema.QuantizationParametersT()
+    quantization.scale = scales
+    quantization.zeroPoint = np.zeros(len(scales), dtype="int64")
+    tensor.quantization = quantization
+
+
+def make_dequantize(model, version, source, target):
+    """An op that makes floats of a tensor of integers."""
+    op = schema.OperatorT()
+    kind = schema.BuiltinOperator.DEQUANTIZE
+    op.opcodeIndex = find_opcode(model, kind, version)
+    op.inputs = np.array([source], dtype="int32")
+    op.outputs = np.array([target], dtype="int32")
+    op.builtinOptionsType = schema.BuiltinOptions.DequantizeOptions
+    op.builtinOptions = schema.DequantizeOptionsT()
+    return op
+
+
+def gathers_of_floats(model, graph, index, max_rank):
+    """Gathers of a table of integers, without the casts behind them."""
+    gathers = list_readers(graph, index)
+    for gather in gathers:
+        numbers = gather.outputs[0]
+        casts = list_readers(graph, numbers)
+        kinds = [name_op(model, op) for op in (gather, *casts)]
+        if (
+            kinds != ["GATHER", *("CAST" for _ in casts)]
+            or gather.inputs[0] != index
+            or len(graph.tensors[gather.inputs[1]].shape) > max_rank
+            or numbers in graph.outputs
+        ):
+            raise RuntimeError(
+                f"A table cannot be packed: the converter reads it by {kinds}, "
+                "not by GATHER of ids and CAST. Pass `min_runtime='2.17'` to "
+                "store it in a way that needs no rewriting."
+            )
+        graph.tensors[numbers].type = schema.TensorType.FLOAT32
+        graph.tensors[numbers].quantization = None
+        for cast in casts:
+            replace_tensor(model, graph, cast.outputs[0], numbers)
+            graph.operators.remove(cast)
+    return gathers
 
 
 def _pack_table(model, graph, index, table):
     """Rewrites one int8 tensor of `graph` and the ops that read it."""
-    for gather in list_readers(graph, index):
-        numbers = gather.outputs[0]
-        casts = list_readers(graph, numbers)
-        if (
-            name_op(model, gather) != "GATHER"
-            or gather.inputs[0] != index
-            or len(graph.tensors[gather.inputs[1]].shape) != 1
-            or numbers in graph.outputs
-            or any(name_op(model, cast) != "CAST" for cast in casts)
-        ):
-            raise RuntimeError(
-                f"The table {table.name!r} cannot be packed: the converter "
-                f"reads it by {name_op(model, gather)}, followed by "
-                f"{[name_op(model, cast) for cast in casts]}, not by GATHER "
-                "of a row of ids and CAST. Pass `min_runtime='2.17'` to store "
-                "it in a way that needs no rewriting."
-            )
+    for gather in gathers_of_floats(model, graph, index, max_rank=1):
         gather.opcodeIndex = find_opcode(
             model, schema.BuiltinOperator.EMBEDDING_LOOKUP, _LOOKUP_VERSION
         )
         gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
         gather.builtinOptionsType = schema.BuiltinOptions.NONE
         gather.builtinOptions = None
-        graph.tensors[numbers].type = schema.TensorType.FLOAT32
-        graph.tensors[numbers].quantization = None
-        for cast in casts:
-            replace_tensor(model, graph, cast.outputs[0], numbers)
-            graph.operators.remove(cast)
-    tensor = graph.tensors[index]
-    tensor.type = _TYPES[table.bits]
-    quantization = schema.QuantizationParametersT()
-    quantization.scale = np.ones(1, dtype="float32")
-    quantization.zeroPoint = np.zeros(1, dtype="int64")
-    tensor.quantization = quantization
+    one = np.ones(1, dtype="float32")
+    set_integers(graph.tensors[index], _TYPES[table.bits], one)
     raise_min_runtime(model, PACKED_RUNTIMES[table.bits])
 
 
@@ -264,13 +284,12 @@ def _keep_unit(model, graph, index, unit):
 
 def _add_scalar(model, graph, value):
     """Place of a new float32 constant."""
-    buffer, tensor = schema.BufferT(), schema.TensorT()
-    buffer.data = np.array([value], "float32").view("uint8")
+    tensor = schema.TensorT()
     tensor.type = schema.TensorType.FLOAT32
     tensor.shape = np.zeros(0, "int32")
     tensor.name = b"scale_unit"
-    tensor.buffer = len(model.buffers)
-    model.buffers.append(buffer)
+    data = np.array([value], "float32").view("uint8")
+    tensor.buffer = add_buffer(model, data)
     graph.tensors.append(tensor)
     return len(graph.tensors) - 1
 
@@ -384,7 +403,6 @@ def _drop_unused_tensors(model, graph):
 
 def _refuse_unpacked(model, table, known):
     """Raises if the file holds as many integers as the table."""
-    buffers = {}
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             data = model.buffers[tensor.buffer].data
@@ -392,29 +410,20 @@ def _refuse_unpacked(model, table, known):
                 data is not None
                 and tensor.shape is not None
                 and tensor.buffer not in known
-                and tensor.type not in _FLOAT_TYPES
+                and "float" not in name_type(tensor.type)
                 and not _has_scales(tensor)
                 and len(data) >= max(table.packed.size, 64)
+                and table.converted.shape[0] in tensor.shape
             ):
-                buffers[tensor.buffer] = tuple(map(int, tensor.shape))
-    rows = table.converted.shape[0]
-    for shape in buffers.values():
-        if rows in shape:
-            raise RuntimeError(
-                f"The table {table.name!r} is not in the file as it is: the "
-                f"converter made a table of shape {shape} of it. Please "
-                "report this with the model."
-            )
+                raise RuntimeError(
+                    f"The table {table.name!r} is not in the file as it is: "
+                    "the converter made one of shape "
+                    f"{tuple(map(int, tensor.shape))} of it. Please report "
+                    "this with the model."
+                )
 
 
 def _has_scales(tensor):
     """Whether integers stand for floats, as weights of int8 do."""
-    quantization = tensor.quantization
-    return (
-        quantization is not None
-        and quantization.scale is not None
-        and len(quantization.scale) > 0
-    )
-
-
-_FLOAT_TYPES = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16)
+    scale = getattr(tensor.quantization, "scale", None)
+    return scale is not None and len(scale) > 0

@@ -17,6 +17,7 @@ from keras_compembed.export.model_metadata import AXIS_LABELS
 from keras_compembed.export.model_metadata import ENTRY
 from keras_compembed.export.model_metadata import VALUE_LABELS
 from keras_compembed.export.model_metadata import read_metadata
+from keras_compembed.utils.validation import require
 
 
 def inspect_litert(path):
@@ -39,16 +40,26 @@ def inspect_litert(path):
         path: String or path-like, the `.tflite` file.
 
     Returns:
-        A `LiteRTFile`.
+        An object with `file_bytes`, `min_runtime` (the oldest runtime that runs
+        the file, or `None` if it does not say), `inputs` and `outputs`,
+        `signatures`, `ops` (how many there are of each; those that no runtime
+        has by itself begin with `"CUSTOM "`), `constants` (largest first),
+        `metadata` (bytes of each), `file_metadata` and `labels`.
 
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if it is no LiteRT file, or not a whole one.
     """
     path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no LiteRT file at {path!r}.")
-    _check_kind(path)
+    with open(path, "rb") as file:
+        beginning = file.read(8)
+    require(
+        beginning[4:] == flatbuffer.IDENTIFIER,
+        "`path` must be a LiteRT file, which `kc.export.export_litert` makes "
+        "of a Keras model.",
+        path=path,
+        beginning=beginning,
+    )
     try:
         # Pages of tables are not read, so that files may exceed memory.
         return _read(path, np.memmap(path, mode="r"))
@@ -69,22 +80,6 @@ _SIGNS_OF_DAMAGE = (
     ValueError,
     struct.error,
 )
-
-
-def _check_kind(path):
-    with open(path, "rb") as file:
-        beginning = file.read(8)
-    if beginning[4:] == flatbuffer.IDENTIFIER:
-        return
-    received = "a file of another kind"
-    if not beginning:
-        received = "an empty file"
-    elif beginning.startswith(b"PK"):
-        received = "a zip file such as a `.keras` file"
-    raise ValueError(
-        "`path` must be a LiteRT file, which `kc.export.export_litert` makes "
-        f"of a Keras model. Received {received}: {path!r}."
-    )
 
 
 def _read(path, content):
@@ -155,7 +150,7 @@ def _place(buffer, content):
     # Files beyond 2 GB hold tables behind the graph.
     if buffer.offset > 1:
         if buffer.offset + buffer.size > len(content):
-            raise ValueError("a table ends behind the end of the file")
+            raise IndexError
         return buffer.offset, buffer.size
     if buffer.data is None:
         return None, 0

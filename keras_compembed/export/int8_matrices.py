@@ -4,11 +4,15 @@ import copy
 
 import numpy as np
 
+from keras_compembed.export.flatbuffer import add_buffer
+from keras_compembed.export.flatbuffer import find_constants
 from keras_compembed.export.flatbuffer import find_opcode
 from keras_compembed.export.flatbuffer import list_readers
+from keras_compembed.export.flatbuffer import make_dequantize
 from keras_compembed.export.flatbuffer import name_op
 from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import schema
+from keras_compembed.export.flatbuffer import set_integers
 
 # Versions of ops that read int8, and the runtime that has the last of them.
 _GATHER_VERSION = 2
@@ -20,20 +24,13 @@ GATHER_RUNTIME = (1, 14, 0)
 
 def quantize_matrices(model, matrices):
     """Makes matrices int8, wherever ops read them that can, in place."""
-    wanted = {}
-    for matrix in matrices:
-        for form in (matrix, matrix.T):
-            form = np.ascontiguousarray(form, dtype="float32")
-            wanted.setdefault(form.shape, []).append(form.view("uint8"))
-    # All of them first: tensors may share a buffer.
-    found = [
-        (graph, index)
-        for graph in model.subgraphs
-        for index, tensor in enumerate(graph.tensors)
-        if _is_wanted(model, tensor, wanted)
+    wanted = [
+        np.ascontiguousarray(form, dtype="float32")
+        for matrix in matrices
+        for form in (matrix, matrix.T)
     ]
     buffers, count = {}, 0
-    for graph, index in found:
+    for graph, index, place in find_constants(model, wanted):
         readers = list_readers(graph, index)
         kinds = {
             (name_op(model, op), list(op.inputs).index(index)) for op in readers
@@ -50,15 +47,11 @@ def quantize_matrices(model, matrices):
         # Matrices of other shapes may have the same bytes.
         key = tensor.buffer, tuple(tensor.shape), axis
         if key not in buffers:
-            values = model.buffers[tensor.buffer].data
-            values = np.asarray(values, "uint8").view("float32")
-            values, scales = round_to_int8(values.reshape(tensor.shape), axis)
-            buffer = schema.BufferT()
-            buffer.data = values.reshape(-1).view("uint8")
-            model.buffers.append(buffer)
-            buffers[key] = len(model.buffers) - 1, scales
+            values, scales = round_to_int8(wanted[place], axis)
+            data = values.reshape(-1).view("uint8")
+            buffers[key] = add_buffer(model, data), scales
         tensor.buffer, scales = buffers[key]
-        _set_type(tensor, scales)
+        set_integers(tensor, schema.TensorType.INT8, scales)
         if axis is None:
             for op in readers:
                 _make_float_again(model, graph, op, scales)
@@ -81,27 +74,6 @@ def round_to_int8(values, axis=None):
     return rounded.astype("int8"), scales.reshape(-1)
 
 
-def _is_wanted(model, tensor, wanted):
-    data = model.buffers[tensor.buffer].data
-    if (
-        data is None
-        or tensor.shape is None
-        or tensor.type != schema.TensorType.FLOAT32
-    ):
-        return False
-    forms = wanted.get(tuple(map(int, tensor.shape)), ())
-    return any(np.array_equal(data, form.reshape(-1)) for form in forms)
-
-
-def _set_type(tensor, scales):
-    tensor.type = schema.TensorType.INT8
-    quantization = schema.QuantizationParametersT()
-    quantization.scale = scales
-    quantization.zeroPoint = np.zeros(len(scales), dtype="int64")
-    quantization.quantizedDimension = 0
-    tensor.quantization = quantization
-
-
 def _read_int8_weights(model, op):
     op.opcodeIndex = find_opcode(
         model, schema.BuiltinOperator.FULLY_CONNECTED, _PRODUCT_VERSION
@@ -117,16 +89,10 @@ def _make_float_again(model, graph, gather, scales):
     (output,) = gather.outputs
     rows = copy.copy(graph.tensors[output])
     rows.name = rows.name + b"_int8"
-    _set_type(rows, scales)
+    set_integers(rows, schema.TensorType.INT8, scales)
     graph.tensors.append(rows)
-    gather.outputs = np.array([len(graph.tensors) - 1], dtype="int32")
-    op = schema.OperatorT()
-    op.opcodeIndex = find_opcode(
-        model, schema.BuiltinOperator.DEQUANTIZE, _DEQUANTIZE_VERSION
-    )
-    op.inputs = gather.outputs
-    op.outputs = np.array([output], dtype="int32")
-    op.builtinOptionsType = schema.BuiltinOptions.DequantizeOptions
-    op.builtinOptions = schema.DequantizeOptionsT()
+    source = len(graph.tensors) - 1
+    gather.outputs = np.array([source], dtype="int32")
+    op = make_dequantize(model, _DEQUANTIZE_VERSION, source, output)
     place = next(x for x, each in enumerate(graph.operators) if each is gather)
     graph.operators.insert(place + 1, op)

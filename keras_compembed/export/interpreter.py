@@ -12,8 +12,10 @@ from keras_compembed.export.file_input import FileInput
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_file import MEDIAPIPE_TOKENIZER
 from keras_compembed.export.litert_file import has_tf_text
-from keras_compembed.utils.extras import require
+from keras_compembed.utils import extras
+from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 _TENSORFLOW = "tensorflow.lite.python.interpreter"
 
@@ -25,30 +27,28 @@ def _load_interpreter():
         return importlib.import_module(_TENSORFLOW)
 
 
-def _interpreter(module, custom_ops, **kwargs):
+def _interpreter(module, file, **kwargs):
+    require(
+        f"CUSTOM {MEDIAPIPE_TOKENIZER}" not in file.ops,
+        "A LiteRT interpreter has no op for the tokenizer of files that were "
+        "made for MediaPipe. Run them by "
+        "`keras_compembed.export.MediaPipeModel`, or export with "
+        "runtime='tf-text'.",
+        path=file.path,
+    )
+    make = module.Interpreter
+    if has_tf_text(file.ops):
+        registrar = extras.require(
+            "tensorflow_text.core.pybinds.tflite_registrar", "text"
+        )
+        make = functools.partial(
+            module.InterpreterWithCustomOps,
+            custom_op_registerers=registrar.SELECT_TFTEXT_OPS,
+        )
     with warnings.catch_warnings():
         # That of TensorFlow works, and asks for the package that is not there.
         warnings.simplefilter("ignore")
-        if not custom_ops:
-            return module.Interpreter(**kwargs)
-        return module.InterpreterWithCustomOps(
-            custom_op_registerers=custom_ops, **kwargs
-        )
-
-
-def _registrars(file):
-    """What makes the ops known that a file has and the runtime has not."""
-    if f"CUSTOM {MEDIAPIPE_TOKENIZER}" in file.ops:
-        raise ValueError(
-            "A LiteRT interpreter has no op for the tokenizer of files that "
-            "were made for MediaPipe. Run them by "
-            "`keras_compembed.export.MediaPipeModel`, or export with "
-            f"runtime='tf-text'. Received: {file.path!r}."
-        )
-    if not has_tf_text(file.ops):
-        return []
-    registrar = require("tensorflow_text.core.pybinds.tflite_registrar", "text")
-    return registrar.SELECT_TFTEXT_OPS
+        return make(**kwargs)
 
 
 class LiteRTModel:
@@ -90,22 +90,15 @@ class LiteRTModel:
         num_threads = check_positive_int("num_threads", num_threads)
         file = inspect_litert(path)
         found = {each.name: each for each in file.signatures}
-        if None in found:
-            raise ValueError(
-                "The LiteRT file must have a signature. "
-                f"Received: {os.fspath(path)!r}."
-            )
+        path = os.fspath(path)
+        require(None not in found, "The file must have a signature.", path=path)
         if signature is None and len(found) == 1:
             (signature,) = found
-        if signature not in found:
-            raise ValueError(
-                f"`signature` must be one of {list(found)}. "
-                f"Received: signature={signature!r}."
-            )
+        check_choice("signature", signature, found)
         interpreter = _interpreter(
             self._load_interpreter(),
-            _registrars(file),
-            model_path=os.fspath(path),
+            file,
+            model_path=path,
             num_threads=num_threads,
         )
         self._runner = interpreter.get_signature_runner(signature)
@@ -145,50 +138,42 @@ class LiteRTModel:
         arrays = self._fit(inputs)
         shapes = {name: array.shape for name, array in arrays.items()}
         rows = {shape[:1] for shape in shapes.values()}
-        if len(rows) != 1 or () in rows:
-            raise ValueError(
-                "`inputs` must have rows, as many in each array. "
-                f"Received: arrays of shapes {shapes}."
-            )
+        require(
+            len(rows) == 1 and () not in rows,
+            "`inputs` must have rows, as many in each array.",
+            shapes=shapes,
+        )
         ((rows,),) = rows
         fixed = {each.batch for each in self._inputs.values()} - {None}
-        if len(fixed) > 1:
-            raise ValueError(
-                "The inputs of the file must have one batch to be cut. "
-                f"Received: batches of {sorted(fixed)}; call the model instead."
-            )
-        for size in fixed:
-            batch_size = size
+        require(
+            len(fixed) < 2,
+            "The inputs of the file must have one batch to be cut; call the "
+            "model instead.",
+            batches=sorted(fixed),
+        )
+        batch_size = next(iter(fixed), batch_size)
         parts = []
         for start in range(0, rows, batch_size):
-            number = min(batch_size, rows - start)
-            batch = {
-                name: array[start : start + number]
-                for name, array in arrays.items()
-            }
+            places = np.arange(start, min(start + batch_size, rows))
+            number = len(places)
             if fixed:
-                missing = [number - 1] * (batch_size - number)
-                places = [*range(number), *missing]
-                batch = {name: array[places] for name, array in batch.items()}
-            parts.append(self._run_rows(batch, number))
-        outputs = {
-            name: np.concatenate([part[name] for part in parts])
-            for name in self.output_names
-        }
-        return self._answer(outputs)
-
-    def _run_rows(self, batch, number):
-        """The first `number` rows of what a batch gives."""
-        (size,) = {len(array) for array in batch.values()}
-        outputs = self._run(batch)
-        for name, array in outputs.items():
-            if array.shape[:1] != (size,):
-                raise ValueError(
+                places = np.pad(places, (0, batch_size - number), "edge")
+            outputs = self._run({x: y[places] for x, y in arrays.items()})
+            for name, array in outputs.items():
+                require(
+                    array.shape[:1] == places.shape,
                     "`predict` must get a row of outputs for each row of "
-                    f"inputs. Received: {size} rows of inputs and an output "
-                    f"{name!r} of shape {array.shape}; call the model instead."
+                    f"inputs, of {name!r} too; call the model instead.",
+                    rows=len(places),
+                    shape=array.shape,
                 )
-        return {name: array[:number] for name, array in outputs.items()}
+            parts.append({x: y[:number] for x, y in outputs.items()})
+        return self._answer(
+            {
+                name: np.concatenate([part[name] for part in parts])
+                for name in self.output_names
+            }
+        )
 
     def _fit(self, inputs):
         """Arrays that fit, by name."""
@@ -200,25 +185,22 @@ class LiteRTModel:
     def _by_name(self, inputs):
         names = self.input_names
         if isinstance(inputs, dict):
-            if not set(names) <= set(inputs):
-                raise ValueError(
-                    f"`inputs` must have the keys {names}. "
-                    f"Received: the keys {list(inputs)}."
-                )
+            require(
+                set(names) <= set(inputs),
+                f"`inputs` must have the keys {names}.",
+                keys=list(inputs),
+            )
             return {name: inputs[name] for name in names}
         if not isinstance(inputs, (list, tuple)) or (
             len(names) == 1 and not any(map(_is_array, inputs))
         ):
             inputs = [inputs]
-            received = "one array"
-        else:
-            received = f"a {type(inputs).__name__} of {len(inputs)}"
-        if len(inputs) != len(names):
-            raise ValueError(
-                "`inputs` must have an array for each of "
-                f"{names}, in a list in this order or in a dict. "
-                f"Received: {received}."
-            )
+        require(
+            len(inputs) == len(names),
+            f"`inputs` must have an array for each of {names}, in a list in "
+            "this order or in a dict.",
+            number=len(inputs),
+        )
         return dict(zip(names, inputs, strict=True))
 
     def _run(self, arrays):

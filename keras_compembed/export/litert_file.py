@@ -49,23 +49,7 @@ class LiteRTConstant:
 
 @dataclasses.dataclass(frozen=True)
 class LiteRTFile:
-    """What is in a LiteRT file; see `inspect_litert`.
-
-    Args:
-        path: String.
-        file_bytes: Integer.
-        min_runtime: String, the oldest runtime that runs it, or `None` if the
-            file does not say.
-        signatures: Tuple of `LiteRTSignature`.
-        ops: Dict from names of ops to how many there are. Those that no
-            runtime has by itself begin with `"CUSTOM "`.
-        constants: Tuple of `LiteRTConstant`, the largest first. What several
-            tensors share is there once.
-        metadata: Dict from names of what is stored besides to its bytes.
-        file_metadata: `FileMetadata`, what the file says of itself.
-        labels: Dict from names of outputs to tuples of strings, the names of
-            their classes.
-    """
+    """What is in a LiteRT file, in numbers and as text."""
 
     path: str
     file_bytes: int
@@ -120,10 +104,9 @@ class LiteRTFile:
         )
 
     def _about(self):
-        said = dataclasses.asdict(self.file_metadata)
         rows = [
             (name, " ".join(text.split()))
-            for name, text in said.items()
+            for name, text in vars(self.file_metadata).items()
             if text is not None
         ]
         if rows:
@@ -132,21 +115,17 @@ class LiteRTFile:
 
     def _signatures(self):
         for signature in self.signatures:
-            ending = ""
-            if len(self.signatures) > 1:
-                ending = f" of {signature.name}"
-            for title, tensors in (
-                ("Inputs", signature.inputs),
-                ("Outputs", signature.outputs),
-            ):
+            several = len(self.signatures) > 1
+            ending = f" of {signature.name}" if several else ""
+            for title in ("Inputs", "Outputs"):
+                tensors = getattr(signature, title.lower())
                 yield f"{title}{ending}:" + ("" if tensors else " none")
                 yield from _aligned(
                     [
-                        (tensor.name, tensor.dtype, _describe(tensor))
-                        for tensor in tensors
+                        (each.name, each.dtype, _describe(each))
+                        for each in tensors
                     ]
                 )
-
         for name, labels in self.labels.items():
             yield f"Labels of {name} ({len(labels)}):"
             yield textwrap.shorten(
@@ -191,24 +170,19 @@ class LiteRTFile:
 
     def _byte_rows(self, max_parts):
         least = _MIN_SHARE * self.file_bytes
-        large = [part for part in self.constants if part.bytes >= least]
-        shown = large[:max_parts]
+        shown = [x for x in self.constants if x.bytes >= least][:max_parts]
         smaller = self.constants[len(shown) :]
         rows = [
             (part.bytes, _short(part.name), part.dtype, str(part.shape))
             for part in shown
         ]
-        for size, name in (
-            (
-                sum(part.bytes for part in smaller),
-                f"{len(smaller)} smaller constants",
-            ),
-            (self.graph_bytes, "the graph"),
-            (sum(self.metadata.values()), "metadata"),
-        ):
-            if size:
-                rows.append((size, name, "", ""))
-        return sorted(rows, key=lambda row: -row[0])
+        size = sum(part.bytes for part in smaller)
+        rows += [
+            (size, f"{len(smaller)} smaller constants", "", ""),
+            (self.graph_bytes, "the graph", "", ""),
+            (sum(self.metadata.values()), "metadata", "", ""),
+        ]
+        return sorted((x for x in rows if x[0]), key=lambda row: -row[0])
 
 
 def has_tf_text(ops):

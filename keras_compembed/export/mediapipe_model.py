@@ -9,9 +9,10 @@ import numpy as np
 from keras_compembed.export.file_metadata import check_text
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_file import has_tf_text
-from keras_compembed.utils.extras import require
+from keras_compembed.utils import extras
+from keras_compembed.utils.validation import require
 
-# Class of MediaPipe Tasks, its method, and where the answer holds what.
+# Classes of MediaPipe Tasks, and their methods.
 _OBJECTS = {
     "classifier": ("TextClassifier", "classify"),
     "embedder": ("TextEmbedder", "embed"),
@@ -66,20 +67,20 @@ class MediaPipeModel:
 
     def __init__(self, path, task=None):
         file = inspect_litert(path)
-        if has_tf_text(file.ops):
-            raise ValueError(
-                "MediaPipe lacks the ops of files that were made for "
-                "tensorflow-text. Run them by "
-                "`keras_compembed.export.LiteRTModel`, or export with "
-                f"runtime='mediapipe'. Received: {file.path!r}."
-            )
+        require(
+            not has_tf_text(file.ops),
+            "MediaPipe lacks the ops of files for tensorflow-text. Run them by "
+            "`keras_compembed.export.LiteRTModel`, or export with "
+            "runtime='mediapipe'.",
+            path=file.path,
+        )
         self._labels = file.labels
         self.output_names = [tensor.name for tensor in file.outputs]
         if task is None:
             task = "classifier" if self._labels else "embedder"
         name, method = _OBJECTS[task]
-        tasks = require("mediapipe.tasks.python", "mediapipe")
-        texts = require("mediapipe.tasks.python.text", "mediapipe")
+        tasks = extras.require("mediapipe.tasks.python", "mediapipe")
+        texts = extras.require("mediapipe.tasks.python.text", "mediapipe")
         options = getattr(texts, f"{name}Options")(
             base_options=tasks.BaseOptions(model_asset_path=os.fspath(path))
         )
@@ -103,10 +104,8 @@ class MediaPipeModel:
 
     def __call__(self, text):
         """What MediaPipe answers for one text."""
-        if not self._close.alive:
-            raise ValueError("The model must be open. Received: a closed one.")
-        text = read_text(text)
-        arrays = self._read(self._answer(text))
+        require(self._close.alive, "The model must be open.", is_closed=True)
+        arrays = self._read(self._answer(read_text(text)))
         outputs = dict(zip(self.output_names, arrays, strict=True))
         return outputs if len(outputs) != 1 else arrays[0]
 
@@ -120,7 +119,14 @@ class MediaPipeModel:
             float32 array `(number, size)` if the model has one output, else a
             dict of arrays.
         """
-        answers = [self(text) for text in _check_texts(texts)]
+        require(
+            not isinstance(texts, (str, bytes)),
+            "`texts` must be an iterable of strings.",
+            texts=texts,
+        )
+        texts = list(np.asarray(texts, object).reshape(-1))
+        require(texts, "`texts` must hold a string.", texts=texts)
+        answers = [self(text) for text in texts]
         if len(self.output_names) == 1:
             return np.stack(answers)
         return {
@@ -149,17 +155,13 @@ def read_text(text):
                 "`text` must be valid UTF-8: MediaPipe takes no other in "
                 f"Python. Received: {text!r}."
             ) from error
-    if not isinstance(text, str):
-        raise ValueError(
-            "`text` must be a string. "
-            f"Received: an object of type {type(text).__name__}."
-        )
+    require(isinstance(text, str), "`text` must be a string.", text=text)
     check_text("text", text)
-    if "\0" in text:
-        raise ValueError(
-            "`text` must hold no NUL, at which MediaPipe takes it to end. "
-            f"Received: {text!r}."
-        )
+    require(
+        "\0" not in text,
+        "`text` must hold no NUL, at which MediaPipe takes it to end.",
+        text=text,
+    )
     return text
 
 
@@ -170,17 +172,6 @@ def _close(task):
         # Python is ending, and MediaPipe's thread is gone. The object would
         # try again when it is deleted, and complain: so it never is.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(task))
-
-
-def _check_texts(texts):
-    if isinstance(texts, (str, bytes)):
-        raise ValueError(
-            "`texts` must be an iterable of strings. Received: one string."
-        )
-    texts = list(np.asarray(texts, object).reshape(-1))
-    if not texts:
-        raise ValueError("`texts` must hold a string. Received: none.")
-    return texts
 
 
 def _scores(answer):

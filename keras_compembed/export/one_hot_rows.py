@@ -2,13 +2,14 @@
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.lite.python import schema_py_generated as schema
 
+from keras_compembed.export.flatbuffer import add_buffer
 from keras_compembed.export.flatbuffer import drop_unused
-from keras_compembed.export.flatbuffer import find_opcode
-from keras_compembed.export.flatbuffer import list_readers
-from keras_compembed.export.flatbuffer import name_op
-from keras_compembed.export.flatbuffer import replace_tensor
+from keras_compembed.export.flatbuffer import find_constants
+from keras_compembed.export.flatbuffer import gathers_of_floats
+from keras_compembed.export.flatbuffer import make_dequantize
+from keras_compembed.export.flatbuffer import schema
+from keras_compembed.export.flatbuffer import set_integers
 
 # Version of DEQUANTIZE that reads tables of int4, and a runtime that has it.
 _DEQUANTIZE_VERSION = 6
@@ -53,87 +54,31 @@ def split_digits(codebook_size, together):
 
 def unpack_once(model, tables):
     """Makes the runtime turn tables into floats when it loads a file."""
-    found = [
-        (graph, index)
-        for graph in model.subgraphs
-        for index, tensor in enumerate(graph.tensors)
-        if any(_is_table(model, tensor, table) for table in tables)
-    ]
-    packed = {}
-    for graph, index in found:
-        _unpack_once(model, graph, index)
+    found, packed = find_constants(model, tables), {}
+    for graph, index, _ in found:
         tensor = graph.tensors[index]
-        tensor.type = schema.TensorType.INT4
+        unpacked = schema.TensorT()
+        unpacked.type = schema.TensorType.FLOAT32
+        unpacked.shape = tensor.shape
+        unpacked.shapeSignature = tensor.shapeSignature
+        unpacked.buffer = add_buffer(model)
+        unpacked.name = b"one_hot_rows_as_floats"
+        place = len(graph.tensors)
+        graph.tensors.append(unpacked)
+        for gather in gathers_of_floats(model, graph, index, max_rank=8):
+            gather.inputs = np.array([place, gather.inputs[1]], dtype="int32")
+        operator = make_dequantize(model, _DEQUANTIZE_VERSION, index, place)
+        graph.operators.insert(0, operator)
         tensor.name = b"one_hot_rows"
-        quantization = schema.QuantizationParametersT()
-        quantization.scale = np.ones(1, dtype="float32")
-        quantization.zeroPoint = np.zeros(1, dtype="int64")
-        tensor.quantization = quantization
+        set_integers(
+            tensor, schema.TensorType.INT4, np.ones(1, dtype="float32")
+        )
         # Other tensors may share the buffer: of any type, by equal bytes.
         old = tensor.buffer
         if old not in packed:
-            packed[old] = len(model.buffers)
-            model.buffers.append(_pack(model.buffers[old]))
+            numbers = np.asarray(model.buffers[old].data, "uint8")
+            numbers = np.pad(numbers, (0, len(numbers) % 2))
+            packed[old] = add_buffer(model, numbers[0::2] | numbers[1::2] << 4)
         tensor.buffer = packed[old]
     drop_unused(model)
     return bool(found)
-
-
-def _pack(buffer):
-    """A buffer of int4 with the int8 numbers of another."""
-    numbers = np.asarray(buffer.data, "uint8")
-    numbers = np.pad(numbers, (0, len(numbers) % 2))
-    packed = schema.BufferT()
-    packed.data = numbers[0::2] | numbers[1::2] << 4
-    return packed
-
-
-def _is_table(model, tensor, table):
-    data = model.buffers[tensor.buffer].data
-    return (
-        data is not None
-        and tensor.type == schema.TensorType.INT8
-        and tensor.shape is not None
-        and tuple(tensor.shape) == table.shape
-        and np.array_equal(data, table.view("uint8").reshape(-1))
-    )
-
-
-def _unpack_once(model, graph, index):
-    unpacked = schema.TensorT()
-    unpacked.type = schema.TensorType.FLOAT32
-    unpacked.shape = graph.tensors[index].shape
-    unpacked.shapeSignature = graph.tensors[index].shapeSignature
-    unpacked.buffer = len(model.buffers)
-    unpacked.name = b"one_hot_rows_as_floats"
-    model.buffers.append(schema.BufferT())
-    place = len(graph.tensors)
-    graph.tensors.append(unpacked)
-    for gather in list_readers(graph, index):
-        output = gather.outputs[0]
-        casts = list_readers(graph, output)
-        if (
-            name_op(model, gather) != "GATHER"
-            or gather.inputs[0] != index
-            or any(name_op(model, cast) != "CAST" for cast in casts)
-        ):
-            raise RuntimeError(
-                "One-hot rows must be read by GATHER and CAST. Received: "
-                f"{name_op(model, gather)}, followed by "
-                f"{[name_op(model, cast) for cast in casts]}. Please report "
-                "this with the model."
-            )
-        gather.inputs = np.array([place, gather.inputs[1]], dtype="int32")
-        graph.tensors[output].type = schema.TensorType.FLOAT32
-        for cast in casts:
-            replace_tensor(model, graph, cast.outputs[0], output)
-            graph.operators.remove(cast)
-    operator = schema.OperatorT()
-    operator.opcodeIndex = find_opcode(
-        model, schema.BuiltinOperator.DEQUANTIZE, _DEQUANTIZE_VERSION
-    )
-    operator.inputs = np.array([index], dtype="int32")
-    operator.outputs = np.array([place], dtype="int32")
-    operator.builtinOptionsType = schema.BuiltinOptions.DequantizeOptions
-    operator.builtinOptions = schema.DequantizeOptionsT()
-    graph.operators.insert(0, operator)

@@ -1,8 +1,6 @@
 """What files are for: which ops they may have, and what runs them."""
 
-import dataclasses
 import warnings
-from collections.abc import Callable
 
 import keras
 
@@ -17,10 +15,10 @@ from keras_compembed.export.mediapipe_model import read_text
 from keras_compembed.export.text_front import convert_tokenizer
 from keras_compembed.export.tracing import all_layers
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
-from keras_compembed.utils.extras import require
-from keras_compembed.utils.extras import require_tensorflow_text
+from keras_compembed.utils import extras
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import require
 
 RUNTIMES = ("litert", "tf-text", "mediapipe")
 TASKS = (None, "classifier", "embedder")
@@ -29,18 +27,39 @@ _WAYS_OUT = (
     "unroll=True, which needs no new training; or average or convolve the "
     "vectors, or pass runtime='tf-text'."
 )
+_TOKENIZER = b"TFText>FastSentencepieceTokenize"
 
 
-@dataclasses.dataclass(frozen=True)
 class Runtime:
-    """What a file is for."""
+    """What a file is for: which ops it may have, and what runs it."""
 
-    name: str
-    open: Callable
-    takes_texts: bool = True
-    op_names: dict = dataclasses.field(default_factory=dict)
-    task: str | None = None
-    read_text: Callable = lambda text: text
+    def __init__(self, name, task):
+        self.name = check_choice("runtime", name, RUNTIMES)
+        self.task = check_choice("task", task, TASKS)
+        self.takes_texts = name != "litert"
+        if name == "mediapipe":
+            self.task = task or "classifier"
+        require(
+            name == "mediapipe" or task is None,
+            "`task` says which object of MediaPipe opens the file, and must be "
+            "None for other runtimes.",
+            task=task,
+            runtime=name,
+        )
+
+    def read_text(self, text):
+        """A text as the runtime takes it."""
+        return text if self.task is None else read_text(text)
+
+    def open(self, path):
+        """Yields functions from inputs by name to what a file gives."""
+        if self.task is None:
+            yield LiteRTModel(path)
+            if self.takes_texts:
+                yield TensorFlowModel(path)
+            return
+        with MediaPipeModel(path, self.task) as model:
+            yield lambda inputs: model.predict(*inputs.values())
 
     def check(self, split, input_signature):
         """Raises before any work if a file cannot be made."""
@@ -55,18 +74,16 @@ class Runtime:
                 "keras.Input((), dtype='string')` and `keras.Model(text, "
                 "model(tokenizer(text)))`, or pass runtime='litert'."
             )
-        if input_signature is not None:
-            raise ValueError(
-                f"`runtime={self.name!r}` makes files that take one text, "
-                "whatever `input_signature` says. Received: "
-                f"input_signature={input_signature!r}."
-            )
-        require_tensorflow_text()
+        require(
+            input_signature is None,
+            f"`runtime={self.name!r}` makes files that take one text, whatever "
+            "`input_signature` says.",
+            input_signature=input_signature,
+        )
+        extras.require_tensorflow_text()
         if self.task is not None:
-            require("mediapipe", "mediapipe")
-            _check_vectors(split.model)
-            _check_loops(split.model)
-            _check_tokenizer(split.layer)
+            extras.require("mediapipe", "mediapipe")
+            _check_for_mediapipe(split)
         try:
             split.as_tokenizer()
         except ValueError as error:
@@ -80,132 +97,67 @@ class Runtime:
         """Puts a tokenizer in front of a model that takes ids, in place."""
         graft(read_model(convert_tokenizer(split.as_tokenizer())), model)
         for code in model.operatorCodes:
-            code.customCode = self.op_names.get(
-                code.customCode, code.customCode
-            )
+            if self.task is not None and code.customCode == _TOKENIZER:
+                code.customCode = MEDIAPIPE_TOKENIZER.encode()
 
     def check_outputs(self, samples, outputs):
         """Warns of answers that are none."""
         check_nan(samples, outputs, self.takes_texts)
-        if self.task != "classifier":
-            return
-        names = sorted(
-            {
-                name
-                for each in outputs
-                for name, array in each.items()
-                if (array < 0).any()
-            }
-        )
+        names = {
+            name
+            for each in outputs
+            for name, array in each.items()
+            if self.task == "classifier" and (array < 0).any()
+        }
         if names:
             warnings.warn(
                 "MediaPipe before 1.2 leaves scores below 0 out of what its "
                 "TextClassifier answers. Received: negative numbers of the "
-                f"outputs {names}. End the model with a softmax or a sigmoid.",
+                f"outputs {sorted(names)}. End the model with a softmax or a "
+                "sigmoid.",
                 stacklevel=3,
             )
 
     def check_file(self, model):
         """Raises if the runtime does not open what the converter made."""
-        if self.task is not None and len(model.subgraphs) > 1:
-            raise ValueError(
-                "`runtime='mediapipe'` needs a model without loops and "
-                "branches, a file of one graph. Received: a model of "
-                f"{len(model.subgraphs)} graphs. {_WAYS_OUT}"
-            )
+        require(
+            self.task is None or len(model.subgraphs) == 1,
+            "`runtime='mediapipe'` needs a model without loops and branches, a "
+            f"file of one graph. {_WAYS_OUT}",
+            graphs=len(model.subgraphs),
+        )
 
 
-def _check_vectors(model):
-    """Raises unless MediaPipe takes all outputs of a model from ids."""
+def _check_for_mediapipe(split):
+    """Raises unless MediaPipe has what the parts of a model need."""
+    model, tokenizer = split.model, split.layer
     for name, tensor in zip(output_names(model), model.outputs, strict=True):
-        if (
-            "float" not in tensor.dtype
-            or len(tensor.shape) != 2
-            or None in tensor.shape[1:]
-        ):
-            raise ValueError(
-                "`runtime='mediapipe'` needs outputs that are one vector of "
-                "floats for each text. Received: the output "
-                f"{name!r} of dtype {tensor.dtype} and shape {tensor.shape}. "
-                "For answers to each token or the best classes alone, pass "
-                "runtime='tf-text'."
-            )
-
-
-def _check_loops(model):
-    """Raises if a layer loops over time, which MediaPipe does not."""
+        require(
+            "float" in tensor.dtype
+            and len(tensor.shape) == 2
+            and tensor.shape[1] is not None,
+            "`runtime='mediapipe'` needs outputs that are one vector of floats "
+            "for each text. For answers to each token or the best classes "
+            "alone, pass runtime='tf-text'.",
+            output=name,
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+        )
     loops = [
-        repr(layer.name)
+        layer.name
         for layer in all_layers(model)
         if isinstance(layer, keras.layers.RNN) and not layer.unroll
     ]
-    if loops:
-        raise ValueError(
-            "`runtime='mediapipe'` needs a model without loops. Received: "
-            f"layers that loop over time, {', '.join(loops)}. {_WAYS_OUT}"
-        )
-
-
-def _check_tokenizer(layer):
-    """Raises if MediaPipe has no ops for a tokenizer."""
-    if isinstance(layer, WordPieceTokenizer):
-        raise ValueError(
-            "`runtime='mediapipe'` lacks the ops of `WordPieceTokenizer`, and "
-            "what MediaPipe has for BERT gives other ids for accents and "
-            "capitals. Received: a model with the tokenizer "
-            f"{layer.name!r}. Train it with a `SentencePieceTokenizer` or a "
-            "`WordTokenizer`, or pass runtime='tf-text', which has them."
-        )
-
-
-def get_runtime(name, task):
-    """The `Runtime` of a name."""
-    check_choice("runtime", name, RUNTIMES)
-    check_choice("task", task, TASKS)
-    if name != "mediapipe" and task is not None:
-        raise ValueError(
-            "`task` says which object of MediaPipe opens the file, and must "
-            f"be None for other runtimes. Received: task={task!r} and "
-            f"runtime={name!r}."
-        )
-    return _MAKERS[name](task)
-
-
-def _open_in_both(path):
-    return [LiteRTModel(path), TensorFlowModel(path)]
-
-
-def _open_in_mediapipe(task, path):
-    with MediaPipeModel(path, task) as model:
-
-        def run(inputs):
-            (texts,) = inputs.values()
-            return model.predict(texts)
-
-        yield run
-
-
-def _litert(task):
-    return Runtime(
-        "litert", lambda path: [LiteRTModel(path)], takes_texts=False
+    require(
+        not loops,
+        f"`runtime='mediapipe'` needs a model without loops. {_WAYS_OUT}",
+        layers=loops,
     )
-
-
-def _tf_text(task):
-    return Runtime("tf-text", _open_in_both)
-
-
-def _mediapipe(task):
-    task = task or "classifier"
-    return Runtime(
-        "mediapipe",
-        lambda path: _open_in_mediapipe(task, path),
-        op_names={
-            b"TFText>FastSentencepieceTokenize": MEDIAPIPE_TOKENIZER.encode()
-        },
-        task=task,
-        read_text=read_text,
+    require(
+        not isinstance(tokenizer, WordPieceTokenizer),
+        "`runtime='mediapipe'` lacks the ops of `WordPieceTokenizer`, and what "
+        "MediaPipe has for BERT gives other ids for accents and capitals. "
+        "Train the model with a `SentencePieceTokenizer` or a `WordTokenizer`, "
+        "or pass runtime='tf-text', which has them.",
+        tokenizer=tokenizer.name,
     )
-
-
-_MAKERS = {"litert": _litert, "tf-text": _tf_text, "mediapipe": _mediapipe}

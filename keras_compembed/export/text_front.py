@@ -13,7 +13,9 @@ from keras_compembed.export.model_metadata import AttachedFile
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.tokenizer import Tokenizer
 from keras_compembed.text.vectorization import as_tokenizer
+from keras_compembed.utils.model_outputs import is_open
 from keras_compembed.utils.swapped import swapped
+from keras_compembed.utils.validation import require
 
 # Name of the input of files that take texts.
 TEXT = "text"
@@ -30,13 +32,13 @@ class SplitModel:
         """Raises if a token has no row in the table that its id goes to."""
         (rows,) = num_ids_of_inputs(self.model, [None])
         size = len(self.vocabulary)
-        if rows is not None and size > rows:
-            raise ValueError(
-                "The vocabulary of a model must not be larger than the table "
-                "that its ids go to: ids beyond have no row. Received: "
-                f"{size:,} tokens of {self.layer.name!r} and a layer with "
-                f"input_dim={rows:,}."
-            )
+        require(
+            rows is None or size <= rows,
+            "The vocabulary of a model must not be larger than the table that "
+            "its ids go to: ids beyond have no row.",
+            tokens=size,
+            input_dim=rows,
+        )
 
     def signature(self, batch=None):
         """Specs of the ids. Tokenizers give int32 in files."""
@@ -75,12 +77,12 @@ def split_model(model):
     if not any(each.dtype == "string" for each in inputs):
         return None
     layer, behind = _cut(model)
-    if behind is None:
-        raise ValueError(
-            "The ids of a tokenizer must go to other layers of the model, and "
-            f"not out of it. Received: the model {model.name!r}, which returns "
-            f"ids of {layer.name!r}."
-        )
+    require(
+        behind is not None,
+        "The ids of a tokenizer must go to other layers of the model, and not "
+        "out of it.",
+        outputs=layer.name,
+    )
     split = SplitModel(layer, behind)
     split.check()
     return split
@@ -90,9 +92,12 @@ def _cut(model):
     """The layer of a model that reads its text, and the model behind it."""
     node = _find_reader(model)
     layer, inner = node.operation, None
-    if _is_model(layer):
+    if is_open(layer):
         layer, inner = _cut(layer)
-    outputs = _outputs_of(model)
+    outputs = model.output
+    if isinstance(model, keras.Sequential):
+        # As files name the output of any Sequential.
+        outputs = {"output_0": model.outputs[0]}
     if inner is None:
         (ids,) = node.output_tensors
         if any(each is ids for each in keras.tree.flatten(outputs)):
@@ -114,30 +119,15 @@ def _cut(model):
     return layer, keras.Model(ids, outputs, name=model.name)
 
 
-def _is_model(layer):
-    """Whether the inside of a layer can be seen."""
-    return isinstance(layer, keras.Model) and bool(
-        getattr(layer, "inputs", None)
-    )
-
-
-def _outputs_of(model):
-    if isinstance(model, keras.Sequential):
-        # As files name the output of any Sequential.
-        return {"output_0": model.outputs[0]}
-    return model.output
-
-
 def _find_reader(model):
     """The node that reads the text of a model."""
-    if len(model.inputs) > 1:
-        raise ValueError(
-            "A model that takes texts must have one input, the text. "
-            f"Received: {len(model.inputs)} inputs, "
-            f"{', '.join(repr(each.name) for each in model.inputs)}, of the "
-            f"model {model.name!r}. One that begins behind its tokenizer, "
-            "`keras.Model` from ids, may have several, with runtime='litert'."
-        )
+    require(
+        len(model.inputs) == 1,
+        "A model that takes texts must have one input, the text. One that "
+        "begins behind its tokenizer, `keras.Model` from ids, may have "
+        "several, with runtime='litert'.",
+        inputs=[each.name for each in model.inputs],
+    )
     nodes = list_readers(model.outputs, model.inputs[0])
     layers = {id(node.operation): node.operation for node in nodes}
     if len(nodes) == 1:
@@ -147,21 +137,16 @@ def _find_reader(model):
             config = layer.get_config()
             is_tokenizer = config["output_mode"] == "int"
             is_tokenizer = is_tokenizer and not config["ragged"]
-        if is_tokenizer or _is_model(layer):
+        if is_tokenizer or is_open(layer):
             return nodes[0]
-    names = ", ".join(
-        f"{layer.name!r} ({type(layer).__name__})" for layer in layers.values()
-    )
+    names = [f"{each.name} ({type(each).__name__})" for each in layers.values()]
     raise ValueError(
         "The text of a model must go to one layer that turns it into ids, a "
         "tokenizer of `keras_compembed.text` or a "
         "`keras.layers.TextVectorization` with output_mode='int' and "
         "ragged=False, called once, in a model that is Sequential or "
-        "functional. Received: a text that goes to "
-        f"{names or 'no layer'}"
-        f"{', called more than once' if len(nodes) > len(layers) else ''}. A "
-        "model that begins behind the layer takes ids, and can be exported "
-        "with runtime='litert'."
+        "functional; a model that begins behind the layer takes ids. Received: "
+        f"a text that goes to {names}, in {len(nodes)} calls."
     )
 
 

@@ -1,9 +1,13 @@
 """Texts on which files are compared with Keras."""
 
+import functools
+
 import numpy as np
 
+from keras_compembed.export.check import run_first
 from keras_compembed.export.check import run_keras
 from keras_compembed.export.file_metadata import check_text
+from keras_compembed.utils.validation import require
 
 _HARD = (
     "",
@@ -28,11 +32,8 @@ def default_texts(vocabulary):
     rng = np.random.default_rng(0)
     texts = list(_HARD)
     for number in range(_NUM_TEXTS):
-        chosen = [
-            tokens[place]
-            for place in rng.integers(len(tokens), size=_NUM_TOKENS)
-        ]
-        texts.append((" ", "")[number % 2].join(chosen))
+        places = rng.integers(len(tokens), size=_NUM_TOKENS)
+        texts.append((" ", "")[number % 2].join(tokens[x] for x in places))
     texts.append(" ".join(tokens[-_NUM_TOKENS:]).title())
     texts.append(f"{tokens[-1]} {tokens[len(tokens) // 2]} " * _LONG)
     return texts
@@ -41,43 +42,36 @@ def default_texts(vocabulary):
 def as_texts(inputs, read_text):
     """The user's texts as an object array `(number,)`."""
     texts = np.array(inputs, object).reshape(-1)
+    require(len(texts), "`sample_inputs` must hold a text.", number=0)
     for place, text in enumerate(texts):
-        if not isinstance(text, (str, bytes)):
-            raise ValueError(
-                "`sample_inputs` must be texts for a model that takes texts: "
-                "a list of strings. "
-                f"Received: an object of type {type(text).__name__} in it."
-            )
+        require(
+            isinstance(text, (str, bytes)),
+            "`sample_inputs` must be a list of strings for a model that takes "
+            "texts.",
+            text=text,
+        )
         if isinstance(text, str):
             check_text("sample_inputs", text)
         texts[place] = read_text(text)
-    if not len(texts):
-        raise ValueError("`sample_inputs` must hold a text. Received: none.")
     return texts
 
 
 def run_on_texts(model, split, given=None):
     """Texts, one at a time, and what a model gives for them."""
-    samples, outputs = [], []
+    found = []
     for text in default_texts(split.vocabulary) if given is None else given:
-        while True:
-            sample = np.array([text], object)
-            try:
-                outputs.append(_run(model, split, sample))
-            except ValueError:
-                if given is not None or len(text) < _SHORT:
-                    raise
-                text = text[: len(text) // 2]
-                continue
-            samples.append(sample)
-            break
-    return samples, outputs
+        texts = [text]
+        while given is None and len(texts[-1]) >= _SHORT:
+            texts.append(texts[-1][: len(texts[-1]) // 2])
+        samples = [np.array([each], object) for each in texts]
+        found.append(run_first(functools.partial(_run, model, split), samples))
+    return tuple(zip(*found, strict=True))
 
 
 def _run(model, split, sample):
     if split.layer(sample).shape[1]:
-        return run_keras(model, [sample])[0]
+        return run_keras(model, sample)
     # TextVectorization makes no id at all of an empty text by itself, of which
     # there is no average. In a batch with others it is padded, as in a file.
-    (outputs,) = run_keras(model, [np.array([sample[0], "x"], object)])
+    outputs = run_keras(model, np.array([sample[0], "x"], object))
     return {name: array[:1] for name, array in outputs.items()}

@@ -4,11 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from compressing import compress
 from export_models import ROWS
 from export_models import export
-from export_models import ids_input
-from export_models import random_ids
 from export_models import write
 
 import keras_compembed as kc
@@ -98,28 +95,6 @@ def test_loops(path):
     export(model, path, x, sample_inputs=x)
 
 
-def test_masked_mean_and_encoded_categories(path):
-    """What models of users do."""
-    ids, category = ids_input(), keras.Input((3,), dtype="int32")
-    vectors = L.Embedding(ROWS, 16, name="words")(ids)
-    mask = ops.cast(ids != 0, "float32")
-    mean = ops.sum(vectors * mask[..., None], axis=1) / (
-        1 + ops.sum(mask, axis=1, keepdims=True)
-    )
-    there = L.CategoryEncoding(ROWS, "multi_hot")(category)
-    count = L.CategoryEncoding(ROWS, "count")(category)
-    model = keras.Model([ids, category], L.Concatenate()([mean, there, count]))
-    inputs = {"words": random_ids(2, 7), "category": random_ids(2, 3, high=4)}
-    small = compress(model)
-    for each in model, small:
-        assert write(each, path).max_error < 2e-6
-        litert = kc.export.LiteRTModel(path)
-        names = litert.input_names
-        got = litert(dict(zip(names, inputs.values(), strict=True)))
-        expected = each(list(inputs.values()))
-        np.testing.assert_allclose(got, expected, 0, 1e-6)
-
-
 TEXTS = {
     "vocabulary_size": ROWS,
     "num_layers": 2,
@@ -166,12 +141,3 @@ def test_backbones_in_half_precision_with_open_lengths(name, path):
     assert write(model, path).max_error < 1e-5
     for tensor in kc.export.inspect_litert(path).inputs:
         assert tensor.shape == (None, None)
-
-
-@pytest.mark.slow
-def test_sines_with_open_lengths(path):
-    hub = pytest.importorskip("keras_hub")
-    ids = ids_input()
-    vectors = L.Embedding(ROWS, 8)(ids)
-    places = hub.layers.SinePositionEncoding()(vectors)
-    export(keras.Model(ids, vectors + places), path, random_ids(3, 7))

@@ -122,31 +122,6 @@ def test_no_numbers_at_all(storage, mixture, quantize, path):
         np.testing.assert_allclose(got, layer(random_ids(2, 7)), atol=1e-6)
 
 
-def test_a_single_row(path):
-    layer = kc.ANTEmbedding(
-        1, 3, 1, storage="dense", l1=kc.transforms.L1(non_negative=False)
-    )
-    layer.build()
-    layer.anchors.assign([[0, 2, 1]])
-    layer.assign_transform(np.array([[-1.5]], "float32"))
-    for length in (None, 2):
-        export(towers([layer], length=length), path, np.zeros((1, 2), "int32"))
-        got = kc.export.LiteRTModel(path)(np.zeros((1, 2), "int32"))
-        np.testing.assert_array_equal(got, [[[0, -3, -1.5]] * 2])
-
-
-@pytest.mark.parametrize("length", [None, 1])
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_ids_out_of_range_are_errors_in_the_runtime(dtype, length, path):
-    ids = ids_input(length, dtype)
-    model = keras.Model(ids, layer_of()(ids))
-    export(model, path, EVERY_ID.reshape(-1, 1).astype(dtype))
-    run = kc.export.LiteRTModel(path)
-    for received in (ROWS, -1):
-        with pytest.raises(RuntimeError, match="out of bounds"):
-            run(np.array([[received]], dtype))
-
-
 @pytest.mark.parametrize(
     ("quantize", "positive", "levels"),
     [
@@ -209,21 +184,6 @@ def test_files_hold_compressed_rows_and_no_more(
         kind == "FLOAT32" and len(content) > 64 * 4
         for kind, _, content in read_tensors(path)
     )
-
-
-def test_rows_without_a_number_take_a_quarter_of_a_byte(path):
-    layer = anchor_embedding(50, 6, 0.001, input_dim=20_000)
-    full = np.count_nonzero(layer.get_transform().row_lengths)
-    assert full < 1200
-    ids = np.concatenate([np.arange(60), np.arange(19_000, 19_100)])
-    for length in (None, 40):
-        made = export(
-            towers([layer], length=length),
-            path,
-            ids.reshape(-1, 40).astype("int32"),
-        )
-        rest = 5 * layer.nnz + 50 * 6 * 4
-        assert made.file_bytes - rest < 1.1 * (0.25 * 20_000 + full) + 14_000
 
 
 @pytest.mark.parametrize("kind", ["product", "sums", "long row", "softmax"])

@@ -108,41 +108,6 @@ def test_models_without_codes(path):
     assert made.held_layers == made.not_held_layers == ()
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_is_exported_as_float32(path, policy):
-    codes = code_embedding(dtype=policy)
-    anchors = anchor_embedding(dtype=policy)
-    layers = L.Conv1D(4, 3, dtype=policy), L.GlobalMaxPooling1D(dtype=policy)
-    model = towers([codes, *layers], [anchors])
-    made = export(model, path, bound=0.05)
-    assert made.max_error < 1e-6
-    got = kc.export.LiteRTModel(path)(np.arange(ROWS, dtype="int32")[None])
-    assert all(array.dtype == np.float32 for array in got.values())
-    np.testing.assert_allclose(
-        got["tower_1"][0], anchors.embeddings, rtol=0, atol=1e-5
-    )
-    assert all(
-        layer.dtype_policy.name == policy for layer in (codes, anchors, *layers)
-    )
-
-
-class AddsHalf(L.Layer):
-    """With a constant that stays in half precision."""
-
-    def build(self, input_shape):
-        self.ones = keras.ops.ones(input_shape[-1:], self.compute_dtype)
-
-    def call(self, inputs):
-        return inputs + self.ones
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_layers_that_stay_in_half_precision(path, dtype):
-    model = towers([L.Embedding(ROWS, 6, dtype=dtype), AddsHalf(dtype=dtype)])
-    with pytest.raises(ValueError, match="layers of your own cast to the"):
-        export(model, path)
-
-
 class Subclassed(keras.Model):
     def __init__(self):
         super().__init__()
@@ -279,19 +244,6 @@ def test_differences_up_to_the_tolerance_pass(quantize, tolerance, path):
     write(model, path, quantize=quantize, tolerance=1.2 * tolerance)
 
 
-def test_one_number_near_zero_is_no_difference(path):
-    """A regression gives one number, which may be as small as rounding."""
-    watch = Watch()
-    dense = L.Dense(1)
-    model = towers([code_embedding(), L.Flatten(), dense, watch], length=8)
-    write(model, path)
-    first = watch.seen[0]
-    assert first.size == 1
-    dense.bias.assign(-first[0])
-    made = write(model, path)
-    assert abs(watch.seen[-2]).max() < 1e-6 and made.max_error < 1e-6
-
-
 def test_zeros_and_infinities_are_compared_as_they_are(path):
     zeros = L.Rescaling(0.0)
     for rounding in (0.0, 1e-7):
@@ -420,20 +372,6 @@ def test_layers_and_masks(layers, path):
     # Gates and sums of 9 steps in float32.
     export(model, path, with_zeros(), bound=1e-5)
     assert calls == [layer.call for layer in layers]
-
-
-@pytest.mark.slow
-def test_file_does_not_grow_with_the_sequence(path):
-    short, long = (
-        export(
-            towers([code_embedding(), L.LSTM(4)], length=length),
-            path,
-            with_zeros(length),
-            bound=1e-5,
-        ).file_bytes
-        for length in (3, 30)
-    )
-    assert long < 1.1 * short
 
 
 def test_states_are_kept_from_call_to_call_and_untouched(path):

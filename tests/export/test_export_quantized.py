@@ -130,27 +130,6 @@ def test_bytes_are_those_of_the_method(rank, quantize, path):
     assert 0 < made.file_bytes - floats < 6000
 
 
-class Steps(keras.layers.Layer):
-    """A cell of an RNN that looks ids up."""
-
-    def __init__(self, embedding):
-        super().__init__()
-        self.embedding = embedding
-        self.state_size = self.output_size = embedding.output_dim
-
-    def build(self, input_shape):
-        self.built = True
-
-    def call(self, inputs, states):
-        state = 0.5 * states[0] + self.embedding(inputs[:, 0])
-        return state, [state]
-
-
-def in_a_loop():
-    column = keras.layers.Reshape((-1, 1))
-    return towers([column, keras.layers.RNN(Steps(rounded()))])
-
-
 def of_constants():
     layer, ids = rounded(), ids_input()
     return keras.Model(ids, layer(ids) + layer(keras.ops.arange(7)))
@@ -174,7 +153,6 @@ def of_several_tables():
 @pytest.mark.parametrize(
     ("make", "quantize"),
     [
-        (in_a_loop, None),
         (of_constants, None),
         (of_positions, None),
         (of_several_tables, "float16"),
@@ -298,27 +276,6 @@ def test_best_ids(width, rows, path):
     scores, ids = layer.top_k(vectors, 5)
     np.testing.assert_array_equal(got["ids"], ids)
     np.testing.assert_allclose(got["scores"], scores, rtol=1e-5)
-
-
-def test_a_table_of_logits_of_its_own(path):
-    layer = kc.ReversibleQuantizedEmbedding(
-        ROWS, 12, 4, tie_weights=False, seed=4, name="words"
-    )
-    ids = ids_input()
-    model = keras.Model(ids, layer(layer(ids), reverse=True))
-    assert export(model, path, bound=EXACT).max_row_error <= EXACT
-
-
-def test_tables_that_others_read(path):
-    layer = rounded(width=12, rank=5)
-
-    class Reads(keras.layers.Layer):
-        def call(self, inputs):
-            table = keras.ops.convert_to_tensor(layer.embeddings)
-            return keras.ops.matmul(inputs, keras.ops.transpose(table))
-
-    made = export(towers([layer, Reads()]), path, bound=EXACT)
-    assert made.file_bytes < 16_000
 
 
 @pytest.mark.parametrize(

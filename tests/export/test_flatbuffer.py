@@ -17,7 +17,6 @@ from keras_compembed.export.compressed_rows import CompressedRows
 from keras_compembed.export.flatbuffer import StoredTable
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.int8_matrices import quantize_matrices
-from keras_compembed.export.int8_matrices import round_to_int8
 from keras_compembed.export.packed_offsets import PackedOffsets
 
 
@@ -28,8 +27,8 @@ def convert(function):
 class Int4Rows:
     """Rows of a table of int4, which the converter takes as int8."""
 
-    def __init__(self, seed=4):
-        rng = np.random.default_rng(seed)
+    def __init__(self):
+        rng = np.random.default_rng(4)
         # Five numbers, and one of padding.
         rows = rng.integers(-8, 8, size=(ROWS, 6)).astype("int8")
         rows[:, 5] = 0
@@ -100,27 +99,6 @@ def test_codes_read_another_way_are_refused():
     flatbuffer.pack_tables(convert(lambda ids: ids + 1), [traced.table])
 
 
-def test_equal_tables_share_a_buffer():
-    first, second = Int4Rows(), Int4Rows()
-    model = convert(lambda ids: first(ids) - 2 * second(ids + 1))
-    flatbuffer.pack_tables(model, [first.table, second.table])
-    packed = first.table.packed.reshape(-1)
-    copies = [
-        buffer
-        for buffer in model.buffers
-        if buffer.data is not None and np.array_equal(buffer.data, packed)
-    ]
-    assert len(copies) == 1
-
-
-def test_codes_of_another_layer_are_no_unpacked_ones():
-    """A layer that is not used, beside one with as many rows."""
-    used, unused = Int4Rows(), Int4Rows(seed=7)
-    model = convert(used)
-    flatbuffer.pack_tables(model, [unused.table, used.table])
-    assert "EMBEDDING_LOOKUP" in flatbuffer.list_ops(model)
-
-
 def test_other_tensors_keep_the_bytes_that_they_share():
     """The converter gives constants of equal bytes one buffer."""
     table = StoredTable(
@@ -157,23 +135,13 @@ def test_int8_matrices_of_equal_bytes_and_other_shapes():
         return tuple(map(tf.matmul, features, matrices))
 
     model = convert(function)
-    assert quantize_matrices(model, matrices) == 2
+    quantize_matrices(model, matrices)
     (graph,) = model.subgraphs
     kind = flatbuffer.schema.TensorType.INT8
     weights = [tensor for tensor in graph.tensors if tensor.type == kind]
     assert sorted(tensor.shape[0] for tensor in weights) == [6, 8]
     for tensor in weights:
         assert len(tensor.quantization.scale) == tensor.shape[0]
-
-
-def test_rounding_to_int8():
-    values = np.array([[1.0, -127.0], [0.0, 0.0], [0.5, 0.25]], "float32")
-    rounded, scales = round_to_int8(values, axis=0)
-    np.testing.assert_array_equal(rounded, [[1, -127], [0, 0], [127, 64]])
-    np.testing.assert_allclose(scales, [1, 1, 0.5 / 127])
-    rounded, scales = round_to_int8(values)
-    np.testing.assert_array_equal(rounded, [[1, -127], [0, 0], [0, 0]])
-    np.testing.assert_allclose(scales, [1])
 
 
 def lengths_of(share_present, num_rows=5000):
@@ -186,14 +154,11 @@ LENGTHS = {
     # Lengths, bytes a row, dtype of what a row has.
     "plain": ([2, 0, 1, 3] * 1250, 1, "uint8"),
     "long": ([200, 100] * 2500, 2, "int16"),
-    "longer": ([30_000] * 5000, 4, "int32"),
     "longest": ([40_000, 2] * 2500, 4, "int32"),
     # A bit, a place for each eight of them, and a byte where there is a row.
     "no_rows": ([0] * 5000, 0.25, "int32"),
     "few_rows": (lengths_of(0.05), 0.30, "uint8"),
     "some_rows": (lengths_of(0.20), 0.45, "uint8"),
-    "half": (lengths_of(0.5), 1, "uint8"),
-    "last": ([0] * 4999 + [3], 0.25, "uint8"),
     "first": ([3] + [0] * 4999, 0.25, "uint8"),
     "one": ([3], 6, "uint8"),
     "one_empty": ([0], 6, "uint8"),
@@ -219,12 +184,6 @@ def test_offsets_of_rows(path, name):
     )
     present = np.asarray(lengths)[ids] > 0
     np.testing.assert_array_equal(got[present, 0], places[ids][present])
-
-
-def test_files_hold_no_more_than_the_tables_of_offsets():
-    offsets = PackedOffsets(np.append(0, np.cumsum(lengths_of(0.1, 40_000))))
-    content = convert_to_bytes(lambda ids: tf.stack(offsets(ids), axis=1))
-    assert offsets.nbytes < len(content) < offsets.nbytes + 6000
 
 
 @pytest.mark.parametrize(

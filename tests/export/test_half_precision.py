@@ -60,18 +60,11 @@ DTYPES = pytest.mark.parametrize(
 FAST = {"table", "convolution", "gru", "positions"}
 LAYERS = {
     "table": functools.partial(L.Activation, "linear"),
-    "dense": functools.partial(L.Dense, 4),
-    "einsum": functools.partial(L.EinsumDense, "abc,cd->abd", (None, 5)),
     "convolution": functools.partial(L.Conv1D, 4, 3),
-    "separable": functools.partial(L.SeparableConv1D, 4, 3),
-    "lstm": functools.partial(L.LSTM, 4, return_sequences=True, **LOOP),
     "gru": functools.partial(L.GRU, 4, **LOOP),
     "rnn": functools.partial(L.SimpleRNN, 4, stateful=True, **LOOP),
-    "layer norm": L.LayerNormalization,
     "batch norm": L.BatchNormalization,
-    "group norm": functools.partial(L.GroupNormalization, 2),
     "attention": Attention,
-    "slopes": functools.partial(L.PReLU, shared_axes=[1]),
     "positions": positions,
     "dtypes": Dtypes,
 }
@@ -130,20 +123,6 @@ def test_own_layers(kind, dtype, path):
     made = write(model, path)
     assert made.max_error < 1e-6 and made.max_row_error < 1e-6
     assert error_of(path, kc.top_k_model(model, None)) < BOUNDS[dtype]
-
-
-def test_layers_that_keras_quantized(path):
-    model = keras.Sequential(
-        [
-            ids_input(),
-            L.Embedding(ROWS, WIDTH, dtype="bfloat16"),
-            L.Dense(8, dtype="bfloat16"),
-        ]
-    )
-    for layer in model.layers:
-        layer.quantize("int4")
-    assert write(model, path).max_error < 1e-6
-    assert error_of(path, model) < BOUNDS["bfloat16"]
 
 
 def test_inputs_of_bfloat16_are_float32(path):

@@ -86,25 +86,8 @@ def test_one_input_in_a_list_or_as_numbers(exported_single):
     for inputs in ([ids], (ids,), {name: ids}, ids.tolist(), ids[..., None]):
         np.testing.assert_array_equal(litert_model(inputs), expected)
         np.testing.assert_array_equal(model(ids[..., None]), model(ids))
-    with refused("inputs", "a list of 2"):
+    with refused("inputs", "number=2"):
         litert_model(list(ids))
-
-
-def test_columns(path):
-    """Two columns, as tables of data have them."""
-    number = keras.Input((1,), name="number")
-    flag = keras.Input((), dtype="bool", name="flag")
-    outputs = [number * 2, keras.ops.logical_not(flag)]
-    model = keras.Model([number, flag], outputs)
-    write(model, path)
-    litert_model = LiteRTModel(path)
-    for number in (np.arange(3.0), np.arange(3)[:, None]):
-        for flag in (np.array([True, False, True]), np.array([[1], [0], [1]])):
-            got = litert_model.predict([number, flag], batch_size=2)
-            expected = model([number, flag])
-            same(got, expected)
-            dtypes = [array.dtype for array in got.values()]
-            assert dtypes == [other.numpy().dtype for other in expected]
 
 
 @pytest.mark.parametrize(
@@ -112,15 +95,12 @@ def test_columns(path):
     [
         ([[1, 2.5]], "2.5, of"),
         ([[1, np.nan]], "nan"),
-        ([[1, -np.inf]], "-inf"),
         ([[1, 2**31]], "2147483648, of dtype int64"),
         ([[0.0, 2.0**31]], "2147483648.0"),
         (np.array([[2**63]], "uint64"), "9223372036854775808"),
         ([["a", "b"]], "list of dtype <U1"),
-        ([[1, None]], "list of dtype object"),
         ([[1, 2], [3]], "list"),
         (3, "shape ()"),
-        ([1, 2], "shape (2,)"),
         (np.zeros((2, 2, 2), "int32"), "shape (2, 2, 2)"),
         (np.zeros((0, 2), "int32"), "shape (0, 2)"),
         (np.zeros((2, 0), "int32"), "shape (2, 0)"),
@@ -191,14 +171,14 @@ def test_quantized_inputs_tell_their_step(path):
 
 def test_bad_inputs(exported, path):
     ids, features = random_ids(2, 4), np.zeros((2, 2))
-    with pytest.raises(FileNotFoundError, match="no LiteRT file"):
+    with pytest.raises(FileNotFoundError, match=path.name):
         LiteRTModel(path)
     with refused("signature", "other"):
         LiteRTModel(exported[1], signature="other")
     litert_model = LiteRTModel(exported[1])
     for inputs, received in (
         (ids, None),
-        ((ids,), "a tuple of 1"),
+        ((ids,), "number=1"),
         ({"ids": ids}, "ids"),
     ):
         with refused("inputs", received):

@@ -122,10 +122,8 @@ def test_pooled_and_folded(kind, length, path):
 @pytest.mark.parametrize(
     ("kind", "quantize"),
     [
-        pytest.param("codes", "float16", marks=pytest.mark.slow),
         ("codes", "int8"),
         ("anchors", "int8"),
-        pytest.param("layers", "int8", marks=pytest.mark.slow),
     ],
 )
 def test_in_fewer_bits(kind, quantize, path):
@@ -246,26 +244,6 @@ def test_dense_behind_rows(length, path):
     assert made.pooled_layers == ()
     assert set(made.folded_layers) == {"last_0", "last_1"}
     assert set(made.held_layers) == {"table_0", "table_1"}
-
-
-def test_dense_behind_one_look_up(path):
-    inputs = keras.Input((), dtype="int32")
-    model = keras.Model(inputs, dense()(codes()(inputs)))
-    made = export(model, path, random_ids(9))
-    assert made.folded_layers == ("last",)
-
-
-@pytest.mark.parametrize("make_table", ["pooling", "layer"])
-def test_short_texts_of_large_codebooks_are_composed(make_table, path):
-    """Two ids of 256 codewords a codebook, and a wide layer behind them."""
-    if make_table == "pooling":
-        table = [codes(3, 256), mean()]
-    else:
-        table = [kc.CodeEmbedReduce(ROWS, 24, 3, 256, seed=4, name="table")]
-    model = towers(*[[*table, dense(600)]], length=2)
-    made = export(model, path, random_ids(4, 2))
-    assert (made.pooled_layers, made.folded_layers) == ((), ())
-    assert made.held_layers == ("table",)
 
 
 @pytest.mark.parametrize(
@@ -434,11 +412,6 @@ class Doubled(kc.CodeEmbedReduce):
         return scale * super().call(inputs, **kwargs)
 
 
-class DoubledAnchors(kc.ANTEmbedReduce):
-    def call(self, inputs, scale=2.0, **kwargs):
-        return scale * super().call(inputs, **kwargs)
-
-
 class Shifted(kc.CodeEmbedding):
     combiner = "of a user"
 
@@ -449,7 +422,6 @@ class Shifted(kc.CodeEmbedding):
 def test_subclasses_that_do_more_than_add_up(path):
     model = towers(
         [reduced(Doubled, "a", mask_zero=True), dense(name="x")],
-        [reduced(DoubledAnchors, "b", mask_zero=True), dense(name="y")],
         [Shifted(ROWS, 24, name="table"), mean(), dense(name="z")],
     )
     made = export(model, path, texts(4, 5))
