@@ -208,7 +208,7 @@ def check_nan(samples, outputs, are_texts):
 def compare(run, names, samples, outputs):
     """Largest relative difference between a file and its model."""
     scales = {
-        name: max(_largest(arrays[name]) for arrays in outputs) or 1.0
+        name: max(largest_of(arrays[name]) for arrays in outputs) or 1.0
         for name in outputs[0]
     }
     worst = 0.0
@@ -252,7 +252,8 @@ def _named_by_keras(ids, got, scores, got_scores):
     return np.where(named | alike, ids, got)
 
 
-def _largest(array):
+def largest_of(array):
+    """The largest finite number, without its sign; 0 for integers."""
     if array.dtype.kind != "f":
         return 0.0
     return np.max(np.abs(array[np.isfinite(array)]), initial=0.0)

@@ -13,15 +13,15 @@ from keras_compembed.export.flatbuffer import get_min_runtime
 from keras_compembed.export.flatbuffer import list_ops
 from keras_compembed.export.flatbuffer import merge_buffers
 from keras_compembed.export.flatbuffer import pack_tables
-from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.int8_matrices import quantize_matrices
 from keras_compembed.export.marks import take_out_marks
-from keras_compembed.export.one_hot_rows import UNPACK_RUNTIME
 from keras_compembed.export.one_hot_rows import unpack_once
 from keras_compembed.export.refused_ops import explain_ops
 from keras_compembed.utils.files import check_temporary_folder
 from keras_compembed.utils.sizes import count_bytes
+from keras_compembed.utils.validation import require
 
+_BUILT_IN = "LiteRT must have a built-in op for everything in the model."
 # What TensorFlow tells of a full disk is in the text of its errors alone.
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
@@ -29,15 +29,12 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 def check_finite(model, quantize):
     """Raises if a weight has no scale: the converter would end the process."""
     for weight in model.weights:
-        if (
-            keras.backend.is_float_dtype(weight.dtype)
-            and not tf.reduce_all(tf.math.is_finite(weight.value)).numpy()
-        ):
-            raise ValueError(
-                f"`quantize={quantize!r}` needs weights that are finite. "
-                f"Received: {weight.path!r}, which holds NaN or infinite "
-                "numbers."
-            )
+        require(
+            not keras.backend.is_float_dtype(weight.dtype)
+            or tf.reduce_all(tf.math.is_finite(weight.value)),
+            f"`quantize={quantize!r}` needs weights that are finite, not NaN.",
+            weight=weight.path,
+        )
 
 
 def convert(function, model, quantize):
@@ -71,26 +68,17 @@ def convert(function, model, quantize):
                     "temporary files; the environment variable TMPDIR names "
                     f"another: {os.strerror(full[0])}.",
                 ) from error
-            message = _explain(str(error), function, model)
-            raise ValueError(message) from error
+            raise ValueError(_explain(str(error), function, model)) from error
 
 
 def _explain(message, function, model):
     ops = set(re.findall(r"\btf\.([A-Z]\w+)", message))
     # Where the converter was, e.g. fused["MatMul:", "model/dense/MatMul@f"].
     places = re.findall(r'fused\["(\w+):", "([^"@]+)@', message)
-    if not ops:
-        ops = {kind for kind, _ in places if "Call" not in kind}
-    named = explain_ops(
-        function,
-        model,
-        sorted(ops),
-        [path for kind, path in places if kind in ops],
-    )
-    text = (
-        "LiteRT must have a built-in op for everything in the model. "
-        f"Received a model with: {named if ops else message}"
-    )
+    ops = ops or {kind for kind, _ in places if "Call" not in kind}
+    paths = [path for kind, path in places if kind in ops]
+    named = explain_ops(function, model, sorted(ops), paths)
+    text = f"{_BUILT_IN} Received a model with: {named if ops else message}"
     if any("TensorList" in op for op in ops):
         text += (
             " Tensor lists come from loops over axes of unknown size: give "
@@ -104,26 +92,21 @@ def finish(model, tables, options):
     """Packs the codes in a converted file, in place."""
     pack_tables(model, tables)
     quantize_matrices(model, options.matrices)
-    if unpack_once(model, options.unpacked):
-        raise_min_runtime(model, UNPACK_RUNTIME)
+    unpack_once(model, options.unpacked)
     merge_buffers(model)
     passages, lost = take_out_marks(model)
     foreign = [op for op in list_ops(model) if op.startswith("CUSTOM ")]
-    if foreign:
-        raise ValueError(
-            "LiteRT must have a built-in op for everything in the model. "
-            f"Received a file with: {', '.join(foreign)}."
-        )
+    require(not foreign, _BUILT_IN, ops=foreign)
     check_min_runtime(model, options)
     return passages, lost
 
 
 def check_min_runtime(model, options):
     """Raises if a file needs a newer runtime than the user has."""
-    runtime, oldest = get_min_runtime(model), options.min_runtime
-    if oldest is not None and runtime is not None and runtime > oldest:
-        raise ValueError(
-            "The file must run on `min_runtime`. Received: "
-            f"min_runtime={'.'.join(map(str, oldest))!r} and a model whose "
-            f"ops need {'.'.join(map(str, runtime))}."
-        )
+    runtime = get_min_runtime(model) or ()
+    require(
+        options.serves(runtime),
+        "The file must run on `min_runtime`, and ops of the model need "
+        f"{'.'.join(map(str, runtime))}.",
+        min_runtime=".".join(map(str, options.min_runtime or ())),
+    )

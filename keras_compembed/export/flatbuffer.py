@@ -239,7 +239,6 @@ def gathers_of_floats(model, graph, index, max_rank):
                 "store it in a way that needs no rewriting."
             )
         graph.tensors[numbers].type = schema.TensorType.FLOAT32
-        graph.tensors[numbers].quantization = None
         for cast in casts:
             replace_tensor(model, graph, cast.outputs[0], numbers)
             graph.operators.remove(cast)
@@ -255,6 +254,7 @@ def _pack_table(model, graph, index, table):
         gather.inputs = np.array([gather.inputs[1], index], dtype="int32")
         gather.builtinOptionsType = schema.BuiltinOptions.NONE
         gather.builtinOptions = None
+        graph.tensors[gather.outputs[0]].quantization = None
     one = np.ones(1, dtype="float32")
     set_integers(graph.tensors[index], _TYPES[table.bits], one)
     raise_min_runtime(model, PACKED_RUNTIMES[table.bits])

@@ -40,10 +40,6 @@ class LinearLayers:
         """List of `LinearSite`, what was pooled or folded."""
         return self._trace.sites
 
-    def restart(self):
-        """Forgets a trace, but not what must be left alone."""
-        self._trace.restart()
-
     @property
     def pooled_layers(self):
         """Names of look-up layers that were pooled, in order."""
@@ -142,6 +138,7 @@ class LinearLayers:
                 refused.update(site.key for site in sites)
         self._trace.refused |= refused
         if refused:
+            self._trace.restart()
             return True
         self.sites[:] = [s for s in self.sites if live.holds(s.output)]
         touched = {id(site.source.layer) for site in self.sites}

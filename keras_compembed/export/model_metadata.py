@@ -118,7 +118,8 @@ def _write(builder, fields):
 
 def read_metadata(content):
     """What `add_metadata` wrote, or whoever made a file."""
-    root = Table(content, UOffsetTFlags.py_type(_root(content)))
+    start = flatbuffers.encode.Get(UOffsetTFlags.packer_type, content, 0)
+    root = Table(content, UOffsetTFlags.py_type(start))
     general = {name: _string(root, slot) for name, slot in _GENERAL.items()}
     outputs = [
         [
@@ -135,10 +136,6 @@ def read_metadata(content):
         if value is not None and value.strip()
     }
     return FileMetadata(**general), outputs
-
-
-def _root(content):
-    return flatbuffers.encode.Get(UOffsetTFlags.packer_type, content, 0)
 
 
 def _string(table, slot):

@@ -8,6 +8,7 @@ from keras_compembed.export.flatbuffer import drop_unused
 from keras_compembed.export.flatbuffer import find_constants
 from keras_compembed.export.flatbuffer import gathers_of_floats
 from keras_compembed.export.flatbuffer import make_dequantize
+from keras_compembed.export.flatbuffer import raise_min_runtime
 from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.flatbuffer import set_integers
 
@@ -81,4 +82,5 @@ def unpack_once(model, tables):
             packed[old] = add_buffer(model, numbers[0::2] | numbers[1::2] << 4)
         tensor.buffer = packed[old]
     drop_unused(model)
-    return bool(found)
+    if found:
+        raise_min_runtime(model, UNPACK_RUNTIME)

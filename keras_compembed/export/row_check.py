@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.export.check import TOLERANCES
+from keras_compembed.export.check import largest_of
 from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.flatbuffer import write_model
@@ -59,10 +60,9 @@ def check_rows(content, lookups, passages, lost, quantize, tolerance=None):
     for lookup in lookups:
         if not lookup.calls:
             continue
-        parts = _different_parts(model, passages, lookup.number)
-        name = lookup.layer.name
-        if lookup.has_other_inputs:
-            parts = []
+        parts, name = [], lookup.layer.name
+        if not lookup.has_other_inputs:
+            parts = _different_parts(model, passages, lookup.number)
         if not parts or lookup.number in lost or lookup.has_constants:
             not_held[name] = None
         if not parts:
@@ -124,7 +124,7 @@ def _check_lookup(lookup, parts, quantize, tolerance):
         else:
             cases = _logits(layer, lookup.method, functions)
         for ids, got, expected in cases:
-            largest = max(largest, _largest(expected))
+            largest = max(largest, largest_of(expected))
             differences = _differences(got, expected)
             place = np.argmax(differences)
             if differences[place] > worst:
@@ -245,34 +245,24 @@ def _differences(got, expected):
     return differences.max(axis=1, initial=0.0)
 
 
-def _largest(expected):
-    largest = max(expected.max(initial=0.0), -expected.min(initial=0.0))
-    if np.isfinite(largest):
-        return largest
-    return np.max(np.abs(expected[np.isfinite(expected)]), initial=0.0)
-
-
 def _allowed(lookup, quantize, largest):
     """How far a number may be off by arithmetic alone."""
     layer = lookup.layer
     if isinstance(layer, QuantizedEmbedding):
         return _allowed_of_rounded(lookup, quantize, largest)
-    is_sum = lookup.method == "embed" and isinstance(layer, CodeEmbedding)
-    if is_sum:
-        composition = layer.composition
-        plain = composition.unscaled()
-        if composition.is_linear and not isinstance(plain, LinearComposition):
-            codebooks = keras.ops.convert_to_numpy(
-                composition.fold(tf.convert_to_tensor(layer.codebooks.value))
-            )
-            terms = layer.num_codebooks + 1
-            # In units of a `ScaledComposition`, each part has an offset.
-            if isinstance(composition, ConcatComposition):
-                terms = 1
-            largest = float(_largest(codebooks))
-            rounding = _ROUNDING[quantize] + (terms + 1) * _FLOAT32
-            return terms * (largest * rounding + _LEAST)
-    return TOLERANCES[quantize] * largest
+    if lookup.method != "embed" or not isinstance(layer, CodeEmbedding):
+        return TOLERANCES[quantize] * largest
+    composition = layer.composition
+    if not composition.is_linear or isinstance(
+        composition.unscaled(), LinearComposition
+    ):
+        return TOLERANCES[quantize] * largest
+    codebooks = composition.fold(tf.convert_to_tensor(layer.codebooks.value))
+    # In units of a `ScaledComposition`, each part has an offset.
+    is_plain = isinstance(composition, ConcatComposition)
+    terms = 1 if is_plain else layer.num_codebooks + 1
+    rounding = _ROUNDING[quantize] + (terms + 1) * _FLOAT32
+    return terms * (float(largest_of(codebooks.numpy())) * rounding + _LEAST)
 
 
 def _allowed_of_rounded(lookup, quantize, largest):

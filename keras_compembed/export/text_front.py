@@ -94,10 +94,11 @@ def _cut(model):
     layer, inner = node.operation, None
     if is_open(layer):
         layer, inner = _cut(layer)
-    outputs = model.output
     if isinstance(model, keras.Sequential):
         # As files name the output of any Sequential.
         outputs = {"output_0": model.outputs[0]}
+    else:
+        outputs = model.output
     if inner is None:
         (ids,) = node.output_tensors
         if any(each is ids for each in keras.tree.flatten(outputs)):

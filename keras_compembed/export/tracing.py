@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_compembed.export.layer_forms import LayerForms
 from keras_compembed.utils.swapped import swapped
+from keras_compembed.utils.validation import require
 
 _HALF_DTYPES = ("float16", "bfloat16")
 
@@ -93,28 +94,27 @@ def get_signature(model, input_signature=None):
         input_signature = _inputs_of(model)
     if isinstance(input_signature, (list, tuple)) and len(input_signature) == 1:
         (input_signature,) = input_signature
-    names = set()
-    specs = []
+    names, specs = set(), []
     for path, spec in keras.tree.flatten_with_path(input_signature):
         shape = getattr(spec, "shape", None)
         dtype = getattr(spec, "dtype", None)
-        if shape is None or dtype is None:
-            raise ValueError(
-                "`input_signature` must hold a spec with a shape and a dtype "
-                "for each input, e.g. tf.TensorSpec((None, None), 'int32'). "
-                f"Received: input_signature={input_signature!r}."
-            )
+        require(
+            shape is not None and dtype is not None,
+            "`input_signature` must hold a spec with a shape and a dtype for "
+            "each input, e.g. tf.TensorSpec((None, None), 'int32').",
+            input_signature=input_signature,
+        )
         dtype = tf.as_dtype(dtype)
         if dtype == tf.bfloat16:
             # Which neither NumPy nor the languages of apps have.
             dtype = tf.float32
-        if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
-            raise ValueError(
-                "The inputs of an exported model must be numbers, and real "
-                "ones: turn text into ids before the model, and export a model "
-                "that begins after the layer that does so. "
-                f"Received: an input of dtype {dtype.name}."
-            )
+        require(
+            dtype.is_floating or dtype.is_integer or dtype.is_bool,
+            "The inputs of an exported model must be real numbers: turn text "
+            "into ids before it, and export a model that begins after the "
+            "layer that does so.",
+            dtype=dtype.name,
+        )
         keys = [key for key in path if isinstance(key, str)]
         name = keys[-1] if keys else getattr(spec, "name", None)
         if name is None or name.startswith("keras_tensor"):
@@ -128,14 +128,14 @@ def _inputs_of(model):
     if structure is None:
         # A Sequential knows its inputs once it is built.
         structure = getattr(model, "inputs", None)
-    if structure is None:
-        raise ValueError(
-            "`input_signature` must be given for a model that was not made "
-            "from `keras.Input`s: a tf.TensorSpec for each input, e.g. "
-            "input_signature=tf.TensorSpec((None, None), 'int32'). Received: "
-            f"input_signature=None and the {type(model).__name__} "
-            f"{model.name!r}."
-        )
+    require(
+        structure is not None,
+        "`input_signature` must be given for a model that was not made from "
+        "`keras.Input`s: a tf.TensorSpec for each input, e.g. "
+        "input_signature=tf.TensorSpec((None, None), 'int32').",
+        input_signature=None,
+        model=model.name,
+    )
     return structure
 
 
@@ -150,31 +150,25 @@ def _new_name(name, names):
     return name
 
 
-def trace(model, signature, linear=None):
+def trace(model, signature, linear):
     """A concrete function of the model, from named inputs to named outputs."""
     function = _trace_once(model, signature)
-    while linear is not None and linear.reconsider(function):
-        linear.restart()
+    while linear.reconsider(function):
         function = _trace_once(model, signature)
     return function
 
 
 def _trace_once(model, signature):
-
     @tf.function(input_signature=keras.tree.flatten(signature), autograph=False)
     def serve(*tensors):
         inputs = keras.tree.pack_sequence_as(signature, list(tensors))
-        with _scope(model):
+        with contextlib.ExitStack() as stack:
+            # An outer name for a model whose own one cannot be the outermost.
+            if model.name[:1] in "_-/":
+                stack.enter_context(tf.name_scope("model"))
             return name_outputs(model, model(inputs, training=False))
 
     return serve.get_concrete_function()
-
-
-def _scope(model):
-    """An outer name for a model whose own one cannot be the outermost."""
-    if model.name[:1] in "_-/":
-        return tf.name_scope("model")
-    return contextlib.nullcontext()
 
 
 def name_outputs(model, outputs):
@@ -183,8 +177,7 @@ def name_outputs(model, outputs):
     layer_names = getattr(model, "output_names", None) or []
     if len(layer_names) != len(flat):
         layer_names = [f"output_{place}" for place in range(len(flat))]
-    names = set()
-    named = {}
+    names, named = set(), {}
     for (path, tensor), name in zip(flat, layer_names, strict=True):
         keys = [key for key in path if isinstance(key, str)]
         named[_new_name(keys[-1] if keys else name, names)] = tensor

@@ -13,6 +13,7 @@ from keras_compembed.export.compressed_rows import round_values
 from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.export.row_chunks import RowChunks
 from keras_compembed.export.row_chunks import top_of_chunks
+from keras_compembed.layers.lookup_layer import unflatten
 
 # Rows made dense and multiplied by the anchors are faster than sums of gathered
 # anchors up to so many anchors, and up to so many for each number read.
@@ -125,10 +126,7 @@ class TracedTransform:
             logits = tf.matmul(scores, dense, transpose_b=True)
         if self.bias is not None:
             logits += tf.matmul(flat, self.bias[:, None])
-        shape = tf.concat([tf.shape(vectors)[:-1], [self._num_rows]], axis=0)
-        logits = tf.reshape(logits, shape)
-        logits.set_shape((*vectors.shape[:-1], self._num_rows))
-        return logits
+        return unflatten(logits, vectors, vectors.shape[:-1], self._num_rows)
 
     def top_ids(self, vectors, k):
         """Scores and ids `(rows, k)` of vectors `(rows, output_dim)`."""

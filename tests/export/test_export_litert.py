@@ -148,7 +148,7 @@ def test_bad_arguments(tmp_path):
     }.items():
         with refused(name, received):
             export_litert(model, path, **{name: received})
-    with refused("metadata", "dict"):
+    with refused("metadata", "x"):
         export_litert(model, path, metadata={"name": "x"})
     with refused("path", "model.keras"):
         export_litert(model, tmp_path / "model.keras")
