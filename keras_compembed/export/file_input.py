@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_compembed.export.file_metadata import check_text
+
 
 class FileInput:
     """Turns what a user gives into an array that the runtime may get."""
@@ -60,20 +62,16 @@ class FileInput:
     def _to_texts(self, array):
         """The bytes of strings; bytes stay as they are."""
         if array.dtype.kind not in "OSU":
-            raise self._error(
-                "hold", "strings", f"numbers of dtype {array.dtype}"
-            )
+            received = f"numbers of dtype {array.dtype}"
+            raise self._error("hold", "strings", received)
         texts = np.empty(array.size, object)
         for place, text in enumerate(array.flat):
             if not isinstance(text, (str, bytes)):
                 raise self._error("hold", "strings", type(text).__name__)
-            try:
-                text = text.encode() if isinstance(text, str) else bytes(text)
-            except UnicodeEncodeError as error:
-                raise self._error(
-                    "hold", "text that UTF-8 can hold", repr(text)
-                ) from error
-            texts[place] = text
+            if isinstance(text, str):
+                check_text(self.name, text)
+                text = text.encode()
+            texts[place] = bytes(text)
         return texts.reshape(array.shape)
 
     def _with_dtype(self, array):
@@ -91,15 +89,8 @@ class FileInput:
                 # They may be ids, which rounding would change.
                 kept = cast.astype(array.dtype) == array
         if not kept.all():
-            rule = f"numbers that {dtype} holds"
-            if self._tensor.scale is not None:
-                sign = "-" if self._tensor.zero_point < 0 else "+"
-                rule += (
-                    f", x / {self._tensor.scale:g} {sign} "
-                    f"{abs(self._tensor.zero_point)} rounded"
-                )
             received = f"{array[~kept].flat[0]}, of dtype {array.dtype}"
-            raise self._error("hold", rule, received)
+            raise self._error("hold", f"numbers that {dtype} holds", received)
         return cast
 
     def _with_rank(self, array):

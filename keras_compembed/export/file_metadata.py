@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from keras_compembed.utils.validation import require
+
 
 @dataclasses.dataclass(frozen=True)
 class FileMetadata:
@@ -32,16 +34,15 @@ class FileMetadata:
     license: str | None = None
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is None:
-                continue
-            if not isinstance(value, str) or not value.strip():
-                raise ValueError(
-                    f"`{field.name}` of `FileMetadata` must be a string that "
-                    f"is not empty, or None. Received: {field.name}={value!r}."
+        for name, value in vars(self).items():
+            if value is not None:
+                require(
+                    isinstance(value, str) and value.strip(),
+                    f"`{name}` of `FileMetadata` must be a string that is not "
+                    "empty, or None.",
+                    **{name: value},
                 )
-            check_text(f"{field.name}` of `FileMetadata", value)
+                check_text(name, value)
 
 
 def check_text(name, text):

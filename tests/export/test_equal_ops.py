@@ -109,7 +109,6 @@ BACKBONES = {
     "Bloom": HEADS,
     "DebertaV3": {**PLACES, "bucket_size": 8},
     "ESM": PLACES,
-    "Falcon": {**TEXTS, "num_attention_heads": 2},
     "GPTNeoX": {**PLACES, "rotary_percentage": 0.5},
     "Gemma3": {
         **GROUPS,
@@ -118,13 +117,9 @@ BACKBONES = {
         "use_sliding_window_attention": True,
         "sliding_window_size": 4,
     },
-    "Mistral": GROUPS,
     "Mixtral": {**GROUPS, "num_experts": 4},
     "OPT": PLACES,
-    "Phi3": GROUPS,
     "Qwen": GROUPS,
-    "Qwen3": {**GROUPS, "head_dim": 8},
-    "Roberta": PLACES,
     "RoformerV2": {**HEADS, "head_size": 8},
     "XLNet": HEADS,
 }

@@ -9,7 +9,6 @@ from export_models import anchor_embedding
 from export_models import code_embedding
 from export_models import compiled
 from export_models import export
-from export_models import ids_input
 from export_models import random_ids
 from export_models import read_tensors
 from export_models import towers
@@ -198,36 +197,6 @@ def test_short_texts_are_composed_and_long_ones_counted(
         model = towers([layer, pool], length=length)
         made = write(model, path, quantize=quantize)
         assert made.pooled_layers == (("table",) if length == counted else ())
-
-
-@pytest.mark.parametrize("codebook_size", [16, 64])
-def test_codebooks_are_stored_once(codebook_size, path):
-    embed = code_embedding(8, codebook_size, width=100)
-    ids = [ids_input(name=name) for name in "ab"]
-    made = export(
-        keras.Model(ids, [embed(each) for each in ids]),
-        path,
-        [random_ids(2, 5), random_ids(3, 4)],
-    )
-    codebooks = embed.codebooks.numpy().nbytes
-    assert codebooks < made.file_bytes < 1.5 * codebooks
-
-
-def test_one_id_and_many_read_the_same_codewords(path):
-    embed = code_embedding(16, 16, 256)
-    one, many = (ids_input(length, batch_size=1) for length in (1, 512))
-    export(
-        keras.Model([one, many], [embed(one), embed(many)]),
-        path,
-        [random_ids(1, 1), random_ids(1, 512)],
-        optimize_for="latency",
-    )
-    large = [
-        shape
-        for kind, shape, content in read_tensors(path)
-        if kind == "FLOAT32" and len(content) >= 16 * 16 * 256 * 4
-    ]
-    assert len(large) == 1
 
 
 @pytest.mark.parametrize("composition", ["sum", "concat"])

@@ -59,13 +59,6 @@ class Watch(L.Layer):
         return inputs + 0
 
 
-@pytest.mark.filterwarnings("ignore:The file takes ids as floats")
-@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
-def test_dtypes_of_ids(path, dtype):
-    model = keras.Sequential([ids_input(4, dtype), code_embedding()])
-    export(model, path, random_ids(2, 4).astype(dtype))
-
-
 def test_several_inputs_and_shared_and_nested_layers(path):
     embed = code_embedding()
     anchors = anchor_embedding(mask_zero=True)
@@ -97,15 +90,6 @@ def test_several_inputs_and_shared_and_nested_layers(path):
     assert len(set(codes)) == len(codes)
     values = anchors.get_transform().values.tobytes()
     assert path.read_bytes().count(values) == 1
-
-
-def test_models_without_codes(path):
-    embedding = L.Embedding(ROWS, 6, mask_zero=True)
-    model = towers([embedding, L.GlobalAveragePooling1D(), L.Dense(3)])
-    made = export(model, path)
-    assert "GATHER" in made.ops
-    assert made.max_row_error is None
-    assert made.held_layers == made.not_held_layers == ()
 
 
 class Subclassed(keras.Model):
@@ -299,27 +283,11 @@ def test_random_inputs_are_such_as_a_model_takes(path):
     made = write(model, path)
     assert made.max_error < 1e-6
     assert all(ids.max() == 1 for ids in watches[1].seen[-2:])
-    direct = code_embedding()
-    model = keras.Model(
-        {"tokens": tokens, "segments": segments},
-        [
-            direct(tokens),
-            watches[0](tokens),
-            code_embedding(input_dim=2)(segments),
-        ],
-    )
-    write(model, path)
+    outputs = code_embedding()(tokens), watches[0](tokens)
+    write(keras.Model(tokens, outputs), path)
     shapes = [ids.shape for ids in watches[0].seen[-2:]]
     assert shapes == [(1, 16), (3, 37)]
     assert all(50 < ids.max() < ROWS for ids in watches[0].seen[-2:])
-
-
-def test_weights_that_may_not_be_negative(path):
-    inputs = ids_input(9), keras.Input((9,))
-    layer = kc.CodeEmbedReduce(ROWS, 6, combiner="sqrtn", name="table")
-    model = keras.Model(inputs, layer(inputs[0], weights=inputs[1]))
-    made = write(model, path)
-    assert made.pooled_layers == ("table",) and made.max_error < 1e-6
 
 
 def test_threads_export_one_model_which_stays_as_it_is(tmp_path):

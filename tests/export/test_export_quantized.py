@@ -332,14 +332,6 @@ class Scores(Hashed):
         return parts * tf.transpose(self.signs.value)
 
 
-@pytest.mark.parametrize("quantize", [None, "int8"])
-def test_rows_of_other_layers_are_held_to_keras(quantize, path):
-    model = towers([Hashed(name="words")])
-    bound = 0.02 if quantize else EXACT
-    made = export(model, path, bound=bound, quantize=quantize)
-    assert made.held_layers == ("words",)
-
-
 @pytest.mark.parametrize("cls", [Hashed, Scores])
 def test_tables_of_other_layers_are_not_written_down(cls, path):
     # Several chunks, and a last one that is smaller.

@@ -1,7 +1,5 @@
 """Flatbuffers, and what is written into them: tables, int8, offsets."""
 
-import re
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -59,30 +57,6 @@ def test_buffers_are_aligned(content):
             assert start % 16 == 0
             checked += 1
     assert checked > 3
-
-
-def test_writing_what_was_read_changes_nothing(content):
-    again = flatbuffer.write_model(read_model(content))
-    assert len(again) == len(content)
-    assert again[4:8] == content[4:8] == b"TFL3"
-    old, new = read_model(content), read_model(again)
-    # No op is named that is not used.
-    used = {x.opcodeIndex for graph in new.subgraphs for x in graph.operators}
-    assert used == set(range(len(new.operatorCodes)))
-    assert flatbuffer.list_ops(old) == flatbuffer.list_ops(new)
-    for before, after in zip(old.buffers, new.buffers, strict=True):
-        np.testing.assert_array_equal(before.data, after.data)
-
-
-def test_min_runtime(content):
-    model = read_model(content)
-    assert flatbuffer.get_min_runtime(model) == (2, 18, 0)
-    flatbuffer.raise_min_runtime(model, (2, 21, 0))
-    flatbuffer.raise_min_runtime(model, (2, 18, 0))
-    assert flatbuffer.get_min_runtime(model) == (2, 21, 0)
-    flatbuffer.raise_min_runtime(model, (3, 1, 0))
-    assert flatbuffer.get_min_runtime(model) == (3, 1, 0)
-    assert re.search(rb"3\.1\.0\0", bytes(flatbuffer.write_model(model)))
 
 
 def test_codes_read_another_way_are_refused():
@@ -190,7 +164,6 @@ def test_offsets_of_rows(path, name):
     ("num_columns", "dtype"),
     [
         (256, "uint8"),
-        (257, "int16"),
         (2**15, "int16"),
         (2**15 + 1, "int16"),
         (2**16, "int16"),

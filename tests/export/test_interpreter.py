@@ -154,21 +154,6 @@ def test_numbers_are_kept_or_refused(path):
             assert f"numbers that {dtype} holds" in str(caught.value)
 
 
-@pytest.mark.filterwarnings("ignore:Statistics for quantized inputs")
-def test_quantized_inputs_tell_their_step(path):
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
-    converter = tf.lite.TFLiteConverter.from_keras_model(model)
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    converter.inference_input_type = tf.int8
-    converter.representative_dataset = lambda: (
-        [np.array([[low, low + 51.0]], "float32")] for low in (0.0, -1.0, 0.0)
-    )
-    path.write_bytes(converter.convert())
-    with pytest.raises(ValueError, match=r"x / 0\.\d+ [-+] \d+ rounded"):
-        LiteRTModel(path)([[0.25, 1]])
-    assert LiteRTModel(path)([[3, 1]]).shape == (1, 2)
-
-
 def test_bad_inputs(exported, path):
     ids, features = random_ids(2, 4), np.zeros((2, 2))
     with pytest.raises(FileNotFoundError, match=path.name):

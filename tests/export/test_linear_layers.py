@@ -85,15 +85,6 @@ TABLES = {
 }
 
 
-def pooled_towers(kind, length=None, units=2):
-    rows = []
-    for place, make in enumerate(TABLES[kind]):
-        pool = [] if kind == "layers" else [mean()]
-        last = dense(units, name=f"last_{place}")
-        rows.append([make(f"table_{place}"), *pool, last])
-    return towers(*rows, length=length), len(rows)
-
-
 @pytest.mark.parametrize(
     ("kind", "length"),
     [
@@ -106,7 +97,14 @@ def pooled_towers(kind, length=None, units=2):
     ],
 )
 def test_pooled_and_folded(kind, length, path):
-    model, number = pooled_towers(kind, length)
+    number = len(TABLES[kind])
+    rows = [
+        [make(f"table_{x}"), mean(), dense(2, name=f"last_{x}")]
+        for x, make in enumerate(TABLES[kind])
+    ]
+    if kind == "layers":
+        rows = [[table, last] for table, _, last in rows]
+    model = towers(*rows, length=length)
     ids = texts(4, length or 5)
     made = export(model, path, ids)
     tables = {f"table_{place}" for place in range(number)}
@@ -117,25 +115,6 @@ def test_pooled_and_folded(kind, length, path):
     assert "'table_0' are added up as stored" in str(made)
     assert "'last_0' folded into tables" in str(made)
     assert (2, 24) not in [shape for _, shape, _ in read_tensors(path)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "quantize"),
-    [
-        ("codes", "int8"),
-        ("anchors", "int8"),
-    ],
-)
-def test_in_fewer_bits(kind, quantize, path):
-    # As many numbers as the converter takes for worth quantizing.
-    model, number = pooled_towers(kind, units=16)
-    made = export(model, path, texts(4, 5), quantize=quantize)
-    # Codewords that are side by side would grow.
-    number -= kind == "codes"
-    assert len(made.folded_layers) == len(made.pooled_layers) == number
-    kinds = {kind for kind, shape, _ in read_tensors(path) if 16 in shape}
-    if kind == "codes":
-        assert {"float16": "FLOAT16", "int8": "INT8"}[quantize] in kinds
 
 
 def of_operation(operation, axis):

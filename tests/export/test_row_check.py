@@ -226,23 +226,6 @@ def test_layers_that_the_converter_looks_up_are_named(path, capsys):
     assert "rows of 'positions' were not compared" in capsys.readouterr().out
 
 
-class Vectorized(keras.Layer):
-    def build(self, input_shape):
-        self.embed = code_embedding(name="inner")
-        self.embed.build()
-
-    def call(self, ids):
-        return tf.vectorized_map(self.embed, ids)
-
-
-def test_look_ups_that_cannot_be_cut_out_are_named(path):
-    """The converter merges what `vectorized_map` makes of the marks."""
-    model = keras.Sequential([ids_input(7), Vectorized()])
-    made = write(model, path)
-    assert made.held_layers == ()
-    assert made.not_held_layers == ("inner",)
-
-
 @keras.saving.register_keras_serializable(package="test_row_check")
 class Counted(kc.compositions.LSTMComposition):
     """Notes how many codes it composes vectors of at once."""

@@ -346,23 +346,6 @@ def test_classes_of_a_layer_of_classes(path):
         export_litert(many, path, labels=LABELS, **options)
 
 
-def test_best_classes_with_names(path):
-    names = [f"class {number}" for number in range(20)]
-    text = keras.Input((), dtype="string")
-    vectors = keras.Sequential(text_model().layers[:-1])(text)
-    items = kc.QuantizedEmbedding(20, 4)
-    model = keras.Model(text, items(vectors, reverse=True))
-    options = {"top_k": 3, "runtime": "tf-text"}
-    with refused("labels", "3 labels for the 20 classes"):
-        export_litert(model, path, labels=LABELS, **options)
-    made = export_litert(model, path, labels=names, **options)
-    assert made.labels == {"ids": tuple(names)}
-    assert inspect_litert(path).labels == made.labels
-    options |= {"runtime": "mediapipe", "overwrite": True}
-    with pytest.raises(ValueError, match="output='ids', dtype='int32'"):
-        export_litert(model, path, labels=names, **options)
-
-
 def test_labels_of_models_that_take_numbers(path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     plain = export_litert(model, path)
@@ -416,12 +399,6 @@ def of_ids(number, again=False):
     return keras.Model(inputs, keras.layers.Embedding(14, 3)(ids))
 
 
-def one_hot_words():
-    inputs = keras.Input((), dtype="string")
-    layer = vectorization(output_mode="multi_hot")
-    return keras.Sequential([inputs, layer, keras.layers.Dense(3)])
-
-
 def ids_out():
     text = keras.Input((), dtype="string")
     return keras.Model(text, word_tokenizer()(text))
@@ -436,7 +413,6 @@ REFUSED = {
     "two texts": (lambda: of_ids(2), "litert", "one input.*Received: inputs="),
     "text used twice": (lambda: of_ids(1, True), "litert", "in 2 calls"),
     "ids out": (ids_out, "tf-text", "'word_tokenizer"),
-    "one-hot words": (one_hot_words, "litert", "output_mode='int'"),
     "ngrams": (
         lambda: text_model(vectorization(ngrams=2)),
         "tf-text",
