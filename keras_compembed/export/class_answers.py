@@ -10,6 +10,7 @@ from keras_compembed.layers.class_head import find_output
 from keras_compembed.utils.model_outputs import layer_of
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 # The most classes that a file answers the probabilities of all of, and how
 # many of more classes.
@@ -52,12 +53,13 @@ class ClassAnswers:
         """Outputs by name, with classes in place of features."""
         marks = map(find_output, outputs.values())
         heads = self._note(outputs, [mark and mark.head for mark in marks])
-        if self._top_k and not any(heads):
-            raise ValueError(
-                "`top_k` needs a model that returns the output of a layer of "
-                f"classes. Received: top_k={self._top_k} and a model that "
-                f"returns others, {list(outputs)}."
-            )
+        require(
+            not self._top_k or any(heads),
+            "`top_k` needs a model that returns the output of a layer of "
+            "classes.",
+            top_k=self._top_k,
+            outputs=list(outputs),
+        )
         answers = [
             head and top_classes.answer_of(head, tensor, self._number(head))
             for head, tensor in zip(heads, outputs.values(), strict=True)

@@ -100,17 +100,13 @@ class CodeProducts:
         if self.may_sum(length):
             before += self._count_costs(self.width, length).nanoseconds
         elif self.composes_faster:
-            before += self._compose_nanoseconds(length)
+            # Of a text of rows that are made of smaller codewords.
+            shape, num_ids = self._own_shape, length or ASSUMED_IDS
+            graph = Gathers(1, shape[0])
+            before += estimate_sum(graph, shape, num_ids, quantize).nanoseconds
         else:
             before += self._rows.sum_costs(length).nanoseconds
         return self._count_costs(width, length).nanoseconds < before
-
-    def _compose_nanoseconds(self, length):
-        """Of a text of rows that are made of smaller codewords."""
-        shape, num_ids = self._own_shape, length or ASSUMED_IDS
-        graph = Gathers(1, shape[0])
-        costs = estimate_sum(graph, shape, num_ids, self._options.quantize)
-        return costs.nanoseconds
 
     def _row_cost(self, width):
         """About the products that it takes to compose a row of a width."""
@@ -147,7 +143,11 @@ class CodeProducts:
             vectors = self._one_hot(self._read_bytes(ids))
         else:
             subcodes = self._codes.read(tf.reshape(ids, [-1]))
-            vectors = self._pad(tf.one_hot(subcodes, self._codewords.shape[1]))
+            num_codebooks, codebook_size, _ = self._codewords.shape
+            vectors = tf.one_hot(subcodes, codebook_size)
+            spare = self.columns // codebook_size - num_codebooks
+            if spare:
+                vectors = tf.pad(vectors, [[0, 0], [0, spare], [0, 0]])
         return unflatten(vectors, ids, self.columns)
 
     def sums(self, ids, counts=None, weights=None, mean=False):
@@ -163,13 +163,6 @@ class CodeProducts:
             vectors *= tf.expand_dims(tf.expand_dims(weights, 2), 3)
         reduce = tf.reduce_mean if mean else tf.reduce_sum
         return tf.reshape(reduce(vectors, axis=1), [-1, self.columns])
-
-    def _pad(self, vectors):
-        """One-hot vectors `(ids, num_codebooks, codebook_size)`."""
-        spare = self.columns // vectors.shape[2] - vectors.shape[1]
-        if not spare:
-            return vectors
-        return tf.pad(vectors, [[0, 0], [0, spare], [0, 0]])
 
     def _read_bytes(self, ids):
         # Ids of any rank, which need no new shape then.

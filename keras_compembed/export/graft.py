@@ -12,7 +12,12 @@ def graft(front, back):
     (output,) = graph.outputs
     target = back.subgraphs[0]
     (target_input,) = target.inputs
-    _add_buffers(front, back)
+    # The first buffer is the empty one, in every file.
+    first = len(back.buffers) - 1
+    for tensor in graph.tensors:
+        if tensor.buffer:
+            tensor.buffer += first
+    back.buffers += front.buffers[1:]
     codes = len(back.operatorCodes)
     back.operatorCodes += front.operatorCodes
     # The output is written to where the ids came from.
@@ -35,16 +40,6 @@ def graft(front, back):
     oldest = get_min_runtime(front)
     if oldest is not None:
         raise_min_runtime(back, oldest)
-
-
-def _add_buffers(front, back):
-    """Moves what the tensors of `front` hold to `back`."""
-    # The first buffer is the empty one, in every file.
-    first = len(back.buffers) - 1
-    for tensor in front.subgraphs[0].tensors:
-        if tensor.buffer:
-            tensor.buffer += first
-    back.buffers += front.buffers[1:]
 
 
 def _moved(indices, places):

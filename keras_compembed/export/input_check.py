@@ -52,11 +52,10 @@ def check_inputs(file, model, signature, is_given):
         if use.blurred is not None:
             dtype, rows = use.blurred
             raise ValueError(
-                "Ids must stay exact on their way to a table. Received: the "
-                f"input {name!r}, which is {dtype} on the way to {rows:,} "
-                "rows: more than it tells apart, in Keras too. Make the model "
-                "with `keras.Input(shape, dtype='int32')` and give it the "
-                "weights."
+                "Ids must stay exact on their way to a table: make the model "
+                "with `keras.Input(shape, dtype='int32')`. Received: the input "
+                f"{name!r}, which is {dtype} on the way to {rows:,} rows, more "
+                "than it tells apart, in Keras too."
             )
     specs = keras.tree.flatten(signature)
     floats = [

@@ -29,7 +29,7 @@ def quantize_matrices(model, matrices):
         for matrix in matrices
         for form in (matrix, matrix.T)
     ]
-    buffers, count = {}, 0
+    buffers = {}
     for graph, index, place in find_constants(model, wanted):
         readers = list_readers(graph, index)
         kinds = {
@@ -58,17 +58,12 @@ def quantize_matrices(model, matrices):
             raise_min_runtime(model, GATHER_RUNTIME)
         else:
             raise_min_runtime(model, PRODUCT_RUNTIME)
-        count += 1
-    return count
 
 
 def round_to_int8(values, axis=None):
     """Whole numbers up to 127, and the steps that they are multiples of."""
-    if axis is None:
-        largest = np.abs(values).max(initial=0.0, keepdims=True)
-    else:
-        others = tuple(x for x in range(values.ndim) if x != axis)
-        largest = np.abs(values).max(axis=others, initial=0.0, keepdims=True)
+    along = None if axis is None else 1 - axis
+    largest = np.abs(values).max(axis=along, initial=0.0, keepdims=True)
     scales = (np.where(largest > 0, largest, 127) / 127).astype("float32")
     rounded = np.clip(np.rint(values / scales), -127, 127)
     return rounded.astype("int8"), scales.reshape(-1)

@@ -29,7 +29,7 @@ def _load_interpreter():
 
 def _interpreter(module, file, **kwargs):
     require(
-        f"CUSTOM {MEDIAPIPE_TOKENIZER}" not in file.ops,
+        MEDIAPIPE_TOKENIZER not in file.ops,
         "A LiteRT interpreter has no op for the tokenizer of files that were "
         "made for MediaPipe. Run them by "
         "`keras_compembed.export.MediaPipeModel`, or export with "

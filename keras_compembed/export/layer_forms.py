@@ -11,8 +11,8 @@ from keras_compembed.export.code_lookup import TracedLookup
 from keras_compembed.export.code_products import CodeProducts
 from keras_compembed.export.linear_layers import LinearLayers
 from keras_compembed.export.marks import MarkedLookup
-from keras_compembed.export.recurrent import litert_inner_loop
-from keras_compembed.export.recurrent import litert_time_distributed
+from keras_compembed.export.recurrent import call_on_all_steps
+from keras_compembed.export.recurrent import inner_loop
 from keras_compembed.export.row_chunks import RowChunks
 from keras_compembed.export.row_chunks import ScoredInChunks
 from keras_compembed.export.row_products import AnchorProducts
@@ -58,17 +58,13 @@ class LayerForms:
         ):
             if isinstance(layer, kind):
                 return form(layer)
-        return self._of_call(layer, self.linear.stand_in(layer))
+        call = self.linear.stand_in(layer)
+        return swapped(layer, **({} if call is None else {"call": call}))
 
     def of_operation(self, operation):
         """Same, for an operation of a functional model."""
         call = self.linear.stand_in_of_operation(operation)
-        return self._of_call(operation, call)
-
-    def _of_call(self, owner, call):
-        if call is None:
-            return contextlib.nullcontext()
-        return swapped(owner, call=call)
+        return swapped(operation, **({} if call is None else {"call": call}))
 
     def _of_codes(self, layer):
         lookup = TracedLookup(layer, self._options)
@@ -145,10 +141,10 @@ class LayerForms:
         return swapped(layer.selector, frontier=lambda scores: constants)
 
     def _of_loop(self, layer):
-        return swapped(layer, inner_loop=litert_inner_loop(layer))
+        return swapped(layer, inner_loop=functools.partial(inner_loop, layer))
 
     def _of_steps(self, layer):
-        return swapped(layer, call=litert_time_distributed(layer))
+        return swapped(layer, call=functools.partial(call_on_all_steps, layer))
 
     def _mark(self, layer, method, function, codes=None):
         lookup = MarkedLookup(layer, method, len(self.lookups), codes)

@@ -46,13 +46,11 @@ class LiteRTExport:
             text += f", {number} labels"
         if self.held_layers:
             text += f", all rows within {self.max_row_error:.1e}"
-        if self.not_held_layers:
-            names = ", ".join(map(repr, self.not_held_layers))
-            text += f"; rows of {names} were not compared"
-        if self.pooled_layers:
-            names = ", ".join(map(repr, self.pooled_layers))
-            text += f"; rows of {names} are added up as stored"
-        if self.folded_layers:
-            names = ", ".join(map(repr, self.folded_layers))
-            text += f"; {names} folded into tables"
+        for layers, said in (
+            (self.not_held_layers, "; rows of {} were not compared"),
+            (self.pooled_layers, "; rows of {} are added up as stored"),
+            (self.folded_layers, "; {} folded into tables"),
+        ):
+            if layers:
+                text += said.format(", ".join(map(repr, layers)))
         return text

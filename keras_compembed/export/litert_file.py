@@ -11,10 +11,10 @@ _MAX_PARTS = 12
 _MIN_SHARE = 0.001
 _MAX_NAME = 44
 
-MEDIAPIPE_TOKENIZER = "TFSentencepieceTokenizeOp"
-_MEDIAPIPE_OPS = {MEDIAPIPE_TOKENIZER, "RaggedTensorToTensor"}
+MEDIAPIPE_TOKENIZER = "CUSTOM TFSentencepieceTokenizeOp"
+_MEDIAPIPE_OPS = {MEDIAPIPE_TOKENIZER, "CUSTOM RaggedTensorToTensor"}
 # How names of tensorflow-text's ops begin.
-_TF_TEXT_OPS = ("TFText>", "FastBert", "FastWordpiece")
+_TF_TEXT_OPS = ("CUSTOM TFText>", "CUSTOM FastBert", "CUSTOM FastWordpiece")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,20 +187,15 @@ class LiteRTFile:
 
 def has_tf_text(ops):
     """Whether names of ops hold one of tensorflow-text."""
-    return any(
-        name.removeprefix("CUSTOM ").startswith(_TF_TEXT_OPS)
-        for name in ops
-        if name.startswith("CUSTOM ")
-    )
+    return any(name.startswith(_TF_TEXT_OPS) for name in ops)
 
 
 def _explain(custom):
-    names = {name.removeprefix("CUSTOM ") for name in custom}
+    names = set(custom)
     if names <= _MEDIAPIPE_OPS and MEDIAPIPE_TOKENIZER in names:
         return "MediaPipe Tasks has these CUSTOM ops, and no other runtime."
-    if has_tf_text(custom) and all(
-        name.startswith(_TF_TEXT_OPS) for name in names - _MEDIAPIPE_OPS
-    ):
+    others = names - _MEDIAPIPE_OPS
+    if has_tf_text(names) and all(x.startswith(_TF_TEXT_OPS) for x in others):
         return "CUSTOM ops are those of tensorflow-text: an app must add them."
     return "No runtime has CUSTOM ops: an app must add them."
 

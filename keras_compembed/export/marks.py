@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_compembed.export.flatbuffer import drop_unused
 from keras_compembed.export.flatbuffer import list_readers
 from keras_compembed.export.flatbuffer import name_op
+from keras_compembed.export.flatbuffer import name_type
 from keras_compembed.export.flatbuffer import replace_tensor
 from keras_compembed.export.flatbuffer import schema
 
@@ -21,11 +22,7 @@ _STEP = 32.0
 _FIRST_OF_IDS = -2_000_000_011
 _MOST_MARKS = 900
 _CONTROL_FLOW = {"CALL", "CALL_ONCE", "IF", "WHILE"}
-_DTYPES = {
-    schema.TensorType.INT32: np.dtype("int32"),
-    schema.TensorType.FLOAT32: np.dtype("float32"),
-    schema.TensorType.FLOAT16: np.dtype("float16"),
-}
+_DTYPES = ("int32", "float32", "float16")
 
 
 @dataclasses.dataclass(eq=False)
@@ -184,10 +181,13 @@ def _scalar(model, graph, index):
         index = producer.inputs[0]
     tensor = graph.tensors[index]
     data = model.buffers[tensor.buffer].data
-    dtype = _DTYPES.get(tensor.type)
-    if data is None or dtype is None or len(data) != dtype.itemsize:
+    dtype = name_type(tensor.type)
+    if data is None or dtype not in _DTYPES:
         return None
-    return np.asarray(data, "uint8").view(dtype).item()
+    numbers = np.asarray(data, "uint8")
+    if len(numbers) != np.dtype(dtype).itemsize:
+        return None
+    return numbers.view(dtype).item()
 
 
 def _producers(graph, index):

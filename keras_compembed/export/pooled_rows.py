@@ -80,9 +80,8 @@ def _is_mask(mask):
 
 def _is_mask_of(mask, vectors):
     """Whether a mask is what the look-up layer makes of its ids."""
-    if not vectors.layer.mask_zero or not tf.is_symbolic_tensor(mask):
-        return False
-    if mask.op.type != "NotEqual":
+    is_symbolic = vectors.layer.mask_zero and tf.is_symbolic_tensor(mask)
+    if not is_symbolic or mask.op.type != "NotEqual":
         return False
     ids, zero = mask.op.inputs
     return (

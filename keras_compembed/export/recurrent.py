@@ -1,17 +1,12 @@
 """Layers that loop over time, in ops that LiteRT has."""
 
-import functools
-
 import keras
 import tensorflow as tf
 
 
-def litert_time_distributed(layer):
-    """A stand-in for the method `call` of a `TimeDistributed` layer."""
-    return functools.partial(_call_on_all_steps, layer)
+def call_on_all_steps(layer, inputs, training=None, mask=None):
+    """In place of the method `call` of a `TimeDistributed` layer."""
 
-
-def _call_on_all_steps(layer, inputs, training=None, mask=None):
     def merge(tensor):
         shape = tf.concat([[-1], tf.shape(tensor)[2:]], axis=0)
         merged = tf.reshape(tensor, shape)
@@ -34,12 +29,8 @@ def _call_on_all_steps(layer, inputs, training=None, mask=None):
     return keras.tree.map_structure(split, outputs)
 
 
-def litert_inner_loop(layer):
-    """A stand-in for the method `inner_loop` of a recurrent layer."""
-    return functools.partial(_inner_loop, layer)
-
-
-def _inner_loop(layer, sequences, initial_state, mask=None, training=False):
+def inner_loop(layer, sequences, initial_state, mask=None, training=False):
+    """In place of the method `inner_loop` of a recurrent layer."""
     cell_kwargs = {}
     if getattr(layer.cell, "_call_has_training_arg", False):
         cell_kwargs["training"] = training

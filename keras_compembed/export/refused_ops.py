@@ -1,6 +1,6 @@
 """Finds ops of a traced model that LiteRT lacks, and names their layers."""
 
-import dataclasses
+import collections
 import re
 
 import keras
@@ -36,13 +36,7 @@ _ADVICE = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class GraphOp:
-    """An op of a function, or of one that it calls."""
-
-    kind: str
-    path: str
-    dtypes: frozenset
+GraphOp = collections.namedtuple("GraphOp", ("kind", "path", "dtypes"))
 
 
 def graph_ops(function):
@@ -137,10 +131,7 @@ def explain_ops(function, model, kinds, paths=()):
     """Names ops that the converter refused, and the layers they are in."""
     ops = [op for op in graph_ops(function) if op.kind in kinds]
     where = name_layers(model, [*paths, *(op.path for op in ops)])
-    text = ", ".join(kinds)
-    if where:
-        text += f" in {where}"
-    text += "."
+    text = f"{', '.join(kinds)}{where and f' in {where}'}."
     for number, name in _HALF.items():
         if any(number in op.dtypes for op in ops):
             text += (

@@ -1,6 +1,6 @@
 """Compares look-ups in a LiteRT file with the layers that they come from."""
 
-import dataclasses
+import collections
 import math
 import os
 import tempfile
@@ -44,13 +44,8 @@ _LEAST = 2.0**-25
 _FLOAT32 = 2.0**-23
 
 
-@dataclasses.dataclass(frozen=True)
-class RowCheck:
-    """What the look-ups in a file were found to give."""
-
-    max_error: float | None
-    held: tuple
-    not_held: tuple
+# What the look-ups in a file were found to give.
+RowCheck = collections.namedtuple("RowCheck", ("max_error", "held", "not_held"))
 
 
 def check_rows(content, lookups, passages, lost, quantize, tolerance=None):

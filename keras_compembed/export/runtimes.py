@@ -9,7 +9,6 @@ from keras_compembed.export.flatbuffer import read_model
 from keras_compembed.export.graft import graft
 from keras_compembed.export.interpreter import LiteRTModel
 from keras_compembed.export.interpreter import TensorFlowModel
-from keras_compembed.export.litert_file import MEDIAPIPE_TOKENIZER
 from keras_compembed.export.mediapipe_model import MediaPipeModel
 from keras_compembed.export.mediapipe_model import read_text
 from keras_compembed.export.text_front import convert_tokenizer
@@ -28,6 +27,7 @@ _WAYS_OUT = (
     "vectors, or pass runtime='tf-text'."
 )
 _TOKENIZER = b"TFText>FastSentencepieceTokenize"
+_MEDIAPIPE_TOKENIZER = b"TFSentencepieceTokenizeOp"
 
 
 class Runtime:
@@ -98,7 +98,7 @@ class Runtime:
         graft(read_model(convert_tokenizer(split.as_tokenizer())), model)
         for code in model.operatorCodes:
             if self.task is not None and code.customCode == _TOKENIZER:
-                code.customCode = MEDIAPIPE_TOKENIZER.encode()
+                code.customCode = _MEDIAPIPE_TOKENIZER
 
     def check_outputs(self, samples, outputs):
         """Warns of answers that are none."""

@@ -28,18 +28,6 @@ class SplitModel:
     layer: keras.layers.Layer
     model: keras.Model
 
-    def check(self):
-        """Raises if a token has no row in the table that its id goes to."""
-        (rows,) = num_ids_of_inputs(self.model, [None])
-        size = len(self.vocabulary)
-        require(
-            rows is None or size <= rows,
-            "The vocabulary of a model must not be larger than the table that "
-            "its ids go to: ids beyond have no row.",
-            tokens=size,
-            input_dim=rows,
-        )
-
     def signature(self, batch=None):
         """Specs of the ids. Tokenizers give int32 in files."""
         shape = (batch, *self.model.inputs[0].shape[1:])
@@ -84,7 +72,14 @@ def split_model(model):
         outputs=layer.name,
     )
     split = SplitModel(layer, behind)
-    split.check()
+    (rows,) = num_ids_of_inputs(behind, [None])
+    require(
+        rows is None or len(split.vocabulary) <= rows,
+        "The vocabulary of a model must not be larger than the table that its "
+        "ids go to: ids beyond have no row.",
+        tokens=len(split.vocabulary),
+        input_dim=rows,
+    )
     return split
 
 
