@@ -121,7 +121,6 @@ class SentencePieceTokenizer(Tokenizer):
         texts,
         vocabulary_size=8000,
         lowercase=True,
-        character_coverage=0.9995,
         **kwargs,
     ):
         """A tokenizer of pieces learned from texts.
@@ -135,8 +134,6 @@ class SentencePieceTokenizer(Tokenizer):
                 texts give fewer. Defaults to `8000`.
             lowercase: Boolean. Whether upper and lower case are alike (Unicode
                 case folding). Defaults to `True`.
-            character_coverage: Float, the share of characters that get a
-                piece; the rarest are unknown. Defaults to `0.9995`.
             **kwargs: Further arguments of the layer.
 
         Returns:
@@ -155,7 +152,6 @@ class SentencePieceTokenizer(Tokenizer):
                 model_writer=content,
                 model_type="unigram",
                 vocab_size=vocabulary_size,
-                character_coverage=character_coverage,
                 normalization_rule_name=(
                     "nmt_nfkc_cf" if lowercase else "nmt_nfkc"
                 ),

@@ -23,13 +23,6 @@ def heads():
     return [head(table), head(table)], lambda layer: layer.class_embedding
 
 
-def towers():
-    encoder = layers.Dense(WIDTH)
-    features = np.random.default_rng(0).normal(size=(2, ROWS, 3))
-    parts = [head(kc.FeatureEmbedding(part, encoder)) for part in features]
-    return parts, lambda layer: layer.class_embedding.encoder
-
-
 def answers():
     table = kc.CodeEmbedding(ROWS, WIDTH, 2, 4)
     return [kc.TopIds(table, 2), kc.TopIds(table, 3)], lambda layer: layer.table
@@ -43,7 +36,7 @@ def load(model, folder):
     return loaded
 
 
-@pytest.mark.parametrize("make", [heads, towers, answers])
+@pytest.mark.parametrize("make", [heads, answers])
 def test_what_layers_share_is_one_object_in_a_loaded_model(make, tmp_path):
     parts, part_of = make()
     inputs = keras.Input((WIDTH,))
