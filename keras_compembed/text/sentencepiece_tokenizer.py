@@ -10,10 +10,10 @@ import tensorflow as tf
 from keras_compembed.text import piece_table
 from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
-from keras_compembed.utils.extras import require
-from keras_compembed.utils.extras import require_tensorflow_text
+from keras_compembed.utils import extras
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 # The trainer takes long for long lines, and leaves out the longest.
 _WORDS = 1000
@@ -93,7 +93,7 @@ class SentencePieceTokenizer(Tokenizer):
         unknown_if_empty=True,
         **kwargs,
     ):
-        text = require_tensorflow_text()
+        text = extras.require_tensorflow_text()
         proto = piece_table.parse(_read(model))
         _check_kind(proto)
         piece_table.compact(proto)
@@ -142,7 +142,7 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
             ValueError: if the texts do not give so many pieces.
         """
-        sentencepiece = require("sentencepiece", "text")
+        sentencepiece = extras.require("sentencepiece", "text")
         check_positive_int("vocabulary_size", vocabulary_size, 3)
         check_boolean("lowercase", lowercase)
         content, problems = io.BytesIO(), []
@@ -250,47 +250,39 @@ def _lines(texts, problems):
 
 
 def _check_kind(proto):
-    kind = proto.trainer_spec.model_type
-    has_bytes = any(piece.type == piece_table.BYTE for piece in proto.pieces)
-    if kind != piece_table.UNIGRAM or has_bytes:
-        received = "one with bytes as pieces"
-        if kind != piece_table.UNIGRAM:
-            received = f"one of kind {_KINDS.get(kind, kind)!r}"
-        raise ValueError(
-            "`model` must be a SentencePiece model of kind 'unigram' without "
-            "bytes as pieces: the tokenizer of phones reads no other. "
-            f"Received: {received}. Train one with "
-            "`SentencePieceTokenizer.train`."
-        )
-    if proto.trainer_spec.treat_whitespace_as_suffix:
-        raise ValueError(
-            "`model` must be a SentencePiece model that puts the sign for a "
-            "space before words, as the tokenizer of phones does. Received: "
-            "one trained with treat_whitespace_as_suffix=True."
-        )
-    if any(piece.type == piece_table.UNUSED for piece in proto.pieces):
-        raise ValueError(
-            "`model` must be a SentencePiece model without unused pieces, "
-            "which the tokenizer of phones does not read. Received: one with "
-            "such pieces."
-        )
+    spec = proto.trainer_spec
+    kinds = {piece.type for piece in proto.pieces}
+    require(
+        spec.model_type == piece_table.UNIGRAM
+        and not {piece_table.BYTE, piece_table.UNUSED} & kinds
+        and not spec.treat_whitespace_as_suffix,
+        "`model` must be a SentencePiece model of kind 'unigram', without "
+        "bytes as pieces and unused pieces, with the sign for a space before "
+        "words: the tokenizer of phones reads no other. Train one with "
+        "`SentencePieceTokenizer.train`.",
+        kind=_KINDS.get(spec.model_type, spec.model_type),
+        has_bytes=piece_table.BYTE in kinds,
+        has_unused=piece_table.UNUSED in kinds,
+        treat_whitespace_as_suffix=spec.treat_whitespace_as_suffix,
+    )
 
 
 def _own_pad_id(proto):
     pad_id = proto.trainer_spec.pad_id
-    if not 0 <= pad_id < len(proto.pieces):
-        raise ValueError(
-            "`pad_id` must be given for a SentencePiece model without a token "
-            "for padding: the id to fill rows up with, which an embedding with "
-            "`mask_zero` leaves out if it is 0. Received: pad_id=None."
-        )
+    require(
+        0 <= pad_id < len(proto.pieces),
+        "`pad_id` must be given for a SentencePiece model without a token for "
+        "padding: the id to fill rows up with, which an embedding with "
+        "`mask_zero` leaves out if it is 0.",
+        pad_id=None,
+    )
     return pad_id
 
 
 def _check_end(name, value, token_id):
-    if check_boolean(name, value) and token_id < 0:
-        raise ValueError(
-            f"`{name}` needs a SentencePiece model with such a token. "
-            f"Received: {name}=True and a model without."
-        )
+    require(
+        not check_boolean(name, value) or token_id >= 0,
+        f"`{name}` needs a SentencePiece model with such a token.",
+        **{name: value},
+    )
     return value

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_compembed.text.read_texts import read_texts
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 _AT_ONCE = 1024  # Texts.
 
@@ -179,29 +180,29 @@ class Tokenizer(keras.layers.Layer):
         }
 
     def _as_texts(self, inputs):
-        if isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)):
-            raise ValueError(
-                f"`{type(self).__name__}` must be called on dense texts. "
-                f"Received: a {type(inputs).__name__}."
-            )
+        name = type(self).__name__
+        require(
+            not isinstance(inputs, (tf.RaggedTensor, tf.SparseTensor)),
+            f"`{name}` must be called on dense texts.",
+            inputs=type(inputs),
+        )
         texts = tf.convert_to_tensor(inputs)
-        if texts.dtype != tf.string:
-            raise ValueError(
-                f"`{type(self).__name__}` must be called on strings. "
-                f"Received: inputs of dtype {texts.dtype.name}."
-            )
+        require(
+            texts.dtype == tf.string,
+            f"`{name}` must be called on strings.",
+            dtype=texts.dtype.name,
+        )
         self._check_shape(texts.shape)
         return texts
 
     def _check_shape(self, shape):
         rank = tf.TensorShape(shape).rank
-        if rank not in (0, 1) and not (rank == 2 and shape[1] == 1):
-            received = "unknown" if rank is None else tuple(shape)
-            raise ValueError(
-                f"`{type(self).__name__}` must be called on texts of shape "
-                "(), (batch,) or (batch, 1). "
-                f"Received: inputs of shape {received}."
-            )
+        require(
+            rank in (0, 1) or (rank == 2 and shape[1] == 1),
+            f"`{type(self).__name__}` must be called on texts of shape (), "
+            "(batch,) or (batch, 1).",
+            shape="unknown" if rank is None else tuple(shape),
+        )
 
     def _pad(self, rows):
         ids = rows.to_tensor(self.pad_id, shape=(None, self.sequence_length))

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
-from keras_compembed.utils.extras import require
-from keras_compembed.utils.extras import require_tensorflow_text
+from keras_compembed.utils import extras
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 _PAD, _UNKNOWN, _CLS, _SEP = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 
@@ -82,7 +82,7 @@ class WordPieceTokenizer(Tokenizer):
         unknown_if_empty=True,
         **kwargs,
     ):
-        text = require_tensorflow_text()
+        text = extras.require_tensorflow_text()
         pieces = _check_pieces(vocabulary)
         pad_id, unknown_id = pieces.index(_PAD), pieces.index(_UNKNOWN)
         super().__init__(
@@ -92,11 +92,12 @@ class WordPieceTokenizer(Tokenizer):
         self.add_cls = _check_end("add_cls", add_cls, _CLS, pieces)
         self.add_sep = _check_end("add_sep", add_sep, _SEP, pieces)
         ends = self.add_cls + self.add_sep
-        if sequence_length is not None and sequence_length <= ends:
-            raise ValueError(
-                "`sequence_length` must leave room for a piece beside "
-                f"[CLS] and [SEP]. Received: sequence_length={sequence_length}."
-            )
+        require(
+            sequence_length is None or sequence_length > ends,
+            "`sequence_length` must leave room for a piece beside [CLS] and "
+            "[SEP].",
+            sequence_length=sequence_length,
+        )
         self.vocabulary = pieces
         # A layer may be made while a function is traced.
         with tf.init_scope():
@@ -126,7 +127,7 @@ class WordPieceTokenizer(Tokenizer):
         Raises:
             ValueError: if `texts` are no texts, or hold no words.
         """
-        tools = require(
+        tools = extras.require(
             "tensorflow_text.tools.wordpiece_vocab.bert_vocab_from_dataset",
             "text",
         )
@@ -207,35 +208,31 @@ def _check_pieces(vocabulary):
             vocabulary = file.read().removesuffix("\n").split("\n")
     pieces = check_order("vocabulary", vocabulary)
     for piece in pieces:
-        if not isinstance(piece, str) or piece in ("", "##"):
-            raise ValueError(
-                "`vocabulary` must hold pieces of words, strings that are not "
-                f"empty. Received: {piece!r} in it."
-            )
-    for needed in (_PAD, _UNKNOWN):
-        if needed not in pieces:
-            raise ValueError(
-                f"`vocabulary` must hold {needed!r}. Received: {len(pieces):,} "
-                "pieces without it."
-            )
-    if len(pieces) < 3:
-        raise ValueError(
-            "`vocabulary` must hold a piece besides those that stand for "
-            f"others. Received: {pieces}."
+        require(
+            isinstance(piece, str) and piece not in ("", "##"),
+            "`vocabulary` must hold pieces of words, strings that are not "
+            "empty.",
+            piece=piece,
         )
+    require(
+        {_PAD, _UNKNOWN} <= set(pieces) and len(pieces) > 2,
+        f"`vocabulary` must hold {_PAD!r}, {_UNKNOWN!r} and other pieces.",
+        pieces=len(pieces),
+    )
     ((piece, count),) = collections.Counter(pieces).most_common(1)
-    if count > 1:
-        raise ValueError(
-            "`vocabulary` must hold each piece once. "
-            f"Received: {piece!r} {count} times."
-        )
+    require(
+        count == 1,
+        "`vocabulary` must hold each piece once.",
+        piece=piece,
+        times=count,
+    )
     return pieces
 
 
 def _check_end(name, value, piece, pieces):
-    if check_boolean(name, value) and piece not in pieces:
-        raise ValueError(
-            f"`{name}` needs a vocabulary with {piece!r}. "
-            f"Received: {name}=True and one without."
-        )
+    require(
+        not check_boolean(name, value) or piece in pieces,
+        f"`{name}` needs a vocabulary with {piece!r}.",
+        **{name: value},
+    )
     return value

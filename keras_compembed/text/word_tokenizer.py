@@ -15,6 +15,7 @@ from keras_compembed.utils.extras import require_tensorflow_text
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 # As in `keras.layers.TextVectorization`.
 _PUNCTUATION = "!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'"
@@ -223,28 +224,27 @@ def _split(text):
 
 
 def _check_words(vocabulary):
-    if isinstance(vocabulary, (str, bytes)):
-        raise ValueError(
-            "`vocabulary` must be a list of strings. Received: one, "
-            f"{vocabulary!r}."
-        )
+    require(
+        not isinstance(vocabulary, (str, bytes)),
+        "`vocabulary` must be a list of strings.",
+        vocabulary=vocabulary,
+    )
     words = check_order("vocabulary", vocabulary)
+    require(words, "`vocabulary` must hold at least one word.", vocabulary=[])
     for word in words:
         is_word = isinstance(word, str) and _split(word) == [word]
-        if not is_word or not {"\0", _NO_SPACE}.isdisjoint(word):
-            raise ValueError(
-                "`vocabulary` must hold words, strings without spaces and "
-                "without the characters U+0000 and U+10FFFF, and not the "
-                f"empty one for padding. Received: {word!r} in it."
-            )
-    if not words:
-        raise ValueError(
-            "`vocabulary` must hold at least one word. Received: none."
+        require(
+            is_word and {"\0", _NO_SPACE}.isdisjoint(word),
+            "`vocabulary` must hold words, strings without spaces and without "
+            "the characters U+0000 and U+10FFFF, and not the empty one for "
+            "padding.",
+            word=word,
         )
-    if len(set(words)) < len(words):
-        ((word, count),) = collections.Counter(words).most_common(1)
-        raise ValueError(
-            "`vocabulary` must hold each word once. "
-            f"Received: {word!r} {count} times."
-        )
+    ((word, count),) = collections.Counter(words).most_common(1)
+    require(
+        count == 1,
+        "`vocabulary` must hold each word once.",
+        word=word,
+        times=count,
+    )
     return words

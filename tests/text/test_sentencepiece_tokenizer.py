@@ -190,10 +190,10 @@ def test_models_that_are_refused(tmp_path):
     proto = parse(train(pad_id=3))
     proto.pieces[9].type = protos.ModelProto.SentencePiece.UNUSED
     for model, received in (
-        (train(model_type="bpe"), "kind 'bpe'"),
-        (train(byte_fallback=True, vocab_size=400), "bytes"),
-        (train(treat_whitespace_as_suffix=True), "treat_whitespace_as_suffix"),
-        (proto.SerializeToString(), "such pieces"),
+        (train(model_type="bpe"), "kind='bpe'"),
+        (train(byte_fallback=True, vocab_size=400), "has_bytes=True"),
+        (train(treat_whitespace_as_suffix=True), "as_suffix=True"),
+        (proto.SerializeToString(), "has_unused=True"),
         (b"", "0 bytes"),
         (b"not a model", "11 bytes"),
         (b"\x00" * 40, "40 bytes"),

@@ -123,12 +123,12 @@ def test_in_a_file(tmp_path):
 @pytest.mark.parametrize(
     "options, argument, received",
     [
-        ({"vocabulary": ["[UNK]", "a", "b"]}, "vocabulary", "3 pieces"),
-        ({"vocabulary": ["[PAD]", "a", "b"]}, "vocabulary", "3 pieces"),
-        ({"vocabulary": ["[PAD]", "[UNK]"]}, "vocabulary", "[UNK]"),
-        ({"vocabulary": [*PIECES, "a"]}, "vocabulary", "'a' 2 times"),
-        ({"vocabulary": [*PIECES, ""]}, "vocabulary", "'' in it"),
-        ({"vocabulary": [*PIECES, 3]}, "vocabulary", "3 in it"),
+        ({"vocabulary": ["[UNK]", "a", "b"]}, "vocabulary", "pieces=3"),
+        ({"vocabulary": ["[PAD]", "a", "b"]}, "vocabulary", "pieces=3"),
+        ({"vocabulary": ["[PAD]", "[UNK]"]}, "vocabulary", "pieces=2"),
+        ({"vocabulary": [*PIECES, "a"]}, "vocabulary", "piece='a', times=2"),
+        ({"vocabulary": [*PIECES, ""]}, "vocabulary", "piece=''"),
+        ({"vocabulary": [*PIECES, 3]}, "vocabulary", "piece=3"),
         ({"vocabulary": set(PIECES)}, "vocabulary", "set"),
         ({"lowercase": 1}, "lowercase", 1),
         ({"add_sep": "yes"}, "add_sep", "yes"),

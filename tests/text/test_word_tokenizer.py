@@ -110,8 +110,8 @@ def test_train():
 @pytest.mark.parametrize(
     ("vocabulary", "received"),
     [
-        (["a", "b", "a"], "'a' 2 times"),
-        (["a b"], "'a b' in it"),
+        (["a", "b", "a"], "word='a', times=2"),
+        (["a b"], "word='a b'"),
         (["a\u0000"], "a\\x00"),
         (["\U0010ffff"], "\\U0010ffff"),
         ([""], "''"),
