@@ -11,7 +11,6 @@ from keras_compembed.export.flatbuffer import name_type
 from keras_compembed.export.flatbuffer import schema
 from keras_compembed.export.tracing import all_layers
 
-_MAX_SPECS = 4
 # Up to where floats hold every whole number.
 _EXACT = {
     schema.TensorType.FLOAT64: 2**53,
@@ -73,6 +72,14 @@ def check_inputs(file, model, signature, is_given):
         if spec.shape.rank and (spec.shape[0] or 0) > 1
         if not is_given and not is_stateful
     ]
+
+    def mend(spec):
+        shape = list(spec.shape)
+        if spec.name in fixed:
+            shape[0] = None
+        dtype = "int32" if spec.name in floats else spec.dtype.name
+        return tf.TensorSpec(shape, dtype, spec.name)
+
     problems = []
     if floats:
         problems.append(
@@ -86,31 +93,13 @@ def check_inputs(file, model, signature, is_given):
             "batch; to keep it, pass it in `input_signature`."
         )
     if problems:
-        problems.append(_remedy(signature, floats, fixed))
+        text = _text(keras.tree.map_structure(mend, signature))
+        problems.append(f"To mend it, pass `input_signature={text}`.")
         warnings.warn(" ".join(problems), stacklevel=3)
 
 
 def _list(names):
     return ", ".join(map(repr, names))
-
-
-def _remedy(signature, floats, fixed):
-    def mend(spec):
-        shape = list(spec.shape)
-        if spec.name in fixed:
-            shape[0] = None
-        dtype = "int32" if spec.name in floats else spec.dtype.name
-        return tf.TensorSpec(shape, dtype, spec.name)
-
-    specs = keras.tree.flatten(signature)
-    if len(specs) <= _MAX_SPECS:
-        text = _text(keras.tree.map_structure(mend, signature))
-        return f"To mend it, pass `input_signature={text}`."
-    first = next(spec for spec in specs if spec.name in {*floats, *fixed})
-    return (
-        "To mend it, pass an `input_signature` for all inputs, with "
-        f"{_text(mend(first))} for {first.name!r}."
-    )
 
 
 def _text(structure):

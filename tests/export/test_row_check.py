@@ -9,9 +9,7 @@ import tensorflow as tf
 from export_models import ROWS
 from export_models import anchor_embedding
 from export_models import code_embedding
-from export_models import export
 from export_models import ids_input
-from export_models import random_ids
 from export_models import towers
 from export_models import write
 
@@ -192,16 +190,6 @@ def test_logits_of_other_ids_are_refused(path, meanwhile, kind):
     if kind == "tied":
         made = write(model, path, tolerance=3.0)
         assert 0.1 < made.max_row_error < 3
-
-
-def test_every_place_of_a_layer_is_held(path):
-    """Places that are the same bytes are run once."""
-    embed = code_embedding(name="inner")
-    left, right = ids_input(), ids_input(7)
-    outputs = [embed(left), embed(right), embed(left // 2)]
-    model = keras.Model([left, right], outputs)
-    made = export(model, path, [random_ids(2, 5), random_ids(2, 7)])
-    assert made.held_layers == ("inner",)
 
 
 class WithPositions(keras.Layer):
