@@ -21,7 +21,7 @@ PARTS = {
     "noises": "random_bits",
     "optimizers": "unique_places",
     "rounding": "round_factors round_rows rounded_rows rounded_table",
-    "text": "normalization",
+    "text": "normalization vectorization",
     "transforms": "activations proximal_step separation sparse_coding",
     "trees": "balanced_k_means beam_search tree_arrays",
     "utils": "byte_counts chunks custom_gradient each_once files log_sums "

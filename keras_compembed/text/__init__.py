@@ -5,7 +5,6 @@ They need the extra `text`.
 """
 
 from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
-from keras_compembed.text.vectorization import as_tokenizer
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.text.word_tokenizer import WordTokenizer
 
@@ -13,5 +12,4 @@ __all__ = [
     "SentencePieceTokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",
-    "as_tokenizer",
 ]
