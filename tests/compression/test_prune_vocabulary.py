@@ -112,7 +112,7 @@ def with_table(table):
     [
         (ids_elsewhere, "Received: ids"),
         (with_table(kc.CodeEmbedding(15, 4, 2)), "CodeEmbedding"),
-        (with_table(layers.Embedding(3, 4)), "15 tokens .* input_dim=3"),
+        (with_table(layers.Embedding(3, 4)), "tokens=15, input_dim=3"),
         (
             lambda _: keras.Sequential([keras.Input((3,)), layers.Dense(1)]),
             "`model` .* numbers",
