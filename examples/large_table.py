@@ -1,6 +1,6 @@
 """Compresses a table that memory need not hold, by the processes of a cluster.
 
-Rows stay in their files: a `.npy` or `.safetensors` file, or a folder of them.
+Rows stay in their files: `.npy` or `.safetensors`, one or several in order.
 Dask's cluster is made of processes of this machine, or is one that runs:
 
     python -m examples.large_table table.npy --output small.keras --workers 4
@@ -34,7 +34,7 @@ def parse_arguments(argv=None):
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("table", type=pathlib.Path)
+    parser.add_argument("tables", type=pathlib.Path, nargs="+")
     parser.add_argument(
         "--output", type=pathlib.Path, required=True, help="a .keras file"
     )
@@ -81,7 +81,7 @@ def cluster(scheduler=None, workers=None):
 def main(argv=None):
     """Returns the layer."""
     args = parse_arguments(argv)
-    table = kc.vectors.open_table(args.table)
+    tables = [kc.vectors.open_table(path) for path in args.tables]
     args.output.parent.mkdir(parents=True, exist_ok=True)
     check_output(args.output, overwrite=True)
     shape = args.num_codebooks, args.codebook_size
@@ -89,12 +89,12 @@ def main(argv=None):
         *shape, seed=args.seed, cache=args.cache
     )
     with cluster(args.scheduler, args.workers):
-        layer = kc.CodeEmbedding.from_table(table, *shape, learner=learner)
+        layer = kc.CodeEmbedding.from_table(tables, *shape, learner=learner)
     model = keras.Sequential([keras.Input((None,), dtype="int32"), layer])
     with replacing(args.output, overwrite=True) as beside:
         model.save(beside)
     size = args.output.stat().st_size
-    rows, width = table.shape
+    rows, width = sum(map(len, tables)), tables[0].shape[1]
     print(
         f"{rows:,} rows of {width} numbers, {4 * rows * width:,} bytes in "
         f"float32: {size:,} bytes in {args.output}"

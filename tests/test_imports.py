@@ -26,7 +26,7 @@ PARTS = {
     "trees": "balanced_k_means beam_search tree_arrays",
     "utils": "byte_counts chunks custom_gradient each_once files log_sums "
     "one_thread packed_arrays saved_seed sizes table_shards validation",
-    "vectors": "best_rows ngram_buckets",
+    "vectors": "ngram_buckets",
 }
 PACKAGE = kc.__name__
 

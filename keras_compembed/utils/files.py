@@ -30,6 +30,20 @@ def replacing(path, overwrite=False):
     with naming_path(path), temporary_folder(os.path.dirname(target)) as beside:
         temporary = os.path.join(beside, os.path.basename(path))
         yield temporary
+        if overwrite:
+            os.replace(temporary, target)
+        else:
+            _move_to_new(temporary, target)
+
+
+def _move_to_new(temporary, target):
+    """Raises if another process has made the target in the meantime."""
+    try:
+        os.link(temporary, target)
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError:  # A file system without hard links.
+        open(target, "xb").close()
         os.replace(temporary, target)
 
 

@@ -160,9 +160,10 @@ def check_choice(name, value, choices):
 
 def check_table(table, name="table", width=None, shards=False):
     """Checks a matrix of vectors without copying it."""
-    if not isinstance(
-        table, (np.ndarray, TableShards) if shards else np.ndarray
-    ):
+    if shards and _is_list_of_tables(table):
+        table = TableShards(table)
+    kinds = (np.ndarray, TableShards) if shards else np.ndarray
+    if not isinstance(table, kinds):
         table = _as_array(name, table)
     require(
         table.ndim == 2 and 0 not in table.shape,
@@ -220,6 +221,14 @@ def check_fitted_table(
             stacklevel=3,
         )
     return table
+
+
+def _is_list_of_tables(table):
+    return (
+        isinstance(table, list)
+        and bool(table)
+        and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in table)
+    )
 
 
 def _as_array(name, value):

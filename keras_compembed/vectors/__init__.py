@@ -1,6 +1,5 @@
 """Files of word vectors, in and out, and their vectors compressed."""
 
-from keras_compembed.utils.table_shards import TableShards
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
 from keras_compembed.vectors.open_table import open_table
 from keras_compembed.vectors.read_vectors import read_vectors
@@ -10,7 +9,6 @@ from keras_compembed.vectors.word_vectors import WordVectors
 __all__ = [
     "CompressedVectors",
     "Subwords",
-    "TableShards",
     "WordVectors",
     "open_table",
     "read_vectors",

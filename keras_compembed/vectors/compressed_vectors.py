@@ -1,6 +1,6 @@
 """Words and their vectors in few bytes."""
 
-import numbers
+import functools
 import os
 from collections.abc import Iterable
 
@@ -9,30 +9,31 @@ import numpy as np
 
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import check_method
+from keras_compembed.utils import extras
 from keras_compembed.utils.byte_counts import number_of_bytes
-from keras_compembed.utils.extras import require
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
+from keras_compembed.utils.validation import require
 from keras_compembed.vectors import vectors_file
-from keras_compembed.vectors.mean_row import with_mean
 from keras_compembed.vectors.method_search import MethodSearch
-from keras_compembed.vectors.method_search import check_size
+from keras_compembed.vectors.method_search import raise_too_small
 from keras_compembed.vectors.nearest_rows import NearestRows
 from keras_compembed.vectors.stored_anchors import StoredAnchors
 from keras_compembed.vectors.stored_codes import StoredCodes
 from keras_compembed.vectors.stored_integers import StoredIntegers
 from keras_compembed.vectors.subwords import Subwords
-from keras_compembed.vectors.unknown_word import UnknownWord
 from keras_compembed.vectors.word_vectors import WordVectors
 from keras_compembed.vectors.word_vectors import check_words
 from keras_compembed.vectors.word_vectors import describe_size
 
 _KINDS = (StoredCodes, StoredIntegers, StoredAnchors)
 _MASK, _UNKNOWN = "", "[UNK]"
+# What ends words in files of word2vec.
+_WHITE = set(" \t\n\r\v\f")
 
 
 class CompressedVectors:
@@ -43,13 +44,13 @@ class CompressedVectors:
     weights of anchors. No table is made to look up words, to compare them or
     to find their neighbours.
 
-    Numbers that rows share, such as those of codebooks, have eight bits in
-    files, and are rounded when this object is made: what is loaded is what was
-    there before it was saved, to the last bit.
+    Numbers that rows share, such as codebooks, have eight bits in files, and
+    are rounded when this object is made: loaded vectors equal the saved ones
+    to the last bit.
 
-    If vectors had `subwords`, a word that is not among the words has the mean
-    vector of its groups of letters, and is `in` as soon as one of them has a
-    vector. `key_to_index`, `len` and neighbours have the words only.
+    If vectors had `subwords`, an unknown word has the mean vector of its
+    character n-grams, and is `in` if one of them has a vector.
+    `key_to_index`, `len` and neighbours have the words only.
 
     Example:
 
@@ -68,31 +69,31 @@ class CompressedVectors:
     Args:
         words: List of different strings, the words of the layer's ids.
         layer: A built `CodeEmbedding`, `QuantizedEmbedding` or `ANTEmbedding`.
-            It is read once: what becomes of it later makes no difference.
+            It is read once: later changes of it make no difference.
 
     Attributes:
-        index_to_key: List of the words.
+        index_to_key: List of the words, also called `words`.
         key_to_index: Dict from words to their rows.
         vector_size: Integer, numbers of a vector.
 
     Raises:
         TypeError: if the layer is of another class, or a word is no string.
-        ValueError: if the layer is not built, there is not a word for each
-            id, a word stands twice, or codes have a composition of your own.
+        ValueError: if words are not different or not one for each id, or
+            codes have a composition of your own.
     """
 
     def __init__(self, words, layer):
-        words = check_words(words)
-        stored = _stored_rows(layer)
-        if len(words) != stored.shape[0]:
-            raise ValueError(
-                "`words` must have a word for each id of `layer`. Received: "
-                f"{len(words)} words, input_dim={stored.shape[0]}."
-            )
+        words, stored = check_words(words), _stored_rows(layer)
+        require(
+            len(words) == stored.shape[0],
+            "`words` must have a word for each id of `layer`.",
+            words=len(words),
+            input_dim=stored.shape[0],
+        )
         self._set(words, stored)
 
-    def _set(self, words, stored, ngrams=None, packed=None):
-        """Takes rows of words, and behind them those of groups of letters."""
+    def _set(self, words, stored, ngrams=None):
+        """Takes rows of words, and behind them those of n-grams."""
         self.index_to_key = words
         self.key_to_index = dict(zip(words, range(len(words)), strict=True))
         self._ngrams = ngrams
@@ -100,7 +101,6 @@ class CompressedVectors:
         if ngrams is not None:
             self._stored = stored.part(0, len(words))
             self._letters = stored.part(len(words), stored.shape[0])
-        self._packed = packed
         self._nearest = NearestRows(self._stored)
 
     @classmethod
@@ -116,23 +116,22 @@ class CompressedVectors:
     ):
         """Compresses vectors.
 
-        With `subwords`, rows of words and of groups of letters are one table:
-        they share codebooks and `max_bytes`. Each word then counts as itself
-        and once more as an unknown word of its letters. Where that is the mean
-        of n rows, the square of an error in one of them counts 1/n².
+        With `subwords`, rows of words and of n-grams are one table: they share
+        codebooks and `max_bytes`. Each word then counts as itself and once
+        more as the mean of its n-grams. Where these are n, the square of an
+        error in one of them counts 1/n².
 
         Args:
             vectors: `WordVectors`.
             method: Optional `Method` of `keras_compembed.methods`: `Codes`,
-                `Rounded` or `Anchors`. Defaults to `None`: the one that loses
-                least within `max_bytes`, by the squared error, or else
-                `Codes()`.
+                `Rounded` or `Anchors`. Defaults to `None`: the one of the
+                lowest squared error within `max_bytes`, or else `Codes()`.
             max_bytes: Optional integer, or a string such as `"2MB"` or
                 `"500k"`: bytes that the file may have, words included. k is
                 1,000 bytes.
             sample_weight: Optional array `(words,)`, how much each word
-                counts, its letters included, e.g. how often it occurs.
-                Defaults to `None`: all count the same.
+                counts, e.g. how often it occurs. Defaults to `None`: all
+                count the same.
             seed: Optional integer. Makes the result repeatable.
             verbose: `0` or `1`, whether to show progress. Defaults to `1`.
 
@@ -141,28 +140,30 @@ class CompressedVectors:
 
         Raises:
             TypeError: if `vectors` or `method` is none.
-            ValueError: if `max_bytes` is no number of bytes, or less than
-                what the smallest file takes, which is named, or the largest
-                number of all vectors is not from 1e-12 to 1e12 (or 0).
+            ValueError: if `max_bytes` is less than the smallest file takes,
+                or the largest number is not from 1e-12 to 1e12 (or 0).
         """
         if not isinstance(vectors, WordVectors):
             raise TypeError(
-                "`vectors` must be `keras_compembed.vectors.WordVectors`, such "
-                "as `read_vectors` gives. Received: an object of type "
-                f"{type(vectors).__name__}."
+                "`vectors` must be `keras_compembed.vectors.WordVectors`. "
+                f"Received: {type(vectors).__name__}."
             )
         if method is not None:
-            method = _check_kind(check_method("method", method))
-        limit = None
+            rows = check_method("method", method).rows
+            if not any(issubclass(rows, kind.layer) for kind in _KINDS):
+                raise TypeError(
+                    "`method` must be `Codes`, `Rounded` or `Anchors`. "
+                    f"Received: {method.name}, a {type(method).__name__}."
+                )
         if max_bytes is not None:
-            limit = number_of_bytes("max_bytes", max_bytes)
+            max_bytes = number_of_bytes("max_bytes", max_bytes)
         sample_weight = check_sample_weight(sample_weight, len(vectors))
         seed = check_seed(seed)
         table, ngrams = vectors.vectors, None
         if vectors.subwords is not None:
             ngrams = vectors.subwords.ngrams
             table = np.concatenate([table, vectors.subwords.vectors])
-            sample_weight = _with_weights_of_letters(
+            sample_weight = _with_weights_of_ngrams(
                 sample_weight, vectors.words, ngrams
             )
         # Rows that only scale would do with any, and their cosines would not.
@@ -175,14 +176,16 @@ class CompressedVectors:
             layer = method.new_layer(method.rows, fit, *table.shape)
             return len(vectors_file.to_bytes(*packed, _stored_rows(layer)))
 
-        if method is None and limit is None:
-            method = Codes()
-        if method is None:
+        if method is None and max_bytes is not None:
             method = MethodSearch(
-                table, limit, count, sample_weight, seed, verbose
+                table, max_bytes, count, sample_weight, seed, verbose
             ).find()
-        elif limit is not None:
-            check_size(method, count, limit)
+        else:
+            method = method or Codes()
+            # Also what cannot be stored is told before it is learned.
+            size = count(method)
+            if max_bytes is not None and size > max_bytes:
+                raise_too_small(max_bytes, size, f" with {method.name}")
         if verbose:
             print(
                 f"{method.name}: learning {table.shape[0]:,} x {table.shape[1]}"
@@ -190,7 +193,8 @@ class CompressedVectors:
         fit = method.start(seed, verbose)
         layer = fit.from_table(table, sample_weight=sample_weight)
         small = cls.__new__(cls)
-        small._set(list(vectors.words), _stored_rows(layer), ngrams, packed)
+        small._set(list(vectors.words), _stored_rows(layer), ngrams)
+        small._packed = packed
         return small
 
     @classmethod
@@ -205,9 +209,8 @@ class CompressedVectors:
             ValueError: if it is something else, damaged, or of a later
                 version of this package.
         """
-        kinds = {kind.kind: kind for kind in _KINDS}
         small = cls.__new__(cls)
-        small._set(*vectors_file.read(path, kinds))
+        small._set(*vectors_file.read(path, {x.kind: x for x in _KINDS}))
         return small
 
     def save(self, path, overwrite=False):
@@ -222,11 +225,9 @@ class CompressedVectors:
             ValueError: if `path` does not end so.
         """
         path = os.fsdecode(path)
-        if not path.endswith(".npz"):
-            raise ValueError(
-                f"`path` must end in '.npz'. Received: path={path!r}."
-            )
-        vectors_file.write(path, self._to_bytes(), overwrite)
+        require(path.endswith(".npz"), "`path` must end in '.npz'.", path=path)
+        with replacing(path, overwrite) as beside, open(beside, "wb") as file:
+            file.write(self._to_bytes())
 
     @property
     def nbytes(self):
@@ -237,9 +238,9 @@ class CompressedVectors:
     def bytes_by_part(self):
         """Dict of the bytes of the file: words, what rows have, the rest.
 
-        `subwords` are the rows of groups of letters, and which these are.
+        `subwords` are the rows of n-grams, and which these are.
         """
-        _, arrays = self._pack()
+        _, arrays = self._packed
         sizes = {"words": arrays["words"].nbytes, **self._stored.bytes_by_part}
         if self._ngrams is not None:
             rows = [*self._letters.rows.values(), *arrays.values()]
@@ -251,13 +252,12 @@ class CompressedVectors:
         """String, how vectors are stored, such as `"codes 32x16"`."""
         return self._stored.name
 
-    def _pack(self):
-        if self._packed is None:
-            self._packed = vectors_file.pack(self.index_to_key, self._ngrams)
-        return self._packed
+    @functools.cached_property
+    def _packed(self):
+        return vectors_file.pack(self.index_to_key, self._ngrams)
 
     def _to_bytes(self):
-        return vectors_file.to_bytes(*self._pack(), self._all_rows)
+        return vectors_file.to_bytes(*self._packed, self._all_rows)
 
     def __len__(self):
         return len(self.index_to_key)
@@ -280,7 +280,6 @@ class CompressedVectors:
 
     @property
     def words(self):
-        """List of the words, the same as `index_to_key`."""
         return self.index_to_key
 
     def __getitem__(self, words):
@@ -289,8 +288,8 @@ class CompressedVectors:
             return self._read([words])[0]
         if isinstance(words, bytes) or not isinstance(words, Iterable):
             raise TypeError(
-                "Vectors are asked for by a word, or by a list of words. "
-                f"Received: {words!r}."
+                "Vectors are of a word, or of a list of words. Received: "
+                f"{words!r}."
             )
         return self._read(list(words))
 
@@ -300,49 +299,38 @@ class CompressedVectors:
 
     def _read(self, words):
         """Vectors `(words, columns)` of a list of words."""
-        rows = [self._find(word) for word in words]
-        places = [place for place, row in enumerate(rows) if row is None]
-        if not places:
-            return self._stored.read(np.array(rows, "int64"))
-        unknown = [words[place] for place in places]
+        rows = np.array([self._find(word) for word in words], "int64")
         vectors = np.empty((len(words), self.vector_size), "float32")
-        vectors[places] = self._read_letters(unknown)
-        known = [place for place, row in enumerate(rows) if row is not None]
-        vectors[known] = self._stored.read(
-            np.array([rows[place] for place in known], "int64")
-        )
-        return vectors
-
-    def _read_letters(self, words):
-        """Vectors of words that have none of their own."""
-        for word in words:
+        vectors[rows >= 0] = self._stored.read(rows[rows >= 0])
+        places = np.flatnonzero(rows < 0)
+        unknown = [words[place] for place in places]
+        for word in unknown:
             if self._ngrams is None or not isinstance(word, str):
                 raise self._unknown(word)
-        vectors, counts = self._ngrams.means(words, self._letters.read)
-        if not counts.all():
-            raise self._unknown(words[int(np.argmin(counts))])
+        if unknown:
+            means, counts = self._ngrams.means(unknown, self._letters.read)
+            if not counts.all():
+                raise self._unknown(unknown[int(np.argmin(counts))])
+            vectors[places] = means
         return vectors
 
     def _find(self, word):
-        """The row of a word, or None."""
-        return self.key_to_index.get(word) if isinstance(word, str) else None
-
-    def _row(self, word):
-        row = self._find(word)
-        if row is None:
-            raise UnknownWord(word, self.index_to_key)
-        return row
+        """The row of a word, or -1."""
+        return self.key_to_index.get(word, -1) if isinstance(word, str) else -1
 
     def _unknown(self, word):
-        has_letters = self._ngrams is not None
-        return UnknownWord(word, self.index_to_key, has_letters)
+        ngrams = "" if self._ngrams is None else ", or have n-grams that do"
+        return KeyError(
+            f"Words must be among the {len(self):,} that have vectors{ngrams}. "
+            f"Received: {word!r}."
+        )
 
     def table(self):
         """All vectors, a float32 array `(words, columns)`."""
         return np.concatenate(list(self._stored.parts()))
 
     def subwords(self):
-        """All vectors of groups of letters, as `Subwords`, or None."""
+        """All vectors of n-grams, as `Subwords`, or None."""
         ngrams = self._ngrams
         if ngrams is None:
             return None
@@ -353,9 +341,8 @@ class CompressedVectors:
 
     def similarity(self, first, second):
         """The cosine of the vectors of two words."""
-        first, second = self[[first, second]].astype("float64")
-        lengths = np.linalg.norm(first) * np.linalg.norm(second)
-        return float(first @ second / lengths) if lengths else 0.0
+        first, second = _units(self[[first, second]])
+        return float(first @ second)
 
     def most_similar(
         self, positive=(), negative=(), topn=10, restrict_vocab=None
@@ -364,7 +351,7 @@ class CompressedVectors:
 
         The same as gensim's `KeyedVectors.most_similar` on the vectors: unit
         vectors of words are added or subtracted, and words are ranked by
-        their cosine with the result. What was asked for is left out.
+        their cosine with the result. The words asked for are left out.
         `most_similar(["king", "woman"], ["man"])` so answers an analogy.
 
         Args:
@@ -380,12 +367,32 @@ class CompressedVectors:
             List of pairs of a word and its cosine, best first.
 
         Raises:
-            KeyError: if a word has no vector. It names near spellings.
+            KeyError: if a word has no vector.
             ValueError: if there is no word, or an array has another shape.
         """
         topn, num_rows = self._numbers(topn, restrict_vocab)
-        positive, negative = _as_list(positive), _as_list(negative)
-        query, rows = self._mean(positive, negative)
+        items = [(item, 1) for item in _as_list(positive)]
+        items += [(item, -1) for item in _as_list(negative)]
+        require(items, "`positive` or `negative` must name a word.", words=0)
+        # Squares of what float32 holds.
+        query, rows = np.zeros(self.vector_size, "float64"), []
+        for item, weight in items:
+            if isinstance(item, tuple) and len(item) == 2:
+                item, weight = item
+                require(
+                    isinstance(weight, (int, float, np.number))
+                    and not isinstance(weight, bool)
+                    and np.isfinite(weight),
+                    "Weights of words must be finite numbers.",
+                    weight=weight,
+                )
+            if isinstance(item, str):
+                query += weight * _units(self[item])
+                rows.append(self._find(item))
+            else:
+                query += weight * self._check_vector(item)
+        rows = [row for row in rows if row >= 0]
+        query = _units(query).astype("float32")
         return self._name(*self._nearest.of_one(query, rows, topn, num_rows))
 
     def most_similar_many(self, queries, topn=10, restrict_vocab=None):
@@ -406,7 +413,7 @@ class CompressedVectors:
             each query.
 
         Raises:
-            KeyError: if a word has no vector. It names near spellings.
+            KeyError: if a word has no vector.
             TypeError: if `queries` is a single word, or words among arrays.
             ValueError: if an array has another shape, or is not finite.
 
@@ -418,29 +425,12 @@ class CompressedVectors:
         [[('b', 0.0)], [('a', 0.0)]]
         """
         topn, num_rows = self._numbers(topn, restrict_vocab)
-        vectors, own = self._queries(queries)
-        found = self._nearest.of_many(vectors, own, topn, num_rows)
-        return [self._name(*best) for best in found]
-
-    def _numbers(self, topn, restrict_vocab):
-        """Words to find, and words that are looked at."""
-        topn, num_rows = check_positive_int("topn", topn), len(self)
-        if restrict_vocab is not None:
-            restrict_vocab = check_positive_int(
-                "restrict_vocab", restrict_vocab
-            )
-            num_rows = min(restrict_vocab, num_rows)
-        return topn, num_rows
-
-    def _queries(self, queries):
-        """Unit vectors of words or of an array, and the words' rows or -1."""
-        is_array = getattr(queries, "ndim", 1) == 2
         if isinstance(queries, str) or not isinstance(queries, Iterable):
             raise TypeError(
                 "`queries` must be a list of words, or an array (queries, "
                 f"columns). Received: queries={queries!r}."
             )
-        queries = queries if is_array else list(queries)
+        queries = list(queries)
         words = [query for query in queries if isinstance(query, str)]
         if words and len(words) < len(queries):
             raise TypeError(
@@ -450,42 +440,25 @@ class CompressedVectors:
         if words:
             vectors = self._read(words)
         else:
-            vectors = np.zeros((len(queries), self.vector_size), "float32")
-            for place, query in enumerate(queries):
-                vectors[place] = self._check_vector(query)
-        rows = [self._find(word) for word in words] or [None] * len(queries)
-        vectors = vectors.astype("float64")
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors /= np.where(lengths > 0, lengths, 1)
-        rows = np.array([-1 if x is None else x for x in rows], int)
-        return vectors.astype("float32"), rows
+            vectors = [self._check_vector(query) for query in queries]
+        own = np.array([self._find(query) for query in queries], "int64")
+        vectors = np.reshape(vectors, (-1, self.vector_size))
+        vectors = _units(vectors).astype("float32")
+        found = self._nearest.of_many(vectors, own, topn, num_rows)
+        return [self._name(*best) for best in found]
+
+    def _numbers(self, topn, restrict_vocab):
+        """Words to find, and words that are looked at."""
+        num_rows = len(self)
+        if restrict_vocab is not None:
+            check_positive_int("restrict_vocab", restrict_vocab)
+            num_rows = min(restrict_vocab, num_rows)
+        return check_positive_int("topn", topn), num_rows
 
     def _name(self, rows, scores):
         """Pairs of words and scores, of rows."""
         words = [self.index_to_key[row] for row in rows.tolist()]
         return list(zip(words, scores.tolist(), strict=True))
-
-    def _mean(self, positive, negative):
-        """The mean direction of words and arrays, and rows of the words."""
-        if not positive and not negative:
-            raise ValueError(
-                "`positive` or `negative` must name a word. Received: neither."
-            )
-        # Squares of what float32 holds.
-        total = np.zeros(self.vector_size, "float64")
-        rows = []
-        for sign, items in ((1, positive), (-1, negative)):
-            for item in items:
-                weight = sign
-                if isinstance(item, tuple) and len(item) == 2:
-                    item, weight = item[0], _check_weight(item[1])
-                if not isinstance(item, str):
-                    total += weight * self._check_vector(item)
-                    continue
-                total += weight * _unit(self[item])
-                rows.append(self._find(item))
-        rows = [row for row in rows if row is not None]
-        return _unit(total).astype("float32"), rows
 
     def _check_vector(self, vector):
         vector = np.asarray(vector)
@@ -502,22 +475,20 @@ class CompressedVectors:
             vector = vector.astype("float32")
         if not np.isfinite(vector).all():
             raise ValueError(
-                "Vectors must be finite in float32. Received: one with NaN or "
-                "infinity."
+                "Vectors must be finite in float32. Received: NaN or infinity."
             )
         return vector
 
     def as_keyed_vectors(self):
-        """All vectors, as gensim's `KeyedVectors`.
+        """All vectors of words, as gensim's `KeyedVectors`.
 
         For what gensim has: `evaluate_word_pairs`, `evaluate_word_analogies`,
-        `doesnt_match` and so on. It holds the whole table, and words only:
-        those that have vectors by their letters have none in it.
+        `doesnt_match` and so on. It holds the whole table.
 
         Raises:
             ImportError: without gensim (`keras-compembed[vectors]`).
         """
-        models = require("gensim.models", "vectors")
+        models = extras.require("gensim.models", "vectors")
         keyed = models.KeyedVectors(self.vector_size, dtype="float32")
         keyed.add_vectors(self.index_to_key, self.table())
         return keyed
@@ -534,20 +505,18 @@ class CompressedVectors:
 
         Raises:
             FileExistsError: if it does.
-            ValueError: if a word is empty or has white space in it, which
-                ends words in such files.
+            ValueError: if a word is empty or has a space, tab or line end,
+                which ends words in such files.
         """
         binary = check_boolean("binary", binary)
         for word in self.index_to_key:
-            if word.split() != [word]:
-                raise ValueError(
-                    "Words in files of word2vec must have no white space. "
-                    f"Received: {word!r}. `save` keeps such words."
-                )
-        with (
-            replacing(path, overwrite) as temporary,
-            open(temporary, "wb") as file,
-        ):
+            require(
+                word and _WHITE.isdisjoint(word),
+                "Words in files of word2vec must not be empty or have a space, "
+                "tab or line end; `save` keeps such words.",
+                word=word,
+            )
+        with replacing(path, overwrite) as beside, open(beside, "wb") as file:
             file.write(f"{len(self)} {self.vector_size}\n".encode())
             words = iter(self.index_to_key)
             for part in self._stored.parts():
@@ -561,7 +530,7 @@ class CompressedVectors:
         The first makes ids of words, the second vectors of ids; together they
         are a front of a model, and the second alone can be trained, saved and
         exported as any layer of this package. A look-up of strings has no
-        letters: with `subwords` or without, unknown words get one id.
+        n-grams: unknown words get one id, with `subwords` too.
 
         Args:
             mask_zero: Boolean. Whether id 0 is padding, which the string `""`
@@ -592,17 +561,26 @@ class CompressedVectors:
         TensorShape([1, 1, 3])
         """
         mask_zero = check_boolean("mask_zero", mask_zero)
-        if mask_zero and _MASK in self.key_to_index:
-            raise ValueError(
-                "`mask_zero` must be False where '' is a word with a vector. "
-                "Received: mask_zero=True."
+        require(
+            not mask_zero or _MASK not in self.key_to_index,
+            "`mask_zero` must be False where '' is a word with a vector.",
+            mask_zero=mask_zero,
+        )
+        for row, word in enumerate(self.index_to_key):
+            # A `StringLookup` would find no other, or another word.
+            is_found = word == word.encode(errors="ignore").decode()
+            require(
+                is_found and not word.endswith("\0"),
+                "Words must be UTF-8, and not end in NUL, for a "
+                "`StringLookup`.",
+                **{f"word {row}": word},
             )
-        _check_looked_up(self.index_to_key)
-        stored = self._stored
-        if unknown is not None:
-            row = self._row(unknown)
+        if unknown is None:
+            stored, row = self._stored.with_mean()
         else:
-            stored, row = with_mean(stored)
+            stored, row = self._stored, self._find(unknown)
+            if row < 0:
+                raise self._unknown(unknown)
         # What padding gives makes no difference.
         order = [row] * (1 + mask_zero) + list(range(len(self)))
         rows = stored.take(stored.rows, np.array(order))
@@ -618,57 +596,26 @@ class CompressedVectors:
         return lookup, layer
 
 
-def _check_looked_up(words):
-    """Raises where a word is none that a `StringLookup` finds."""
-    for row, word in enumerate(words):
-        fault = "ends in NUL" if word.endswith("\0") else None
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            fault = "has half of a character"
-        if fault:
-            raise ValueError(
-                "Words must be UTF-8, and not end in NUL, for a "
-                f"`StringLookup`. Received: word {row}, {word!r}, which "
-                f"{fault}. Take vectors without it."
-            )
-
-
 def _stored_rows(layer):
     for kind in _KINDS:
-        if isinstance(layer, kind.layers):
-            if not layer.built:
-                raise ValueError(
-                    "`layer` must be built. Received: the layer "
-                    f"{layer.name!r}, which is not."
-                )
+        if isinstance(layer, kind.layer):
+            require(layer.built, "`layer` must be built.", layer=layer.name)
             return kind.of(layer)
     raise TypeError(
-        "`layer` must be a `CodeEmbedding`, `QuantizedEmbedding` or "
-        f"`ANTEmbedding`. Received: {type(layer).__name__}."
+        "Vectors are stored as `CodeEmbedding`, `QuantizedEmbedding` or "
+        f"`ANTEmbedding` store them. Received: {type(layer).__name__}."
     )
 
 
-def _with_weights_of_letters(sample_weight, words, ngrams):
-    """Weights of words, and behind them those of rows of letters."""
+def _with_weights_of_ngrams(sample_weight, words, ngrams):
+    """Weights of words, and behind them those of rows of n-grams."""
     if sample_weight is None:
         sample_weight = np.ones(len(words), "float32")
     weights = ngrams.weights(words, sample_weight)
-    # Letters that no word has are those of unknown words.
+    # N-grams that no word has are those of unknown words.
     least = weights[weights > 0].min(initial=np.inf)
     weights = np.maximum(weights, least if np.isfinite(least) else 1)
     return np.concatenate([sample_weight, weights])
-
-
-def _check_kind(method):
-    """Returns a method whose layers can be stored, or raises."""
-    if not any(issubclass(method.rows, kind.layers) for kind in _KINDS):
-        raise TypeError(
-            "`method` must be `Codes`, `Rounded` or `Anchors` of "
-            "`keras_compembed.methods`. Received: "
-            f"{type(method).__name__}."
-        )
-    return method
 
 
 def _as_list(items):
@@ -686,22 +633,11 @@ def _as_list(items):
     return list(items)
 
 
-def _check_weight(weight):
-    if (
-        isinstance(weight, bool)
-        or not isinstance(weight, numbers.Real)
-        or not np.isfinite(weight)
-    ):
-        raise ValueError(
-            "Weights of words must be finite numbers. Received: "
-            f"weight={weight!r}."
-        )
-    return float(weight)
-
-
-def _unit(vector):
-    length = np.linalg.norm(vector)
-    return vector / length if length else vector
+def _units(vectors):
+    """Vectors of length 1 in float64, or of zeros as they are."""
+    vectors = np.asarray(vectors, "float64")
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
 
 
 def _as_bytes(vector, binary):

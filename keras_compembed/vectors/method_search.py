@@ -4,7 +4,6 @@ from keras_compembed.compression.method_choices import choices_by_default
 from keras_compembed.compression.method_errors import MethodErrors
 from keras_compembed.compression.spectrum import Spectrum
 from keras_compembed.compression.stop_request import StopRequest
-from keras_compembed.utils.validation import check_fitted_table
 
 # Kinds whose best setting is estimated to lose more than so many times what
 # the best of all does, and so much besides, are not tried.
@@ -20,7 +19,6 @@ class MethodSearch:
     def __init__(
         self, table, max_bytes, count, sample_weight=None, seed=None, verbose=0
     ):
-        table = check_fitted_table(table, warn=False)
         self._max_bytes = max_bytes
         self._count = count
         self._verbose = verbose
@@ -91,13 +89,6 @@ class MethodSearch:
         if self._verbose:
             size = self._sizes[choice.name]
             print(f"{choice.name}: {size:,} bytes, error {error:.4f}")
-
-
-def check_size(method, count, max_bytes):
-    """Raises if the file of a method is larger than `max_bytes`."""
-    size = count(method)
-    if size > max_bytes:
-        raise_too_small(max_bytes, size, f" with {method.name}")
 
 
 def raise_too_small(max_bytes, least, whose=""):

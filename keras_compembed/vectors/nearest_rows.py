@@ -4,21 +4,18 @@ import functools
 
 import numpy as np
 
-from keras_compembed.vectors.best_rows import BestRows
-
 # Scores of several queries that are held at once.
 _SCORES = 1 << 22
 
 
 class NearestRows:
-    """Finds rows by their cosines with vectors."""
+    """Finds rows by their cosines with unit vectors."""
 
     def __init__(self, stored):
         self._stored = stored
 
     @functools.cached_property
     def _lengths(self):
-        """Lengths of all rows; 1 for those that are 0."""
         norms = self._stored.norms()
         return np.where(norms > 0, norms, 1)
 
@@ -26,31 +23,44 @@ class NearestRows:
         """Rows and cosines, best first, without a table."""
         scores = self._stored.scores(query) / self._lengths
         scores[left_out] = -np.inf
-        best = BestRows(topn)
-        best.add(scores[None, :num_rows])
-        (found,) = best.found()
+        (found,) = _without_left_out(*_best(scores[None, :num_rows], topn))
         return found
 
     def of_many(self, queries, own, topn, num_rows):
-        """Yields rows and cosines for each query."""
-        size = min(self._stored.rows_at_once, self._stored.shape[0])
-        size = max(1, _SCORES // size)
+        """Yields rows and cosines for each query; `own` rows are left out."""
+        size = max(1, _SCORES // min(self._stored.rows_at_once, num_rows))
         for start in range(0, len(queries), size):
             part = slice(start, start + size)
-            best = self._best_of(queries[part], own[part], topn, num_rows)
-            yield from best.found()
+            found = self._best_of(queries[part], own[part], topn, num_rows)
+            yield from _without_left_out(*found)
 
     def _best_of(self, queries, own, topn, num_rows):
-        best, start = BestRows(topn), 0
-        for rows in self._stored.parts():
-            rows = rows[: num_rows - start]
-            if not len(rows):
-                break
+        found, start = [], 0
+        for rows in self._stored.parts(num_rows):
             end = start + len(rows)
             lengths = self._lengths[start:end, None]
             scores = queries @ (rows / lengths).T
             here = (own >= start) & (own < end)
             scores[here, own[here] - start] = -np.inf
-            best.add(scores)
+            places, values = _best(scores, topn)
+            found.append((places + start, values))
             start = end
-        return best
+        places, values = map(np.hstack, zip(*found, strict=True))
+        best, values = _best(values, topn)
+        return np.take_along_axis(places, best, axis=1), values
+
+
+def _best(scores, most):
+    """Places and values of the highest scores of each row, best first."""
+    count = scores.shape[1]
+    most = min(most, count)
+    places = np.argpartition(scores, count - most, axis=1)[:, count - most :]
+    places.sort(axis=1)
+    values = np.take_along_axis(scores, places, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    return tuple(np.take_along_axis(x, order, 1) for x in (places, values))
+
+
+def _without_left_out(places, values):
+    for rows, scores in zip(places, values, strict=True):
+        yield rows[scores > -np.inf], scores[scores > -np.inf]

@@ -1,10 +1,11 @@
-"""The groups of letters of words, and the rows of their vectors."""
+"""The character n-grams of words, and the rows of their vectors."""
 
 import dataclasses
 
 import numpy as np
 
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 # Those of FNV-1a with 32 bits.
 _OFFSET, _PRIME = 2166136261, 16777619
@@ -14,7 +15,10 @@ _MOST_BUCKETS = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NgramBuckets:
-    """Finds the rows of a word's groups of letters, as fastText does."""
+    """Finds the rows of a word's n-grams, as fastText does.
+
+    Words are strings, or bytes of any encoding.
+    """
 
     min_n: int
     max_n: int
@@ -22,60 +26,47 @@ class NgramBuckets:
     kept: np.ndarray | None = None
 
     def __post_init__(self):
-        numbers = {
-            "min_n": check_positive_int("min_n", self.min_n),
-            "max_n": check_positive_int("max_n", self.max_n, self.min_n),
-            "bucket": check_positive_int(
-                "bucket", self.bucket, maximum=_MOST_BUCKETS
-            ),
-        }
-        for name, number in numbers.items():
-            object.__setattr__(self, name, number)
-        if self.kept is None:
-            return
-        kept = np.asarray(self.kept)
-        if kept.ndim != 1 or kept.dtype.kind not in "iu" or not kept.size:
-            raise ValueError(
-                "`kept` must be a list of buckets. Received: an array of shape "
-                f"{kept.shape} and dtype {kept.dtype}."
+        check_positive_int("min_n", self.min_n)
+        check_positive_int("max_n", self.max_n, self.min_n)
+        check_positive_int("bucket", self.bucket, maximum=_MOST_BUCKETS)
+        if self.kept is not None:
+            kept = np.asarray(self.kept)
+            require(
+                kept.ndim == 1
+                and kept.dtype.kind in "iu"
+                and kept.size
+                and (
+                    np.diff(np.r_[-1, kept, self.bucket].astype(int)) > 0
+                ).all(),
+                f"`kept` must be integers from 0 to {self.bucket - 1} in "
+                "rising order.",
+                kept=kept,
             )
-        kept = kept.astype("int64")
-        if (
-            kept[0] < 0
-            or kept[-1] >= self.bucket
-            or (kept[1:] <= kept[:-1]).any()
-        ):
-            raise ValueError(
-                "`kept` must hold different buckets from 0 to "
-                f"{self.bucket - 1} in rising order. Received: kept={kept}."
-            )
-        object.__setattr__(self, "kept", kept)
+            object.__setattr__(self, "kept", kept.astype("int64"))
 
     def __len__(self):
         return self.bucket if self.kept is None else len(self.kept)
 
     def rows(self, words):
-        """Rows of the groups of letters of words, those that are kept."""
-        rows, counts = _hashes(words, self.min_n, self.max_n)
-        rows = rows % self.bucket
-        if self.kept is None:
-            return rows, counts
-        places = np.searchsorted(self.kept, rows)
-        places[places == len(self.kept)] = 0
-        found = self.kept[places] == rows
-        owners = np.repeat(np.arange(len(counts)), counts)[found]
-        return places[found], np.bincount(owners, minlength=len(counts))
+        """Rows of the n-grams of words that are kept, and their counts."""
+        hashes, owners = _hashes(words, self.min_n, self.max_n)
+        rows = hashes % self.bucket
+        if self.kept is not None:
+            places = np.searchsorted(self.kept, rows)
+            places[places == len(self.kept)] = 0
+            found = self.kept[places] == rows
+            rows, owners = places[found], owners[found]
+        return rows, np.bincount(owners, minlength=len(words))
 
-    def blocks(self, words):
-        """Yields some words at a time, as a slice, and their `rows`."""
+    def _blocks(self, words):
         for start in range(0, len(words), _BLOCK_WORDS):
             part = slice(start, start + _BLOCK_WORDS)
             yield part, *self.rows(words[part])
 
     def add_up(self, words, read):
         """Yields sums of rows, and how many they are, some words at a time."""
-        for part, rows, counts in self.blocks(words):
-            # Words have groups of letters in common.
+        for part, rows, counts in self._blocks(words):
+            # Words have n-grams in common.
             different, places = np.unique(rows, return_inverse=True)
             vectors = np.asarray(read(different), "float32")
             sums = np.zeros((len(counts), vectors.shape[1]), "float32")
@@ -87,48 +78,39 @@ class NgramBuckets:
 
     def means(self, words, read):
         """Means of rows, 0 for words without, and how many they are."""
-        parts = list(self.add_up(words, read))
-        counts = np.concatenate([counts for _, _, counts in parts])
-        sums = np.concatenate([sums for _, sums, _ in parts])
-        return sums / np.maximum(counts, 1).astype("float32")[:, None], counts
-
-    def uses(self, words):
-        """How many groups of letters of some words each row stands for."""
-        total = np.zeros(len(self), "int64")
-        for _, rows, _ in self.blocks(words):
-            np.add.at(total, rows, 1)
-        return total
+        _, sums, counts = zip(*self.add_up(words, read), strict=True)
+        counts = np.concatenate(counts)
+        divisors = np.maximum(counts, 1).astype("float32")
+        return np.concatenate(sums) / divisors[:, None], counts
 
     def most_used(self, words, most):
         """The same, with those buckets only that words use most."""
-        uses = self.uses(words)
+        uses = np.zeros(len(self), "int64")
+        for _, rows, _ in self._blocks(words):
+            np.add.at(uses, rows, 1)
         used = np.flatnonzero(uses)
-        if not len(used):
-            raise ValueError(
-                "Words must have groups of letters. Received: "
-                f"{len(words)} words, none with one of {self.min_n} to "
-                f"{self.max_n} letters."
-            )
-        if len(used) > most:
-            order = np.argsort(-uses[used], kind="stable")
-            used = np.sort(used[order[:most]])
+        require(len(used), "Words must have n-grams.", words=len(words))
+        order = np.argsort(-uses[used], kind="stable")
+        used = np.sort(used[order[:most]])
         kept = used if self.kept is None else self.kept[used]
         return dataclasses.replace(self, kept=kept)
 
-    def weights(self, words, sample_weight=None):
+    def weights(self, words, sample_weight):
         """How much rows count, if words of them do."""
         total = np.zeros(len(self))
-        for part, rows, counts in self.blocks(words):
-            share = 1 / np.maximum(counts, 1) ** 2
-            if sample_weight is not None:
-                share *= sample_weight[part]
+        for part, rows, counts in self._blocks(words):
+            share = sample_weight[part] / np.maximum(counts, 1) ** 2
             np.add.at(total, rows, np.repeat(share, counts))
         return total
 
 
 def _hashes(words, min_n, max_n):
-    """Hashes of the groups of letters of words, and how many each has."""
-    texts = [f"<{word}>".encode("utf-8", "surrogatepass") for word in words]
+    """Hashes of the n-grams of words, and the places of their words."""
+    texts = [
+        b"<%b>"
+        % (x if isinstance(x, bytes) else x.encode(errors="surrogatepass"))
+        for x in words
+    ]
     sizes = np.fromiter(map(len, texts), "int64", len(texts))
     ends, owners = np.cumsum(sizes), np.repeat(np.arange(len(texts)), sizes)
     data = np.frombuffer(b"".join(texts), "uint8")
@@ -147,7 +129,7 @@ def _hashes(words, min_n, max_n):
         end = ends[owners]
         whole = is_first[at]
         letters = letters + whole
-        # Neither `<` nor `>` is a group by itself.
+        # Neither `<` nor `>` is an n-gram by itself.
         edge = (letters == 1) & ((starts == end - sizes[owners]) | (at == end))
         taken = whole & (letters >= min_n) & ~edge
         found.append(hashes[taken])
@@ -157,5 +139,4 @@ def _hashes(words, min_n, max_n):
         letters, hashes = letters[on], hashes[on]
     whose = np.concatenate(whose)
     order = np.argsort(whose, kind="stable")
-    counts = np.bincount(whose, minlength=len(texts))
-    return np.concatenate(found)[order].astype("int64"), counts
+    return np.concatenate(found)[order].astype("int64"), whose[order]

@@ -3,16 +3,21 @@
 import os
 import warnings
 
-from keras_compembed.presets.get_folder import HUB
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.vectors.formats import FORMATS
-from keras_compembed.vectors.formats import find_format
-from keras_compembed.vectors.formats.foreign import refuse
-from keras_compembed.vectors.formats.format import Request
-from keras_compembed.vectors.formats.hub import HubFolder
-from keras_compembed.vectors.formats.source import Source
+from keras_compembed.utils.validation import require
+from keras_compembed.vectors.broken_file import naming
+from keras_compembed.vectors.formats import READERS
+from keras_compembed.vectors.formats.find_format import find_format
+from keras_compembed.vectors.formats.folders import HUB
+from keras_compembed.vectors.formats.options import Options
 from keras_compembed.vectors.word_vectors import WordVectors
+
+_WITH_TENSORS = "numpy", "safetensors", "hugging_face"
+_WITHOUT_WORDS = *_WITH_TENSORS, "glove", "word2vec", "model2vec"
+_WITH_SUBWORDS = "fasttext", "gensim"
+_BLOCK_ROWS = 1 << 12
 
 
 def read_vectors(
@@ -25,7 +30,6 @@ def read_vectors(
     encoding="utf-8",
     unicode_errors="strict",
     subwords=False,
-    verbose=1,
 ):
     """Reads a file of vectors.
 
@@ -35,25 +39,21 @@ def read_vectors(
     | `"word2vec"` | the same below a line with the numbers of rows and \
 columns: word2vec's text, fastText's `.vec` |
     | `"word2vec_binary"` | word2vec's `.bin` |
-    | `"fasttext"` | fastText's `.bin` of words; vectors are composed with \
-those of groups of letters, which `subwords` gives too |
+    | `"fasttext"` | fastText's `.bin` of words; their vectors are those that \
+fastText composes |
     | `"numpy"` | `.npy`, `.npz` |
     | `"safetensors"` | one tensor of a file |
     | `"hugging_face"` | the token table of a folder of a model, or of \
-`hf://user/repository`; in several files or one, of which only that of the \
-table is read |
+`hf://user/repository`, in one file or several |
     | `"model2vec"` | a folder or repository of model2vec |
-    | `"gensim"` | what gensim's `save` wrote. These are pickles, which may \
-run any program when they are opened: they are only opened with \
-`format="gensim"`, so that nobody does by mistake |
+    | `"gensim"` | files that gensim's `save` wrote. They are pickles, which \
+may run any program when opened, so they are read only if named |
 
-    Files may be compressed by gzip, xz, bzip2 or zip. They are read as they
-    are decompressed.
+    Text, `.npy` and `.bin` files may be compressed by gzip, xz, bzip2 or zip.
 
     A word of a text file may have spaces: numbers are counted from the end of
     its line, as many as the header names or most of the first lines have.
-    Where a word stands twice, its first row is taken, as gensim does, with a
-    warning.
+    Where a word stands twice, its first row is taken, with a warning.
 
     Example:
 
@@ -66,98 +66,94 @@ run any program when they are opened: they are only opened with \
     Args:
         path: String or path-like, a file or a folder.
         format: Optional string, a name of the table above. Defaults to `None`:
-            what the file looks like.
-        words: List of strings, path of a list with a word a line, or path of a
-            `tokenizer.json`: the words of the rows of arrays and tensors.
-            Defaults to what stands beside them: the array of strings in a
-            `.npz`, `tokenizer.json` or `vocab.txt` in the same folder.
+            found by the contents of the file.
+        words: The words of a table without: a list of strings, a dict from
+            words to rows, or the path of a file: a word on each line,
+            `tokenizer.json` or `vocab.json`. Defaults to the array of strings
+            in a `.npz`, or to `tokenizer.json`, `vocab.txt` or `vocab.json`
+            beside safetensors.
         tensor: Optional string, the name of the table in a file that holds
             several arrays.
         limit: Optional integer, how many of the first rows to read. Defaults
             to all.
-        encoding: String, how words are written. Defaults to `"utf-8"`.
-        unicode_errors: String, what is done with bytes that no character is
-            written as, such as those of a word that was cut: `"strict"` (an
-            error, the default), `"ignore"`, `"replace"` or
-            `"backslashreplace"`.
-        subwords: Boolean or integer, whether vectors of groups of letters are
-            read too, for words that have none of their own: at most so many,
-            or as many as words if `True`. Those are read that most words of
-            the file use. For `"fasttext"`, and gensim's models of fastText.
-            Defaults to `False`.
-        verbose: `0` or `1`, whether to show progress. Defaults to `1`. Small
-            files show none.
+        encoding: String, the encoding of words. Defaults to `"utf-8"`.
+        unicode_errors: String, what to do with bytes that are no character,
+            as in words that were cut: `"strict"` (an error, the default),
+            `"ignore"`, `"replace"` or `"backslashreplace"`.
+        subwords: Boolean or integer, whether to read vectors of character
+            n-grams too, for unknown words: at most so many, or as many as
+            words if `True`; those that most words use. For fastText's models,
+            of words in UTF-8. Defaults to `False`.
 
     Returns:
-        A `keras_compembed.vectors.WordVectors` of float32 vectors, whatever
-        the file holds.
+        A `keras_compembed.vectors.WordVectors` of float32 vectors.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not of a format that is known, or breaks its rules.
-            The message names the line, or the byte.
+        ValueError: if the file is of no known format or breaks its rules.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise ValueError(
-            "`path` must be a string or a path. "
-            f"Received: path={path!r} (of type {type(path).__name__})."
-        )
+    path = os.fspath(path)
     if format is not None:
-        format = FORMATS[check_choice("format", format, list(FORMATS))]
+        check_choice("format", format, list(READERS))
     if limit is not None:
         limit = check_positive_int("limit", limit)
+    if not isinstance(subwords, bool):
+        subwords = check_positive_int("subwords", subwords)
     check_choice(
         "unicode_errors",
         unicode_errors,
         ("strict", "ignore", "replace", "backslashreplace"),
     )
-    _check_encoding(encoding)
-    if not isinstance(subwords, bool):
-        subwords = check_positive_int("subwords", subwords)
-    if os.fspath(path).startswith(HUB):
-        source = HubFolder(path)
-    else:
-        source = Source(path)
-    if format is None:
-        format = find_format(source)
-    elif format is not FORMATS["gensim"]:
-        refuse(source)
-    if source.is_folder != format.is_folder:
-        kinds = ("a file", "a folder")
-        raise ValueError(
-            f"`path` must name {kinds[format.is_folder]} for the format "
-            f"{format.name!r}. Received: {kinds[source.is_folder]}, {source}. "
-            "Leave `format` out to have it found."
-        )
-    given = {"words": words, "tensor": tensor, "subwords": subwords or None}
-    for name, value in given.items():
-        if value is not None and name not in format.takes:
-            raise ValueError(
-                f"`{name}` must not be given for files of the format "
-                f"{format.name!r}. Received: {name}={value!r} and {source}."
-            )
-    if tensor is not None and not isinstance(tensor, str):
-        raise ValueError(
-            f"`tensor` must be a string. Received: tensor={tensor!r}."
-        )
-    request = Request(
-        words, tensor, limit, encoding, unicode_errors, verbose, subwords
-    )
-    rows = format.read(source, request)
-    if rows.remark:
-        warnings.warn(rows.remark, stacklevel=2)
-    return WordVectors(rows.words, rows.vectors, rows.subwords)
-
-
-def _check_encoding(encoding):
     try:
         # Line ends and spaces are looked for as bytes.
         is_fit = "a 1\n".encode(encoding) == b"a 1\n"
-    except (LookupError, TypeError, ValueError):
+    except LookupError:
         is_fit = False
-    if not is_fit:
-        raise ValueError(
-            "`encoding` must be one that Python knows, and writes ASCII as "
-            f"ASCII, such as 'utf-8' or 'latin-1'. Received: "
-            f"encoding={encoding!r}."
-        )
+    require(
+        is_fit,
+        "`encoding` must be one that writes ASCII as ASCII.",
+        encoding=encoding,
+    )
+    if words is not None and not hasattr(words, "keys"):
+        if not isinstance(words, str | os.PathLike):
+            words = check_order("words", words)
+    if not path.startswith(HUB) and not os.path.exists(path):
+        raise FileNotFoundError(f"`path` must exist. Received: path={path!r}.")
+    options = Options(words, tensor, limit, encoding, unicode_errors, subwords)
+    if format is None:
+        with naming(path, "vectors"):
+            format = find_format(path, words is not None)
+    for name, value, takes in (
+        ("words", words, _WITHOUT_WORDS),
+        ("tensor", tensor, _WITH_TENSORS),
+        ("subwords", subwords or None, _WITH_SUBWORDS),
+    ):
+        rule = f"`{name}` must not be given for files of {format!r}."
+        require(value is None or format in takes, rule, **{name: value})
+    if subwords and encoding.lower() not in ("utf-8", "utf8"):
+        raise ValueError("`subwords` must be False for words not in UTF-8.")
+    with naming(path, f"{format!r}"):
+        found, table, *more = READERS[format](path, options)
+        return WordVectors(*_join(path, found, table), *more)
+
+
+def _join(path, words, table):
+    """Words, each once, and their rows, without a second table."""
+    places = {}
+    for row, word in enumerate(words[: len(table)]):
+        if word is not None:
+            places.setdefault(word, row)
+    rows = list(places.values())
+    if len(rows) == len(table):
+        return words[: len(table)], table
+    warnings.warn(
+        f"{len(table) - len(rows)} rows of {path!r} are left out: they have no "
+        "word, or one of an earlier row.",
+        stacklevel=3,
+    )
+    # Rows move forward only.
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        some = rows[start : start + _BLOCK_ROWS]
+        table[start : start + len(some)] = table[some]
+    table.resize((len(rows), table.shape[1]), refcheck=False)
+    return list(places), table

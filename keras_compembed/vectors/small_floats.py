@@ -1,6 +1,7 @@
 """Floats of a file in eight bits, with scales."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -18,27 +19,22 @@ class SmallFloats:
 
     @classmethod
     def of(cls, values):
-        """The nearest to an array of finite floats."""
         rows = _as_rows(np.asarray(values, "float32"))
         scales = np.abs(rows).max(axis=1, initial=0) / np.float32(_HIGHEST)
-        # Of numbers too small for floats nothing is left.
         usable = np.where(scales > 0, scales, 1)[:, None]
         integers = np.rint(rows / usable).clip(-_HIGHEST, _HIGHEST)
-        size = np.size(values)
-        integers = integers.astype("int8").ravel()[:size]
+        integers = integers.astype("int8").ravel()[: np.size(values)]
         return cls(integers.reshape(np.shape(values)), scales)
 
     def floats(self):
-        """The float32 array that they stand for."""
         rows = _as_rows(self.integers) * self.scales[:, None]
         return rows.ravel()[: self.integers.size].reshape(self.integers.shape)
 
     @staticmethod
     def num_scales(shape):
-        """Integer, the scales of an array of this shape."""
         if len(shape) == 1:
             return -(-shape[0] // _BLOCK)
-        return int(np.prod(shape[:-1], dtype="int64"))
+        return math.prod(shape[:-1])
 
 
 def _as_rows(values):

@@ -19,7 +19,7 @@ class StoredAnchors(StoredRows):
 
     kind = "weights"
     shared_kind = "anchors"
-    layers = (ANTEmbedding,)
+    layer = ANTEmbedding
 
     @classmethod
     def check(cls, settings, rows, shared, count):
@@ -56,7 +56,7 @@ class StoredAnchors(StoredRows):
     @staticmethod
     def read_shared(layer):
         _, scales = _read_transform(layer)
-        # What rows weigh as 1 at most.
+        # Rows weigh them as 1 at most.
         scales = scales * _HIGHEST
         return {"vectors": np.asarray(layer.anchors) * scales[:, None]}
 

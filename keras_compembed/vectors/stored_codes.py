@@ -10,6 +10,7 @@ from keras_compembed.codes.packing import pack_codes
 from keras_compembed.codes.packing import unpack_codes
 from keras_compembed.compositions.registry import COMPOSITIONS
 from keras_compembed.compositions.registry import get_composition
+from keras_compembed.compositions.scaled_composition import ScaledComposition
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_positive_int
@@ -26,7 +27,7 @@ class StoredCodes(StoredRows):
 
     kind = "codes"
     shared_kind = "codebooks"
-    layers = (CodeEmbedding,)
+    layer = CodeEmbedding
 
     @classmethod
     def check(cls, settings, rows, shared, count):
@@ -47,20 +48,23 @@ class StoredCodes(StoredRows):
     @staticmethod
     def read_settings(layer):
         names = {cls: name for name, cls in COMPOSITIONS.items()}
-        composition = layer.composition
+        composition = layer.composition.unscaled()
         if type(composition) not in names:
             raise ValueError(
                 "The composition of codes must be one of "
                 f"{', '.join(COMPOSITIONS)} to be stored. Received: "
                 f"{type(composition).__name__}."
             )
-        return {
+        settings = {
             "columns": layer.output_dim,
             "num_codebooks": layer.num_codebooks,
             "codebook_size": layer.codebook_size,
             "composition": names[type(composition)],
             "code_dim": composition.get_config().get("code_dim"),
         }
+        if composition is not layer.composition:
+            settings["scaled"] = True
+        return settings
 
     @staticmethod
     def read_rows(layer):
@@ -73,31 +77,31 @@ class StoredCodes(StoredRows):
     def read_shared(layer):
         weights = [layer.codebooks, *layer.composition.weights]
         return {
-            _name(place): np.asarray(weight, "float32")
+            _name(place): np.atleast_1d(np.asarray(weight, "float32"))
             for place, weight in enumerate(weights)
         }
 
     def start(self):
         settings = self.settings
-        self._code_shape = (
-            settings["num_codebooks"],
-            settings["codebook_size"],
-        )
+        self._code_shape = settings["num_codebooks"], settings["codebook_size"]
         composition = COMPOSITIONS[settings["composition"]](
             code_dim=settings["code_dim"]
         )
+        if settings.get("scaled"):
+            composition = ScaledComposition(composition)
         self._composition = get_composition(
             composition, *self._code_shape, settings["columns"]
         )
+        weights = self._composition.weights
         wanted = self._composition.codebooks_shape
-        if self._codebooks.shape != wanted:
-            raise ValueError(f"its codebooks are not of shape {wanted}")
-        if len(self.floats) != 1 + len(self._composition.weights):
-            raise ValueError("it has other weights than its composition")
+        if self._codebooks.shape != wanted or len(self.floats) != 1 + len(
+            weights
+        ):
+            raise ValueError("its weights are not those of its composition")
         self._composition.set_weights(
             [
-                self.floats[_name(place + 1)]
-                for place in range(len(self._composition.weights))
+                self.floats[_name(place)].reshape(weight.shape)
+                for place, weight in enumerate(weights, 1)
             ]
         )
         self._folded = self._columns = None
@@ -113,16 +117,12 @@ class StoredCodes(StoredRows):
         return self.floats[_name(0)]
 
     @property
-    def shape(self):
-        return len(self.rows["codes"]), self.settings["columns"]
-
-    @property
     def name(self):
         settings = self.settings
         name = "codes {num_codebooks}x{codebook_size}".format(**settings)
-        composition, code_dim = settings["composition"], settings["code_dim"]
+        composition = settings["composition"]
         if composition == "linear":
-            return f"{name} rank {code_dim}"
+            return f"{name} rank {self._codebooks.shape[-1]}"
         return name if composition == "sum" else f"{name} {composition}"
 
     def make_layer(self, **kwargs):

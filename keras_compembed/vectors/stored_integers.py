@@ -30,7 +30,7 @@ class StoredIntegers(StoredRows):
 
     kind = "rounded"
     shared_kind = "projection"
-    layers = (QuantizedEmbedding,)
+    layer = QuantizedEmbedding
 
     @classmethod
     def check(cls, settings, rows, shared, count):
@@ -79,10 +79,6 @@ class StoredIntegers(StoredRows):
         self._width = settings["rank"] or settings["columns"]
         self._block_size = settings["block_size"] or self._width
         self._columns = None
-
-    @property
-    def shape(self):
-        return len(self.rows["scales"]), self.settings["columns"]
 
     def _table(self, ids):
         return RoundedTable(

@@ -11,11 +11,15 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 class StoredRows(abc.ABC):
-    """Rows of a look-up layer, as files hold them and in plain arrays."""
+    """Rows of a look-up layer, as files hold them and in plain arrays.
+
+    `rows` are integer arrays of what single rows have, `shared` the
+    `SmallFloats` of what they share, `settings` go into JSON.
+    """
 
     kind = shared_kind = None
-    # The layers that may be stored so.
-    layers = ()
+    # The layer that may be stored so.
+    layer = None
     # Whether a layer finds how to store new vectors.
     can_grow = True
 
@@ -29,66 +33,35 @@ class StoredRows(abc.ABC):
     @classmethod
     def of(cls, layer):
         """Those of a built layer."""
+        settings = cls.read_settings(layer)
         shared = {
             name: SmallFloats.of(values)
             for name, values in cls.read_shared(layer).items()
         }
-        return cls(cls.read_settings(layer), cls.read_rows(layer), shared)
-
-    @classmethod
-    @abc.abstractmethod
-    def check(cls, settings, rows, shared, count):
-        """Raises unless these, read from a file, make `count` rows."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def read_settings(layer):
-        """Settings of a layer."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def read_rows(layer):
-        """Dict of integer arrays, what single rows of a layer have."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def read_shared(layer):
-        """Dict of float arrays, what rows of a layer share."""
+        return cls(settings, cls.read_rows(layer), shared)
 
     @abc.abstractmethod
     def start(self):
         """Makes what look-ups need."""
 
-    @property
     @abc.abstractmethod
-    def shape(self):
-        """Tuple `(rows, columns)`."""
+    def read(self, ids):
+        """Vectors, float32 `(ids, columns)`, of an integer array `(ids,)`."""
 
     @property
-    @abc.abstractmethod
-    def name(self):
-        """String, the method and its settings."""
+    def shape(self):
+        first = next(iter(self.rows.values()))
+        return len(first), self.settings["columns"]
 
     @property
     def bytes_by_part(self):
         """Dict of bytes: of rows, and of what they share."""
-        shared = sum(
-            small.integers.nbytes + small.scales.nbytes
-            for small in self.shared.values()
-        )
+        shared = [x for y in self.shared.values() for x in vars(y).values()]
         sizes = {
             self.kind: sum(values.nbytes for values in self.rows.values()),
-            self.shared_kind: shared,
+            self.shared_kind: sum(values.nbytes for values in shared),
         }
         return {name: size for name, size in sizes.items() if size}
-
-    @abc.abstractmethod
-    def make_layer(self, **kwargs):
-        """A built layer that gives these rows."""
-
-    @abc.abstractmethod
-    def read(self, ids):
-        """Vectors, float32 `(ids, columns)`, of an integer array `(ids,)`."""
 
     def scores(self, query):
         """Products, float32 `(rows,)`, with a vector `(columns,)`."""
@@ -102,12 +75,11 @@ class StoredRows(abc.ABC):
 
     @property
     def rows_at_once(self):
-        """Integer, vectors of a part of `parts`."""
         return max(1, _CHUNK_ELEMENTS // self.shape[1])
 
-    def parts(self):
-        """Yields all vectors, some at a time."""
-        num_rows, size = self.shape[0], self.rows_at_once
+    def parts(self, num_rows=None):
+        """Yields vectors of the first rows or all, some at a time."""
+        num_rows, size = num_rows or self.shape[0], self.rows_at_once
         for start in range(0, num_rows, size):
             yield self.read(np.arange(start, min(start + size, num_rows)))
 
@@ -118,6 +90,15 @@ class StoredRows(abc.ABC):
     def part(self, start, end):
         """The same with the rows from one to another."""
         return self.with_rows(self.take(self.rows, slice(start, end)))
+
+    def with_mean(self):
+        """The same with a row nearest to the mean of all, and its place."""
+        total = sum(x.sum(axis=0, dtype="float64") for x in self.parts())
+        mean = total / self.shape[0]
+        if self.can_grow:
+            return self.with_vectors(mean[None]), self.shape[0]
+        far = [np.square(x - mean).sum(axis=1) for x in self.parts()]
+        return self, int(np.argmin(np.concatenate(far)))
 
     def with_vectors(self, vectors):
         """The same with more rows, those nearest to vectors."""
@@ -131,16 +112,17 @@ class StoredRows(abc.ABC):
 
 
 def check_arrays(arrays, wanted):
-    """Raises unless arrays of a file are those wanted."""
+    """Raises unless arrays of a file have these dtypes and shapes."""
     if arrays.keys() != wanted.keys():
         raise ValueError(f"it has the arrays {', '.join(sorted(arrays))}")
     for name, (dtypes, shape) in wanted.items():
         array = arrays[name]
-        fits = len(shape) == array.ndim and all(
-            size in (None, got)
-            for size, got in zip(shape, array.shape, strict=True)
-        )
-        if array.dtype.name not in dtypes.split() or not fits:
+        sizes = zip(array.shape, shape, strict=False)
+        if (
+            array.dtype.name not in dtypes.split()
+            or array.ndim != len(shape)
+            or any(wanted not in (None, found) for found, wanted in sizes)
+        ):
             raise ValueError(
                 f"the array {name} is {array.dtype} of shape {array.shape}"
             )

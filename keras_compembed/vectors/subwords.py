@@ -1,20 +1,21 @@
-"""Vectors of groups of letters, for words that have none of their own."""
+"""Vectors of character n-grams, for unknown words."""
 
 import dataclasses
 
 import numpy as np
 
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
 from keras_compembed.vectors.ngram_buckets import NgramBuckets
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subwords:
-    """Vectors of groups of letters, as fastText has them.
+    """Vectors of character n-grams, as fastText has them.
 
-    A word without a vector gets the mean of those of its groups of letters:
-    those of `min_n` to `max_n` letters of `<word>`. Groups share as many
-    vectors as there are buckets, by a hash of their letters.
+    An unknown word gets the mean vector of its n-grams: those of `min_n` to
+    `max_n` characters of `<word>`. N-grams share as many vectors as there are
+    buckets, by a hash of their UTF-8.
 
     Of gensim's `FastText`, these are `Subwords(wv.min_n, wv.max_n,
     wv.vectors_ngrams)`.
@@ -26,14 +27,14 @@ class Subwords:
     (2, 4)
 
     Args:
-        min_n: Integer, letters of the shortest group.
-        max_n: Integer, letters of the longest.
+        min_n: Integer, characters of the shortest n-gram.
+        max_n: Integer, characters of the longest.
         vectors: Array of finite numbers `(buckets, columns)`.
         bucket: Optional integer, how many buckets there are. Defaults to the
             rows of `vectors`.
         kept: Optional array of the buckets that `vectors` has rows of, in
-            rising order. Defaults to all. Groups of letters of other buckets
-            are left out, as if the word had none.
+            rising order. Defaults to all. N-grams of other buckets are left
+            out of means.
 
     Raises:
         ValueError: if a number is out of range, or there is not a row for each
@@ -50,11 +51,12 @@ class Subwords:
         vectors = check_table(self.vectors, "vectors")
         bucket = len(vectors) if self.bucket is None else self.bucket
         ngrams = NgramBuckets(self.min_n, self.max_n, bucket, self.kept)
-        if len(ngrams) != len(vectors):
-            raise ValueError(
-                "`vectors` must have a row for each bucket. Received: "
-                f"{len(vectors)} rows, {len(ngrams)} buckets."
-            )
+        require(
+            len(ngrams) == len(vectors),
+            "`vectors` must have a row for each bucket.",
+            rows=len(vectors),
+            buckets=len(ngrams),
+        )
         object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "bucket", bucket)
         object.__setattr__(self, "kept", ngrams.kept)
@@ -64,10 +66,10 @@ class Subwords:
         return len(self.vectors)
 
     def vectors_of(self, words):
-        """Means `(words, columns)` of the vectors of groups of letters.
+        """Means `(words, columns)` of the vectors of n-grams.
 
         Args:
-            words: List of strings. A word without a group gets zeros.
+            words: List of strings. A word without n-grams gets zeros.
         """
         means, _ = self.ngrams.means(words, self.vectors.__getitem__)
         return means

@@ -7,12 +7,12 @@ import zipfile
 
 import numpy as np
 
-from keras_compembed.utils.files import replacing
+from keras_compembed.vectors.broken_file import naming
 from keras_compembed.vectors.ngram_buckets import NgramBuckets
 from keras_compembed.vectors.small_floats import SmallFloats
 
 FORMAT = "keras_compembed vectors"
-# The second has rows of groups of letters; files without them have the first.
+# The second has rows of n-grams; files without them have the first.
 _PLAIN, _WITH_SUBWORDS = 1, 2
 # Of arrays in the file: those of rows and of what they share.
 _ROWS, _SHARED, _SCALES = "rows_", "shared_", "scales_"
@@ -25,7 +25,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def pack(words, ngrams=None):
-    """Entries of the header, and arrays, of what has rows."""
+    """Entries of the header, and arrays, of words and n-grams."""
     text, separator = _join(words)
     header = {"rows": len(words), "separator": separator}
     arrays = {"words": _compress(text)}
@@ -44,17 +44,11 @@ def _join(words):
     text = "".join(words)
     separator = next((x for x in _SEPARATORS if x not in text), None)
     if separator is None:
-        raise ValueError(
-            "Some character below U+0020 must be in no word, to stand between "
-            "words in files. Received: words that hold all 32."
-        )
+        raise ValueError("Words must lack one of the characters below U+0020.")
     # Files of word2vec may hold halves of characters.
     text = separator.join(words).encode("utf-8", "surrogatepass")
     if len(text) > _MOST_TEXT:
-        raise ValueError(
-            f"`words` must be at most {_MOST_TEXT:,} bytes in UTF-8. "
-            f"Received: {len(text):,} bytes."
-        )
+        raise ValueError(f"`words` must be at most {_MOST_TEXT:,} bytes.")
     return text, separator
 
 
@@ -117,42 +111,12 @@ def to_bytes(header, arrays, stored):
     return file.getvalue()
 
 
-def write(path, data, overwrite=False):
-    """Writes a whole file at once."""
-    with (
-        replacing(path, overwrite) as temporary,
-        open(temporary, "wb") as file,
-    ):
-        file.write(data)
-
-
 def read(path, kinds):
     """Words, `StoredRows`, and `NgramBuckets` or None, of a file."""
     with open(path, "rb") as file:
         data = file.read()
-    try:
+    with naming(path, "`keras_compembed.vectors.CompressedVectors`"):
         return _read(data, kinds)
-    except (
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        KeyError,
-        IndexError,
-        MemoryError,
-        NotImplementedError,
-        OSError,
-        RuntimeError,
-        SyntaxError,
-        TypeError,
-        ValueError,
-        lzma.LZMAError,
-        zipfile.BadZipFile,
-    ) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(
-            f"{str(path)!r} cannot be read as a file of "
-            f"`keras_compembed.vectors.CompressedVectors`: {reason[:300]}."
-        ) from error
 
 
 def _read(data, kinds):
@@ -180,18 +144,11 @@ def _read(data, kinds):
     kind = kinds[header["kind"]]
     names = ("format", "version", "kind", "rows", "separator")
     settings = {x: y for x, y in header.items() if x not in names}
-    rows = {
-        name.removeprefix(_ROWS): values
-        for name, values in arrays.items()
-        if name.startswith(_ROWS)
-    }
-    shared = {
-        name.removeprefix(_SHARED): SmallFloats(
-            values, arrays[_SCALES + name.removeprefix(_SHARED)]
-        )
-        for name, values in arrays.items()
-        if name.startswith(_SHARED)
-    }
+    rows, shared, scales = (
+        {x.removeprefix(y): z for x, z in arrays.items() if x.startswith(y)}
+        for y in (_ROWS, _SHARED, _SCALES)
+    )
+    shared = {x: SmallFloats(y, scales[x]) for x, y in shared.items()}
     count = len(words) + (0 if ngrams is None else len(ngrams))
     kind.check(settings, rows, shared, count)
     return words, kind(settings, rows, shared), ngrams

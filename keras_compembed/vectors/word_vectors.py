@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
 from keras_compembed.vectors.subwords import Subwords
 
 
@@ -23,7 +24,7 @@ class WordVectors:
         words: List of strings, each once, frequent ones first where that is
             known.
         vectors: Array of finite numbers `(words, columns)`, a row a word.
-        subwords: Optional `Subwords`, of which other words get vectors.
+        subwords: Optional `Subwords`, for unknown words.
 
     Raises:
         ValueError: if there is not a row for each word, `words` have no order,
@@ -38,18 +39,15 @@ class WordVectors:
     def __post_init__(self):
         words = check_words(self.words)
         vectors = check_table(self.vectors, "vectors")
-        if len(words) != len(vectors):
-            raise ValueError(
-                "`words` must have a word for each row of `vectors`. "
-                f"Received: {len(words)} words, {len(vectors)} rows."
-            )
+        require(
+            len(words) == len(vectors),
+            "`words` must have a word for each row of `vectors`.",
+            words=len(words),
+            rows=len(vectors),
+        )
         if self.subwords is not None:
             if not isinstance(self.subwords, Subwords):
-                raise TypeError(
-                    "`subwords` must be `keras_compembed.vectors.Subwords`. "
-                    "Received: an object of type "
-                    f"{type(self.subwords).__name__}."
-                )
+                raise TypeError("`subwords` must be `Subwords`.")
             check_table(self.subwords.vectors, "subwords", vectors.shape[1])
         object.__setattr__(self, "words", words)
         object.__setattr__(self, "vectors", vectors)
@@ -62,9 +60,9 @@ class WordVectors:
         return f"<WordVectors of {size}>"
 
 
-def describe_size(num_words, letters, columns):
-    """Text such as `"500 words and 200 groups of letters x 16"`."""
-    more = "" if letters is None else f" and {len(letters):,} groups of letters"
+def describe_size(num_words, ngrams, columns):
+    """Text such as `"500 words and 200 n-grams x 16"`."""
+    more = "" if ngrams is None else f" and {len(ngrams):,} n-grams"
     return f"{num_words:,} words{more} x {columns}"
 
 

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import re
+import struct
 import warnings
 import zipfile
 
@@ -35,6 +36,50 @@ def fasttext_model():
     return gensim.models.FastText(
         sentences, vector_size=5, min_count=1, bucket=50, epochs=1, workers=1
     )
+
+
+def hash_plain(text):
+    """FNV-1a of bytes with a sign, in 32 bits, as fastText has it."""
+    value = 2166136261
+    for byte in text:
+        value ^= byte if byte < 128 else byte + 0xFFFFFF00
+        value = value * 16777619 % 2**32
+    return value
+
+
+def buckets_plain(word, min_n, max_n, bucket):
+    """As fastText's `computeSubwords`: of bytes, in UTF-8 or not."""
+    if isinstance(word, str):
+        word = word.encode("utf-8", "surrogatepass")
+    word = b"<" + word + b">"
+    starts = [x for x, byte in enumerate(word) if byte & 0xC0 != 0x80]
+    starts.append(len(word))
+    return [
+        hash_plain(word[starts[first] : starts[first + size]]) % bucket
+        for first in range(len(starts) - 1)
+        for size in range(min_n, max_n + 1)
+        if first + size < len(starts)
+        # Neither end is an n-gram by itself.
+        and not (size == 1 and first in (0, len(starts) - 2))
+    ]
+
+
+def write_fasttext(path, words, table, min_n=2, max_n=4, quantized=False):
+    """A model of fastText of words in bytes; returns their vectors."""
+    bucket, columns = len(table) - len(words), table.shape[1]
+    options = columns, 5, 1, 1, 5, 1, 2, 2, bucket, min_n, max_n, 100, 1e-4
+    data = struct.pack("<2i12id", 793712314, 12, *options)
+    data += struct.pack("<3i2q", len(words), len(words), 0, 99, -1)
+    for word in words:
+        data += word + struct.pack("<bqb", 0, 9, 0)
+    data += struct.pack("<?2q", quantized, *table.shape)
+    path.write_bytes(data + table.astype("<f4").tobytes())
+    rows = [
+        [row]
+        + [len(words) + x for x in buckets_plain(word, min_n, max_n, bucket)]
+        for row, word in enumerate(words)
+    ]
+    return np.stack([table[each].mean(axis=0) for each in rows])
 
 
 def tokenizer(words=WORDS):
@@ -179,7 +224,7 @@ def _read(path, **options):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return len(read_vectors(path, verbose=0, **options)), ""
+            return len(read_vectors(path, **options)), ""
     except ValueError as error:
         return 0, str(error)
 

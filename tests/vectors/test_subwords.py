@@ -1,4 +1,4 @@
-"""Vectors of groups of letters, of words that have none of their own."""
+"""Vectors of n-grams, of words that have none of their own."""
 
 import gzip
 import struct
@@ -6,7 +6,9 @@ import struct
 import numpy as np
 import pytest
 from errors import refused
+from vector_files import buckets_plain
 from vector_files import fasttext_model
+from vector_files import write_fasttext
 
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
@@ -20,28 +22,6 @@ from keras_compembed.vectors.ngram_buckets import NgramBuckets
 ROWS, BUCKETS, WIDTH = 120, 90, 8
 WORDS = [f"word{row}" for row in range(ROWS - 2)] + ["", "[UNK]"]
 UNKNOWN = ["words", "wordy88", "naïve", "日本語", "🙂", "a\0b", "<>", "other"]
-
-
-def hash_plain(text):
-    """FNV-1a of bytes with a sign, in 32 bits, as fastText has it."""
-    value = 2166136261
-    for byte in text.encode("utf-8", "surrogatepass"):
-        value ^= byte if byte < 128 else byte + 0xFFFFFF00
-        value = value * 16777619 % 2**32
-    return value
-
-
-def buckets_plain(word, min_n, max_n, bucket):
-    word = f"<{word}>"
-    groups = [
-        word[start : start + size]
-        for start in range(len(word))
-        for size in range(min_n, max_n + 1)
-        if start + size <= len(word)
-        # Neither end is a group by itself.
-        and not (size == 1 and start in (0, len(word) - 1))
-    ]
-    return [hash_plain(group) % bucket for group in groups]
 
 
 def mean_plain(word, subwords):
@@ -68,20 +48,16 @@ def mean_plain(word, subwords):
 )
 def test_buckets(min_n, max_n, bucket, kept):
     words = [*WORDS, *UNKNOWN, "\ud800", "x" * 99]
-    words *= 10  # More than are hashed at once.
     ngrams = NgramBuckets(min_n, max_n, bucket, kept)
-    place = 0
-    for part, rows, counts in ngrams.blocks(words):
-        for word, found in zip(
-            words[part], np.split(rows, np.cumsum(counts)[:-1]), strict=True
-        ):
-            wanted = buckets_plain(word, min_n, max_n, bucket)
-            if kept is not None:
-                found = np.array(kept)[found]
-                wanted = [bucket for bucket in wanted if bucket in kept]
-            assert sorted(found) == sorted(wanted), word
-            place += 1
-    assert place == len(words)
+    rows, counts = ngrams.rows(words)
+    for word, found in zip(
+        words, np.split(rows, np.cumsum(counts)[:-1]), strict=True
+    ):
+        wanted = buckets_plain(word, min_n, max_n, bucket)
+        if kept is not None:
+            found = np.array(kept)[found]
+            wanted = [bucket for bucket in wanted if bucket in kept]
+        assert sorted(found) == sorted(wanted), word
 
 
 def test_those_used_most():
@@ -92,7 +68,6 @@ def test_those_used_most():
         found = buckets_plain(word, 2, 3, 60)
         np.add.at(uses, found, 1)
         np.add.at(weights, found, 2 / len(found) ** 2)
-    np.testing.assert_array_equal(ngrams.uses(WORDS), uses)
     found = ngrams.weights(WORDS, np.full(ROWS, 2.0))
     np.testing.assert_allclose(found, weights)
     kept = ngrams.most_used(WORDS, 9).kept
@@ -149,8 +124,8 @@ def test_vectors_of_unknown_words(vectors, learned):
         assert "words" in small and "words" not in small.key_to_index
         assert small.get(none) is None and none not in small
         assert 5 not in small
-        assert f"{BUCKETS} groups of letters" in repr(small)
-        with pytest.raises(KeyError, match=f"or have letters that.*'{none}'"):
+        assert f"{BUCKETS} n-grams" in repr(small)
+        with pytest.raises(KeyError, match=f"or have n-grams that.*'{none}'"):
             small[["words", none]]
         with pytest.raises(KeyError, match=f"'{none}'"):
             small.most_similar(none)
@@ -235,7 +210,7 @@ def test_read_as_gensim_reads_them(model, tmp_path):
     # Also those of words beyond the limit.
     np.testing.assert_array_equal(subwords.kept, used)
     np.testing.assert_array_equal(subwords.vectors, keyed.vectors_ngrams[used])
-    # All their groups of letters are among those of the words.
+    # All their n-grams are among those of the words.
     for word in ("cats", "thedog"):
         if np.isin(buckets_plain(word, 3, 6, 50), used).all():
             np.testing.assert_allclose(
@@ -259,6 +234,27 @@ def test_read_as_gensim_reads_them(model, tmp_path):
     np.testing.assert_array_equal(read.subwords.kept, used)
 
 
+def test_bytes_of_words_that_are_not_utf_8(tmp_path):
+    """Vectors are those that fastText makes of the bytes."""
+    words = ["</s>", "the", "été", "naïve", "\xa0x", "£9"]
+    raw = [word.encode("latin-1") for word in words]
+    table = np.random.default_rng(0).normal(size=(46, WIDTH))
+    path = tmp_path / "model.bin"
+    wanted = write_fasttext(path, raw, table)
+    wanted[0] = table[0]
+    read = read_vectors(path, encoding="latin-1")
+    assert read.words == words
+    np.testing.assert_allclose(read.vectors, wanted, atol=1e-6)
+    for errors in ("replace", "backslashreplace"):
+        read = read_vectors(path, unicode_errors=errors, subwords=9)
+        np.testing.assert_allclose(read.vectors, wanted, atol=1e-6)
+        assert len(read.subwords) == 9
+    with pytest.raises(ValueError, match="model.bin.* decode"):
+        read_vectors(path)
+    with refused("subwords"):
+        read_vectors(path, encoding="latin-1", subwords=True)
+
+
 def test_models_that_are_refused(model, tmp_path):
     _, path = model
     data = path.read_bytes()
@@ -266,8 +262,11 @@ def test_models_that_are_refused(model, tmp_path):
     # The last of the options of fastText are bucket, minn and maxn.
     for values in ((50, 0, 0), (50, 4, 3)):
         changed.write_bytes(data[:40] + struct.pack("<3i", *values) + data[52:])
-        with pytest.raises(ValueError, match="`subwords`.*maxn"):
+        with pytest.raises(ValueError, match="no n-grams for `subwords`"):
             read_vectors(changed, subwords=True)
+    write_fasttext(changed, [b"a"], np.eye(4), quantized=True)
+    with pytest.raises(ValueError, match="quantized"):
+        read_vectors(changed)
     changed.write_text("a 1 2\nb 3 4\n")
     with refused("subwords", "subwords=True"):
         read_vectors(changed, subwords=True)
@@ -279,18 +278,18 @@ def test_what_is_refused(vectors):
     for arguments, argument, received in (
         ((0, 3, np.eye(4)), "min_n", 0),
         ((3, 2, np.eye(4)), "max_n", 2),
-        ((1, 2, np.eye(4), 3), "vectors", "4 rows, 3 buckets"),
+        ((1, 2, np.eye(4), 3), "vectors", "rows=4, buckets=3"),
         ((1, 2, np.eye(4), True), "bucket", "True"),
-        ((1, 2, np.eye(2), 9, [3, 3]), "kept", "[3 3]"),
-        ((1, 2, np.eye(2), 9, [3, 9]), "kept", "[3 9]"),
-        ((1, 2, np.eye(2), 9, [3.0, 4]), "kept", "float64"),
+        ((1, 2, np.eye(2), 9, [3, 3]), "kept", "[3, 3]"),
+        ((1, 2, np.eye(2), 9, [3, 9]), "kept", "[3, 9]"),
+        ((1, 2, np.eye(2), 9, [3.0, 4]), "kept", "3., 4."),
         ((1, 2, [[np.nan]]), "vectors", "row 0"),
     ):
         with refused(argument, received):
             Subwords(*arguments)
     with refused("subwords", "(90, 8)"):
         WordVectors(["a"], [[1, 2]], vectors.subwords)
-    with refused("subwords", "ndarray", TypeError):
+    with refused("subwords", error=TypeError):
         WordVectors(["a"], [[1, 2]], np.eye(2))
-    with refused(None, "2 words"):
+    with refused(None, "words=2"):
         NgramBuckets(6, 9, 50).most_used(["a", "b"], 10)

@@ -1,10 +1,27 @@
-"""Kinds of files that hold vectors: one module a kind, and their registry.
+"""Kinds of files that hold vectors, each read by one function.
 
-A kind says whether a file looks like one of its own, and reads it. It knows
-files and arrays only.
+They take a path and `Options`, and return words, None for rows without, and
+a float32 table; some return `Subwords` as well.
 """
 
-from keras_compembed.vectors.formats.registry import FORMATS
-from keras_compembed.vectors.formats.registry import find_format
+from keras_compembed.vectors.formats.arrays import read_numpy
+from keras_compembed.vectors.formats.arrays import read_safetensors
+from keras_compembed.vectors.formats.folders import read_hugging_face
+from keras_compembed.vectors.formats.folders import read_model2vec
+from keras_compembed.vectors.formats.gensim_files import read_fasttext
+from keras_compembed.vectors.formats.gensim_files import read_gensim
+from keras_compembed.vectors.formats.gensim_files import read_word2vec_binary
+from keras_compembed.vectors.formats.text import read_glove
+from keras_compembed.vectors.formats.text import read_word2vec
 
-__all__ = ["FORMATS", "find_format"]
+READERS = {
+    "glove": read_glove,
+    "word2vec": read_word2vec,
+    "word2vec_binary": read_word2vec_binary,
+    "fasttext": read_fasttext,
+    "numpy": read_numpy,
+    "safetensors": read_safetensors,
+    "hugging_face": read_hugging_face,
+    "model2vec": read_model2vec,
+    "gensim": read_gensim,
+}

@@ -3,247 +3,220 @@
 import collections
 import re
 
-from keras_compembed.vectors.formats.format import Format
-from keras_compembed.vectors.formats.progress import Progress
-from keras_compembed.vectors.formats.row_collector import RowCollector
-from keras_compembed.vectors.formats.text_lines import LineFault
-from keras_compembed.vectors.formats.text_lines import count_numbers
-from keras_compembed.vectors.formats.text_lines import parse_lines
+import numpy as np
+
+from keras_compembed.vectors.formats.streams import open_stream
+from keras_compembed.vectors.formats.words import find_words
 
 _BLOCK_BYTES = 1 << 22
-# Of 700,000 columns, say. What is longer has no lines.
-_LINE_BYTES = 1 << 24
-_FIRST_LINES = 100
-_BOM = b"\xef\xbb\xbf"
+_LINE_BYTES = 1 << 24  # What is longer has no lines.
+FIRST_LINES = 100
+BOM = b"\xef\xbb\xbf"
 _HEADER = re.compile(rb"\s*([0-9]{1,18})[ \t]+([0-9]{1,18})\s*")
+_FIELD = re.compile(rb"[^ \t]+")
+NUMBER = re.compile(
+    rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(nan|inf|infinity)",
+    re.IGNORECASE,
+)
 
 
 def find_header(line):
-    """Returns the numbers of rows and columns of a header line, or None."""
+    """The numbers of rows and columns of a header line, or None."""
     match = _HEADER.fullmatch(line)
     return match and (int(match[1]), int(match[2]))
 
 
+def _count_numbers(line):
+    """How many numbers stand at the end of a line, behind its first word."""
+    parts, count = line.split(), 0
+    while count < len(parts) - 1 and NUMBER.fullmatch(parts[-1 - count]):
+        count += 1
+    return count
+
+
 def find_columns(lines):
-    """Returns how many numbers most of the first lines end with."""
-    counts = collections.Counter(
-        count_numbers(line) for line in lines[:_FIRST_LINES] if line.strip()
-    )
-    # Of two that are as frequent, that of the earlier line.
+    """How many numbers most of the first lines end with."""
+    lines = [line for line in lines[:FIRST_LINES] if line.strip()]
+    counts = collections.Counter(map(_count_numbers, lines))
     return counts.most_common(1)[0][0] if counts else 0
 
 
-def first_lines(source):
-    """The lines that a file begins with; of very long ones, a part."""
-    lines = source.head.removeprefix(_BOM).split(b"\n")
-    if len(source.head) == source.HEAD_BYTES:
-        # The last goes on.
-        end = lines.pop()
-        if len(lines) < 2:
-            lines.append(end.rpartition(b" ")[0] or end)
-    return lines
+def read_glove(path, options):
+    return _read(path, options, False)
 
 
-def _looks_like_glove(source):
-    return find_columns(first_lines(source)) > 0
+def read_word2vec(path, options):
+    return _read(path, options, True)
 
 
-def _looks_like_word2vec(source):
-    first, *others = first_lines(source)
-    header = find_header(first)
-    if not header:
-        return False
-    columns = find_columns(others)
-    if not columns:
-        return not any(line.strip() for line in others)
-    # Otherwise a word that is a number, and the one number of its vector.
-    return columns > 1 or header[1] == 1
-
-
-class _Reading:
-    """What is known while a text file is read."""
-
-    def __init__(self, source, request, has_header):
-        self.source = source
-        self.request = request
-        self.has_header = has_header
-        self.header = None
-        self.columns = None
-        self.line = 1  # The number of the next line.
-        self.rows = 0
-        self.first_blank = None
-        self.collector = RowCollector(source, "line")
-
-    @property
-    def wanted(self):
-        """How many rows to read, or None."""
-        if self.header:
-            return self.request.rows_of(self.header[0])
-        return self.request.limit
-
-    def run(self):
-        source = self.source
-        progress = Progress(source.size, self.request.verbose)
-        with source.open() as stream:
-            for lines in _line_blocks(source, stream):
-                if self.columns is None:
-                    lines = self._begin(lines)
-                if not self._take(lines):
-                    break
-                progress.update(stream.raw_position)
-        progress.finish()
-        self._end()
-        return self.collector.finish()
-
-    def _begin(self, lines):
-        """Finds the columns, and returns the lines of rows."""
-        lines[0] = lines[0].removeprefix(_BOM)
-        header = find_header(lines[0])
-        if not self.has_header:
-            self.columns = find_columns(lines)
-            if not self.columns:
-                raise self._fault(lines[0], "no number at its end")
-            return lines
-        if not header or 0 in header:
-            raise ValueError(
-                f"{self.source} must begin with a line of two whole numbers, "
-                "of its rows and its columns. Received: "
-                f"{_shown(lines[0])}. Pass `format='glove'` if there is no "
-                "such line, or mend it."
-            )
-        self.header = header
-        self.columns = header[1]
-        self.line = 2
-        return lines[1:]
-
-    def _take(self, lines):
-        """Reads a block of lines; returns whether more are to be read."""
-        rows = len(lines)
-        while rows and not lines[rows - 1].strip():
-            rows -= 1
-        if rows and self.first_blank is not None and not self._is_done:
-            self.line = self.first_blank
-            raise self._fault(b"", "nothing on it")
-        if rows < len(lines) and (rows or self.first_blank is None):
-            self.first_blank = self.line + rows
-        if self.wanted is not None:
-            end = min(rows, self.wanted - self.rows)
-        else:
-            end = rows
-        if end:
-            self._parse(lines[:end])
-        if self._is_done and end < rows:
-            if self._must_end:
-                while not lines[end].strip():
-                    self.line += 1
-                    end += 1
-                self._refuse_more(lines[end])
-            return False
-        self.line += len(lines) - end
-        # Behind the rows of a header, there must be no more.
-        return not self._is_done or self._must_end
-
-    @property
-    def _must_end(self):
-        """Whether the file must end behind the rows that are read."""
-        return self.header and self.request.wants_all(self.header[0])
-
-    @property
-    def _is_done(self):
-        return self.wanted is not None and self.rows >= self.wanted
-
-    def _parse(self, lines):
-        try:
-            words, vectors = parse_lines(lines, self.columns, self.request)
-        except LineFault as fault:
-            self.line += fault.index
-            self.rows += fault.index
-            raise self._fault(lines[fault.index], fault.what) from None
-        self.collector.add(words, vectors, self.line)
-        self.line += len(lines)
-        self.rows += len(lines)
-
-    def _fault(self, line, what):
-        numbers = f"{self.columns or 'its'} numbers"
-        by = " (by line 1)" if self.header else ""
-        if self.rows:
-            todo = (
-                "Mend the line, or read the rows before it: "
-                f"`limit={self.rows}`."
-            )
-        elif not self.has_header and find_header(line):
-            todo = "Pass `format='word2vec'` if it is a header."
-        elif b"\0" in line:
-            todo = "Pass `format='word2vec_binary'` if it is no text."
-        elif self.header:
-            todo = "Mend line 1 or this line; `format=` names other formats."
-        else:
-            todo = "Mend the line; `format=` names other formats."
-        return ValueError(
-            f"{self.source} must have a word and {numbers}{by} on each line. "
-            f"Received: line {self.line} with {what}: {_shown(line)}. {todo}"
-        )
-
-    def _refuse_more(self, line):
+def _read(path, options, has_header):
+    words, table, header, columns, number = [], None, None, None, 1
+    with open_stream(path) as stream:
+        for lines in _blocks(stream):
+            if number == 1:
+                lines[0] = lines[0].removeprefix(BOM)
+                if has_header:
+                    header = _check_header(lines[0])
+                    columns, lines[0] = header[1], b""
+            if options.words is not None:
+                lines = [line.strip() and b"- " + line for line in lines]
+            kept = [place for place, line in enumerate(lines) if line.strip()]
+            if options.limit is not None:
+                kept = kept[: options.limit - len(words)]
+            if kept:
+                rows = [lines[place] for place in kept]
+                columns = columns or _check_columns(rows)
+                numbers = [number + place for place in kept]
+                found, rows = _parse(rows, columns, options, numbers)
+                if options.words is not None and {*found} != {"-"}:
+                    raise ValueError("its lines have words besides `words`")
+                table = _append(table, rows, len(words))
+                words += found
+            number += len(lines)
+            if len(words) == options.limit:
+                break
+    count = len(words)
+    if not count:
+        raise ValueError("it has no rows")
+    if header and options.rows_of(header[0]) != count:
         raise ValueError(
-            f"{self.source} must have as many rows as line 1 says: "
-            f"{self.header[0]}. Received: one more in line {self.line}: "
-            f"{_shown(line)}. Mend line 1, or read that many: "
-            f"`limit={self.header[0]}`. If line 1 is a word and its number, "
-            "pass `format='glove'`."
+            f"line 1 says {header[0]} rows, and it has {count}: pass "
+            f"`limit={min(header[0], count)}` to read the first"
         )
-
-    def _end(self):
-        if not self.rows:
-            what = "a header only" if self.header else "blank lines"
-            raise ValueError(
-                f"{self.source} must hold vectors. Received: {what}. Fetch "
-                "the file again."
-            )
-        if self.header and not self._is_done:
-            raise ValueError(
-                f"{self.source} must have as many rows as line 1 says: "
-                f"{self.header[0]}. Received: {self.rows}. It was cut short, "
-                "or line 1 is wrong. Fetch the file again, or read the rows "
-                f"that are there: `limit={self.rows}`."
-            )
+    table.resize((count, columns), refcheck=False)
+    if options.words is not None:
+        words = find_words(options, count)
+    return words, table
 
 
-def _shown(line):
-    """The beginning of a line."""
-    return repr(line[:60])[1:] + (" ..." if len(line) > 60 else "")
-
-
-def _line_blocks(source, stream):
+def _blocks(stream):
     """Yields lists of whole lines without their ends."""
     rest = b""
-    number = 1
     while block := stream.read(_BLOCK_BYTES):
-        whole, end, after = block.rpartition(b"\n")
-        if end:
-            lines = (rest + whole).split(b"\n")
-            number += len(lines)
-            rest = after
+        *lines, end = block.split(b"\n")
+        if lines:
+            lines[0] = rest + lines[0]
+            rest = end
             yield lines
         else:
-            rest += block
+            rest += end
         if len(rest) > _LINE_BYTES:
-            raise ValueError(
-                f"{source} must be text with a row on each line. Received: "
-                f"line {number} with more than {_LINE_BYTES} bytes. If it is "
-                "no text, name its format with `format=`."
-            )
+            raise ValueError(f"a line has more than {_LINE_BYTES:,} bytes")
     if rest:
         yield [rest]
 
 
-GLOVE = Format(
-    "glove",
-    _looks_like_glove,
-    lambda source, request: _Reading(source, request, False).run(),
-)
-WORD2VEC = Format(
-    "word2vec",
-    _looks_like_word2vec,
-    lambda source, request: _Reading(source, request, True).run(),
-)
+def _check_header(line):
+    header = find_header(line)
+    if not header or 0 in header:
+        raise ValueError(
+            "its first line must be the numbers of rows and columns, not "
+            f"{_shown(line)}; without such a line, pass `format='glove'`"
+        )
+    return header
+
+
+def _check_columns(lines):
+    check_no_csv(lines)
+    columns = find_columns(lines)
+    if not columns:
+        raise ValueError(f"line 1 must end in numbers, not {_shown(lines[0])}")
+    return columns
+
+
+def check_no_csv(lines):
+    """Raises if the first of some lines have numbers between commas."""
+    lines = lines[:FIRST_LINES]
+    if find_columns([re.sub(rb"[,;]", b" ", x) for x in lines]) > find_columns(
+        lines
+    ):
+        raise ValueError(
+            "it is a CSV file: save its numbers by `numpy.save`, and pass "
+            "`words=`"
+        )
+
+
+def _append(table, rows, count):
+    """A table with rows behind its first `count`, by little room at a time."""
+    if table is None:
+        return np.array(rows)
+    end = count + len(rows)
+    if len(table) < end:
+        size = max(end, int(1.1 * count)), rows.shape[1]
+        table.resize(size, refcheck=False)
+    table[count:end] = rows
+    return table
+
+
+def _parse(lines, columns, options, numbers):
+    """Words and float32 rows of lines, `numbers` of which are for errors."""
+    parsed = _parse_plain(lines, columns, options)
+    if parsed is not None:
+        return parsed
+    words = []
+    rows = np.empty((len(lines), columns), "float32")
+    for place, line in enumerate(lines):
+        try:
+            word, row = _parse_line(line, columns)
+            words.append(options.decode(word))
+            with np.errstate(over="ignore"):
+                rows[place] = row
+            if not np.isfinite(rows[place]).all():
+                raise ValueError("a number that is not finite in float32")
+        except ValueError as error:
+            reason = str(error)
+            if isinstance(error, UnicodeDecodeError):
+                reason = f"a word not in {options.encoding}; `encoding=` and "
+                reason += "`unicode_errors=` read others"
+            raise ValueError(
+                f"line {numbers[place]}, {_shown(line)}, has {reason}"
+            ) from error
+    return words, rows
+
+
+def _parse_plain(lines, columns, options):
+    """Same as `_parse`, much faster, for plain lines; None for others."""
+    words, numbers = [], []
+    for line in lines:
+        word, _, rest = line.replace(b"\t", b" ").partition(b" ")
+        rest = rest.rstrip(b" \r")
+        if not word or rest.count(b" ") != columns - 1:
+            return None
+        words.append(word)
+        numbers.append(rest)
+    if b"".join(numbers).translate(None, b"0123456789+-.eE "):
+        return None
+    try:
+        with np.errstate(over="ignore"):
+            rows = np.loadtxt(
+                numbers, "float32", comments=None, delimiter=" ", ndmin=2
+            )
+        words = [options.decode(word) for word in words]
+    except ValueError:
+        return None
+    is_whole = rows.shape == (len(lines), columns) and np.isfinite(rows).all()
+    return (words, rows) if is_whole else None
+
+
+def _parse_line(line, columns):
+    """The word of a line, and its numbers; a word may have spaces."""
+    line = line.rstrip(b" \t\r")
+    spans = [match.span() for match in _FIELD.finditer(line)]
+    fields = [line[start:end] for start, end in spans]
+    count = len(fields) - columns
+    # gensim writes a word without characters as none.
+    if count < 0 or (count == 0 and spans[0][0] == 0):
+        raise ValueError(f"less than a word and {columns} numbers")
+    if count > 1 and NUMBER.fullmatch(fields[count - 1]):
+        raise ValueError(f"more than {columns} numbers")
+    word = line[spans[0][0] : spans[count - 1][1]] if count else b""
+    if b"\r" in word:
+        raise ValueError("carriage returns for line ends")
+    for field in fields[count:]:
+        if not NUMBER.fullmatch(field):
+            raise ValueError(f"{field[:40]!r}, which is no number")
+    return word, [float(field) for field in fields[count:]]
+
+
+def _shown(line):
+    return repr(line[:60])

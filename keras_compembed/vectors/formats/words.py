@@ -1,0 +1,78 @@
+"""The words of a table's rows."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+
+from keras_compembed.utils.extras import require
+from keras_compembed.vectors.formats.streams import open_stream
+
+_NUMBERED = re.compile(r"\s*[0-9]+[ \t,;]+\S.*|.*\S[ \t,;]+[0-9]+\s*")
+
+
+def find_words(options, count, default=None):
+    """A word for each row of a table, None for a row without.
+
+    `options.words`, or else `default`, are words, ids by words, or a file of
+    either. Files found beside models may have fewer words than rows.
+    """
+    words = default if options.words is None else options.words
+    if words is None:
+        raise ValueError(
+            "it has no words: pass `words=`, a list or the path of a file with "
+            f"a word on each line, for each of its {count} rows"
+        )
+    if isinstance(words, str | os.PathLike):
+        is_json = os.fspath(words).endswith(".json")
+        words = _read_ids(words) if is_json else _read_list(words, options)
+    if isinstance(words, Mapping):
+        return _place(words, count, options.limit)
+    words = list(words)
+    if options.limit is not None and count == options.limit:
+        words = words[:count]
+    if options.words is None:
+        words += [None] * (count - len(words))
+    if len(words) != count:
+        raise ValueError(f"it has {count} rows, and `words` are {len(words)}")
+    return words
+
+
+def _read_list(path, options):
+    with open_stream(path) as stream:
+        data = stream.read().removeprefix(b"\xef\xbb\xbf")
+    # Not `splitlines`: other marks of line ends may be in words.
+    lines = options.decode(data).removesuffix("\n").split("\n")
+    lines = [line.removesuffix("\r") for line in lines]
+    has_columns = all(re.search(r"\S[ \t,;]+\S", line) for line in lines)
+    is_numbered = len(lines) > 1 and all(map(_NUMBERED.fullmatch, lines[1:]))
+    if has_columns and (is_numbered or all("\t" in line for line in lines)):
+        raise ValueError(
+            f"`words` must have a word on each line, and {os.fspath(path)!r} "
+            f"has more, such as {lines[-1]!r}: pass a list, or a dict from "
+            "words to rows"
+        )
+    return lines
+
+
+def _read_ids(path):
+    """Ids by words, of a `tokenizer.json` or a `vocab.json`."""
+    with open(path, encoding="utf-8") as file:
+        ids = json.load(file)
+    if "model" in ids and "added_tokens" in ids:
+        tokenizers = require("tokenizers", "vectors")
+        return tokenizers.Tokenizer.from_file(os.fspath(path)).get_vocab()
+    return ids
+
+
+def _place(ids, count, limit):
+    words = [None] * count
+    for word, row in ids.items():
+        if limit == count and type(row) is int and row >= count:
+            continue  # Rows that are not read.
+        if type(row) is not int or not 0 <= row < count:
+            raise ValueError(f"{word!r} has the row {row!r} of {count}")
+        if words[row] is not None:
+            raise ValueError(f"{word!r} and {words[row]!r} have the row {row}")
+        words[row] = word
+    return words
