@@ -94,12 +94,12 @@ def test_a_cluster_gives_the_codes_of_one_core(tmp_path, capsys):
 
     # Of more than a block, which tasks have.
     table = np.random.default_rng(0).normal(size=(17_000, 4)).astype("float32")
-    (tmp_path / "table").mkdir()
-    for place, part in enumerate(np.split(table, [7000])):
-        np.save(tmp_path / "table" / f"part-{place}.npy", part)
+    paths = [tmp_path / f"part-{place}.npy" for place in range(2)]
+    for path, part in zip(paths, np.split(table, [7000]), strict=True):
+        np.save(path, part)
     output = tmp_path / "small" / "table.keras"
     flags = [f"--output={output}", "--num-codebooks=2", "--codebook-size=4"]
-    flags += ["--workers=1", str(tmp_path / "table")]
+    flags += ["--workers=1", *map(str, paths)]
     layer = large_table.main(flags)
     assert "17,000 rows of 4 numbers, 272,000 bytes" in capsys.readouterr().out
     expected = kc.CodeEmbedding.from_table(table, 2, 4, seed=0, verbose=0)
