@@ -147,7 +147,7 @@ class Files(Benchmark):
         text, small = self.text, self.compressed
         runs = {
             "gensim": lambda _: KeyedVectors.load_word2vec_format(text),
-            "read_vectors": lambda _: read_vectors(text, verbose=0),
+            "read_vectors": lambda _: read_vectors(text),
             "compressed": lambda _: CompressedVectors.load(small),
         }
         times = timing.take_turns(

@@ -419,10 +419,11 @@ class CompressedVectors:
 
         Example:
 
-        >>> layer = kc.QuantizedEmbedding.from_table(np.eye(3), verbose=0)
+        >>> table = np.array([[1, 0], [2, 1], [0, 3]])
+        >>> layer = kc.QuantizedEmbedding.from_table(table, verbose=0)
         >>> small = CompressedVectors(["a", "b", "c"], layer)
-        >>> small.most_similar_many(["a", "c"], topn=1)
-        [[('b', 0.0)], [('a', 0.0)]]
+        >>> [word for [(word, _)] in small.most_similar_many(["a", "c"], 1)]
+        ['b', 'b']
         """
         topn, num_rows = self._numbers(topn, restrict_vocab)
         if isinstance(queries, str) or not isinstance(queries, Iterable):

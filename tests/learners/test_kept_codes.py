@@ -26,7 +26,7 @@ def check_equal(found, expected):
 def test_same_work_is_done_once(tmp_path, monkeypatch):
     folder = tmp_path / "codes"
     half = TABLE.astype("float16")
-    shards = kc.vectors.TableShards([TABLE[:100], TABLE[100:] + 1])
+    shards = [TABLE[:100], TABLE[100:] + 1]
     calls = (
         {},
         {"effort": 0.1},

@@ -10,7 +10,7 @@ WIDTH = 8
 # With a space, signs of several bytes, none at all, and what looks like code.
 WORDS = ["the", "a b", "été", "日本", "", "\U0001f600", "[UNK]", "2000"]
 WORDS += [f"word{row}" for row in range(len(WORDS), 40)]
-# Not among the words: those with groups of letters have vectors of them.
+# Not among the words: those with n-grams have vectors of them.
 UNKNOWN = ["word999", "wordless"]
 QUERIES = ["the", "été", "word26"]
 
