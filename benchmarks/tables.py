@@ -10,7 +10,6 @@
 """
 
 import argparse
-import importlib
 import math
 import pathlib
 import re
@@ -19,12 +18,12 @@ import sys
 
 from benchmarks.common.benchmark import FOLDER
 from benchmarks.common.record import Record
-from benchmarks.common.tables import field
 from benchmarks.common.tables import figure
 from benchmarks.common.tables import figures
 from benchmarks.common.tables import markdown
 from benchmarks.common.tables import mean
 from benchmarks.common.tables import of_columns
+from benchmarks.common.tables import of_rows
 from benchmarks.common.tables import seeds
 from benchmarks.data.word_tests import PAIRS
 from keras_compembed.utils.files import replacing
@@ -61,11 +60,8 @@ def main(arguments=None):
 
 
 def whole_table(name):
-    """All rows of the records of a benchmark, in its own columns."""
-    benchmark = importlib.import_module(f"benchmarks.{name}").main.args[0]
-    paths = sorted(FOLDER.glob(f"{name.replace('.', '/')}*.json"))
-    rows = [row for path in paths for row in Record(None, path).rows]
-    return of_columns(benchmark.columns, rows)
+    """All rows of the record of a benchmark."""
+    return of_rows(read(name.replace(".", "/")))
 
 
 def update_pages(pages, is_check):
@@ -136,9 +132,6 @@ def short(number):
     """A number of three digits, or of two behind the point."""
     digits = 2 - math.floor(math.log10(number))
     return f"{number:,.{min(2, max(0, digits))}f}"
-
-
-PERCENT = {"scale": 100, "unit": " %"}
 
 
 def code_learning():
@@ -322,19 +315,6 @@ def steps_of_rows():
     return "\n".join([codes, *anchors.splitlines()[2:]])
 
 
-def large_tables():
-    return of_columns(
-        {
-            "rows": field("row.num_rows", "{:,}"),
-            "processes": field("row.jobs"),
-            "s to learn": lambda row: short(mean(row, "seconds")),
-            "MB of memory": figure("bytes", "{:,.0f}", 1e-6),
-            "MB of the table": figure("table_bytes", "{:,.0f}", 1e-6),
-        },
-        read("codes/large_tables"),
-    )
-
-
 def lookup_files():
     """Tables of 100,000 rows, 128 ids."""
     rows = read("litert/lookups")
@@ -414,11 +394,7 @@ def head_to_head():
 
 
 def class_speed(part, labels, key, **fields):
-    rows = [
-        row
-        for row in read("classes/speed")
-        if row["row"]["num_classes"] >= 10_000
-    ]
+    rows = read("classes/speed")
     return by_size(
         rows, labels, key, "num_classes", "classes", part=part, **fields
     )
@@ -449,33 +425,17 @@ def class_predictions():
     )
 
 
-def class_searches():
-    rows = read("classes/search")
-    lines = []
-    for task in dict.fromkeys(row["row"]["task"]["name"] for row in rows):
-        of_task = [row for row in rows if row["row"]["task"]["name"] == task]
-        for recall in (0.9, 0.95, 0.99):
-            row = pick(of_task, k=10, recall=recall)
-            cells = [figure("recall", **PERCENT), figure("share", **PERCENT)]
-            cells.append(figure("times_faster"))
-            lines.append([task, *(cell(row) for cell in cells)])
-    head = ["task", "recall", "classes scored", "times as fast"]
-    return markdown(head, lines)
-
-
 TABLES = {
     "rivals.best": winners,
     "codes.learning": code_learning,
     "codes.pooled_step": pooled_steps,
     "codes.training_step": steps_of_rows,
-    "codes.large_tables": large_tables,
     "codes.models": kinds_of_models,
     "litert.lookups": lookup_files,
     "litert.whole_models": whole_models,
     "classes.head_to_head": head_to_head,
     "classes.training": class_steps,
     "classes.prediction": class_predictions,
-    "classes.search": class_searches,
     "vectors.files": vector_files,
     "vectors.quality": vector_quality,
 }

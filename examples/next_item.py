@@ -236,7 +236,7 @@ def train(model, data, loss, rate, args):
         # XLA takes longer than a quick run.
         jit_compile=False if args.quick else "auto",
     )
-    clock = TimedTraining(rate, args.seconds, (), None, now=time.process_time)
+    clock = TimedTraining(rate, args.seconds, now=time.process_time)
     model.fit(
         Epochs(data, args),
         # The clock stops it.

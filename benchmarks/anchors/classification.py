@@ -21,12 +21,10 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import text_ids
-from keras_compembed.export.packed_offsets import PackedOffsets
 from keras_compembed.reports.plots import plot_accuracy_against_size
 
 # Adam's rate falls to this part of its start, not to 0: T must be able to
@@ -162,26 +160,9 @@ def quick_rows():
 class Classification(Benchmark):
     choices = {
         "tasks": (IMDB.name, NEWSGROUPS.name, NEWSGROUPS_CNN.name),
-        "picture": Flag(
-            None,
-            "folder for pictures ant_TASK.png, of accuracy against size",
-            pathlib.Path,
-        ),
+        "picture": Flag(None, "folder for pictures ant_TASK.png", pathlib.Path),
     }
     quick = {"tasks": ("words", "words cnn")}
-    columns = {
-        "task": tables.field("row.task.name"),
-        "": tables.field("name"),
-        "anchors": tables.field("row.layer.num_anchors"),
-        "non-zeros": tables.figure("nonzeros", "{:,.0f}"),
-        "parameters": tables.figure("parameters", "{:,.0f}"),
-        "times fewer": tables.figure("times_fewer"),
-        "valid": tables.figure("valid", "{:.2f}", 100),
-        "test": tables.figure("test", "{:.2f}", 100),
-        "best epoch": lambda row: f"{100 * best(row):.2f}",
-        "seeds": tables.seeds,
-        "s": tables.figure("seconds", "{:.0f}"),
-    }
 
     def rows(self):
         rows = [
@@ -221,7 +202,7 @@ class Training:
     def measure(self):
         keras.utils.set_random_seed(self.seed)
         start = time.time()
-        model, tests = self.train(self.embedding())
+        model = self.train(self.embedding())
         seconds = time.time() - start
         layer = model.get_layer("words")
         if self.row.kept_nonzeros:
@@ -245,20 +226,14 @@ class Training:
         if size.num_anchors is None:
             parameters = size.input_dim * size.output_dim
         whole = len(self.texts.words) * self.task.width
-        packed = 0
-        if isinstance(layer, kc.ANTEmbedding):
-            # LiteRT files pack the offsets of sparse rows.
-            offsets = layer.get_transform().offsets
-            packed = offsets.nbytes - PackedOffsets(offsets).nbytes
         return {
             "parameters": parameters,
             "times_fewer": whole / parameters,
             "nonzeros": size.num_nonzeros,
-            "bytes": size.stored_bytes - packed,
+            "bytes": size.stored_bytes,
             "train": accuracy(model, self.texts.train),
             "valid": accuracy(model, self.texts.valid),
             "test": accuracy(model, self.texts.test),
-            "by_epoch": tests,
             "seconds": round(seconds),
         }
 
@@ -270,15 +245,13 @@ class Training:
             task.learning_rate, steps, alpha=_LAST_RATE
         )
         self.compile(model, keras.optimizers.Adam(rate))
-        tests = EachEpoch(self.texts.test)
         model.fit(
             *self.texts.train,
             batch_size=task.batch_size,
             epochs=task.epochs,
             verbose=0,
-            callbacks=[tests],
         )
-        return model, tests.rows
+        return model
 
     def compile(self, model, optimizer):
         model.compile(
@@ -346,31 +319,10 @@ def options(settings):
         if name in arguments
     }
     arguments["l1"] = kc.transforms.L1(arguments["l1"], **own)
-    if arguments.get("storage") == "sparse":
-        room = arguments.pop("max_nonzeros")
-        arguments["storage"] = kc.transforms.SparseRows(room)
     sets = arguments.pop("num_mixtures", 1)
     activation = arguments.pop("activation", None)
     arguments["mixture"] = kc.transforms.Mixture(sets, activation)
     return arguments
-
-
-class EachEpoch(keras.callbacks.Callback):
-    """Tests after each epoch."""
-
-    def __init__(self, test):
-        super().__init__()
-        self.test, self.rows = test, []
-
-    def on_epoch_end(self, epoch, logs=None):
-        row = {
-            "loss": round(logs["loss"], 4),
-            "test": accuracy(self.model, self.test),
-        }
-        layer = self.model.get_layer("words")
-        if isinstance(layer, kc.ANTEmbedding):
-            row |= {"nonzeros": layer.nnz, "l1": layer.l1}
-        self.rows.append(row)
 
 
 def tf_idf(texts):
@@ -430,12 +382,6 @@ def build(embedding, task, num_classes):
 
 def accuracy(model, part):
     return model.evaluate(*part, batch_size=_TEST_BATCH, verbose=0)[1]
-
-
-def best(row):
-    """Mean over seeds of the best test accuracy after an epoch."""
-    seeds = tables.figures(row, "by_epoch")
-    return np.mean([max(epoch["test"] for epoch in seed) for seed in seeds])
 
 
 def draw(rows, path):

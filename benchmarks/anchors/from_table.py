@@ -5,7 +5,7 @@
 An LSTM on Penn Treebank with one matrix in and out, and the paper's CNN on 20
 Newsgroups, train for half of the epochs with a table. Then anchors and sparse
 rows are fitted to it, or words are selected, and all trains on. Rows train for
-equally long. First halves and unfinished rows are kept in `--cache`.
+equally long. First halves are kept in `--cache`.
 
 Paper: https://arxiv.org/abs/2003.08197
 """
@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-import shutil
 
 import keras
 import numpy as np
@@ -25,7 +24,6 @@ from benchmarks.anchors import classification
 from benchmarks.anchors.k_svd import learn_by_k_svd
 from benchmarks.anchors.language_model import TiedLanguageModel
 from benchmarks.anchors.language_model import count_numbers
-from benchmarks.common import tables
 from benchmarks.common import word_lstm
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
@@ -39,9 +37,7 @@ _LAST_RATE = 0.02
 _WARMUP = 50
 # Of the fit of anchors and sparse rows.
 _ITERATIONS = 4
-# Weights of what makes words dispensable in the loss.
 _GROUP_LASSO = 1e-5
-_VARIATIONAL = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,25 +66,16 @@ class FromTable(Benchmark):
         "tasks": ("ptb", "newsgroups cnn"),
         "cache": Flag(
             pathlib.Path("build", "from_table"),
-            "folder of first halves and unfinished rows",
+            "folder of first halves",
         ),
     }
     quick = {"ptb_epochs": 2, "newsgroups_epochs": 2}
-    columns = {
-        "task": tables.field("row.task"),
-        "": tables.field("name"),
-        "numbers": tables.figure("numbers", "{:,.0f}"),
-        "times fewer": tables.figure("times_fewer"),
-        "valid": tables.figure("valid", "{:.2f}"),
-        "test": tables.figure("test", "{:.2f}"),
-        "before": tables.figure("valid_before", "{:.2f}"),
-        "seeds": tables.seeds,
-        "s": tables.figure("seconds", "{:.0f}"),
-    }
 
     def rows(self):
-        make = quick_rows if self.args.quick else all_rows
-        return [row for row in make() if row.task in self.args.tasks]
+        rows = ptb_rows() + newsgroups_rows()
+        if self.args.quick:
+            rows = quick_rows()
+        return [row for row in rows if row.task in self.args.tasks]
 
     @functools.cached_property
     def makers(self):
@@ -131,7 +118,6 @@ def newsgroups_rows():
         *(anchors(rate=rate) for rate in (2e-3, 1e-3, 4e-3)),
         words("frequency"),
         words("group lasso"),
-        words("variational dropout"),
         anchors("128 anchors, after group lasso", words="group lasso"),
         anchors("128 anchors, as many in each row", most=None),
         anchors("128 anchors, by K-SVD", most=None, fit="k-svd"),
@@ -139,10 +125,6 @@ def newsgroups_rows():
         anchors("128 anchors, 0.52 million", 520_000),
         anchors("256 anchors", num_anchors=256),
     ]
-
-
-def all_rows():
-    return ptb_rows() + newsgroups_rows()
 
 
 def quick_rows():
@@ -156,7 +138,6 @@ def quick_rows():
         Row("anchors", words, 1e-2, **sizes(400, most=5)),
         Row("K-SVD", words, 1e-2, **sizes(400, fit="k-svd")),
         Row("group lasso", words, 1e-2, 400, words="group lasso"),
-        Row("dropout", words, 1e-2, 400, words="variational dropout"),
     ]
 
 
@@ -169,24 +150,17 @@ class Task:
     def start(self, row, seed):
         """Arrays of the first half, from the cache once they are there."""
         kind = row.words if row.words != "frequency" else None
-        name = f"{row.task} {kind or 'table'} {seed} {self.digest()}.npz"
+        text = repr(sorted(self.benchmark.recorded.items()))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        name = f"{row.task} {kind or 'table'} {seed} {digest}.npz"
         path = self.args.cache / name.replace(" ", "_")
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            arrays = self.first_half(kind, seed, path.with_suffix(""))
+            arrays = self.first_half(kind, seed)
             with kc.utils.files.replacing(path, overwrite=True) as beside:
                 np.savez(beside, **arrays)
         with np.load(path) as arrays:
             return dict(arrays)
-
-    def digest(self):
-        text = repr(sorted(self.benchmark.recorded.items()))
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-    def folder(self, row, seed):
-        text = repr((row, seed, self.digest()))
-        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-        return self.args.cache / digest
 
 
 def fit_anchors(row, table, counts, seed, **kwargs):
@@ -272,7 +246,7 @@ class PennTreebank(Task):
         )
         return model
 
-    def first_half(self, kind, seed, folder):
+    def first_half(self, kind, seed):
         assert kind is None
         recipe = self.recipe(seed)
         table = keras.layers.ReversibleEmbedding(
@@ -283,8 +257,7 @@ class PennTreebank(Task):
             ),
         )
         model = self.model(table, seed, recipe.learning_rate, falls=False)
-        word_lstm.train(model, self.text, folder)
-        shutil.rmtree(folder)
+        word_lstm.train(model, self.text)
         arrays = [weight.numpy() for weight in _others(model)]
         return {
             "table": table.get_weights()[0],
@@ -298,9 +271,7 @@ class PennTreebank(Task):
         for index, weight in enumerate(_others(model)):
             weight.assign(start[f"other_{index}"])
         before = word_lstm.perplexity(model, self.text, "valid")
-        folder = self.folder(row, seed)
-        epochs = word_lstm.train(model, self.text, folder)
-        shutil.rmtree(folder)
+        _, seconds = word_lstm.train(model, self.text)
         numbers = count_numbers(embedding)
         return {
             "valid_before": before,
@@ -308,7 +279,7 @@ class PennTreebank(Task):
             "test": word_lstm.perplexity(model, self.text, "test"),
             "numbers": numbers,
             "times_fewer": start["table"].size / numbers,
-            "seconds": round(sum(epoch["seconds"] for epoch in epochs)),
+            "seconds": seconds,
         }
 
     def embedding(self, row, table, seed):
@@ -366,42 +337,34 @@ class Newsgroups(Task):
         )
         return model
 
-    def train(self, model, texts, callbacks=()):
+    def train(self, model, texts):
         log = model.fit(
             *texts.train,
             batch_size=self.task.batch_size,
             epochs=self.epochs,
             verbose=0,
-            callbacks=list(callbacks),
         )
         return log.history["loss"]
 
-    def first_half(self, kind, seed, folder):
-        del folder
+    def first_half(self, kind, seed):
         shape = len(self.texts.words), self.task.width
         arguments = {"name": "words"}
         keras.utils.set_random_seed(seed)
-        if kind == "variational dropout":
-            table = DroppedWords(*shape, len(self.texts.train[0]), **arguments)
-        else:
-            if kind == "group lasso":
-                arguments["embeddings_regularizer"] = GroupLasso(_GROUP_LASSO)
-            table = keras.layers.Embedding(*shape, **arguments)
+        if kind == "group lasso":
+            arguments["embeddings_regularizer"] = GroupLasso(_GROUP_LASSO)
+        table = keras.layers.Embedding(*shape, **arguments)
         model = self.model(table, seed, self.task.learning_rate)
         before = table.get_weights()[0]
         self.train(model, self.texts)
         after = table.get_weights()[0]
         others = [w for layer in model.layers[2:] for w in layer.get_weights()]
-        scores = np.linalg.norm(after, axis=1)
         # Group lasso leaves nothing of the start.
         learned = after if kind == "group lasso" else after - before
-        if kind == "variational dropout":
-            scores = -table.log_alpha.numpy()
         return {
             "table": after,
             # What training made of the random start.
             "learned": np.where(self.counts[:, None] > 0, learned, 0),
-            "scores": scores,
+            "scores": np.linalg.norm(after, axis=1),
             **{f"other_{i}": array for i, array in enumerate(others)},
         }
 
@@ -469,45 +432,6 @@ class GroupLasso(keras.regularizers.Regularizer):
     def __call__(self, table):
         squares = tf.reduce_sum(tf.square(table), axis=1)
         return self.weight * tf.reduce_sum(tf.sqrt(squares + 1e-12))
-
-
-class DroppedWords(keras.layers.Embedding):
-    """Variational vocabulary dropout (Chen et al., 2019)."""
-
-    def __init__(self, input_dim, output_dim, num_texts, **kwargs):
-        super().__init__(input_dim, output_dim, **kwargs)
-        self.num_texts = num_texts
-
-    def build(self, input_shape=None):
-        super().build(input_shape)
-        self.tenth = self.add_weight(
-            shape=(self.input_dim,),
-            initializer=keras.initializers.Constant(-0.3),
-            name="tenth_of_log_alpha",
-        )
-        self.seeds = keras.random.SeedGenerator(0)
-
-    @property
-    def log_alpha(self):
-        # Adam's steps are short for a logarithm.
-        return tf.clip_by_value(10 * self.tenth.value, -8.0, 4.0)
-
-    def call(self, inputs, training=False):
-        vectors = super().call(inputs)
-        if not training:
-            return vectors
-        # Molchanov et al., 2017, equation 14.
-        log_alpha = self.log_alpha
-        cost = 0.5 * tf.math.softplus(-log_alpha)
-        cost -= 0.63576 * (tf.sigmoid(1.87320 + 1.48695 * log_alpha) - 1)
-        self.add_loss(_VARIATIONAL * tf.reduce_sum(cost) / self.num_texts)
-        noise = keras.random.normal(tf.shape(inputs), seed=self.seeds)
-        spread = tf.exp(0.5 * tf.gather(log_alpha, inputs))
-        return vectors * (1 + spread * noise)[..., None]
-
-    def compute_output_spec(self, inputs, training=False):
-        del training
-        return super().compute_output_spec(inputs)
 
 
 main = functools.partial(run, FromTable)

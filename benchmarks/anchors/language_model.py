@@ -4,26 +4,20 @@
 
 An LSTM on Penn Treebank that reads and predicts words with one matrix, a table
 or an `ANTEmbedding` from nothing. Steps take a softmax over frequent words and
-a sample of the others (appendix C); perplexity is over all words. A row that
-was stopped goes on from its last epoch.
+a sample of the others (appendix C); perplexity is over all words.
 
 Paper: https://arxiv.org/abs/2003.08197
 """
 
 import dataclasses
 import functools
-import hashlib
-import pathlib
-import shutil
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from benchmarks.common import tables
 from benchmarks.common import word_lstm
-from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data.words import Text
@@ -43,20 +37,8 @@ class TiedWords(Benchmark):
     choices = {
         "num_anchors": (500, 1000),
         "l1": (1e-5,),
-        "cache": Flag(
-            pathlib.Path("build", "ant_language_model"),
-            "folder of unfinished rows",
-        ),
     }
     quick = word_lstm.QUICK | {"num_anchors": (6,), "l1": (1e-3,)}
-    columns = {
-        "row": tables.field("name"),
-        "epochs": tables.field("settings.epochs"),
-        "valid": tables.figure("valid"),
-        "test": tables.figure("test"),
-        "numbers": tables.figure("parameters", "{:,.0f}"),
-        "s": tables.figure("seconds", "{:.0f}"),
-    }
 
     def rows(self):
         return [Row("table")] + [
@@ -72,8 +54,6 @@ class TiedWords(Benchmark):
     def measure(self, row, seed):
         text, recipe = self.text, word_lstm.Recipe.of(self.args, seed)
         keras.utils.set_random_seed(seed)
-        digest = hashlib.sha256(repr((row, recipe)).encode()).hexdigest()[:8]
-        folder = self.args.cache / digest
         embedding = make_embedding(row, len(text.vocabulary), recipe)
         steps = len(text.ids["train"]) // (recipe.batch_size * recipe.steps)
         model = TiedLanguageModel(
@@ -84,15 +64,13 @@ class TiedWords(Benchmark):
             self.jit_compile,
         )
         model.build((recipe.batch_size, recipe.steps))
-        epochs = word_lstm.train(model, text, folder)
-        figures = {
+        _, seconds = word_lstm.train(model, text)
+        return {
             "valid": word_lstm.perplexity(model, text, "valid"),
             "test": word_lstm.perplexity(model, text, "test"),
             "parameters": count_numbers(embedding),
-            "seconds": round(sum(epoch["seconds"] for epoch in epochs)),
+            "seconds": seconds,
         }
-        shutil.rmtree(folder)
-        return figures
 
 
 def make_embedding(row, num_words, recipe):
@@ -168,21 +146,13 @@ class TiedLanguageModel(word_lstm.LanguageModel):
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
     def _sampled_loss(self, features, labels):
-        frequent = min(self.recipe.frequent, self.num_words - 1)
-        others = self.num_words - frequent
-        sampled = min(self.recipe.sampled, others)
-        drawn = tf.random.uniform_candidate_sampler(
-            tf.zeros((1, 1), "int64"), 1, sampled, True, others
-        ).sampled_candidates
+        candidates, chance = self.sampled_words()
+        count = candidates.shape[0]
         # The labels of a batch are candidates too: all that is looked up.
-        ids = tf.concat(
-            [tf.range(frequent, dtype="int64"), frequent + drawn, labels], 0
-        )
+        ids = tf.concat([candidates, labels], 0)
         vectors = self.embedding(ids)
-        count = frequent + sampled
         biases = tf.gather(self.bias.value * 1.0, ids)
-        chance = tf.where(ids < frequent, 1.0, sampled / others)
-        biases -= tf.math.log(chance)
+        biases -= tf.math.log(chance(ids))
         logits = tf.matmul(features, vectors[:count], transpose_b=True)
         logits += biases[:count]
         true = tf.reduce_sum(features * vectors[count:], axis=1)

@@ -12,7 +12,6 @@ import functools
 import multiprocessing
 import pathlib
 import re
-import resource
 
 import keras
 import numpy as np
@@ -20,7 +19,6 @@ import numpy as np
 import keras_compembed as kc
 from benchmarks.codes.training_step import OPTIMIZERS
 from benchmarks.codes.training_step import fit_again
-from benchmarks.common import tables
 from benchmarks.common import timing
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
@@ -71,16 +69,6 @@ class Storage(Benchmark):
         "steps": 2,
         "rounds": 2,
         "memory": (2000, 20),
-    }
-    columns = {
-        "input_dim": tables.field("row.input_dim", "{:,}"),
-        "anchors": tables.field("row.num_anchors", "{:,}"),
-        "storage": tables.field("row.storage"),
-        "optimizer": tables.field("row.optimizer"),
-        "ms a step": tables.figure("milliseconds"),
-        "fastest": tables.figure("fastest"),
-        "processor ms": tables.figure("cpu_milliseconds"),
-        "GB at most": tables.figure("peak_bytes", "{:.2f}", 1e-9),
     }
 
     def rows(self):
@@ -145,17 +133,9 @@ def prepare(row, args, seed, num_ids):
 def peak_of(row, args, seed):
     """Bytes that this process takes at most to train a table."""
     prepare(row, args, seed, row.input_dim)()
-    return peak_bytes()
-
-
-def peak_bytes():
-    """The most memory that this process had."""
-    status = pathlib.Path("/proc/self/status")
-    if status.exists():
-        # Not `ru_maxrss`, which a process on Linux inherits from its parent.
-        (line,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())
-        return 1024 * int(line)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Not `ru_maxrss`, which a process on Linux inherits from its parent.
+    status = pathlib.Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
 
 
 main = functools.partial(run, Storage)

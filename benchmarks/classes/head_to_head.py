@@ -1,15 +1,16 @@
-"""Which of the best ways to train very many classes is ahead of the others?
+"""Which way to train very many classes is best in the same processor time?
 
     python -m benchmarks classes.head_to_head --seeds 0,1,2
 
-Each method makes as many steps as fit into the time of those that `--reference`
-made in `classes.equal_time`; the time of a step is measured in turns, on one
-thread. Numbers of samples and rates are those chosen there, or the best of
-`--samples` and `--rates`. What `--bounds` names makes all steps of the
-reference, whatever they take.
+Models of words, places, job titles and answers of a graph are trained by
+`CANESoftmax` and its rivals. Each method makes as many steps as fit into the
+time of `STEPS` steps of `--reference`; the time of a step is measured in turns,
+on one thread. The learning rate is the task's, or the best of `--rates` on the
+validation part with the first seed. What `--bounds` names makes all steps.
 """
 # ruff: noqa: E402
 
+import dataclasses
 import functools
 import statistics
 import time
@@ -18,26 +19,50 @@ from benchmarks.common.threads import use_one_thread
 
 use_one_thread()
 
+import keras
 import numpy as np
 
-from benchmarks.classes import equal_time
+import keras_compembed as kc
 from benchmarks.classes.methods import METHODS
+from benchmarks.classes.methods import Method
+from benchmarks.classes.methods import make_head
+from benchmarks.classes.methods import make_loss
 from benchmarks.classes.tasks import QUICK
 from benchmarks.classes.tasks import TASKS
-from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import reader
-from benchmarks.common.benchmark import FOLDER
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.common.best_rows import check_names
-from benchmarks.common.record import Record
+from benchmarks.common.best_rows import climb
 from benchmarks.common.timing import StepClock
+from benchmarks.common.timing import TimedTraining
 from benchmarks.common.timing import take_turns
 
-Row = equal_time.Row
-# Of tasks that the record does not have.
-_QUICK_RATE, _QUICK_STEPS = 1e-2, 30
+# Steps of the reference: a minute or two of one thread.
+STEPS = {
+    "ptb": 2692,
+    "gutenberg": 4750,
+    "gowalla": 4371,
+    "job_titles": 2206,
+    "wordnet": 1989,
+}
+RATES = {"job_titles": 2e-3, "wordnet": 3e-2}
+# Sampled classes of rivals, where 1,000 are not the best.
+SAMPLES = {
+    ("gowalla", "sampled softmax"): 4000,
+    ("wordnet", "sampled softmax"): 4000,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    task: object
+    method: Method
+    samples: int
 
 
 class HeadToHead(Benchmark):
@@ -48,10 +73,8 @@ class HeadToHead(Benchmark):
     choices = {
         "tasks": ("ptb", "gutenberg", "gowalla"),
         "reference": Flag("CANE in one group", "whose time all have"),
-        "rates": Flag((), "instead of known ones", reader((0.0,))),
-        "samples": Flag(
-            (), "sampled classes, instead of known ones", reader((0,))
-        ),
+        "rates": Flag((), "to choose from", reader((0.0,))),
+        "samples": Flag((), "sampled classes of rivals", reader((0,))),
         "methods": (
             "CANE by default",
             "CANE in one group",
@@ -72,57 +95,20 @@ class HeadToHead(Benchmark):
         "reference": "CANE 1/4 frequent",
         "methods": ("CANE 1/4 frequent", "NCE"),
     }
-    columns = {
-        **{
-            name: equal_time.EqualTime.columns[name]
-            for name in (
-                *("task", "method", "candidates", "noises", "perplexity"),
-                *("accuracy", "NDCG@20", "recall@20", "MRR"),
-            )
-        },
-        "rate": tables.figure("rate", "{:g}"),
-        "time of a step": tables.figure("relative_time", "{:.2f}"),
-        "steps": tables.figure("steps", "{:,.0f}"),
-        "seeds": tables.seeds,
-    }
-
-    @functools.cached_property
-    def known(self):
-        """Rows of the record of `classes.equal_time`, by name."""
-        rows = Record(None, FOLDER / "classes/equal_time.json").rows
-        known = {row["name"]: row for row in rows}
-        alike = "CANE by default", "CANE in one group"
-        for names in (alike, alike[::-1]):
-            others = {name.replace(*names): row for name, row in known.items()}
-            known = others | known
-        return known
 
     def rows(self):
-        """Of each method that number of samples which was chosen."""
         args = self.args
         known = {task.name: task for task in (*TASKS, *QUICK)}
         check_names("tasks", args.tasks, known)
         check_names("methods", args.methods, METHODS)
         check_names("bounds", args.bounds, METHODS)
         check_names("reference", [args.reference], METHODS)
-        found = []
-        for name in args.tasks:
-            for method in (*args.methods, *args.bounds):
-                rows = equal_time.rows_of(known[name], method)
-                if args.samples and METHODS[method].is_rival:
-                    found += [
-                        row for row in rows if row.samples in args.samples
-                    ]
-                else:
-                    found += sorted(rows, key=self.score, reverse=True)[:1]
-        return found
-
-    def score(self, row):
-        """Validation by which the row was chosen, the better the higher."""
-        if row.name not in self.known:
-            return -np.inf
-        figures = first_figures(self.known[row.name])
-        return row.task.sign * figures["valid"][row.task.metric]
+        return [
+            row_of(known[task], name, samples)
+            for task in args.tasks
+            for name in (*args.methods, *args.bounds)
+            for samples in (has_samples(name) and args.samples or (None,))
+        ]
 
     def together(self, row):
         return row.task
@@ -130,9 +116,9 @@ class HeadToHead(Benchmark):
     def measure_together(self, rows, seed):
         (task,) = {row.task for row in rows}
         data = task.load(None if task in QUICK else self.folder)
-        reference, *_ = equal_time.rows_of(task, self.args.reference)
+        reference = row_of(task, self.args.reference)
         trainings = {
-            row: equal_time.Training(
+            row: Training(
                 row, data, seed, self.rates(row, seed), self.jit_compile
             )
             for row in dict.fromkeys([reference, *rows])
@@ -141,10 +127,10 @@ class HeadToHead(Benchmark):
         for row in rows:
             relative = seconds[row] / seconds[reference]
             training = trainings.pop(row)
-            steps = self.steps(reference)
+            steps = STEPS.get(task.name, 30)
             if row.name.split("; ")[1] not in self.args.bounds:
                 steps /= relative
-            training.max_steps = round(steps)
+            training.steps = round(steps)
             started = time.process_time()
             yield {
                 **training.measure(),
@@ -158,17 +144,7 @@ class HeadToHead(Benchmark):
         chosen = None if seed == first else self.figures_of(row, first)
         if chosen is not None:
             return (chosen["rate"],)
-        if self.args.rates:
-            return self.args.rates
-        if row.name not in self.known:
-            return (_QUICK_RATE,)
-        return (first_figures(self.known[row.name])["rate"],)
-
-    def steps(self, row):
-        """What the row made in its time, in the mean of seeds."""
-        if row.name not in self.known:
-            return _QUICK_STEPS
-        return tables.mean(self.known[row.name], "steps")
+        return self.args.rates or (RATES.get(row.task.name, 1.25e-2),)
 
     def seconds_of_steps(self, trainings):
         """Median over turns of processor seconds a step, by row."""
@@ -195,9 +171,120 @@ class HeadToHead(Benchmark):
         }
 
 
-def first_figures(row):
-    """Figures of the seed that settings were chosen on."""
-    return next(run["figures"] for run in row["runs"] if run["seed"] == 0)
+def has_samples(name):
+    """Whether a method of `METHODS` is a rival that samples classes."""
+    return METHODS[name].is_rival and METHODS[name].samples is None
+
+
+def row_of(task, name, samples=None):
+    """The row of a method of `METHODS`."""
+    method = METHODS[name]
+    if samples is None:
+        samples = method.samples
+        if samples is None:
+            samples = SAMPLES.get((task.name, name), task.samples)
+    ending = f"; {samples}" if samples else ""
+    return Row(f"{task.name}; {name}{ending}", task, method, samples)
+
+
+class Training:
+    """Trains and measures one row: compiled once, trained at several rates."""
+
+    def __init__(self, row, task, seed, rates, jit_compile):
+        self.row, self.task, self.seed = row, task, seed
+        self.rates, self.jit_compile = rates, jit_compile
+        self.steps = None
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(seed)
+        self.model = self.make_model()
+        self.variables = [
+            *self.model.variables,
+            *self.model.optimizer.variables,
+        ]
+        self.start = [variable.numpy() for variable in self.variables]
+        self.kept = {}
+
+    def measure(self):
+        middle = self.rates[len(self.rates) // 2]
+        tried = climb(self.rates, middle, self.score_of)
+        rate = max(tried, key=tried.get)
+        weights, valid = self.kept[rate]
+        self.model.set_weights(weights)
+        metric = self.row.task.metric
+        return {
+            "rate": rate,
+            "valid": valid,
+            "test": self.figures("test"),
+            "steps": self.steps,
+            "tried": {
+                f"{rate:g}": valid[metric]
+                for rate, (_, valid) in self.kept.items()
+            },
+        }
+
+    def score_of(self, rate):
+        """Of a run from the start, the better the higher."""
+        for variable, value in zip(self.variables, self.start, strict=True):
+            variable.assign(value)
+        self.train(rate)
+        valid = self.figures("valid")
+        self.kept[rate] = self.model.get_weights(), valid
+        print(f"  rate {rate:g}: {valid}", flush=True)
+        return self.row.task.sign * valid[self.row.task.metric]
+
+    def make_model(self):
+        row, task = self.row, self.task
+        inputs, features = task.features()
+        head = make_head(row.method, row.samples, task, self.seed)
+        model = keras.Model(inputs, head(features))
+        model.compile(
+            kc.optimizers.SparseRowOptimizer(
+                keras.optimizers.Adam(global_clipnorm=1.0)
+            ),
+            loss=make_loss(row.method, row.samples, task),
+            jit_compile=self.jit_compile,
+        )
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    def train(self, rate):
+        # The clock stops it.
+        clock = TimedTraining(rate, None, max_steps=self.steps)
+        self.fit(self.seed, clock, epochs=1_000_000)
+
+    def fit(self, seed, clock, **kwargs):
+        """Trains on batches in the order of a seed."""
+        self.model.fit(
+            Batches(self.task, np.random.default_rng(seed)),
+            shuffle=False,
+            verbose=0,
+            callbacks=[*self.task.callbacks(self.model), clock],
+            **kwargs,
+        )
+
+    def figures(self, part):
+        found = self.task.figures(self.model, part)
+        return {name: round(value, 4) for name, value in found.items()}
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of a task, all of one shape."""
+
+    def __init__(self, task, rng):
+        super().__init__()
+        self.task, self.rng = task, rng
+        self.on_epoch_end()
+
+    def on_epoch_end(self):
+        self.arrays = self.task.epoch(self.rng)
+
+    def __len__(self):
+        return len(self.arrays[0]) // self.task.settings.batch_size
+
+    def __getitem__(self, index):
+        size = self.task.settings.batch_size
+        rows = slice(index * size, (index + 1) * size)
+        return tuple(array[rows] for array in self.arrays)
 
 
 main = functools.partial(run, HeadToHead)

@@ -20,48 +20,32 @@ class Method:
     selector: str = "frequent"
     candidates: float = 0.25
     power: float = 0.75
-    shared: str = "batch"
-    samples: tuple = ()
-    noise: str = "unigram"
+    samples: int | None = None
     groups: int | None = None
 
     @property
     def is_rival(self):
         return self.loss != "cane"
 
-    @property
-    def needs(self):
-        """What a task must have."""
-        return {"followers"} if self.selector == "followers" else set()
-
 
 METHODS = {
     "sampled softmax": Method("sampled"),
     "CANE 1/4 frequent": Method(),
     # It samples nothing.
-    "full softmax": Method("full", samples=(0,)),
-    "CANE by default": Method(selector="auto", samples=(1000,)),
+    "full softmax": Method("full", samples=0),
+    "CANE by default": Method(selector="auto", samples=1000),
     # 1,000 classes that the whole batch shares.
-    "CANE in one group": Method(selector="auto", samples=(1000,), groups=1),
-    "CANE 20 frequent": Method(candidates=20, samples=(1000, 4000, 200)),
-    "CANE 10 followers and labels": Method(
-        selector="followers",
-        candidates=10,
-        power=1.0,
-        shared="labels",
-        samples=(1000,),
-    ),
-    "CANE 1/4 frequent and learned noises": Method(
-        noise="learned", samples=(1000,)
-    ),
-    "CANE 1/4 frequent and even noises": Method(power=0.0, samples=(1000,)),
+    "CANE in one group": Method(selector="auto", samples=1000, groups=1),
+    # As in section 5 of the paper.
+    "CANE in subsets": Method(selector="subsets", samples=40),
+    "CANE 20 frequent": Method(candidates=20, samples=1000),
     "NCE": Method("nce", power=1.0),
     "BlackOut": Method("blackout", power=0.4),
     # The labels of the batch are what it samples.
-    "in-batch softmax": Method("batch", samples=(0,)),
-    "gBCE": Method("gbce", power=0.0, samples=(1000, 200)),
-    "SCE": Method("sce", samples=(200, 1000)),
-    "RECE": Method("rece", samples=(0,)),
+    "in-batch softmax": Method("batch", samples=0),
+    "gBCE": Method("gbce", power=0.0, samples=1000),
+    "SCE": Method("sce", samples=200),
+    "RECE": Method("rece", samples=0),
     "sampled softmax by counts": Method("sampled", power=1.0),
     "sampled softmax evenly": Method("sampled", power=0.0),
 }
@@ -110,21 +94,26 @@ def make_head(method, samples, task, seed):
             seed=seed,
         )
     candidates, noises = sizes(method, samples)
-    if method.noise == "learned":
-        noise = kc.noises.LearnedNoise()
-    else:
-        # Those that do not occur in training may be labels all the same.
-        noise = kc.noises.UnigramNoise(np.maximum(counts, 1), method.power)
-    selector = kc.candidates.FrequentClasses(counts)
-    if method.selector == "followers":
-        selector = task.followers(candidates)
+    if method.selector == "subsets":
+        return kc.CANESoftmax(
+            len(counts),
+            kc.candidates.FrequencySubsets(counts, num_subsets=6, seed=seed),
+            num_candidates=samples,
+            num_noises=1,
+            noise="uniform",
+            share_noises=False,
+            estimate="separate",
+            class_counts=counts,
+            seed=seed,
+        )
     return kc.CANESoftmax(
         len(counts),
-        selector,
+        kc.candidates.FrequentClasses(counts),
         num_candidates=candidates,
         num_noises=noises,
-        noise=noise,
-        share_noises={"batch": True, "labels": "labels"}[method.shared],
+        # Those that do not occur in training may be labels all the same.
+        noise=kc.noises.UnigramNoise(np.maximum(counts, 1), method.power),
+        share_noises=True,
         class_counts=counts,
         class_embedding=class_embedding,
         seed=seed,

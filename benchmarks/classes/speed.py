@@ -11,7 +11,6 @@ figures are medians over rounds. Labels follow Zipf's law; weights are random.
 import dataclasses
 import functools
 import gc
-import os
 import pathlib
 import tempfile
 
@@ -23,11 +22,11 @@ import keras_compembed as kc
 from benchmarks import baselines
 from benchmarks.codes.training_step import OPTIMIZERS as ADAM
 from benchmarks.common import litert
-from benchmarks.common import tables
 from benchmarks.common import timing
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
+from benchmarks.common.models import BestItems
 
 OPTIMIZERS = {**ADAM, "SGD": lambda: keras.optimizers.SGD(0.01)}
 SPARSE = "SparseRowOptimizer(Adam)"
@@ -47,14 +46,7 @@ VARIANTS = tuple(
     for name, head, loss, optimizer, compiled in (
         ("tree 10+10", "tree", kc.CANELoss, "SGD", BOTH),
         ("tree 10+10", "tree", kc.CANELoss, SPARSE, BOTH),
-        (
-            "tree 10+10, beam 3, blocks of 20",
-            "narrow",
-            kc.CANELoss,
-            "SGD",
-            BOTH,
-        ),
-        ("frequent 10+30, blocks of 20", "frequent", kc.CANELoss, "SGD", BOTH),
+        (NARROW, "narrow", kc.CANELoss, "SGD", BOTH),
         (MANY, "many", kc.CANELoss, "SGD", BOTH),
         ("near 50+500", "near", kc.CANELoss, "SGD", BOTH),
         ("subsets 40+1", "subsets", kc.CANELoss, "SGD", (False,)),
@@ -74,8 +66,6 @@ VARIANTS = tuple(
     for jit_compile in compiled
 )
 OVER_ALL = ("full softmax", "Dense of Keras")
-# Where classes are few.
-OF_FEW = (MANY, "sampled softmax 1000", *OVER_ALL)
 # Whether XLA compiles.
 COMPILED = (False, True)
 PREDICTIONS = ("beam of 10", "beam of 5", "all scores")
@@ -104,13 +94,11 @@ class Speed(Benchmark):
     }
     choices = {
         "num_classes": (10_000, 100_000, 1_000_000),
-        "few_classes": Flag((1_500, 2_500, 4_000), "of fewer rows"),
         "most_scores": Flag(100_000, "classes that are all scored"),
         "most_litert": Flag(100_000, "classes in a LiteRT file"),
     }
     quick = {
         "num_classes": (300,),
-        "few_classes": (200,),
         "width": 8,
         "batch_size": 16,
         "steps": 2,
@@ -119,34 +107,14 @@ class Speed(Benchmark):
         "most_scores": 300,
         "most_litert": 300,
     }
-    columns = {
-        "part": tables.field("row.part"),
-        "classes": tables.field("row.num_classes", "{:,}"),
-        "": tables.field("name"),
-        "optimizer": tables.field("row.optimizer"),
-        "XLA": tables.field("row.jit_compile"),
-        "batch": tables.field("row.batch_size"),
-        "quantize": tables.field("row.quantize"),
-        "bytes": tables.figure("file_bytes", "{:,.0f}"),
-        "ms": tables.figure("milliseconds", "{:.2f}"),
-        "fastest": tables.figure("fastest", "{:.2f}"),
-        "processor ms": tables.figure("cpu_milliseconds", "{:.2f}"),
-    }
 
     def rows(self):
-        few = [
-            row
-            for number in self.args.few_classes
-            for row in training_rows(number, self.args)
-            if row.name in OF_FEW
-        ]
-        many = [
+        return [
             row
             for number in self.args.num_classes
             for rows in (training_rows, prediction_rows, litert_rows)
             for row in rows(number, self.args)
         ]
-        return few + many
 
     def together(self, row):
         return row.num_classes
@@ -154,7 +122,6 @@ class Speed(Benchmark):
     def measure_together(self, rows, seed):
         args, number = self.args, rows[0].num_classes
         heads = make_heads(number, args, seed)
-        load = [round(load, 2) for load in os.getloadavg()]
         for part, measure in (
             ("training", time_steps),
             ("prediction", time_top_k),
@@ -162,8 +129,7 @@ class Speed(Benchmark):
         ):
             wanted = [row for row in rows if row.part == part]
             if wanted:
-                for figures in measure(wanted, heads, args, seed):
-                    yield {**figures, "load_average": load}
+                yield from measure(wanted, heads, args, seed)
             # Slots of optimizers are as large as the layers.
             gc.collect()
         keras.backend.clear_session()
@@ -247,11 +213,7 @@ def time_steps(rows, heads, args, seed):
         row: max(1, args.steps // 10) if row.name in OVER_ALL else args.steps
         for row in rows
     }
-    variants = {
-        (name, optimizer, jit_compile): variant
-        for variant in VARIANTS
-        for name, _, _, optimizer, jit_compile in [variant]
-    }
+    variants = {(v[0], *v[3:]): v for v in VARIANTS}
     fits = {}
     for row in rows:
         variant = variants[row.name, row.optimizer, row.jit_compile]
@@ -324,21 +286,6 @@ def fetched(function, **kwargs):
     return lambda features: [part.numpy() for part in function(features)]
 
 
-class BestClasses(keras.layers.Layer):
-    """The best 5 of all scores."""
-
-    def call(self, inputs):
-        scores, ids = tf.math.top_k(inputs, 5)
-        return {"ids": ids, "scores": scores}
-
-    def compute_output_spec(self, inputs):
-        shape = (*inputs.shape[:-1], 5)
-        return {
-            "ids": keras.KerasTensor(shape, dtype="int32"),
-            "scores": keras.KerasTensor(shape, dtype="float32"),
-        }
-
-
 def time_litert(rows, heads, args, seed):
     inputs = keras.Input((args.width,), batch_size=1)
     dense = keras.layers.Dense(rows[0].num_classes)
@@ -349,7 +296,7 @@ def time_litert(rows, heads, args, seed):
     models = {
         "beam of 10": (keras.Model(inputs, heads["tree"](inputs)), 5),
         "beam of 5": (keras.Model(inputs, heads["narrow"](inputs)), 5),
-        "all scores": (keras.Model(inputs, BestClasses()(scores)), None),
+        "all scores": (keras.Model(inputs, BestItems(5)(scores)), None),
     }
     runs, sizes = {}, {}
     with tempfile.TemporaryDirectory() as folder:

@@ -5,15 +5,11 @@ judged by. All batches of a task are of one shape.
 """
 
 import dataclasses
+import math
 
 import keras
 import numpy as np
 
-import keras_compembed as kc
-from benchmarks.classes.accuracy import make_encoder
-from benchmarks.classes.language_model import perplexity
-from benchmarks.classes.language_model import state_reset
-from benchmarks.classes.language_model import word_features
 from benchmarks.data import class_tasks
 from benchmarks.data import links
 from benchmarks.data import visits
@@ -28,21 +24,16 @@ class Words:
     """The next word of a text, by an LSTM."""
 
     name: str
-    seconds: float = 60.0
-    samples: tuple = (1000, 4000, 200, 40)
+    samples: int = 1000
     batch_size: int = 64
     steps: int = 20
     width: int = 128
     units: int = 128
-    dropout: float = 0.0
-    curve_batches: int = 10
     batches: int = 64
 
     metric = "perplexity"
     # What is best is lowest.
     sign = -1
-    # What methods may need that not all tasks have.
-    has = ("followers",)
 
     def load(self, folder):
         return WordTask(self, folder)
@@ -53,17 +44,14 @@ class Labels:
     """The class of a text or of a vector, by a mean of embeddings."""
 
     name: str
-    seconds: float = 60.0
-    samples: tuple = (1000, 4000, 200, 40)
+    samples: int = 1000
     batch_size: int = 256
     width: int = 128
     dropout: float = 0.3
     examples: int | None = None
-    curve_examples: int = 2000
 
     metric = "accuracy"
     sign = 1
-    has = ()
 
     def load(self, folder):
         return LabelTask(self, folder)
@@ -74,18 +62,15 @@ class Visits:
     """The next of a user's places, by the mean of those before."""
 
     name: str
-    seconds: float = 60.0
-    samples: tuple = (1000, 4000, 200, 40)
+    samples: int = 1000
     batch_size: int = 64
     width: int = 64
     steps: int = 20
     history: int = 128
-    curve_users: int = 1000
     valid_users: int = 3000
 
     metric = "ndcg"
     sign = 1
-    has = ()
 
     def load(self, folder):
         return VisitTask(self, folder)
@@ -96,16 +81,13 @@ class Links:
     """What an entity of a graph is linked with, by DistMult."""
 
     name: str
-    seconds: float = 60.0
-    samples: tuple = (1000, 4000, 200, 40)
+    samples: int = 1000
     batch_size: int = 512
     width: int = 128
     dropout: float = 0.3
-    curve_examples: int = 2000
 
     metric = "mrr"
     sign = 1
-    has = ()
 
     def load(self, folder):
         return LinkTask(self, folder)
@@ -114,16 +96,14 @@ class Links:
 TASKS = (
     Words("ptb"),
     Visits("gowalla"),
-    Labels("job_titles", seconds=30.0, samples=(1000, 200, 40)),
-    Words("gutenberg", seconds=120.0, curve_batches=4, batches=16),
+    Labels("job_titles"),
+    Words("gutenberg", batches=16),
     Links("wordnet"),
-    Labels("synthetic_10k"),
 )
 QUICK = (
     Words(
         "made-up words",
-        seconds=0.2,
-        samples=(8,),
+        samples=8,
         batch_size=4,
         steps=3,
         width=8,
@@ -132,16 +112,14 @@ QUICK = (
     ),
     Labels(
         "synthetic_100",
-        seconds=0.2,
-        samples=(20, 8),
+        samples=20,
         batch_size=50,
         width=16,
         examples=1000,
     ),
     Visits(
         "made-up visits",
-        seconds=0.2,
-        samples=(20,),
+        samples=20,
         batch_size=10,
         width=8,
         steps=10,
@@ -150,8 +128,7 @@ QUICK = (
     ),
     Links(
         "made-up links",
-        seconds=0.2,
-        samples=(20,),
+        samples=20,
         batch_size=50,
         width=8,
         dropout=0.0,
@@ -181,33 +158,16 @@ class WordTask:
         return self.parts["train"]
 
     def features(self):
-        """Input, features and, for selectors, context: Keras tensors."""
-        ids, features = word_features(len(self.counts), self.settings)
-        return ids, features, ids
-
-    def followers(self, number):
-        """Selector of the words that most often come next."""
-        return kc.candidates.NGram.from_text(
-            self.text.ids["train"], len(self.counts), num_best=number
-        )
+        """Input and features, Keras tensors."""
+        return word_features(len(self.counts), self.settings)
 
     def callbacks(self, model):
         return [state_reset(model)]
 
-    def figures(self, model, part, is_curve=False):
-        settings = self.settings
-        batches = settings.curve_batches if is_curve else settings.batches
-        size = batches * settings.batch_size
+    def figures(self, model, part):
+        size = self.settings.batches * self.settings.batch_size
         arrays = [array[:size] for array in self.parts[part]]
         return {"perplexity": perplexity(model, *arrays)}
-
-    def queries(self, model, part, number):
-        """So many features, `(number, width)`."""
-        size = self.settings.batch_size
-        batches = -(-number // (size * self.settings.steps))
-        inputs = self.parts[part][0][: batches * size]
-        found = features_of(model, inputs, size)
-        return found.reshape(-1, found.shape[-1])[:number]
 
 
 class LabelTask:
@@ -231,16 +191,13 @@ class LabelTask:
 
     def features(self):
         encoder = make_encoder(self.data, self.settings)
-        return encoder.inputs[0], encoder.outputs[0], None
+        return encoder.inputs[0], encoder.outputs[0]
 
     def callbacks(self, model):
         return []
 
-    def figures(self, model, part, is_curve=False):
+    def figures(self, model, part):
         inputs, labels = getattr(self.data, part)
-        if is_curve:
-            number = self.settings.curve_examples
-            inputs, labels = inputs[:number], labels[:number]
         features = features_of(model, inputs, 1000)
         vectors, biases = class_table(model.layers[-1])
         places = []
@@ -255,11 +212,6 @@ class LabelTask:
             "accuracy": float(np.mean(places == 0)),
             "top_5": float(np.mean(places < 5)),
         }
-
-    def queries(self, model, part, number):
-        """So many features, `(number, width)`."""
-        inputs = getattr(self.data, part)[0][:number]
-        return features_of(model, inputs, 1000)
 
 
 class VisitTask:
@@ -303,15 +255,14 @@ class VisitTask:
         number = keras.ops.cumsum(keras.ops.ones_like(vectors[..., :1]), axis=1)
         means = keras.ops.cumsum(vectors, axis=1) / number
         means = keras.layers.LayerNormalization()(means)
-        return ids, keras.layers.Dense(self.settings.width)(means), None
+        return ids, keras.layers.Dense(self.settings.width)(means)
 
     def callbacks(self, model):
         return []
 
-    def figures(self, model, part, is_curve=False):
+    def figures(self, model, part):
         """Of the first 20 places that a user has not been to before."""
-        number = self.settings.curve_users if is_curve else None
-        users, seen = self.users(part, number)
+        users, seen = self.users(part)
         table = np.zeros((self.data.num_users, self.settings.width), "float32")
         table[users] = self.features_of(model, users, seen)
         vectors, biases = class_table(model.layers[-1])
@@ -324,17 +275,11 @@ class VisitTask:
         )
         return {"ndcg": ndcg, "recall": recall}
 
-    def queries(self, model, part, number):
-        """Features of so many users, `(number, width)`."""
-        users, seen = self.users(part, number)
-        return self.features_of(model, users[:number], seen)
-
-    def users(self, part, number):
+    def users(self, part):
         """Users of a part, some of those of "valid", and visits before it."""
         data = self.data
         if part == "valid":
-            users = self.valid_users[:number]
-            return users[: self.settings.valid_users], data.train
+            return self.valid_users[: self.settings.valid_users], data.train
         seen = np.concatenate([data.train, data.valid])
         return np.unique(data.test[:, 0]), seen
 
@@ -397,16 +342,14 @@ class LinkTask:
         )
         product = self.class_embedding(asked[:, 0]) * factors(asked[:, 1])
         dropout = keras.layers.Dropout(self.settings.dropout)
-        return asked, dropout(product), None
+        return asked, dropout(product)
 
     def callbacks(self, model):
         return []
 
-    def figures(self, model, part, is_curve=False):
+    def figures(self, model, part):
         """Of the answer among all that are no other answer."""
         rows = getattr(self.data, part)
-        if is_curve:
-            rows = rows[: self.settings.curve_examples]
         features = features_of(model, rows[:, :2], 1000)
         vectors, biases = class_table(model.layers[-1])
         number, places = self.data.num_entities, []
@@ -426,11 +369,6 @@ class LinkTask:
             "hits_10": float(np.mean(places < 10)),
         }
 
-    def queries(self, model, part, number):
-        """So many features, `(number, width)`."""
-        asked = getattr(self.data, part)[:number, :2]
-        return features_of(model, asked, 1000)
-
 
 def class_table(head):
     """Vectors and biases of all classes."""
@@ -443,3 +381,69 @@ def features_of(model, inputs, batch_size=None):
     """Features of a model that ends in a layer of classes."""
     encoder = keras.Model(model.inputs, model.layers[-1].input)
     return encoder.predict(inputs, batch_size=batch_size, verbose=0)
+
+
+def make_encoder(task, args):
+    """A model from inputs of a task to features, not trained."""
+    inputs, _ = task.train
+    layers = [keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)]
+    if task.input_dim:
+        layers += [
+            keras.layers.Embedding(task.input_dim, args.width, mask_zero=True),
+            keras.layers.GlobalAveragePooling1D(),
+        ]
+    else:
+        layers.append(
+            keras.layers.Dense(
+                args.width, kernel_initializer=keras.initializers.Identity()
+            )
+        )
+    layers += [
+        keras.layers.LayerNormalization(),
+        keras.layers.Dropout(args.dropout),
+    ]
+    return keras.Sequential(layers)
+
+
+def word_features(num_words, args):
+    """Ids of words, and features of a stateful LSTM."""
+    ids = keras.Input(batch_shape=(args.batch_size, args.steps), dtype="int32")
+    features = keras.layers.Embedding(num_words, args.width)(ids)
+    features = keras.layers.LSTM(
+        args.units, return_sequences=True, stateful=True, unroll=True
+    )(features)
+    return ids, features
+
+
+def states_of(model):
+    return [
+        state
+        for layer in model.layers
+        if isinstance(layer, keras.layers.LSTM)
+        for state in layer.states
+    ]
+
+
+def reset_states(model):
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.LSTM):
+            layer.reset_states()
+
+
+def state_reset(model):
+    """A callback: an epoch begins where the text does."""
+    return keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: reset_states(model)
+    )
+
+
+def perplexity(model, inputs, targets):
+    """Over all words. Training may go on from the states that it has."""
+    states = [state.numpy() for state in states_of(model)]
+    reset_states(model)
+    loss = model.evaluate(
+        inputs, targets, batch_size=model.inputs[0].shape[0], verbose=0
+    )
+    for state, value in zip(states_of(model), states, strict=True):
+        state.assign(value)
+    return math.exp(loss)

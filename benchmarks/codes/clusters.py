@@ -1,7 +1,6 @@
 """Do straight-through gradients find clusters, and what does it take?
 
-    python -m benchmarks codes.clusters --seeds 0,1,2,3,4 \\
-        --picture docs/clusters.png
+    python -m benchmarks codes.clusters --seeds 0,1,2,3,4
 
 Figure 2 (c) and (d) of Chen, Min & Sun: 10,000 rows in 100 clusters, one
 codebook of 100 codewords, so that learning is k-means. Straight-through
@@ -10,19 +9,14 @@ gradients at a falling and a constant temperature, and soft codes.
 
 import dataclasses
 import functools
-import pathlib
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from benchmarks.common import tables
-from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
-from keras_compembed.utils.extras import require
-from keras_compembed.utils.files import replacing
 
 DIMENSIONS = 10
 # Centres are some 4.5 apart.
@@ -39,11 +33,11 @@ class Row:
     estimator: str = "straight_through"
 
 
-COLORS = {
-    Row("straight-through, falling temperature"): "#0b6e99",
-    Row("straight-through, constant temperature", falls=False): "#e08214",
-    Row("soft codes, falling temperature", estimator="soft"): "#8c8c8c",
-}
+ROWS = (
+    Row("straight-through, falling temperature"),
+    Row("straight-through, constant temperature", falls=False),
+    Row("soft codes, falling temperature", estimator="soft"),
+)
 
 
 class Clusters(Benchmark):
@@ -56,7 +50,6 @@ class Clusters(Benchmark):
     }
     choices = {
         "evaluations": 40,
-        "picture": Flag(None, "file to draw", pathlib.Path),
     }
     quick = {
         "num_rows": 300,
@@ -65,18 +58,9 @@ class Clusters(Benchmark):
         "iterations": 60,
         "evaluations": 3,
     }
-    columns = {
-        "": tables.field("name"),
-        "loss": tables.figure("last.loss", "{:.3f}"),
-        "NMI": tables.figure("last.nmi", "{:.3f}"),
-        "loss in training": tables.figure("last.training_loss", "{:.3f}"),
-        "its lowest": tables.figure("lowest_training_loss", "{:.3f}"),
-        "codes changing": tables.figure("last.changed", "{:.3f}"),
-        "loss of true clusters": tables.figure("true_loss", "{:.3f}"),
-    }
 
     def rows(self):
-        return list(COLORS)
+        return list(ROWS)
 
     def measure(self, row, seed):
         args = self.args
@@ -87,7 +71,6 @@ class Clusters(Benchmark):
             "last": {name: values[-1] for name, values in curve.values.items()},
             "lowest_training_loss": min(curve.values["training_loss"]),
             "true_loss": loss_of_clusters(table, clusters),
-            "curve": curve.values,
         }
 
     def learner(self, row, seed):
@@ -112,10 +95,6 @@ class Clusters(Benchmark):
             seed=seed,
             verbose=0,
         )
-
-    def finish(self, rows):
-        if self.args.picture:
-            draw(rows, self.args.picture)
 
 
 def clustered_table(num_rows, num_clusters, seed):
@@ -177,61 +156,6 @@ def loss_of_clusters(table, clusters):
         for rows in (table[clusters == c] for c in range(clusters.max() + 1))
     )
     return float(total / len(table))
-
-
-def draw(rows, path):
-    figures = require("matplotlib.figure", "plots")
-    figure = figures.Figure(figsize=(9, 3.6), layout="constrained")
-    loss_axes, nmi_axes = figure.subplots(1, 2)
-    for row, color in zip(rows, COLORS.values(), strict=False):
-        curves = tables.figures(row, "curve")
-        for axes, name, style in (
-            (loss_axes, "loss", "-"),
-            (nmi_axes, "nmi", "-"),
-            (loss_axes, "training_loss", ":"),
-        ):
-            values = np.array([curve[name] for curve in curves])
-            axes.plot(
-                curves[0]["step"],
-                values.mean(axis=0),
-                style,
-                c=color,
-                label=row["name"] if style == "-" else None,
-            )
-            if style == "-":
-                axes.fill_between(
-                    curves[0]["step"],
-                    values.min(axis=0),
-                    values.max(axis=0),
-                    color=color,
-                    alpha=0.2,
-                    lw=0,
-                )
-    true_loss = tables.mean(rows[0], "true_loss")
-    loss_axes.axhline(true_loss, color="black", lw=0.8, ls="--")
-    loss_axes.annotate(
-        "true clusters",
-        (rows[0]["settings"]["iterations"], true_loss),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-        fontsize=8,
-    )
-    loss_axes.set_yscale("log")
-    loss_axes.set_ylabel("squared loss (dotted: in training)")
-    nmi_axes.set_ylabel("NMI of codes and clusters")
-    for axes in (loss_axes, nmi_axes):
-        axes.set_xlabel("step")
-        axes.grid(alpha=0.25)
-    figure.legend(
-        *nmi_axes.get_legend_handles_labels(),
-        loc="outside upper center",
-        ncols=3,
-        frameon=False,
-        fontsize=8,
-    )
-    with replacing(path, overwrite=True) as temporary:
-        figure.savefig(temporary, dpi=150)
 
 
 main = functools.partial(run, Clusters)

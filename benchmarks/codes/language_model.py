@@ -5,8 +5,7 @@
 
 The paper's small LSTM on Penn Treebank with a table, then with codes learned
 from that table and fixed, or learned with the model. All rows are trained for a
-few epochs of Adam with a sampled softmax. A row that was stopped goes on from
-its last epoch.
+few epochs of Adam with a sampled softmax.
 
 Paper: https://arxiv.org/abs/1711.03067
 """
@@ -14,8 +13,6 @@ Paper: https://arxiv.org/abs/1711.03067
 import dataclasses
 import functools
 import pathlib
-import re
-import shutil
 import sys
 import time
 
@@ -23,7 +20,6 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.common import tables
 from benchmarks.common import word_lstm
 from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import code_shape
@@ -73,7 +69,7 @@ class LanguageModel(Benchmark):
         "learner_steps": 5000,
         "cache": Flag(
             pathlib.Path("build", "language_model"),
-            "folder of unfinished rows, the conventional table, and codes",
+            "folder of the conventional table and of codes",
         ),
     }
     quick = {
@@ -82,20 +78,6 @@ class LanguageModel(Benchmark):
         "concat_codes": "4x4",
         "sweep": (),
         "learner_steps": 20,
-    }
-    columns = {
-        "codes + composition": tables.field("name"),
-        "M": tables.field("row.num_codebooks"),
-        "K": tables.field("row.codebook_size"),
-        "valid": tables.figure("valid", "{:.2f}"),
-        "test": tables.figure("test", "{:.2f}"),
-        "to conventional": tables.figure("ratio", "{:.3f}"),
-        "paper": tables.figure("paper", "{:.2f}"),
-        "bytes": tables.figure("bytes", "{:,.0f}"),
-        "bytes ratio": tables.figure("bytes_ratio", "{:.4f}"),
-        "epochs": tables.field("settings.epochs"),
-        "s": tables.figure("seconds", "{:.0f}"),
-        "s for codes": tables.figure("seconds_codes", "{:.0f}"),
     }
 
     def rows(self):
@@ -144,13 +126,12 @@ class LanguageModel(Benchmark):
     def measure(self, row, seed):
         recipe = word_lstm.Recipe.of(self.args, seed)
         cache = self.args.cache / recipe.digest()
-        folder = cache / re.sub(r"[^\w+]+", "-", f"{row.name} {row.codes}")
         keras.utils.set_random_seed(seed)
         embedding, seconds = self.embedding(row, seed, cache)
         model = word_lstm.make_model(
             embedding, self.text, recipe, self.jit_compile
         )
-        epochs = word_lstm.train(model, self.text, folder)
+        epochs, taken = word_lstm.train(model, self.text)
         if row.learn_codes:
             model = kc.strip(model)
             embedding = model.get_layer(embedding.name)
@@ -158,15 +139,14 @@ class LanguageModel(Benchmark):
         figures = {
             "valid": word_lstm.perplexity(model, self.text, "valid"),
             "test": word_lstm.perplexity(model, self.text, "test"),
-            "valid_by_epoch": [round(epoch["valid"], 2) for epoch in epochs],
+            "valid_by_epoch": [round(valid, 2) for valid in epochs],
             "parameters": count_parameters(embedding),
             "bytes": count_bytes(embedding),
-            "seconds": round(sum(epoch["seconds"] for epoch in epochs)),
+            "seconds": taken,
             "seconds_codes": round(seconds),
         }
         if row.name == "conventional":
             save(cache / "conventional.npz", table=embedding.get_weights()[0])
-        shutil.rmtree(folder)
         other = self.figures_of(Row("conventional"), seed) or figures
         return figures | ratios(row, figures, other)
 

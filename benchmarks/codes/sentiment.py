@@ -5,24 +5,19 @@
 Table 3 of Shu & Nakayama, 2018 (https://arxiv.org/abs/1711.01068): IMDB, an
 LSTM of 150 units, 75,102 vectors of words that are not trained: the table's,
 rounded, pruned, or codes learned by `AdditiveQuantizer` or by the paper's
-learner. Codes are kept in `--cache`.
+learner.
 """
 
 import dataclasses
 import functools
-import hashlib
-import pathlib
 import re
-import tempfile
 import time
-import zlib
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import code_shape
 from benchmarks.common.benchmark import Benchmark
@@ -35,13 +30,10 @@ from keras_compembed.learners import Training
 from keras_compembed.methods import Codes
 from keras_compembed.methods import Pruned
 from keras_compembed.methods import Rounded
-from keras_compembed.utils.files import replacing
 
 # Words and marks, as in the texts that the vectors were trained on.
 _TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[!?.,;]")
 CODES = ("32x16", "16x32", "64x8", "8x64", "16x8", "8x16", "8x8")
-# Megabytes as the paper has them.
-MEGABYTE = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +68,6 @@ class Sentiment(Benchmark):
     choices = {
         "codes": Flag(CODES, "MxK,MxK,..."),
         "gumbel_steps": Flag(200_000, "of GumbelCodeLearner"),
-        "cache": Flag(pathlib.Path("build", "sentiment"), "folder of codes"),
     }
     quick = {
         "epochs": 2,
@@ -86,18 +77,6 @@ class Sentiment(Benchmark):
         "length": 10,
         "codes": ("4x8",),
         "gumbel_steps": 40,
-    }
-    columns = {
-        "vectors": tables.field("name"),
-        "MB": tables.figure("counted_bytes", "{:.2f}", 1 / MEGABYTE),
-        "file": tables.figure("float32_file.bytes", "{:,.0f}"),
-        "int8 file": tables.figure("int8_file.bytes", "{:,.0f}"),
-        "its error": tables.figure("int8_file.relative_error", "{:.3f}"),
-        "error": tables.figure("relative_error", "{:.3f}"),
-        "validation": tables.figure("valid_accuracy", "{:.2f}", 100, " %"),
-        "test": tables.figure("accuracy", "{:.2f}", 100, " %"),
-        "s": tables.figure("cpu_seconds", "{:.0f}"),
-        "seeds": tables.seeds,
     }
 
     def rows(self):
@@ -132,7 +111,12 @@ class Sentiment(Benchmark):
             **figures,
             "loss": difference / len(table),
             "relative_error": difference / energy,
-            **self.sizes(row, layer),
+            # As the paper counts.
+            "counted_bytes": (
+                table.nbytes
+                if layer is None
+                else row.method.litert_bytes(*table.shape)
+            ),
         }
 
     def compressed(self, row, seed):
@@ -141,7 +125,8 @@ class Sentiment(Benchmark):
         if method is None:
             return None
         if row.codes:
-            codes, codebooks = self.learned(row, seed)
+            # The paper's learner takes long: all seeds have its codes.
+            codes, codebooks = self.learned(row, 0 if row.steps else seed)
             return kc.CodeEmbedding(
                 *table.shape,
                 *code_shape(row.codes),
@@ -151,46 +136,10 @@ class Sentiment(Benchmark):
             )
         return method.start(seed).from_table(table, name="vectors")
 
+    @functools.cache  # noqa: B019
     def learned(self, row, seed):
-        """Codes and codebooks, from the cache where they are."""
-        if self.args.quick:
-            return learn(row, self.reviews, seed)
-        if row.steps is not None:
-            # They take long: all seeds have the same.
-            seed = 0
-        learned_from = [self.reviews.table]
-        if row.by_frequency:
-            learned_from.append(self.reviews.counts)
-        key = repr([row, seed, *map(zlib.crc32, learned_from)])
-        digest = hashlib.sha256(key.encode()).hexdigest()[:8]
-        name = f"{row.name.replace(' ', '-')}-{digest}"
-        path = self.args.cache / f"{name}.npz"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            codes, codebooks = learn(row, self.reviews, seed)
-            with replacing(path, overwrite=True) as beside:
-                with open(beside, "wb") as file:
-                    np.savez(file, codes=codes, codebooks=codebooks)
-        with np.load(path) as arrays:
-            return arrays["codes"], arrays["codebooks"]
-
-    def sizes(self, row, layer):
-        """Bytes as the paper counts them, and LiteRT files."""
-        table = self.reviews.table
-        if layer is None:
-            counted = table.nbytes
-            layer = keras.layers.Embedding(
-                *table.shape,
-                embeddings_initializer=as_given(table),
-                name="vectors",
-            )
-        else:
-            counted = row.method.litert_bytes(*table.shape)
-        return {
-            "counted_bytes": counted,
-            "float32_file": in_file(layer, None, table),
-            "int8_file": in_file(layer, "int8", table),
-        }
+        """Codes and codebooks."""
+        return learn(row, self.reviews, seed)
 
     def train_and_test(self, table, seed):
         args, reviews = self.args, self.reviews
@@ -374,32 +323,6 @@ def rows_of(layer, count, chunk=4096):
         for start in range(0, count, chunk)
     ]
     return np.concatenate([part.numpy() for part in parts])
-
-
-def in_file(layer, quantize, table):
-    """Bytes of a LiteRT file with nothing but the look-up, and its error."""
-    inputs = keras.Input((None,), dtype="int32", name="ids")
-    # Names are part of the file.
-    model = keras.Model(inputs, layer(inputs), name="look_up")
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "rows.tflite"
-        kc.export.export_litert(model, path, quantize=quantize, verbose=0)
-        return {
-            "bytes": path.stat().st_size,
-            "relative_error": relative_error(
-                table, kc.export.LiteRTModel(path)
-            ),
-        }
-
-
-def relative_error(table, read, chunk=2048):
-    """The squared error of what a file gives, over the squares of a table."""
-    error = 0.0
-    for start in range(0, len(table), chunk):
-        rows = table[start : start + chunk]
-        ids = np.arange(start, start + len(rows), dtype="int32")
-        error += np.square(read(ids[None])[0] - rows).sum(dtype="float64")
-    return float(error / np.square(table).sum(dtype="float64"))
 
 
 main = functools.partial(run, Sentiment)

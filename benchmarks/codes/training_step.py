@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
-from benchmarks.common import tables
 from benchmarks.common import timing
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
@@ -53,13 +52,6 @@ class TrainingStep(Benchmark):
         "length": 4,
         "steps": 2,
         "rounds": 2,
-    }
-    columns = {
-        "input_dim": tables.field("row.input_dim", "{:,}"),
-        "optimizer": tables.field("name"),
-        "ms a step": tables.figure("milliseconds"),
-        "fastest": tables.figure("fastest"),
-        "processor ms": tables.figure("cpu_milliseconds"),
     }
 
     def rows(self):

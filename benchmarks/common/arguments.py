@@ -10,12 +10,11 @@ import shlex
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """A flag that a plain default does not describe."""
+    """A flag that a plain default does not describe; `read` reads its text."""
 
     default: object
     help: str = ""
     read: object = None
-    choices: tuple | None = None
 
     @classmethod
     def of(cls, value):
@@ -26,7 +25,6 @@ class Flag:
             f"--{name.replace('_', '-')}",
             default=self.default,
             type=self.read or reader(self.default),
-            choices=self.choices,
             help=f"{self.help or name.replace('_', ' ')}; default: "
             f"{as_text(self.default)}",
         )
@@ -90,19 +88,16 @@ def command(benchmark, name, args):
     words = [f"python -m benchmarks {name}"]
     if args.quick:
         words.append("--quick")
-    if args.seeds != (0,):
-        words.append(f"--seeds {as_text(args.seeds)}")
-    if args.rows.pattern:
-        words.append(f"--rows {shlex.quote(args.rows.pattern)}")
-    defaults = benchmark.settings | benchmark.choices
+    flags = {"seeds": (0,), "rows": re.compile("")}
+    flags |= benchmark.settings | benchmark.choices
     if args.quick:
-        defaults = defaults | benchmark.quick
-    for flag, value in defaults.items():
+        flags |= benchmark.quick
+    for flag, value in flags.items():
         given = getattr(args, flag)
         if isinstance(given, pathlib.Path) or given == Flag.of(value).default:
             continue
-        option = flag.replace("_", "-")
-        words.append(f"--{option} {shlex.quote(as_text(given))}")
+        text = shlex.quote(getattr(given, "pattern", as_text(given)))
+        words.append(f"--{flag.replace('_', '-')} {text}")
     return " ".join(words)
 
 

@@ -19,7 +19,6 @@ class Benchmark:
     settings = {}
     choices = {}
     quick = {}
-    columns = {}
 
     def __init__(self, args, record):
         self.args, self.record = args, record
@@ -117,7 +116,7 @@ def run(benchmark_class, arguments=None):
             print(f"  {summary(figures)}", flush=True)
     found = [record.find(row.name, fields(row), settings) for row in rows]
     found = [row for row in found if row is not None]
-    print(tables.of_columns(benchmark.columns, found))
+    print(tables.of_rows(found))
     benchmark.finish(found)
     return found
 

@@ -37,17 +37,6 @@ class File:
         self._interpreter.invoke()
         return time.perf_counter() - start
 
-    def run_on_zeros(self):
-        """Seconds of one run."""
-        return self.run(
-            {
-                name: np.zeros(found["shape"], found["dtype"])
-                for found in self._interpreter.get_input_details()
-                for name, place in self._inputs.items()
-                if place == found["index"]
-            }
-        )
-
     def outputs(self):
         """Dict of the arrays that the last run gave."""
         return {

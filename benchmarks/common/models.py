@@ -44,6 +44,25 @@ def ids_input(name=None, length=None):
     return keras.Input((length,), dtype="int32", name=name)
 
 
+class BestItems(keras.layers.Layer):
+    """The best of all scores, of tables: codes have `top_k` of their own."""
+
+    def __init__(self, k):
+        super().__init__()
+        self.k = k
+
+    def call(self, inputs):
+        scores, ids = keras.ops.top_k(inputs, self.k)
+        return {"ids": ids, "scores": scores}
+
+    def compute_output_spec(self, inputs):
+        shape = (*inputs.shape[:-1], self.k)
+        return {
+            "ids": keras.KerasTensor(shape, dtype="int32"),
+            "scores": keras.KerasTensor(shape, dtype="float32"),
+        }
+
+
 def two_tower(size, shared=False):
     """Two towers, each with a table."""
     item_rows = size.rows if shared else size.rows // 2
@@ -70,10 +89,9 @@ def two_tower_shared(size):
     return two_tower(size, shared=True)
 
 
-def wide_and_deep(size, tables=40):
-    """Wide and deep, with 40 tables."""
+def _features(size, tables):
+    """Inputs, of which the last are numbers, vectors of ids, and arrays."""
     features = [ids_input(f"feature_{i}", 1) for i in range(tables)]
-    numbers = keras.Input((8,), name="numbers")
     flatten = keras.layers.Flatten()
     vectors = [
         flatten(
@@ -81,16 +99,23 @@ def wide_and_deep(size, tables=40):
         )
         for i, x in enumerate(features)
     ]
+    arrays = {x.name: size.ids(1, seed=i) for i, x in enumerate(features)}
+    numbers = np.random.default_rng(0).normal(size=(size.batch, 8))
+    arrays["numbers"] = numbers.astype("float32")
+    features.append(keras.Input((8,), name="numbers"))
+    return features, vectors, arrays
+
+
+def wide_and_deep(size, tables=40):
+    """Wide and deep, with 40 tables."""
+    features, vectors, inputs = _features(size, tables)
+    numbers = features[-1]
     deep = keras.layers.Concatenate()([*vectors, numbers])
     for units in (64, 32):
         deep = keras.layers.Dense(units, activation="relu")(deep)
     wide = keras.layers.Dense(1, use_bias=False, name="wide")(numbers)
     score = keras.layers.Add()([keras.layers.Dense(1)(deep), wide])
-    inputs = {x.name: size.ids(1, seed=i) for i, x in enumerate(features)}
-    inputs["numbers"] = (
-        np.random.default_rng(0).normal(size=(size.batch, 8)).astype("float32")
-    )
-    model = keras.Model({x.name: x for x in [*features, numbers]}, score)
+    model = keras.Model({x.name: x for x in features}, score)
     return model, inputs
 
 
@@ -241,6 +266,14 @@ def tied_language_model(size):
     return keras.Model(ids, table(hidden, reverse=True)), size.ids()
 
 
+def _hub(name):
+    """A layer or model of keras-hub."""
+    import keras_hub
+
+    found = getattr(keras_hub.layers, name, None)
+    return found or getattr(keras_hub.models, name)
+
+
 def token_and_position(size):
     """keras-hub `TokenAndPositionEmbedding`, pooled."""
     ids = ids_input(length=size.length)
@@ -251,22 +284,16 @@ def token_and_position(size):
 
 def transformer_classifier(size):
     """keras-hub `TransformerEncoder`, text classifier."""
-    import keras_hub
-
     ids = ids_input(length=size.length)
     hidden = _token_and_position(size)(ids)
     for _ in range(size.layers):
-        hidden = keras_hub.layers.TransformerEncoder(2 * size.width, 2)(hidden)
+        hidden = _hub("TransformerEncoder")(2 * size.width, 2)(hidden)
     hidden = keras.layers.GlobalAveragePooling1D()(hidden)
     return keras.Model(ids, keras.layers.Dense(3)(hidden)), size.ids()
 
 
 def _token_and_position(size):
-    import keras_hub
-
-    return keras_hub.layers.TokenAndPositionEmbedding(
-        size.rows, size.length, size.width
-    )
+    return _hub("TokenAndPositionEmbedding")(size.rows, size.length, size.width)
 
 
 def _transformer(size):
@@ -282,42 +309,32 @@ def _transformer(size):
 
 def bert_backbone(size):
     """keras-hub `BertBackbone`."""
-    import keras_hub
-
-    backbone = keras_hub.models.BertBackbone(**_transformer(size))
+    backbone = _hub("BertBackbone")(**_transformer(size))
     return backbone, size.texts(segments=True)
 
 
 def bert_classifier(size):
     """keras-hub `BertTextClassifier`."""
-    import keras_hub
-
     backbone, inputs = bert_backbone(size)
-    return keras_hub.models.BertTextClassifier(backbone, 3), inputs
+    return _hub("BertTextClassifier")(backbone, 3), inputs
 
 
 def bert_masked_lm(size):
     """keras-hub `BertMaskedLM`, tied."""
-    import keras_hub
-
     backbone, inputs = bert_backbone(size)
     inputs["mask_positions"] = np.array([[1, 3]] * size.batch, "int32")
-    return keras_hub.models.BertMaskedLM(backbone), inputs
+    return _hub("BertMaskedLM")(backbone), inputs
 
 
 def gpt2_backbone(size):
     """keras-hub `GPT2Backbone`."""
-    import keras_hub
-
-    return keras_hub.models.GPT2Backbone(**_transformer(size)), size.texts()
+    return _hub("GPT2Backbone")(**_transformer(size)), size.texts()
 
 
 def gpt2_causal_lm(size):
     """keras-hub `GPT2CausalLM`, tied."""
-    import keras_hub
-
     backbone, inputs = gpt2_backbone(size)
-    return keras_hub.models.GPT2CausalLM(backbone), inputs
+    return _hub("GPT2CausalLM")(backbone), inputs
 
 
 def _decoder(size):
@@ -333,29 +350,23 @@ def _decoder(size):
 
 def llama_causal_lm(size):
     """keras-hub `LlamaCausalLM`, untied: two tables."""
-    import keras_hub
-
-    backbone = keras_hub.models.LlamaBackbone(**_decoder(size))
-    return keras_hub.models.LlamaCausalLM(backbone), size.texts()
+    backbone = _hub("LlamaBackbone")(**_decoder(size))
+    return _hub("LlamaCausalLM")(backbone), size.texts()
 
 
 def gemma_causal_lm(size):
     """keras-hub `GemmaCausalLM`, tied, with a cap on its logits."""
-    import keras_hub
-
-    backbone = keras_hub.models.GemmaBackbone(
+    backbone = _hub("GemmaBackbone")(
         **_decoder(size),
         head_dim=size.width // 2,
         final_logit_soft_cap=30.0,
     )
-    return keras_hub.models.GemmaCausalLM(backbone), size.texts()
+    return _hub("GemmaCausalLM")(backbone), size.texts()
 
 
 def t5_backbone(size):
     """keras-hub `T5Backbone`, one table for encoder and decoder."""
-    import keras_hub
-
-    backbone = keras_hub.models.T5Backbone(
+    backbone = _hub("T5Backbone")(
         vocabulary_size=size.rows,
         num_layers=size.layers,
         num_heads=2,
@@ -374,24 +385,13 @@ def dlrm(size, tables=4):
     """keras-rs `DotInteraction` of four tables."""
     import keras_rs
 
-    features = [ids_input(f"feature_{i}", 1) for i in range(tables)]
-    numbers = keras.Input((8,), name="numbers")
-    flatten = keras.layers.Flatten()
-    vectors = [
-        flatten(
-            keras.layers.Embedding(size.rows, size.width, name=f"table_{i}")(x)
-        )
-        for i, x in enumerate(features)
-    ]
+    features, vectors, inputs = _features(size, tables)
+    numbers = features[-1]
     bottom = keras.layers.Dense(size.width, activation="relu")(numbers)
     crossed = keras_rs.layers.DotInteraction()([bottom, *vectors])
     top = keras.layers.Concatenate()([bottom, crossed])
-    inputs = {x.name: size.ids(1, seed=i) for i, x in enumerate(features)}
-    inputs["numbers"] = (
-        np.random.default_rng(0).normal(size=(size.batch, 8)).astype("float32")
-    )
     model = keras.Model(
-        {x.name: x for x in [*features, numbers]}, keras.layers.Dense(1)(top)
+        {x.name: x for x in features}, keras.layers.Dense(1)(top)
     )
     return model, inputs
 

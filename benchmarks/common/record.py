@@ -37,15 +37,12 @@ class Record:
             content = {}
         if self.benchmark is None:
             self.benchmark = content.get("benchmark")
-        for name, wanted in (
-            ("format", FORMAT),
-            ("benchmark", self.benchmark),
-        ):
-            found = content.get(name)
-            if found != wanted:
+        wanted = {"format": FORMAT, "benchmark": self.benchmark}
+        for name, value in wanted.items():
+            if content.get(name) != value:
                 raise ValueError(
-                    f"`{name}` of {self.path} must be {wanted!r}. "
-                    f"Received: {name}={found!r}"
+                    f"`{name}` of {self.path} must be {value!r}. "
+                    f"Received: {name}={content.get(name)!r}"
                 )
         self.made_by, self.rows = content["made_by"], content["rows"]
 
@@ -119,11 +116,11 @@ def _version(package):
 
 def _processor():
     try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        text = pathlib.Path("/proc/cpuinfo").read_text()
     except OSError:
         return platform.processor()
-    named = [line for line in lines if line.startswith("model name")]
-    return named[0].partition(":")[2].strip() if named else platform.machine()
+    named = re.search(r"^model name\s*: (.*)$", text, re.M)
+    return named[1] if named else platform.machine()
 
 
 def plain(value):

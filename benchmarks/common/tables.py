@@ -18,6 +18,40 @@ def of_columns(columns, rows):
     return markdown(list(cells), zip(*cells.values(), strict=True))
 
 
+def of_rows(rows):
+    """A table of all numbers of rows: what they are, and means over seeds."""
+    found = [plain_cells(row) for row in rows]
+    heads = dict.fromkeys(head for cells in found for head in cells)
+    lines = [[cells.get(head, "") for head in heads] for cells in found]
+    return markdown(list(heads), lines)
+
+
+def plain_cells(row):
+    cells = {"": row["name"]}
+    for name, value in row["row"].items():
+        if isinstance(value, dict):
+            value = value.get("name")
+        if value is not None and not isinstance(value, list):
+            cells[name] = f"{value:,}" if type(value) is int else str(value)
+    keys = dict.fromkeys(
+        key for run in row["runs"] for key in number_keys(run["figures"])
+    )
+    for key in keys:
+        values = set(figures(row, key))
+        is_whole = len(values) == 1 and float(*values).is_integer()
+        cells[key] = figure(key, "{:,.0f}" if is_whole else "{:.4g}")(row)
+    return cells | {"seeds": seeds(row)}
+
+
+def number_keys(values, before=""):
+    """Keys with dots of the numbers in nested dicts."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from number_keys(value, f"{before}{name}.")
+        elif isinstance(value, int | float):
+            yield before + name
+
+
 def look_up(values, key, default=None):
     """What stands in nested dicts at a key with dots, `"test.accuracy"`."""
     for part in key.split("."):

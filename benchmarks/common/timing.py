@@ -64,19 +64,11 @@ class TimedTraining(StepClock):
     """Lowers the learning rate, and stops training after its time."""
 
     def __init__(
-        self,
-        learning_rate,
-        limit,
-        marks,
-        evaluate,
-        max_steps=None,
-        now=time.perf_counter,
+        self, learning_rate, limit, max_steps=None, now=time.perf_counter
     ):
         super().__init__(now)
         self.learning_rate = learning_rate
         self.limit, self.max_steps = limit, max_steps
-        self.marks, self.evaluate = list(marks), evaluate
-        self.curve = []
 
     @property
     def share(self):
@@ -95,12 +87,3 @@ class TimedTraining(StepClock):
         super().on_train_batch_end(batch, logs)
         if self.share >= 1:
             self.model.stop_training = True
-        elif self.marks and self.share >= self.marks[0]:
-            self.marks.pop(0)
-            point = {
-                "seconds": round(self.seconds, 3),
-                "steps": self.steps,
-                **self.evaluate(),
-            }
-            self.curve.append(point)
-            print(f"  {point}", flush=True)

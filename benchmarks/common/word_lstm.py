@@ -7,9 +7,7 @@ next, as in Zaremba et al., 2014 (https://arxiv.org/abs/1409.2329).
 
 import dataclasses
 import hashlib
-import json
 import math
-import pathlib
 import time
 
 import keras
@@ -144,29 +142,30 @@ class LanguageModel(keras.Model):
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
 
     def _sampled_softmax(self, features, labels, kernel, bias):
+        labels = tf.cast(labels[:, None], "int64")
+        candidates, chance = self.sampled_words()
+        return tf.nn.sampled_softmax_loss(
+            kernel,
+            bias,
+            labels,
+            features,
+            num_sampled=candidates.shape[0],
+            num_classes=self.num_words,
+            sampled_values=(candidates, chance(labels), chance(candidates)),
+        )
+
+    def sampled_words(self):
+        """Ids of the frequent words and of some others, and their chances."""
         frequent = min(self.recipe.frequent, self.num_words - 1)
         others = self.num_words - frequent
         sampled = min(self.recipe.sampled, others)
         drawn = tf.random.uniform_candidate_sampler(
             tf.zeros((1, 1), "int64"), 1, sampled, True, others
         ).sampled_candidates
-        labels = tf.cast(labels[:, None], "int64")
-        candidates = tf.concat(
-            [tf.range(frequent, dtype="int64"), frequent + drawn], axis=0
+        ids = tf.concat(
+            [tf.range(frequent, dtype="int64"), frequent + drawn], 0
         )
-
-        def chance(ids):
-            return tf.where(ids < frequent, 1.0, sampled / others)
-
-        return tf.nn.sampled_softmax_loss(
-            kernel,
-            bias,
-            labels,
-            features,
-            num_sampled=frequent + sampled,
-            num_classes=self.num_words,
-            sampled_values=(candidates, chance(labels), chance(candidates)),
-        )
+        return ids, lambda ids: tf.where(ids < frequent, 1.0, sampled / others)
 
     def reset_states(self):
         for lstm in self.lstms:
@@ -185,30 +184,26 @@ def make_model(embedding, text, recipe, jit_compile="auto"):
     return model
 
 
-def train(model, text, folder, callbacks=()):
-    """Trains by the model's recipe; goes on from the last epoch in `folder`."""
-    recipe = model.recipe
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    log = _EpochLog(folder / "epochs.json")
-    model.fit(
-        *text.segments("train", recipe.batch_size, recipe.steps),
-        batch_size=recipe.batch_size,
-        epochs=recipe.epochs,
+def train(model, text):
+    """Trains by the model's recipe.
+
+    Returns:
+        The perplexity of the validation part after each epoch, and seconds.
+    """
+    size = model.recipe.batch_size
+    start = time.time()
+    history = model.fit(
+        *text.segments("train", size, model.recipe.steps),
+        batch_size=size,
+        epochs=model.recipe.epochs,
         shuffle=False,
-        validation_data=text.segments("valid", recipe.batch_size, recipe.steps),
-        validation_batch_size=recipe.batch_size,
+        validation_data=text.segments("valid", size, model.recipe.steps),
+        validation_batch_size=size,
         verbose=0,
-        callbacks=[
-            *callbacks,
-            _ResetStates(),
-            log,
-            keras.callbacks.BackupAndRestore(
-                folder, delete_checkpoint=False, double_checkpoint=True
-            ),
-        ],
-    )
-    return log.epochs
+        callbacks=[_ResetStates()],
+    ).history
+    losses = history["val_task_loss"]
+    return [math.exp(loss) for loss in losses], round(time.time() - start)
 
 
 def perplexity(model, text, part):
@@ -234,28 +229,3 @@ class _ResetStates(keras.callbacks.Callback):
 
     def on_test_begin(self, logs=None):
         self.model.reset_states()
-
-
-class _EpochLog(keras.callbacks.Callback):
-    """Keeps what each epoch gave in a file, across interruptions."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.path = path
-        self.epochs = json.loads(path.read_text()) if path.exists() else []
-
-    def on_epoch_begin(self, epoch, logs=None):
-        # An epoch whose weights were not kept runs again.
-        self.epochs = self.epochs[:epoch]
-        self.start = time.time()
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.epochs.append(
-            {
-                "train_loss": logs["task_loss"],
-                "valid": math.exp(logs["val_task_loss"]),
-                "seconds": round(time.time() - self.start, 1),
-            }
-        )
-        self.path.write_text(json.dumps(self.epochs))
-        print(f"  epoch {epoch + 1}: {self.epochs[-1]}", flush=True)

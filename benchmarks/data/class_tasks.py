@@ -1,7 +1,6 @@
 """Tasks with many classes.
 
-Job titles of O*NET (1,016 occupations), CLINC150 (150 intents), and classes
-made up at any number.
+Job titles of O*NET (1,016 occupations), and classes made up at any number.
 """
 
 import collections
@@ -13,8 +12,6 @@ import re
 import zlib
 
 import numpy as np
-
-from benchmarks.data import labelled_texts
 
 # Id of places in a bag that hold nothing.
 PAD = 0
@@ -75,7 +72,14 @@ def _table(folder, name):
 def job_titles(folder, buckets=1 << 15, length=64, seed=0):
     """Job titles and the occupations that they name."""
     names, parts = job_title_texts(folder, seed)
-    return _text_task(names, parts, buckets, length)
+    values = {
+        part: (
+            bags([text for text, _ in rows], buckets, length),
+            np.array([k for _, k in rows], "int32"),
+        )
+        for part, rows in parts.items()
+    }
+    return ClassTask(names, **values, input_dim=buckets)
 
 
 def job_title_texts(folder, seed=0):
@@ -111,29 +115,6 @@ def job_title_texts(folder, seed=0):
 def words_of(text):
     """Words of a text, in lower case."""
     return _WORD.findall(text.lower())
-
-
-def intents(folder, buckets=1 << 15, length=128):
-    """CLINC150: what people ask of an assistant, in 150 intents."""
-    data = labelled_texts.intents(folder)
-    parts = {
-        part: list(zip(*values, strict=True))
-        for part, values in zip(
-            _PARTS, (data.train, data.validation, data.test), strict=True
-        )
-    }
-    return _text_task(data.classes, parts, buckets, length)
-
-
-def _text_task(names, parts, buckets, length):
-    values = {
-        part: (
-            bags([text for text, _ in rows], buckets, length),
-            np.array([k for _, k in rows], "int32"),
-        )
-        for part, rows in parts.items()
-    }
-    return ClassTask(names, **values, input_dim=buckets)
 
 
 def bags(texts, buckets, length):

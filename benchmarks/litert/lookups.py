@@ -5,8 +5,7 @@
 
 Files of one look-up, of rows and of their mean, for several lengths. Tables and
 codes are random; rounded tables have a scale for each row. Each file takes
-turns with the float32 table's on one thread; ratios are of medians. Memory is
-that of a process that holds the file and runs it once.
+turns with the float32 table's on one thread; ratios are of medians.
 """
 
 import dataclasses
@@ -21,13 +20,11 @@ import tensorflow as tf
 
 import keras_compembed as kc
 from benchmarks.common import litert
-from benchmarks.common import peak_memory
 from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from keras_compembed.export import flatbuffer
-from keras_compembed.utils.extras import require
 from keras_compembed.utils.files import replacing
 
 # Rows of tables; more of them are these again, at other places. No other
@@ -46,17 +43,7 @@ ROUNDED = {
     "rounded, int2": (2, None),
     "rounded, int4 rank 16": (4, 16),
 }
-# Of the picture: a colour for tables, rounded ones and each shape of codes, a
-# mark for each dtype.
-COLORS = (
-    "#8c8c8c",
-    "#333333",
-    "#0b6e99",
-    "#e08214",
-    "#2e7d32",
-    "#8e44ad",
-    "#c0392b",
-)
+# Of the picture: a mark for each dtype.
 MARKS = ("o", "s", "D", "v", "P", "*", "^", "X")
 
 
@@ -97,18 +84,6 @@ class Lookups(Benchmark):
         "quantize": ("float32", "int8"),
     }
 
-    columns = {
-        "rows": tables.field("row.input_dim", "{:,}"),
-        "mean": lambda row: "mean" if row["row"]["pooled"] else "",
-        "file": tables.field("name"),
-        "bytes": tables.figure("file_bytes", "{:,.0f}"),
-        **{
-            f"{n} ids": tables.figure(f"lengths.{n}.latency_ratio", "{:.2f}")
-            for n in (1, 16, 128, 512)
-        },
-        "MB": tables.figure("lengths.512.peak_bytes", "{:,.1f}", 1e-6),
-    }
-
     def rows(self):
         rows = []
         for input_dim, pooled in itertools.product(
@@ -130,10 +105,7 @@ class Lookups(Benchmark):
     def measure_together(self, rows, seed):
         args, rng = self.args, np.random.default_rng(seed)
         first = Row("table, float32", rows[0].input_dim, rows[0].pooled)
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            peak_memory.measuring() as measure_memory,
-        ):
+        with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             base = folder / "table.tflite"
             write(first, base, args.output_dim, seed)
@@ -153,9 +125,6 @@ class Lookups(Benchmark):
                         length,
                         args.seconds,
                         rng,
-                    )
-                    found[length]["peak_bytes"] = measure_memory(
-                        [(path, {None: (1, length)})]
                     )
                 yield {"file_bytes": len(content), "lengths": found}
 
@@ -210,27 +179,25 @@ def write(row, path, width, seed):
 
 
 def write_codes(row, path, width, seed):
-    num_codebooks, codebook_size = map(int, row.codes.split("x"))
-    ids = keras.Input((None,), batch_size=1, dtype="int32")
+    shape = map(int, row.codes.split("x"))
     layer = kc.CodeEmbedding(
-        row.input_dim,
-        width,
-        num_codebooks,
-        codebook_size,
-        composition=row.composition,
-        seed=seed,
+        row.input_dim, width, *shape, composition=row.composition, seed=seed
     )
-    rows = layer(ids)
+    layer.build()
     rng = np.random.default_rng(seed)
     layer.codebooks.assign(rng.normal(size=layer.codebooks.shape))
+    export(layer, row, path, row.quantize)
+
+
+def export(layer, row, path, quantize):
+    """Writes the file of a look-up."""
+    ids = keras.Input((None,), batch_size=1, dtype="int32")
+    rows = layer(ids)
     if row.pooled:
         rows = keras.layers.GlobalAveragePooling1D()(rows)
+    model = keras.Model(ids, rows)
     kc.export.export_litert(
-        keras.Model(ids, rows),
-        path,
-        quantize=row.quantize,
-        overwrite=True,
-        verbose=0,
+        model, path, quantize=quantize, overwrite=True, verbose=0
     )
 
 
@@ -263,17 +230,7 @@ def write_table(row, path, width, seed):
     else:
         quantize = TABLES[row.name]
         layer = TableLookup(table)
-    ids = keras.Input((None,), batch_size=1, dtype="int32")
-    rows = layer(ids)
-    if row.pooled:
-        rows = keras.layers.GlobalAveragePooling1D()(rows)
-    kc.export.export_litert(
-        keras.Model(ids, rows),
-        path,
-        quantize=quantize,
-        overwrite=True,
-        verbose=0,
-    )
+    export(layer, row, path, quantize)
     model = flatbuffer.read_model(path.read_bytes())
     repeat_rows(model, row.input_dim)
     path.write_bytes(flatbuffer.write_model(model))
@@ -305,9 +262,9 @@ def repeat_rows(model, input_dim):
 
 def draw(rows, length, path):
     """Draws time against bytes, for rows and for their mean."""
-    figures = require("matplotlib.figure", "plots")
-    ticker = require("matplotlib.ticker", "plots")
-    figure = figures.Figure(figsize=(9, 4.2), layout="constrained")
+    import matplotlib.figure
+
+    figure = matplotlib.figure.Figure(figsize=(9, 4.2), layout="constrained")
     methods, kinds = {}, {}
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     for axes, pooled in zip(panels, (False, True), strict=True):
@@ -315,7 +272,7 @@ def draw(rows, length, path):
             if row["row"]["pooled"] != pooled:
                 continue
             method, _, kind = row["name"].partition(", ")
-            color = methods.setdefault(method, COLORS[len(methods)])
+            color = methods.setdefault(method, f"C{len(methods)}")
             mark = kinds.setdefault(kind, MARKS[len(kinds)])
             axes.plot(
                 tables.mean(row, "file_bytes") / 1e6,
@@ -332,10 +289,6 @@ def draw(rows, length, path):
         axes.grid(alpha=0.25, which="both")
         axes.set_title(f"mean of {length} rows" if pooled else f"{length} rows")
         axes.set_xlabel("file (MB, log scale)")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
-            axis.set_minor_formatter(ticker.NullFormatter())
     panels[0].set_ylabel("time, to the float32 table's (log scale)")
     for label, style in [
         *((name, {"marker": "s", "color": c}) for name, c in methods.items()),

@@ -3,9 +3,8 @@
     python -m benchmarks litert.whole_models
 
 Files of models with random weights, a text at a time, on one thread, each in
-turns with that of float32 tables; ratios are of medians. Memory is that of a
-process that holds the file and runs it once. The encoder-decoder is two files;
-its words, decoded greedily, are compared with Keras's.
+turns with that of float32 tables; ratios are of medians. The
+encoder-decoder is two files, which decode greedily.
 """
 
 import dataclasses
@@ -16,13 +15,10 @@ import tempfile
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_compembed as kc
 from benchmarks.common import litert
 from benchmarks.common import models
-from benchmarks.common import peak_memory
-from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.arguments import code_shape
 from benchmarks.common.benchmark import Benchmark
@@ -106,7 +102,6 @@ def title(row):
 class WholeModels(Benchmark):
     settings = {
         "seconds": Flag(0.6, "of the rounds of a file"),
-        "sentences": Flag(1000, "that are decoded"),
     }
     choices = {
         "models": tuple(KINDS),
@@ -115,21 +110,9 @@ class WholeModels(Benchmark):
     }
     quick = {
         "seconds": 0.0,
-        "sentences": 20,
         "models": ("mean", "encoder-decoder"),
         "codes": ("4x16",),
         "quantize": ("float32", "int8"),
-    }
-    columns = {
-        "model": title,
-        "file": tables.field("name"),
-        "bytes": tables.figure("file_bytes", "{:,.0f}"),
-        "ms": tables.figure("milliseconds", "{:.3f}"),
-        "to float32 tables": tables.figure("latency_ratio", "{:.2f}"),
-        "MB": tables.figure("peak_bytes", "{:,.1f}", 1e-6),
-        "sentences as Keras's": tables.figure(
-            "equal_sentences", "{:.1f}", 100, " %"
-        ),
     }
 
     def rows(self):
@@ -156,10 +139,7 @@ class WholeModels(Benchmark):
         shapes = [shapes_of(part, length) for part in made[None]]
         rng = np.random.default_rng(seed)
         first = row_of(rows[0].model)
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            peak_memory.measuring() as measure_memory,
-        ):
+        with tempfile.TemporaryDirectory() as folder:
 
             def write(row):
                 if row.codes not in made:
@@ -184,29 +164,13 @@ class WholeModels(Benchmark):
                     draw(rng, size.rows, (1, length)),
                     self.args.seconds,
                 )
-                figures = {
+                yield {
                     "file_bytes": sum(
                         pathlib.Path(path).stat().st_size for path in paths
                     ),
                     "milliseconds": round(taken * 1e3, 4),
                     "latency_ratio": round(taken / of_other, 3),
-                    "peak_bytes": measure_memory(
-                        list(zip(paths, shapes, strict=True))
-                    ),
                 }
-                if len(paths) > 1:
-                    # The same for all files.
-                    sentences = next(
-                        draw(
-                            np.random.default_rng(seed),
-                            size.rows,
-                            (self.args.sentences, length),
-                        )
-                    )
-                    figures |= compare_sentences(
-                        paths, made[row.codes], sentences
-                    )
-                yield figures
         keras.backend.clear_session()
 
 
@@ -228,19 +192,16 @@ class GreedyFiles:
         self._encoder, self._step = _open(paths, shapes)
 
     def run(self, source):
-        """Seconds of a sentence, of as many words as `source`."""
-        seconds = [self._encoder.run(source)]
-
-        def encode(source):
-            (state,) = self._encoder.outputs().values()
-            return state
-
-        def step(inputs):
-            seconds.append(self._step.run(inputs))
-            return self._step.outputs()
-
-        decode(encode, step, source)
-        return sum(seconds)
+        """Seconds of a sentence, of as many words as `source`, greedily."""
+        seconds = self._encoder.run(source)
+        (state,) = self._encoder.outputs().values()
+        token = np.zeros((1, 1), "int32")
+        for _ in range(source.shape[1]):
+            seconds += self._step.run({"token": token, "state": state})
+            found = self._step.outputs()
+            token, state = np.argmax(found["logits"], -1), found["state"]
+            token = token.astype("int32")[:, None]
+        return seconds
 
 
 def _open(paths, shapes):
@@ -253,30 +214,6 @@ def _open(paths, shapes):
 def draw(rng, rows, shape):
     while True:
         yield rng.integers(rows, size=shape).astype("int32")
-
-
-def decode(encode, step, source):
-    """Words of sentences, greedily, as many as those of the source."""
-    state = encode(source)
-    token, tokens = np.zeros((len(source), 1), "int32"), []
-    for _ in range(source.shape[1]):
-        found = step({"token": token, "state": state})
-        token, state = np.argmax(found["logits"], axis=-1), found["state"]
-        token = token.astype("int32")[:, None]
-        tokens.append(token)
-    return np.concatenate(tokens, axis=1)
-
-
-def compare_sentences(paths, parts, source):
-    """Shares of sentences and of words that files decode as Keras does."""
-    of_files = decode(*map(kc.export.LiteRTModel, paths), source)
-    of_keras = decode(*(part.predict_on_batch for part in parts), source)
-    equal = of_files == of_keras
-    return {
-        "equal_sentences": float(equal.all(axis=1).mean()),
-        "equal_words": float(equal.mean()),
-        "different_sentences": len(np.unique(of_keras, axis=0)),
-    }
 
 
 def with_codes(parts, codes, seed):
@@ -318,30 +255,11 @@ def export(model, row, shapes, path):
         # Of random weights, 8 bits put others first.
         options["tolerance"] = 1e9 if row.quantize else None
         if row.codes is None:
-            model = keras.Model(inputs, BestItems(TOP)(model.outputs[0]))
+            model = keras.Model(inputs, models.BestItems(TOP)(model.outputs[0]))
         else:
             options["top_k"] = TOP
     kc.export.export_litert(model, path, overwrite=True, verbose=0, **options)
     return path
-
-
-class BestItems(keras.layers.Layer):
-    """The best of all scores, of tables: codes have `top_k` of their own."""
-
-    def __init__(self, k):
-        super().__init__()
-        self.k = k
-
-    def call(self, inputs):
-        scores, ids = tf.math.top_k(inputs, self.k)
-        return {"ids": ids, "scores": scores}
-
-    def compute_output_spec(self, inputs):
-        shape = (*inputs.shape[:-1], self.k)
-        return {
-            "ids": keras.KerasTensor(shape, dtype="int32"),
-            "scores": keras.KerasTensor(shape, dtype="float32"),
-        }
 
 
 def row_of(model, codes=None, quantize="float32"):

@@ -26,7 +26,6 @@ import keras
 import numpy as np
 
 import keras_compembed as kc
-from benchmarks.common import tables
 from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
@@ -34,7 +33,6 @@ from benchmarks.common.best_rows import check_names
 from benchmarks.common.best_rows import climb
 from benchmarks.rivals.methods import QUANTIZE
 from benchmarks.rivals.methods import RIVALS
-from benchmarks.rivals.methods import SLOW
 from benchmarks.rivals.pictures import draw
 from benchmarks.rivals.tasks import QUICK
 from benchmarks.rivals.tasks import TASKS
@@ -42,8 +40,6 @@ from benchmarks.rivals.tasks import Texts
 from keras_compembed.utils.files import replacing
 
 TABLE, SEARCH = "table", "search"
-# What comes after the others: it takes long, or answers another question.
-STAGES = ((), SLOW, (SEARCH,))
 # Methods of a task and size that are run with more seeds.
 BEST = 6
 # Of what the search tries, how many it tunes.
@@ -58,11 +54,6 @@ class Row:
     task: object
     ratio: int
     method: str
-
-
-def stage(method):
-    """Place in `STAGES`."""
-    return next((n for n, names in enumerate(STAGES) if method in names), 0)
 
 
 def row_of_table(task):
@@ -88,19 +79,6 @@ class Accuracy(Benchmark):
         "methods": (TABLE, "int4", "quotient x remainder", SEARCH),
         "rates": (3e-3, 1e-2),
     }
-    columns = {
-        "task": tables.field("row.task.name"),
-        "times smaller": tables.field("row.ratio"),
-        "method": tables.field("row.method"),
-        "settings": lambda row: row["runs"][0]["figures"]["method"],
-        "KB": tables.figure("bytes", "{:.1f}", 1e-3),
-        "accuracy": tables.figure("test.accuracy", scale=100, unit=" %"),
-        "recall@20": tables.figure("test.recall", "{:.4f}"),
-        "NDCG@20": tables.figure("test.ndcg", "{:.4f}"),
-        "rate": tables.figure("rate", "{:g}"),
-        "seeds": tables.seeds,
-        "CPU s": tables.figure("cpu_seconds", "{:.0f}"),
-    }
 
     def rows(self):
         args = self.args
@@ -111,21 +89,16 @@ class Accuracy(Benchmark):
         found = [row_of_table(task) for task in tasks if TABLE in args.methods]
         return found + [
             Row(f"{task.name}, 1/{ratio}, {method}", task, ratio, method)
-            for place in range(len(STAGES))
             for ratio in args.ratios
             for task in tasks
             for method in args.methods
-            if stage(method) == place
-            and method != TABLE
-            and (method != SEARCH or isinstance(task, Texts))
+            if method != TABLE and (method != SEARCH or isinstance(task, Texts))
         ]
 
     def turns(self, rows):
         """Rows of a task and size, then the best of them with more seeds."""
         first, *others = self.args.seeds
-        groups = itertools.groupby(
-            rows, lambda row: (row.task, row.ratio, stage(row.method))
-        )
+        groups = itertools.groupby(rows, lambda row: (row.task, row.ratio))
         for _, group in groups:
             group = list(group)
             yield from ((first, [row]) for row in group)

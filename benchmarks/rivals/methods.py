@@ -257,10 +257,3 @@ RIVALS = {
     "int8": OfTable(rounded(8)),
     "deep hashing": FromNothing(lambda *_: [Sizes(baselines.DeepHash, 4096)]),
 }
-# Those that take many times as long as others.
-SLOW = (
-    "tensor train",
-    "tensor train of a table",
-    "softmax codes from nothing",
-    "deep hashing",
-)

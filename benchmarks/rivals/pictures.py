@@ -69,7 +69,6 @@ def draw_task(rows, path):
         )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("bytes of the table in a LiteRT file, KB")
     axes.set_ylabel(METRICS[metric])
     best = [max(v) for found in points.values() for _, v in found]

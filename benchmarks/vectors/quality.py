@@ -20,7 +20,6 @@ import numpy as np
 
 import keras_compembed as kc
 from benchmarks.baselines import methods as baselines
-from benchmarks.common import tables
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import vectors
@@ -112,23 +111,6 @@ class Quality(Benchmark):
         "tables": ("generated",),
         "parts": (4,),
         "families": ("codes of 16", "narrow int2"),
-    }
-    columns = {
-        "table": tables.field("row.table"),
-        "times smaller": tables.field("row.part"),
-        "method": tables.field("row.family"),
-        "settings": lambda row: tables.figures(row, "method")[0],
-        "KB": tables.figure("bytes", "{:,.0f}", 1e-3),
-        "error": tables.figure("relative_error", "{:.3f}"),
-        "cosine": tables.figure("mean_cosine", "{:.3f}"),
-        "neighbours": tables.figure("neighbor_overlap", "{:.3f}"),
-        **{
-            head: tables.figure(f"tests.{name}.score", "{:.1f}", 100)
-            for head, name in PAIRS.items()
-        },
-        "analogies": tables.figure(f"tests.{ANALOGIES}.score", "{:.1f}", 100),
-        "s": tables.figure("cpu_seconds", "{:.0f}"),
-        "seeds": tables.seeds,
     }
 
     def rows(self):

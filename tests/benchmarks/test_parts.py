@@ -11,7 +11,6 @@ from benchmarks.codes import clusters
 from benchmarks.codes import sentiment
 from benchmarks.common import best_rows
 from benchmarks.common import litert
-from benchmarks.common import peak_memory
 from benchmarks.data import visits
 from benchmarks.litert import lookups
 from benchmarks.rivals import accuracy
@@ -139,24 +138,6 @@ def test_times_are_of_turns():
     first = [name for name, _ in calls[::2]]
     assert first == ["b", "a", "b", "a", "b"]
     assert [value for _, value in calls[::2]] == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.slow
-def test_peak_memory(tmp_path):
-    row = lookups.Row("table, float32", 100_000, pooled=False)
-    path = lookups.write(row, tmp_path / "table.tflite", 32, 0)
-    size = path.stat().st_size
-    with peak_memory.measuring() as measure:
-        small, large = (
-            measure([(path, {None: (1, length)})]) for length in (1, 50_000)
-        )
-        if small is None:
-            pytest.skip("The system does not count memory.")
-        assert size < small < size + 5e5
-        # Ids and rows.
-        assert large - small == pytest.approx(50_000 * 132, rel=0.1)
-        with pytest.raises(RuntimeError, match="not measured: .*Error"):
-            measure([(tmp_path / "none.tflite", {})])
 
 
 @pytest.mark.slow

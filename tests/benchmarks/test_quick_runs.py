@@ -11,19 +11,18 @@ from benchmark_files import write_sentences
 pytestmark = pytest.mark.slow
 
 
-# Flags, how many rows there are, and part of a line that is printed.
+# Flags, and how many rows there are.
 SMALL = {
-    "codes.clusters": ({}, 3, "| straight-through, constant temperature | "),
-    "codes.large_tables": ({}, 1, "| 600 | 1 | "),
-    "codes.pooled_step": ({"words": "zipf"}, 5, "| zipf | codes, pooled | "),
-    "codes.training_step": ({}, 2, "| 1,000 | SparseRowOptimizer(Adam) | "),
+    "codes.clusters": ({}, 3),
+    "codes.pooled_step": ({"words": "zipf"}, 5),
+    "codes.training_step": ({}, 2),
 }
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_benchmark(name):
-    flags, number, line = SMALL[name]
-    rows = quick(name, line, **flags)
+    flags, number = SMALL[name]
+    rows = quick(name, **flags)
     assert len(rows) == number
     for found in rows.values():
         if {"fastest", "milliseconds"} <= set(found):
@@ -40,12 +39,11 @@ def folders(tmp_path):
 def test_anchors_of_classifiers(tmp_path):
     rows = quick(
         "anchors.classification",
-        "| words | l1 1e-3 | 4 | ",
         picture=tmp_path,
         tasks="words",
         rows="^(full table|l1|frequency|relations)",
     )
-    full, sparse = rows["full table"], rows["l1 1e-3"]
+    full = rows["full table"]
     words = full["parameters"] // 8
     # 180 words, most of which occur twice, padding and unknown.
     assert 150 < words <= 182
@@ -54,16 +52,12 @@ def test_anchors_of_classifiers(tmp_path):
     for name in ("l1 1e-3", "frequency", "relations"):
         found = rows[name]
         assert found["parameters"] == found["nonzeros"] + 4 * 8
-    assert all(len(found["by_epoch"]) == 3 for found in rows.values())
-    assert sparse["nonzeros"] == sparse["by_epoch"][-1]["nonzeros"]
-    assert sparse["by_epoch"][-1]["l1"] == pytest.approx(1e-3)
     assert rows["frequency"]["nonzeros"] == 150
     assert (tmp_path / "ant_words.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_anchors_of_language_models(folders):
-    line = "| 6 anchors, l1 0.001 | 2 | "
-    rows = quick("anchors.language_model", line, **folders)
+    rows = quick("anchors.language_model", data=folders["data"])
     table, anchors = rows.values()
     # 31 words, of width 8.
     assert table["parameters"] == 31 * 8
@@ -73,8 +67,7 @@ def test_anchors_of_language_models(folders):
 
 def test_anchors_from_a_table(folders, tmp_path):
     folders["rows"] = "^(table|anchors|group lasso)"
-    line = "| ptb | anchors | "
-    rows = quick("anchors.from_table", line, by="task", **folders)
+    rows = quick("anchors.from_table", by="task", **folders)
     table, anchors, others, lasso = rows.values()
     # 31 words, of width 8; then words of width 8 too.
     assert table["numbers"] == 31 * 8 and anchors["numbers"] <= 130
@@ -82,23 +75,20 @@ def test_anchors_from_a_table(folders, tmp_path):
     assert table["valid_before"] < anchors["valid_before"] < 40
     assert others["numbers"] <= 400 == lasso["numbers"]
     assert others["test"] > 60 and lasso["test"] > 60
-    # One first half of each kind, and no unfinished row.
-    kept = [path.name for path in (tmp_path / "cache").iterdir()]
-    assert len(kept) == 3 and all(name.endswith(".npz") for name in kept)
+    # One first half of each kind.
+    assert len(list((tmp_path / "cache").iterdir())) == 3
 
 
 # Keras's own Adam, which is there for comparison, warns of tables it fills.
 @pytest.mark.filterwarnings("ignore:Converting sparse")
 def test_storage_of_anchors():
-    line = "| 2,000 | 20 | sparse | SparseRowOptimizer(Adam) |  |  |  | "
     flags = {"by": "memory", "input_dims": 100, "rows": "^(dense|sparse)"}
-    *times, memory = quick("anchors.storage", line, **flags).values()
+    *times, memory = quick("anchors.storage", **flags).values()
     assert len(times) == 2 and memory["peak_bytes"] > 1e8
 
 
 def test_learning_of_codes():
-    line, learners = "| generated | 4 | 8 |", "additive,gumbel,kd"
-    rows = quick("codes.learning", line, methods=learners)
+    rows = quick("codes.learning", methods="additive,gumbel,kd")
     assert list(rows)[::4] == [
         "AdditiveQuantizer, effort 0.2",
         "KDCodeLearner sum, 50 steps, refined",
@@ -115,20 +105,14 @@ def test_learning_of_codes():
 
 
 def test_sentiment():
-    line = "| Gumbel codes 4x8 |"
-    rows = quick("codes.sentiment", line, rows="^(table|Gumbel)")
+    rows = quick("codes.sentiment", rows="^(table|Gumbel)")
     table, codes = rows.values()
     assert table["relative_error"] == 0
     assert table["counted_bytes"] == 4 * 500 * 16
     # Codes of 12 bits take two bytes a row; codewords are float32.
     assert codes["counted_bytes"] == 500 * 2 + 4 * 4 * 8 * 16
     assert table["accuracy"] > 0.8 and codes["accuracy"] > 0.8
-    file = codes["float32_file"]
-    assert codes["counted_bytes"] < file["bytes"]
-    assert file["bytes"] < table["float32_file"]["bytes"]
-    # The file holds the vectors that the classifier was trained on.
     assert codes["relative_error"] > 0
-    assert file["relative_error"] == pytest.approx(codes["relative_error"])
 
 
 def test_codes_of_language_models(folders):
@@ -148,8 +132,7 @@ def test_codes_of_language_models(folders):
 
 
 def test_models_of_codes():
-    line = "| Two towers with one table | 300 x 16 | 0.02 → 0.00 |"
-    (found,) = quick("codes.models", line, rows="shared").values()
+    (found,) = quick("codes.models", rows="shared").values()
     assert found["before_embedding_bytes"] == 4 * 300 * 16
     # A byte for two subcodes, and codebooks.
     assert found["after_embedding_bytes"] == 300 * 2 + 4 * 4 * 16 * 16
@@ -163,7 +146,6 @@ def test_lookups_in_litert(tmp_path):
     path = tmp_path / "picture.png"
     found = quick(
         "litert.lookups",
-        "| 2,000 | mean | codes 8x16, int8 | ",
         by="pooled",
         full_dim=2000,
         picture=path,
@@ -190,22 +172,14 @@ def test_lookups_in_litert(tmp_path):
         for length in ("1", "8"):
             measured = each["lengths"][length]
             assert measured["microseconds"] > 0
-            peak = measured["peak_bytes"]
-            assert peak is None or peak > 0.5 * each["file_bytes"]
 
 
 def test_whole_models_in_litert():
-    line = "| mean of words | tables, float32 | "
-    rows = quick("litert.whole_models", line, by="model")
+    rows = quick("litert.whole_models", by="model")
     tables, codes = "tables, float32", "codes 4x16, float32"
     for model in ("mean", "encoder-decoder"):
         size = rows[model, tables]["file_bytes"]
         assert rows[model, codes]["file_bytes"] < size
-    for name in (tables, codes):
-        sentences = rows["encoder-decoder", name]
-        assert sentences["equal_sentences"] == 1
-        # They depend on what is read.
-        assert sentences["different_sentences"] > 10
 
 
 def test_rivals(tmp_path, monkeypatch):
@@ -239,7 +213,7 @@ def test_rivals(tmp_path, monkeypatch):
 
 
 def test_quality_of_vectors():
-    rows = quick("vectors.quality", "| generated | 4 | narrow int2 |")
+    rows = quick("vectors.quality")
     assert len(rows) == 1 + 2
     for name, found in rows.items():
         assert len(found["tests"]) == 2
@@ -253,6 +227,6 @@ def test_quality_of_vectors():
 
 def test_files_of_vectors(tmp_path):
     flags = {"folder": tmp_path, "rows": "command|neighbors"}
-    rows = quick("vectors.files", "| command | ", **flags)
+    rows = quick("vectors.files", **flags)
     assert rows["command"]["bytes"] <= 8000 < rows["command"]["text_bytes"]
     assert len(rows) == 2 + len(load("vectors.files").STORED)
