@@ -8,51 +8,12 @@ import pytest
 from benchmark_files import figures
 from benchmark_files import load
 
-import keras_compembed as kc
 from benchmarks.classes import methods
 from benchmarks.classes import tasks
 from benchmarks.classes.tasks import features_of
-from benchmarks.common.timing import TimedTraining
 
 head_to_head = load("classes.head_to_head")
 WORDS, LABELS, VISITS, LINKS = tasks.QUICK
-
-
-def test_time_of_steps():
-    """The first step counts no time; the rate falls by it."""
-    now, rates = types.SimpleNamespace(time=100.0), []
-    optimizer = types.SimpleNamespace(learning_rate=None)
-    model = types.SimpleNamespace(optimizer=optimizer, stop_training=False)
-    clock = TimedTraining(0.5, 10.0, now=lambda: now.time)
-    clock.set_model(model)
-    while not model.stop_training:
-        clock.on_train_batch_begin(0)
-        rates.append(optimizer.learning_rate)
-        now.time += 1 if rates[1:] else 77
-        clock.on_train_batch_end(0)
-        now.time += 5
-    assert clock.seconds == 10 and clock.steps == 11
-    # No time has passed before the first two; then a cosine, a tenth a step.
-    shares = np.arange(1, 10) / 10
-    expected = 0.5 * (0.5 + 0.5 * np.cos(np.pi * shares))
-    assert rates[:2] == [0.01, 0.01]
-    np.testing.assert_allclose(rates[2:], expected, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_all_rates_start_alike():
-    """A rate that is tried again, after another, comes to the same."""
-    row = head_to_head.row_of(WORDS, "sampled softmax")
-    training = head_to_head.Training(row, WORDS.load(None), 0, (), False)
-    training.steps = 20
-    weights = []
-    for rate in (0.03, 0.01, 0.03):
-        training.score_of(rate)
-        weights.append(training.model.get_weights())
-    first, other, again = weights
-    assert not np.array_equal(first[0], other[0])
-    for one, two in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
@@ -70,56 +31,6 @@ def test_layer_scores_as_many_as_are_sampled(name):
         assert number == (samples + is_paper or 2)
         loss = methods.make_loss(method, samples, task)
         assert loss.ignore_class == tasks.IGNORED
-
-
-def test_places_of_users():
-    task = VISITS.load(None)
-    inputs, labels = task.epoch(np.random.default_rng(0))
-    assert inputs.shape == labels.shape and inputs.shape[1] == VISITS.steps
-    # What comes next is what is read next, and pads are at the end.
-    np.testing.assert_array_equal(inputs[:, 1:], labels[:, :-1] + 1)
-    assert (labels[:, 0] >= 0).all()
-    pairs = np.array([[0, 7], [0, 5], [2, 3], [2, 1], [2, 9]])
-    rows = task.sequences(pairs, 4, np.random.default_rng(0))
-    assert sorted(rows[0]) == [-1, -1, 5, 7] and set(rows[1]) == {-1}
-    assert set(rows[2][:3]) == {1, 3, 9} and rows[2][3] == -1
-    # Of more places than there is room for, any.
-    found = {
-        tuple(sorted(task.sequences(pairs, 2, np.random.default_rng(s))[2]))
-        for s in range(30)
-    }
-    assert found == {(1, 3), (1, 9), (3, 9)}
-
-
-def test_figures_of_places():
-    """Features that point to one place rank it first."""
-    task = VISITS.load(None)
-    number = task.data.num_items
-    # Of each place, the one after.
-    features = keras.layers.Embedding(
-        number + 1,
-        number,
-        embeddings_initializer=lambda shape, dtype: np.eye(*shape, dtype=dtype),
-    )
-    head = kc.CANESoftmax(
-        number,
-        kc.candidates.FrequentClasses(np.ones(number)),
-        kernel_initializer="identity",
-    )
-    ids = keras.Input((None,), dtype="int32")
-    model = keras.Model(ids, head(features(ids)))
-    width = dict(vars(VISITS), width=number)
-    task.settings = types.SimpleNamespace(**width)
-    # Users who were at one place, and then at the one after.
-    users = places = np.arange(20)
-    task.data = types.SimpleNamespace(
-        num_users=20,
-        num_items=number,
-        train=np.stack([users, places], 1),
-        valid=np.stack([users, (places + 1) % number], 1),
-    )
-    task.valid_users = users
-    assert task.figures(model, "valid") == {"ndcg": 1.0, "recall": 1.0}
 
 
 def full_softmax(task):

@@ -1,7 +1,6 @@
 """Examples of recommending run, each once in its quick mode."""
 
 import json
-import lzma
 import math
 
 import keras
@@ -40,32 +39,6 @@ def test_job_titles(tmp_path, capsys):
     answer = kc.top_k_model(model, k=5).predict(x, verbose=0)
     phone = kc.export.LiteRTModel(tmp_path / "job_titles.tflite")(x)
     np.testing.assert_array_equal(answer["ids"], phone["ids"])
-
-
-def test_tables_of_occupations(tmp_path):
-    def write(folder, opened, blank, ending):
-        folder.mkdir(exist_ok=True, parents=True)
-        for name, text in (
-            ("Occupation Data", "1\tCooks\tCook.\n2\tNurses\tNurse.\n"),
-            (
-                "Alternate Titles",
-                '1\tChef "de partie"\n2\tNurse\n1\tCOOKS\n2\tChef\n',
-            ),
-        ):
-            path = folder / f"{name.replace(' ', blank)}.txt{ending}"
-            with opened(path, "wt", encoding="utf-8") as file:
-                file.write("Code\tTitle\tMore\n" + text)
-
-    titles = ["chef", 'chef "de partie"', "cooks", "nurse", "nurses"]
-    pairs = list(zip(titles, (1, 0, 0, 1, 1), strict=True))
-    other = tmp_path / "other"
-    write(tmp_path, open, " ", "")
-    write(other / "onet_titles", lzma.open, "_", ".xz")
-    for folder in (tmp_path, other):
-        found = job_titles.read_occupations(folder)
-        assert found == (["Cooks", "Nurses"], pairs)
-    with pytest.raises(SystemExit, match="no 'Occupation Data.txt'"):
-        job_titles.read_occupations(tmp_path / "none")
 
 
 def test_a_title_is_in_one_part():
@@ -111,14 +84,6 @@ def test_recommend_titles(tmp_path, capsys):
     printed = capsys.readouterr().out
     first = printed.split("junior red baker\n")[1].splitlines()[0]
     assert "red baker" in first
-
-
-def test_hits():
-    answers = [[{1}, {2, 3}] + [{9}] * 8, [{4}] * 10, [{8}] * 9 + [{5}]]
-    right = [{2}, {4, 5}, {5}]
-    assert recommend_titles.hits(answers, right) == pytest.approx(
-        {"top_1": 1 / 3, "top_5": 2 / 3, "top_10": 1.0}
-    )
 
 
 @pytest.mark.slow
@@ -221,26 +186,3 @@ def test_evaluation_is_that_of_plain_loops():
         gains.append(np.dot(hits, discounts) / sum(discounts[: len(right)]))
     assert found["recall_at_20"] == pytest.approx(np.mean(recalls), abs=1e-3)
     assert found["ndcg_at_10"] == pytest.approx(np.mean(gains), abs=1e-3)
-
-
-def test_the_rate_is_chosen_by_validation(monkeypatch):
-    data = visits.generated()
-    args = next_item.parse_arguments(["--quick"])
-    args.rates = [0.1, 0.2, 0.3]
-    at = []
-    monkeypatch.setattr(next_item, "build_models", lambda *args: (None, None))
-    monkeypatch.setattr(
-        next_item, "train", lambda *args: at.append(args[3]) or len(at)
-    )
-
-    def evaluate(recommender, users, seen, right, data, args):
-        if right is data.test:
-            assert len(seen) == len(data.train) + len(data.valid)
-            return "test"
-        assert right is data.valid and seen is data.train
-        return {"ndcg_at_10": {0.1: 0.4, 0.2: 0.6, 0.3: 0.5}[at[-1]]}
-
-    monkeypatch.setattr(next_item, "evaluate", evaluate)
-    figures, _ = next_item.best_of_rates("CANE", None, data, args)
-    expected = {"rate": 0.2, "steps": 2, "test": "test"}
-    assert figures == {**expected, "valid": {"ndcg_at_10": 0.6}}

@@ -216,14 +216,3 @@ def test_words_of_a_file_and_of_a_folder(tmp_path):
     (tmp_path / "ptb.test.txt").unlink()
     with pytest.raises(SystemExit, match="no ptb.test.txt"):
         word_language_model.read_words(tmp_path)
-
-
-def test_numbers_of_words():
-    parts = ["a b b c c c".split(), "a d".split(), []]
-    vocabulary, counts, ids = word_language_model.number_words(parts, 2)
-    assert vocabulary == ("c", "b", "<unk>")
-    assert counts.tolist() == [3, 2, 1]
-    assert [part.tolist() for part in ids] == [[2, 1, 1, 0, 0, 0], [2, 2], []]
-    inputs, targets = word_language_model.segments(np.arange(8), 3)
-    assert inputs.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert targets.tolist() == [[1, 2, 3], [4, 5, 6]]
