@@ -406,7 +406,6 @@ def class_steps():
         {
             **themselves("sampled softmax 1000"),
             "frequent 250+750": "CANE, 250 frequent classes, 750 noises",
-            "near 50+500": "CANE, 50 nearest classes, 500 noises",
             "tree 10+10": "CANE, tree, 10 candidates, 10 noises",
         },
         "cpu_milliseconds",

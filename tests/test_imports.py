@@ -10,8 +10,8 @@ TESTS = pathlib.Path(__file__).parent
 # Algorithms on plain arrays and files: parts with an interface of their own.
 PARTS = {
     "anchors": "cooccurrence coreset k_means_seeding",
-    "candidates": "default_choice frequency_subsets inverted_lists "
-    "recall_bounds sorted_sets",
+    "candidates": "candidate_groups default_choice fitted_search "
+    "frequency_subsets inverted_lists",
     "codes": "code_counts field_columns packing",
     "compression": "allocation code_shapes spectrum",
     "export": "compressed_rows flatbuffer int8_matrices packed_offsets",

@@ -76,13 +76,7 @@ STATES = {
 def selectors():
     """Those that the cases of layers leave out."""
     classes = kc.candidates
-    frequent = classes.FrequentClasses(layer_cases.COUNTS)
     yield "classes-all", classes.AllClasses
-    yield "classes-centers", lambda: classes.NearestCenters(4)
-    yield (
-        "classes-union",
-        lambda: classes.Union([frequent, classes.NearestCenters(4)], [2, 2]),
-    )
 
 
 CASES = {case.name: case for case in layer_cases.CASES}

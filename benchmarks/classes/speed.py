@@ -48,7 +48,6 @@ VARIANTS = tuple(
         ("tree 10+10", "tree", kc.CANELoss, SPARSE, BOTH),
         (NARROW, "narrow", kc.CANELoss, "SGD", BOTH),
         (MANY, "many", kc.CANELoss, "SGD", BOTH),
-        ("near 50+500", "near", kc.CANELoss, "SGD", BOTH),
         ("subsets 40+1", "subsets", kc.CANELoss, "SGD", (False,)),
         ("sampled softmax 40", "frequent", sampled(40), "SGD", (False,)),
         ("sampled softmax 1000", "frequent", sampled(1000), "SGD", BOTH),
@@ -172,10 +171,7 @@ def make_heads(number, args, seed):
     frequent = kc.candidates.FrequentClasses(counts)
     beam_tree = kc.candidates.BeamTree
     # Fewer in trials.
-    few, head, some, many = (
-        min(size, number // 6) for size in (50, 250, 500, 750)
-    )
-    near = kc.candidates.NearestCenters(num_centers=32)
+    head, many = (min(size, number // 6) for size in (250, 750))
     heads = {
         "tree": kc.CANESoftmax(number, beam_tree(tree)),
         "narrow": kc.CANESoftmax(
@@ -191,9 +187,6 @@ def make_heads(number, args, seed):
             many,
             share_noises=True,
             class_counts=counts,
-        ),
-        "near": kc.CANESoftmax(
-            number, near, few, some, share_noises=True, class_counts=counts
         ),
         "subsets": kc.CANESoftmax(number, subsets, 40, 1),
     }

@@ -9,18 +9,18 @@ import tensorflow as tf
 from keras_compembed.candidates.inverted_lists import list_moments
 from keras_compembed.candidates.inverted_lists import make_lists
 from keras_compembed.candidates.selector import Selector
+from keras_compembed.candidates.selector import best_in_parts
 from keras_compembed.candidates.selector import best_of
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.utils.chunks import MOST_NUMBERS
-from keras_compembed.utils.chunks import in_parts
-from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import without_nan
 from keras_compembed.utils.own_products import own_products
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import require
 
 _LEAST_PROBES = 8
 # Classes that are looked at, for each that is wanted.
@@ -38,15 +38,13 @@ class ApproximateNearest(Selector):
     example, the lists are opened whose best scores may be the highest, judged
     by the mean and the spread of their vectors. All classes in them are
     scored.
-    There are no parameters besides those of the classes, and no tree has to
-    be known.
 
     Lists follow the vectors: all classes are assigned anew in the first step,
     and then after each `refresh_every` steps of training. That takes about
     `2 * num_classes * num_lists * width` operations. Lists are of bounded
     length; classes for which there is no room go to the next nearest, so that
-    each class is in one list. Once training is over, `refresh` brings them up
-    to date for prediction.
+    each class is in one list. Once training is over,
+    `keras_compembed.candidates.fit_search` makes them anew for prediction.
 
     Example:
 
@@ -68,9 +66,7 @@ class ApproximateNearest(Selector):
         **kwargs: `name` of `keras.layers.Layer`.
 
     Raises:
-        ValueError: if a number is out of range; by `attach`, if there are
-            more lists than classes, or `num_probes` lists cannot hold
-            `num_candidates` classes.
+        ValueError: if a number is out of range.
 
     References:
         - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734), for
@@ -94,11 +90,11 @@ class ApproximateNearest(Selector):
             if value is not None:
                 check_positive_int(name, value)
         check_positive_number("capacity_factor", capacity_factor)
-        if capacity_factor < 1:
-            raise ValueError(
-                "`capacity_factor` must be at least 1. "
-                f"Received: capacity_factor={capacity_factor}."
-            )
+        require(
+            capacity_factor >= 1,
+            "`capacity_factor` must be at least 1.",
+            capacity_factor=capacity_factor,
+        )
         self.num_lists = num_lists
         self.num_probes = num_probes
         self.refresh_every = refresh_every
@@ -106,23 +102,17 @@ class ApproximateNearest(Selector):
 
     def attach(self, num_classes, num_candidates):
         super().attach(num_classes, num_candidates)
-        number = self.num_lists
-        if number is None:
-            number = usual_lists(num_classes)
-        if number > num_classes:
-            raise ValueError(
-                "`num_lists` must be at most the number of classes. Received: "
-                f"num_lists={number}, num_classes={num_classes}."
-            )
+        number = self.num_lists or usual_lists(num_classes)
+        check_positive_int("num_lists", number, maximum=num_classes)
         capacity = math.ceil(self.capacity_factor * num_classes / number)
         capacity = min(capacity, num_classes)
-        probes = min(self.num_probes or number, number)
-        if probes * capacity < num_candidates:
-            raise ValueError(
-                "The lists that are opened must have room for the candidates. "
-                f"Received: num_probes={self.num_probes}, lists of up to "
-                f"{capacity} classes, and num_candidates={num_candidates}."
-            )
+        require(
+            min(self.num_probes or number, number) * capacity >= num_candidates,
+            "The lists that are opened must have room for the candidates.",
+            num_probes=self.num_probes,
+            num_candidates=num_candidates,
+            longest_list=capacity,
+        )
         self._shape = number, capacity
         self._period = self.refresh_every or max(100, num_classes // 500)
 
@@ -130,52 +120,21 @@ class ApproximateNearest(Selector):
         if self.built:
             return
         number, capacity = self._shape
+        width = input_shape[-1] + 1
         first = np.arange(number * capacity).reshape(capacity, number).T
-        self.lists = self.add_weight(
-            name="lists",
-            shape=(number, capacity),
-            dtype="int32",
-            initializer=lambda shape, dtype: np.where(
-                first < self.num_classes, first, -1
-            ),
-            trainable=False,
-        )
+        first = np.where(first < self.num_classes, first, -1)
+        self.lists = self._add_state("lists", first)
         # Means of vectors and, last, of biases.
-        self.means = self.add_weight(
-            name="means",
-            shape=(number, input_shape[-1] + 1),
-            dtype="float32",
-            initializer="zeros",
-            trainable=False,
-            autocast=False,
-        )
+        means = np.zeros((number, width))
+        self.means = self._add_state("means", means, "float32")
         # Variances around them: mean of those of vectors, and of biases.
-        self.variances = self.add_weight(
-            name="variances",
-            shape=(number, 2),
-            dtype="float32",
-            initializer="zeros",
-            trainable=False,
-            autocast=False,
-        )
+        variances = np.zeros((number, 2))
+        self.variances = self._add_state("variances", variances, "float32")
         # Steps of training since classes were assigned; -1 before that was
         # ever done, -2 before training did.
-        self.age = self.add_weight(
-            name="age",
-            shape=(),
-            dtype="int32",
-            initializer=lambda shape, dtype: -1,
-            trainable=False,
-        )
+        self.age = self._add_state("age", -1)
         # Root of the mean square of what features hold.
-        self.feature_scale = self.add_weight(
-            name="feature_scale",
-            shape=(),
-            dtype="float32",
-            initializer="ones",
-            trainable=False,
-            autocast=False,
-        )
+        self.feature_scale = self._add_state("feature_scale", 1.0, "float32")
         self.built = True
 
     def _before_step(self, scores, features):
@@ -198,25 +157,6 @@ class ApproximateNearest(Selector):
 
     def after_step(self, scores, labels, hit):
         write(self.age, own_value(self.age) + 1)
-
-    def refresh(self, scores, lists=None):
-        """Assigns all classes by their present vectors.
-
-        Training does it of itself. After that, or after vectors were set, it
-        makes `top_k` find more.
-
-        Args:
-            scores: `ClassScores` of the layer that this belongs to, its
-                `scores`.
-            lists: Optional int32 array of the shape of the lists, ids of
-                classes, each once, and at the end of a list -1. Defaults to
-                `None`: those of `make_lists`.
-        """
-        scale = self.feature_scale.value
-        if lists is None:
-            self._assign(scores, scale, self.age.value < 0)
-        else:
-            self._keep(scores, scale, tf.constant(lists, "int32"))
 
     def top_k(self, scores, features, k):
         # Also where a function is traced that is to be exported.
@@ -241,10 +181,10 @@ class ApproximateNearest(Selector):
             own_value(self.lists),
             first,
         )
-        self._keep(scores, scale, lists, age)
+        self._keep_lists(scores, scale, lists, age)
 
-    def _keep(self, scores, scale, lists, age=0):
-        """Keeps lists, and what they are judged by."""
+    def _keep_lists(self, scores, scale, lists, age=0):
+        """Keeps lists of classes, and what they are judged by."""
         means, variances = list_moments(
             lambda ids: _parameters(scores, ids), lists
         )
@@ -261,16 +201,8 @@ class ApproximateNearest(Selector):
         write(self.feature_scale, scale)
         write(self.age, age)
 
-    def order_of_lists(self, features, number):
-        """The lists that may hold the highest scores, the likeliest first.
-
-        Args:
-            features: float32 tensor `(rows, width)`.
-            number: Integer, how many lists.
-
-        Returns:
-            int32 tensor `(rows, number)` of rows of `lists`.
-        """
+    def _order_of_lists(self, features, number):
+        """Lists that may hold the highest scores, the likeliest first."""
         means = own_value(self.means)
         # About where the best of as many normal numbers is, squared.
         deviations = 2 * math.log(max(2, self._shape[1]))
@@ -284,23 +216,15 @@ class ApproximateNearest(Selector):
         return tf.math.top_k(reach + tf.sqrt(variances), number)[1]
 
     def _best(self, scores, features, k):
-        """What `top_k` returns, for a part of the rows at a time."""
-        lists = self.order_of_lists(features, self._probes(k))
-        _, capacity = self._shape
-        numbers = capacity * max(features.shape[1], lists.shape[1])
-        rows, known = tf.shape(features)[0], features.shape[0]
-        ids, found, total = in_parts(
+        lists = self._order_of_lists(features, self._probes(k))
+        numbers = self._shape[1] * max(features.shape[1], lists.shape[1])
+        return best_in_parts(
             lambda features, lists: self._best_of_part(
                 scores, features, lists, k
             ),
             (features, lists),
-            (tf.fill((rows, k), -1), tf.zeros((rows, k)), tf.zeros((rows,))),
+            k,
             max(1, MOST_NUMBERS // numbers),
-        )
-        return (
-            tf.ensure_shape(ids, (known, k)),
-            tf.ensure_shape(found, (known, k)),
-            tf.ensure_shape(total, (known,)),
         )
 
     def _probes(self, k):
@@ -311,34 +235,15 @@ class ApproximateNearest(Selector):
         return min(number, max(_LEAST_PROBES, math.ceil(wanted)))
 
     def _best_of_part(self, scores, features, lists, k):
-        """The best classes of lists, with bounded numbers in memory."""
         number = lists.shape[1] * self._shape[1]
-        size = max(1, MOST_NUMBERS // features.shape[1])
         ids = tf.reshape(gather_rows(self.lists, lists), (-1, number))
-
-        def best_of_some(ids):
-            return best_of(ids, _scores_of(scores, features, ids), k)
-
-        if number <= size:
-            return best_of_some(ids)
-        ids = tf.pad(ids, [[0, 0], [0, -number % size]], constant_values=-1)
-        parts = tf.stack(tf.split(ids, ids.shape[1] // size, axis=1))
-
-        def better(turn, ids, found, total):
-            others = best_of_some(parts[turn])
-            ids = tf.concat([ids, others[0]], axis=1)
-            found = tf.concat([found, others[1]], axis=1)
-            ids, found, _ = best_of(ids, found, k)
-            return turn + 1, ids, found, log_add_exp(total, others[2])
-
-        _, *best = tf.while_loop(
-            lambda turn, *_: turn < parts.shape[0],
-            better,
-            (1, *best_of_some(parts[0])),
-            # Else ten parts are in memory.
-            parallel_iterations=1,
-        )
-        return best
+        flat = tf.maximum(tf.reshape(ids, (-1,)), 0)
+        vectors = scores.class_vectors(flat)
+        vectors = tf.reshape(vectors, (-1, number, features.shape[1]))
+        products = own_products(vectors, features)
+        products += tf.reshape(scores.class_biases(flat), tf.shape(ids))
+        there = tf.where(ids >= 0, without_nan(products), float("-inf"))
+        return best_of(ids, there, k)
 
     def get_config(self):
         return {
@@ -359,16 +264,6 @@ def _parameters(scores, ids):
     """Vectors of classes and, last, their biases."""
     biases = scores.class_biases(ids)[:, None]
     return tf.concat([scores.class_vectors(ids), biases], axis=1)
-
-
-def _scores_of(scores, features, ids):
-    """Scores of the classes of each row, minus infinity for ids of -1."""
-    flat = tf.maximum(tf.reshape(ids, (-1,)), 0)
-    shape = (-1, ids.shape[1], features.shape[1])
-    vectors = tf.reshape(scores.class_vectors(flat), shape)
-    products = own_products(vectors, features)
-    products += tf.reshape(scores.class_biases(flat), tf.shape(ids))
-    return tf.where(ids >= 0, without_nan(products), float("-inf"))
 
 
 def _scale_over_devices(features):

@@ -1,4 +1,4 @@
-"""How much of the best classes a search finds, and the width for it."""
+"""The width of beams that find what scoring all classes would find."""
 
 import numpy as np
 import tensorflow as tf
@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import require
 
 _BATCH = 256
 
@@ -46,25 +47,23 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
         ValueError: if the layer does not search a tree, `features` are empty
             or not finite, or a number is out of range.
     """
-    features = _check(head, features, k)
+    features = check_search(head, features, target_recall, k)
     selector = head.selector
-    if not isinstance(selector, BeamTree):
-        raise ValueError(
-            "`head` must be a `CANESoftmax` with a `BeamTree`. "
-            f"Received: head={head!r}."
-        )
-    check_positive_number("target_recall", target_recall)
-    if target_recall > 1:
-        raise ValueError(
-            "`target_recall` must be from 0 to 1. "
-            f"Received: target_recall={target_recall}."
-        )
-    exact = in_batches(lambda rows: head.scores.top_k(rows, k)[0], features)
+    require(
+        isinstance(selector, BeamTree),
+        "`head` must be a `CANESoftmax` with a `BeamTree`.",
+        head=head,
+    )
+    exact = _in_batches(head.scores.top_k, features, k)
     recalls = {}
     width = 1
     while True:
         selector.beam_width = width
-        recalls[width] = _recall(head, features, k, exact)
+        found = _in_batches(
+            lambda rows, k: selector.top_k(head.scores, rows, k), features, k
+        )
+        hits = (found[:, :, None] == exact[:, None, :]).any(axis=1)
+        recalls[width] = float(hits.mean())
         if verbose:
             print(f"beam width {width}: recall {recalls[width]:.4f}")
         # As wide as the tree, a beam leaves nothing out.
@@ -73,74 +72,38 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
         width *= 2
 
 
-def beam_recall(head, features, k=1):
-    """Share of the best classes of all that the search of a layer finds.
-
-    Example:
-
-    >>> head = kc.CANESoftmax(1000, kc.candidates.ApproximateNearest())
-    >>> features = np.random.normal(size=(200, 8)).astype("float32")
-    >>> 0 <= kc.candidates.beam_recall(head, features, k=5) <= 1
-    True
-
-    Args:
-        head: A `CANESoftmax` with any selector.
-        features: Array `(..., width)` of what the layer is given, e.g.
-            `keras.Model(model.inputs, head.input).predict(x)`.
-        k: Integer, how many of the best classes to compare. Defaults to `1`.
-
-    Returns:
-        Float.
-
-    Raises:
-        ValueError: if `features` are empty or not finite, or `k` is not from
-            1 to the number of classes.
-    """
-    features = _check(head, features, k)
-    exact = in_batches(lambda rows: head.scores.top_k(rows, k)[0], features)
-    return _recall(head, features, k, exact)
-
-
-def _recall(head, features, k, exact):
-    search = head.selector.top_k
-    found = in_batches(lambda rows: search(head.scores, rows, k)[0], features)
-    hits = (found[:, :, None] == exact[:, None, :]).any(axis=1)
-    return float(hits.mean())
-
-
-def _check(head, features, k):
+def check_search(head, features, target_recall, k):
     """Features as rows, of a layer that is built by them."""
-    if not hasattr(head, "selector"):
-        raise ValueError(
-            f"`head` must be a `CANESoftmax`. Received: head={head!r}."
-        )
+    require(
+        hasattr(head, "selector"), "`head` must be a `CANESoftmax`.", head=head
+    )
     check_positive_int("k", k, maximum=head.num_classes)
-    features = feature_rows(features)
-    if not head.built:
-        head.build(features.shape)
-    return features
-
-
-def feature_rows(features):
-    """Returns features as float32 rows, or raises if they tell nothing."""
+    check_positive_number("target_recall", target_recall)
+    require(
+        target_recall <= 1,
+        "`target_recall` must be at most 1.",
+        target_recall=target_recall,
+    )
     features = np.asarray(features, "float32")
     features = features.reshape(-1, features.shape[-1])
-    if not len(features):
-        raise ValueError(
-            "`features` must hold at least one example. Received: none."
-        )
-    if not np.isfinite(features).all():
-        raise ValueError(
-            "`features` must be finite. Received: an array with NaN or "
-            "infinity."
-        )
+    if not head.built:
+        head.build(features.shape)
+    width = head.scores.width
+    require(
+        len(features)
+        and features.shape[1] == width
+        and np.isfinite(features).all(),
+        f"`features` must be finite, of shape (..., {width}), as wide as the "
+        "class vectors, and not empty.",
+        shape=features.shape,
+    )
     return features
 
 
-def in_batches(function, features):
-    """Array of what a function of tensors finds for all features."""
+def _in_batches(top_k, features, k):
+    """Ids of the best classes of all features."""
     parts = [
-        function(tf.constant(features[start : start + _BATCH])).numpy()
+        top_k(tf.constant(features[start : start + _BATCH]), k)[0].numpy()
         for start in range(0, len(features), _BATCH)
     ]
     return np.concatenate(parts)

@@ -18,6 +18,7 @@ from keras_compembed.trees.path_starts import differences_of_biases
 from keras_compembed.trees.path_starts import differences_of_means
 from keras_compembed.trees.tree_arrays import TreeArrays
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -37,9 +38,7 @@ class BeamTree(Selector):
     anew from the vectors of classes, as `ClassTree.from_vectors` does, so
     that one that began at random comes to hold together what is alike. The
     vectors and biases of classes stay as they are: only how they are made up
-    of parts changes. Moments of an optimizer stay with their rows. That takes
-    about the time of `ClassTree.from_vectors` and some copies of `kernel`,
-    and cannot be compiled by XLA.
+    of parts changes. That cannot be compiled by XLA.
 
     Example:
 
@@ -84,11 +83,11 @@ class BeamTree(Selector):
         super().__init__(**kwargs)
         if isinstance(tree, ClassTree):
             tree = TreeArrays(tree)
-        if not isinstance(tree, TreeArrays):
-            raise ValueError(
-                "`tree` must be a `keras_compembed.trees.ClassTree`. "
-                f"Received: tree={tree!r}."
-            )
+        require(
+            isinstance(tree, TreeArrays),
+            "`tree` must be a `keras_compembed.trees.ClassTree`.",
+            tree=tree,
+        )
         if beam_width is not None:
             check_positive_int("beam_width", beam_width)
         self.tree = tree
@@ -107,74 +106,48 @@ class BeamTree(Selector):
         self._frontier_nodes = int(np.sum(start < tree.num_nodes))
 
     def attach(self, num_classes, num_candidates):
-        if num_classes != self.tree.num_classes:
-            raise ValueError(
-                "`tree` must have one leaf for each class, "
-                f"num_classes={num_classes}. Received: a tree of "
-                f"{self.tree.num_classes} classes."
-            )
+        require(
+            num_classes == self.tree.num_classes,
+            "`tree` must have one leaf for each class.",
+            num_classes=num_classes,
+            tree=self.tree.class_tree,
+        )
         super().attach(num_classes, num_candidates)
 
     def build(self, input_shape=None):
         if self.built:
             return
         self.tree.build()
-        self.start = self.add_weight(
-            name="start",
-            shape=self._start.shape,
-            dtype="int32",
-            initializer=lambda shape, dtype: self._start,
-            trainable=False,
-        )
+        self.start = self._add_state("start", self._start)
         if self.refresh_every is not None:
             # Steps of training since the tree was built.
-            self.age = self.add_weight(
-                name="age",
-                shape=(),
-                dtype="int32",
-                initializer="zeros",
-                trainable=False,
-            )
+            self.age = self._add_state("age", 0)
         self.built = True
 
     def _before_step(self, scores, features):
         if self.refresh_every is not None and self.trainable:
             tf.cond(
                 own_value(self.age) >= self.refresh_every,
-                lambda: self.refresh(scores),
+                lambda: self._refresh(scores),
                 lambda: None,
             )
 
     def select(self, scores, features, context=None):
         width = self.beam_width or self.num_candidates
-        found = beam_search(_Search(self, scores), features, width)
-        ids, _, _ = best_of(*found, self.num_candidates)
-        return ids
+        return self._search(scores, features, width, self.num_candidates)[0]
 
     def after_step(self, scores, labels, hit):
         if self.refresh_every is not None:
             write(self.age, own_value(self.age) + 1)
 
-    def refresh(self, scores):
-        """Builds the tree anew from the present vectors of classes.
-
-        Training does it of itself with `refresh_every`.
-
-        Args:
-            scores: `ClassScores` of the layer that this belongs to, its
-                `scores`.
-
-        Raises:
-            ValueError: if the layer has no `kernel` of its own, or the tree
-                is not of the shape of `ClassTree.from_vectors`.
-        """
-        if not scores.table_is_own:
-            raise ValueError(
-                "A tree can only be built anew over a `kernel` of the layer's "
-                "own. Received: a layer with a `class_embedding`."
-            )
-        if self.refresh_every is None:
-            _check_even(self.tree)
+    def _refresh(self, scores):
+        """Builds the tree anew from the present vectors of classes."""
+        require(
+            scores.table_is_own,
+            "A tree can only be built anew over a `kernel` of the layer's own, "
+            "not over a `class_embedding`.",
+            refresh_every=self.refresh_every,
+        )
         variables = [
             self.tree.children,
             self.tree.class_parents,
@@ -197,36 +170,37 @@ class BeamTree(Selector):
             if variable is not None:
                 value = tf.ensure_shape(value, variable.shape)
                 write(variable, value)
-        if self.refresh_every is not None:
-            write(self.age, 0)
+        write(self.age, 0)
 
     def top_k(self, scores, features, k):
         width = max(self.beam_width or self.num_candidates, k)
-        search = _Search(self, scores)
-        return best_of(*beam_search(search, features, width), k)
+        return self._search(scores, features, width, k)
+
+    def _search(self, scores, features, width, k):
+        tree, number = self.tree, self._frontier_nodes
+        found = beam_search(
+            tree,
+            self.frontier(scores),
+            number,
+            tree.kinds[self._frontier_depth :] if number else (),
+            functools.partial(_read, scores, tree.num_nodes),
+            features,
+            width,
+        )
+        return best_of(*found, k)
 
     def frontier(self, scores):
-        """What is scored for every example.
-
-        Args:
-            scores: `ClassScores`.
-
-        Returns:
-            Tensors: int32 entries `(entries,)` in the numbers of
-            `ClassTree.children`, inner nodes first, and their vectors
-            `(entries, width)` and biases, summed over paths.
-        """
-        entries = self.start.value
-        number, depth = self._frontier_nodes, self._frontier_depth
-        vectors, biases = [], []
+        """Entries that are scored for all, their vectors and their biases."""
+        entries, number = self.start.value, self._frontier_nodes
+        parts = []
         if number:
             # The inner nodes of a frontier are all of their depth.
-            vectors.append(scores.node_vectors(depth))
-            biases.append(scores.node_biases(depth))
+            parts.append(scores._of_nodes(self._frontier_depth))
         if number < len(self._start):
             classes = entries[number:] - self.tree.num_nodes
-            vectors.append(scores.class_vectors(classes))
-            biases.append(scores.class_biases(classes))
+            vectors = scores.class_vectors(classes)
+            parts.append((vectors, scores.class_biases(classes)))
+        vectors, biases = zip(*parts, strict=True)
         return entries, tf.concat(vectors, axis=0), tf.concat(biases, axis=0)
 
     def get_config(self):
@@ -250,12 +224,12 @@ def _check_even(tree):
         (each.class_tree.children.shape, each.level_sizes, each.kinds)
         for each in (tree, even)
     )
-    if one != other:
-        raise ValueError(
-            "A tree that is built anew must have the shape of those of "
-            "`ClassTree.from_vectors`, with nodes of even sizes. "
-            f"Received: tree={tree.class_tree!r}."
-        )
+    require(
+        one == other,
+        "A tree that is built anew must have the shape of those of "
+        "`ClassTree.from_vectors`, with nodes of even sizes.",
+        tree=tree.class_tree,
+    )
 
 
 def _parts_of_new_tree(branching, max_frontier, vectors, biases):
@@ -274,53 +248,31 @@ def _parts_of_new_tree(branching, max_frontier, vectors, biases):
     )
 
 
-class _Search:
-    """A tree and its `ClassScores`, as `beam_search` wants them."""
+def _read(scores, num_nodes, entries, kind):
+    """Vectors and biases that entries of a tree have for themselves."""
+    flat = tf.reshape(entries, (-1,))
+    of_class = flat >= num_nodes
+    nodes = tf.clip_by_value(flat, 0, max(0, num_nodes - 1))
+    classes = tf.maximum(flat - num_nodes, 0)
 
-    def __init__(self, selector, scores):
-        self.selector = selector
-        self.scores = scores
-        self.tree = selector.tree
-        self.num_nodes = self.tree.num_nodes
-        self.frontier_nodes = selector._frontier_nodes
-        self.kinds = ()
-        if self.frontier_nodes:
-            self.kinds = self.tree.kinds[selector._frontier_depth :]
-
-    def frontier(self):
-        return self.selector.frontier(self.scores)
-
-    def children(self, entries):
-        return self.tree.under(entries)
-
-    def entries(self, entries, kind):
-        flat = tf.reshape(entries, (-1,))
-        of_class = flat >= self.num_nodes
-        nodes = tf.clip_by_value(flat, 0, max(0, self.num_nodes - 1))
-        classes = tf.maximum(flat - self.num_nodes, 0)
-        scores = self.scores
+    def pick(of_nodes, of_classes, of_class):
         if kind == "nodes":
-            vectors = gather_rows(scores.nodes, nodes)
-        elif kind == "classes":
-            vectors = scores.own_vectors(classes)
-        else:
-            vectors = tf.where(
-                of_class[:, None],
-                scores.own_vectors(classes),
-                gather_rows(scores.nodes, nodes),
-            )
-        shape = (-1, entries.shape[1])
-        vectors = tf.reshape(vectors, (*shape, scores.width))
-        if scores.bias is None:
-            return vectors, 0.0
-        if kind == "nodes":
-            biases = gather_rows(scores.node_bias, nodes)
-        elif kind == "classes":
-            biases = gather_rows(scores.bias, classes)
-        else:
-            biases = tf.where(
-                of_class,
-                gather_rows(scores.bias, classes),
-                gather_rows(scores.node_bias, nodes),
-            )
-        return vectors, tf.reshape(biases, shape)
+            return of_nodes(nodes)
+        if kind == "classes":
+            return of_classes(classes)
+        return tf.where(of_class, of_classes(classes), of_nodes(nodes))
+
+    vectors = pick(
+        functools.partial(gather_rows, scores.nodes),
+        scores._own_vectors,
+        of_class[:, None],
+    )
+    vectors = tf.reshape(vectors, (-1, entries.shape[1], scores.width))
+    if scores.bias is None:
+        return vectors, 0.0
+    biases = pick(
+        functools.partial(gather_rows, scores.node_bias),
+        functools.partial(gather_rows, scores.bias),
+        of_class,
+    )
+    return vectors, tf.reshape(biases, (-1, entries.shape[1]))

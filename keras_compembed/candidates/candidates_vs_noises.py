@@ -2,13 +2,15 @@
 
 import collections
 import dataclasses
+import functools
 import numbers
 
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.candidates.candidate_parts import CandidateParts
-from keras_compembed.candidates.sorted_sets import is_in
+from keras_compembed.candidates.candidate_groups import CandidateGroups
+from keras_compembed.candidates.candidate_groups import ids_of
+from keras_compembed.candidates.candidate_groups import is_in
 from keras_compembed.noises.random_bits import random_bits
 from keras_compembed.noises.random_bits import random_order
 from keras_compembed.noises.unigram_noise import UnigramNoise
@@ -19,7 +21,10 @@ from keras_compembed.utils.log_sums import log_add_exp
 from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
+# Up to so many comparisons of ids are faster than a search.
+_COMPARED = 32
 _NONE = float("-inf")
 
 
@@ -67,7 +72,16 @@ class CandidatesVsNoises:
         self.has_labels = share_noises == LABELS
         if self.has_labels:
             check_positive_int("num_noises", num_noises, 2)
-            self._check_drawn_as_labels()
+            power = isinstance(noise, UnigramNoise) and noise.power
+            require(
+                power == 1 and estimate == "joint",
+                "`noise` must be drawn as labels are, "
+                "`UnigramNoise(counts, power=1.0)`, and `estimate` must be "
+                "'joint', if labels are noises.",
+                noise=type(noise).__name__,
+                power=power,
+                estimate=estimate,
+            )
         elif isinstance(share_noises, bool | np.bool_):
             share_noises = bool(share_noises)
         else:
@@ -76,29 +90,13 @@ class CandidatesVsNoises:
         self.of_batch = is_of_batch(share_noises)
         self.block = 1 if self.of_batch else max(1, int(share_noises))
         self.noise_groups = check_positive_int("noise_groups", noise_groups)
-        if self.noise_groups > 1 and not self.of_batch:
-            raise ValueError(
-                "`noise_groups` must be 1 unless the batch shares noises, "
-                f'`share_noises` of True or "{LABELS}". Received: '
-                f"noise_groups={noise_groups}, share_noises={share_noises!r}."
-            )
-
-    def _check_drawn_as_labels(self):
-        noise = self.noise
-        if not isinstance(noise, UnigramNoise) or noise.power != 1:
-            raise ValueError(
-                "`noise` must be drawn as labels are, "
-                "`UnigramNoise(counts, power=1.0)`, if labels are noises, "
-                f'`share_noises="{LABELS}"`. Received: a '
-                f"{type(noise).__name__} with "
-                f"power={getattr(noise, 'power', None)}."
-            )
-        if self.estimate != "joint":
-            raise ValueError(
-                '`estimate` must be "joint" if labels are noises, '
-                f'`share_noises="{LABELS}"`. '
-                f"Received: estimate={self.estimate!r}."
-            )
+        require(
+            self.noise_groups == 1 or self.of_batch,
+            "`noise_groups` must be 1 unless the batch shares noises, "
+            '`share_noises` of True or "labels".',
+            noise_groups=noise_groups,
+            share_noises=share_noises,
+        )
 
     def draw(
         self,
@@ -114,22 +112,21 @@ class CandidatesVsNoises:
         fixed = tf.stop_gradient(features)
         if learn:
             self.selector._before_step(scores, fixed)
-        candidates = CandidateParts(
-            self.selector.select(scores, fixed, context)
-        )
-        noises = self.draw_noises(candidates, labels, seed, counted)
-        label, all_but_one, last, *of_parts = scores.score(
+        selected = self.selector.select(scores, fixed, context)
+        noises = self.draw_noises(selected, labels, seed, counted)
+        there = ids_of(selected) >= 0
+        label, all_but_one, last, inside = scores.score(
             features,
             labels[:, None],
             noises.ids[..., :-1],
             noises.ids[..., -1:],
-            *candidates.parts,
+            selected,
             block=self.block,
             offsets=[
                 tf.zeros((tf.size(labels), 1)),
                 noises.offsets[..., :-1],
                 noises.offsets[..., -1:],
-                *candidates.offsets,
+                tf.where(there, 0.0, _NONE),
             ],
         )
         if noises.left_out is not None:
@@ -141,35 +138,35 @@ class CandidatesVsNoises:
                     left_out, (all_but_one, last), strict=True
                 )
             )
-        same = tf.equal(candidates.of_rows(tf.size(labels)), labels[:, None])
+        same = tf.equal(_of_rows(selected), labels[:, None])
         hit = tf.reduce_any(same, axis=1)
         estimate = joint_losses if self.estimate == "joint" else separate_losses
         losses = estimate(
             label[:, 0],
-            of_parts,
+            inside,
             (all_but_one, last),
             (label + noises.label_offset)[:, 0],
             hit,
         )
         if learn:
-            self.selector.observe(scores, fixed, candidates.shared)
             self.selector.after_step(scores, labels, hit)
             self.noise.observe(labels, hit)
             losses = _after_writes(losses, self.selector)
         # The label's own score, computed in another way, may be above itself.
-        others = tf.where(same, _NONE, tf.concat(of_parts, axis=1))
-        best = tf.reduce_max(others, axis=1) <= label[:, 0]
-        return Draw(losses, hit, hit & best)
+        best = tf.reduce_max(tf.where(same, _NONE, inside), axis=1)
+        return Draw(losses, hit, hit & (best <= label[:, 0]))
 
-    def draw_noises(self, candidates, labels, seed, counted=None):
+    def draw_noises(self, selected, labels, seed, counted=None):
         """Draws noises."""
         rows, size = tf.size(labels), self.block
         # Noises of several examples cannot keep clear of the candidates of
         # all of them; those that are candidates of an example count as 0 in
         # it, which leaves the expectation of the sum as it was.
-        excluded, keep_clear = candidates.shared, candidates.same_for_all
-        if candidates.of_each is not None and not self.share_noises:
-            excluded, keep_clear = candidates.of_each, True
+        excluded = None
+        if not isinstance(selected, CandidateGroups) and (
+            selected.shape.rank == 1 or not self.share_noises
+        ):
+            excluded = selected
         number = (rows + size - 1) // size
         if self.of_batch:
             number = None
@@ -208,8 +205,8 @@ class CandidatesVsNoises:
             ids, offsets = (
                 tf.gather(part, order)[None] for part in (ids, offsets)
             )
-        if not keep_clear:
-            held = candidates.hold(of_rows)
+        if excluded is None:
+            held = _hold(selected, of_rows)
             left_out = held if left_out is None else held | left_out
         return Noises(ids, offsets, left_out, label_offset)
 
@@ -221,7 +218,7 @@ class CandidatesVsNoises:
         if counted is not None:
             others = tf.where(counted, labels, -1)
         others = of_all_devices(others)
-        noises = self.noise.draws(others)
+        noises = self.noise._may_draw(others)
         if excluded is not None:
             noises &= tf.logical_not(is_in(excluded[None], others[None])[0])
         end = self.num_noises - 1
@@ -247,6 +244,31 @@ class CandidatesVsNoises:
         return ids, own | (has_none & spare)
 
 
+def _of_rows(selected):
+    """Candidates of each row, or `(1, number)` for all rows."""
+    if isinstance(selected, CandidateGroups):
+        return selected.of_rows()
+    return selected[None] if selected.shape.rank == 1 else selected
+
+
+def _hold(selected, ids):
+    """Whether candidates of rows, or of groups of them, hold ids."""
+    common = ids[None] if ids.shape.rank == 1 else ids
+    if isinstance(selected, CandidateGroups):
+        if ids.shape.rank == 1:
+            # Once for each group, however many rows it has.
+            return tf.gather(is_in(selected.ids, common), selected.groups)
+        return is_in(selected.ids, common, selected.groups)
+    if selected.shape[1] > _COMPARED:
+        return is_in(selected, common)
+    # A column at a time: TensorFlow reduces a short last axis slowly.
+    columns = tf.unstack(selected, axis=1)
+    return functools.reduce(
+        tf.logical_or,
+        [tf.equal(column[:, None], common) for column in columns],
+    )
+
+
 def _after_writes(losses, layer):
     """`losses`, whose gradients need what a layer wrote in this step."""
     written = [
@@ -264,12 +286,12 @@ def joint_losses(label, candidates, noises, label_noise, hit):
     """Losses with all noises of an example in one sum."""
     noises, last = noises
     last = tf.where(hit[:, None], last, label_noise[:, None])
-    return log_sum_exp(*candidates, noises, last) - label
+    return log_sum_exp(candidates, noises, last) - label
 
 
 def separate_losses(label, candidates, noises, label_noise, hit):
     """Losses with a logarithm for each noise: Algorithm 1."""
-    inside = log_sum_exp(*candidates)
+    inside = log_sum_exp(candidates)
     noises = tf.concat(noises, axis=1)
     noises = tf.where(hit[:, None], noises, label_noise[:, None])
     totals = log_add_exp(inside[:, None], noises)

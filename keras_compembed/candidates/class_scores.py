@@ -5,8 +5,9 @@ import functools
 import tensorflow as tf
 
 from keras_compembed.candidates.candidate_groups import CandidateGroups
+from keras_compembed.candidates.candidate_groups import GroupBlocks
 from keras_compembed.candidates.candidate_groups import ids_of
-from keras_compembed.candidates.group_blocks import GroupBlocks
+from keras_compembed.candidates.selector import best_in_parts
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import own_value
@@ -15,9 +16,9 @@ from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.optimizers.read_rows import without_gradients
 from keras_compembed.optimizers.unique_places import computed_once
 from keras_compembed.optimizers.unique_places import unique_places
-from keras_compembed.trees.path_sums import read_above
-from keras_compembed.trees.path_sums import sum_above
-from keras_compembed.trees.path_sums import sum_down_to
+from keras_compembed.trees.tree_arrays import read_above
+from keras_compembed.trees.tree_arrays import sum_above
+from keras_compembed.trees.tree_arrays import sum_down_to
 from keras_compembed.utils.chunks import MOST_NUMBERS
 from keras_compembed.utils.chunks import chunk_sizes
 from keras_compembed.utils.chunks import in_parts
@@ -36,8 +37,7 @@ class ClassScores:
     bias. If there is a tree, vectors and biases are sums over the path from
     the root to the class.
 
-    A plain object over variables that belong to someone else. A `CANESoftmax`
-    makes one of its weights, and hands it to its selector.
+    A `CANESoftmax` makes one of its weights, and hands it to its selector.
 
     Example:
 
@@ -96,7 +96,7 @@ class ClassScores:
         Returns:
             float32 tensor `(ids, width)`.
         """
-        vectors = self.own_vectors(ids)
+        vectors = self._own_vectors(ids)
         if self.nodes is not None:
             vectors += self._sum_above(self.nodes, ids)
         return vectors
@@ -117,39 +117,15 @@ class ClassScores:
             biases += self._sum_above(self.node_bias, ids)
         return biases
 
-    def node_vectors(self, depth):
-        """Vectors of inner nodes, summed over paths, without gradients.
-
-        Args:
-            depth: Integer from 1, edges from the root to the nodes.
-
-        Returns:
-            float32 tensor `(nodes, width)`, all of that depth.
-        """
-        return sum_down_to(self.tree, self.nodes, depth)
-
-    def node_biases(self, depth):
-        """Biases of inner nodes, summed over paths, without gradients.
-
-        Args:
-            depth: Integer from 1, edges from the root to the nodes.
-
-        Returns:
-            float32 tensor `(nodes,)`, all of that depth.
-        """
+    def _of_nodes(self, depth):
+        """Vectors and biases of all inner nodes of a depth, from 1."""
+        vectors = sum_down_to(self.tree, self.nodes, depth)
         if self.node_bias is None:
-            return tf.zeros(self.tree.level_sizes[depth - 1])
-        return sum_down_to(self.tree, self.node_bias, depth)
+            return vectors, tf.zeros(self.tree.level_sizes[depth - 1])
+        return vectors, sum_down_to(self.tree, self.node_bias, depth)
 
-    def own_vectors(self, ids):
-        """The parts of vectors that classes have for themselves.
-
-        Args:
-            ids: Integer tensor `(ids,)`.
-
-        Returns:
-            float32 tensor `(ids, width)`, without gradients.
-        """
+    def _own_vectors(self, ids):
+        """The parts of vectors that classes have for themselves."""
         if self._embeds:
             with without_gradients():
                 return tf.cast(self.table.embed(ids), "float32")
@@ -160,18 +136,8 @@ class ClassScores:
         ancestors = self.tree.ancestors(ids)
         return sum_above(lambda nodes: gather_rows(table, nodes), ancestors)
 
-    def score_chunk(self, features, start, size):
-        """Scores of classes next to each other, without gradients for them.
-
-        Args:
-            features: float32 tensor `(rows, width)`.
-            start: Integer tensor, the first class.
-            size: Integer, how many.
-
-        Returns:
-            int32 ids and tensor of scores `(rows, size)`, minus infinity for
-            those that do not exist.
-        """
+    def _score_chunk(self, features, start, size):
+        """Ids and scores of so many classes; those past the end score -inf."""
         ids = start + tf.range(size)
         exists = ids < self.num_classes
         ids = tf.minimum(ids, self.num_classes - 1)
@@ -181,10 +147,7 @@ class ClassScores:
         return ids, tf.where(exists, scores, float("-inf"))
 
     def exact(self, features, labels):
-        """Losses and ranks of labels by the scores of all classes.
-
-        For a part of the examples, and a part of the classes, at a time, so
-        that memory grows by no more than a few numbers per example.
+        """Losses and ranks of labels by the scores of all classes, in parts.
 
         Args:
             features: float32 tensor `(rows, width)`.
@@ -210,10 +173,15 @@ class ClassScores:
     def _exact_part(self, features, labels, size):
         """Same as `exact`, with `size` classes scored at a time."""
         several = labels.shape.rank == 2
-        own = self._own_scores(features, labels)
+        flat = tf.reshape(labels, (-1,))
+        each = features
+        if several:
+            each = tf.repeat(features, tf.shape(labels)[1], axis=0)
+        own = tf.reduce_sum(each * self.class_vectors(flat), axis=1)
+        own = tf.reshape(own + self.class_biases(flat), tf.shape(labels))
 
         def add(start, total, ranks):
-            ids, scores = self.score_chunk(features, start, size)
+            ids, scores = self._score_chunk(features, start, size)
             if several:
                 # A label of each example at a time: no tensor of all of them.
                 ranks += tf.transpose(
@@ -244,20 +212,8 @@ class ClassScores:
         ranks = tf.where(tf.math.is_nan(own), self.num_classes, ranks)
         return (total[:, None] if several else total) - own, ranks
 
-    def _own_scores(self, features, labels):
-        """Scores of labels, of their shape."""
-        ids = tf.reshape(labels, (-1,))
-        vectors = self.class_vectors(ids)
-        if labels.shape.rank == 2:
-            features = tf.repeat(features, tf.shape(labels)[1], axis=0)
-        own = tf.reduce_sum(features * vectors, axis=1)
-        return tf.reshape(own + self.class_biases(ids), tf.shape(labels))
-
     def top_k(self, features, k):
-        """The classes of the highest scores of all.
-
-        Rows and classes are scored a part at a time, so that memory does not
-        grow with either, but for what is returned.
+        """The classes of the highest scores of all, scored in parts.
 
         Args:
             features: float32 tensor `(rows, width)`.
@@ -277,26 +233,12 @@ class ClassScores:
                 known, self.num_classes, features.shape[1], k
             )
             compute = functools.partial(self._top_k_part, k=k, size=classes)
-        rows = tf.shape(features)[0]
-        ids, scores, total = in_parts(
-            compute,
-            (features,),
-            (tf.fill((rows, k), -1), tf.zeros((rows, k)), tf.zeros((rows,))),
-            size,
-        )
-        return (
-            tf.ensure_shape(ids, (known, k)),
-            tf.ensure_shape(scores, (known, k)),
-            tf.ensure_shape(total, (known,)),
-        )
+        return best_in_parts(compute, (features,), k, size)
 
     def _rows_by_table(self, rows):
         """How many rows to score at a time by the table as it is."""
-        if (
-            self._embeds
-            or self.nodes is not None
-            or self.table.dtype != "float32"
-        ):
+        is_sum = self._embeds or self.nodes is not None
+        if is_sum or self.table.dtype != "float32":
             return 0
         size = MOST_NUMBERS // self.num_classes
         least = _LEAST_ROWS if rows is None else min(rows, _LEAST_ROWS)
@@ -317,7 +259,7 @@ class ClassScores:
         rows, known = tf.shape(features)[0], features.shape[0]
 
         def better(start, scores, ids, total):
-            chunk_ids, chunk_scores = self.score_chunk(features, start, size)
+            chunk_ids, chunk_scores = self._score_chunk(features, start, size)
             chunk_scores = without_nan(chunk_scores)
             best, places = tf.math.top_k(chunk_scores, min(k, size))
             scores = tf.concat([scores, best], axis=1)
@@ -370,13 +312,9 @@ class ClassScores:
         biases = 0.0 if self.bias is None else self.bias.value * 1.0
         if self.nodes is not None:
             ancestors = self.tree.ancestors(ids)
-            nodes = self.nodes.value * 1.0
-            vectors += sum_above(lambda ids: tf.gather(nodes, ids), ancestors)
+            vectors += _sum_dense(self.nodes, ancestors)
             if self.bias is not None:
-                above = self.node_bias.value * 1.0
-                biases += sum_above(
-                    lambda ids: tf.gather(above, ids), ancestors
-                )
+                biases += _sum_dense(self.node_bias, ancestors)
         if tf.is_tensor(vectors):
             scores += tf.matmul(features, vectors, transpose_b=True)
         return scores + biases
@@ -406,54 +344,44 @@ class ClassScores:
         # One look-up for all of a kind: each has a scatter in its gradient.
         of_rows = [group for group in groups if _rank(group) == 2]
         others = [group for group in groups if _rank(group) != 2]
-        if not of_rows:
-            raise ValueError(
-                "One of `groups` at least must be of rows, of shape "
-                "(rows, number). Received: shapes "
-                f"{[tuple(ids_of(group).shape) for group in groups]}."
-            )
-        blocks = {
-            place: GroupBlocks(group.groups, group.ids.shape[0])
-            for place, group in enumerate(others)
-            if isinstance(group, CandidateGroups)
-        }
+        blocks = {}
         ids = [tf.reshape(tf.concat(of_rows, axis=1), (-1,))]
-        for place, group in enumerate(others):
-            group = ids_of(group)
-            if place in blocks:
+        for place, group in enumerate(others, 1):
+            part = ids_of(group)
+            if isinstance(group, CandidateGroups):
+                blocks[place] = GroupBlocks(group.groups, part.shape[0])
                 # Vectors of other groups need not be read.
-                group = tf.where(blocks[place].occurs[:, None], group, -1)
-            ids.append(tf.reshape(group, (-1,)))
+                part = tf.where(blocks[place].occurs[:, None], part, -1)
+            ids.append(tf.reshape(part, (-1,)))
         vectors, biases, places = self._read(
             computed_once(tf.maximum(tf.concat(ids, axis=0), 0))
         )
         biases = tf.gather(biases, places) + _in_order(groups, offsets)
         sizes = [tf.size(part) for part in ids]
         places, biases = tf.split(places, sizes), tf.split(biases, sizes)
-        number = sum(group.shape[1] for group in of_rows)
+        numbers = [group.shape[1] for group in of_rows]
         own = tf.gather(vectors, places[0])
         own = tf.linalg.matvec(
-            tf.reshape(own, (-1, number, self.width)), features
+            tf.reshape(own, (-1, sum(numbers), self.width)), features
         )
-        own += tf.reshape(biases[0], (-1, number))
-        own = iter(tf.split(own, [group.shape[1] for group in of_rows], 1))
+        own += tf.reshape(biases[0], (-1, sum(numbers)))
+        own = iter(tf.split(own, numbers, 1))
         common = []
-        for place, group in enumerate(others):
+        for place, group in enumerate(others, 1):
+            shape = ids_of(group).shape
             if place in blocks:
-                scores = _score_groups(
-                    features,
-                    vectors,
-                    tf.reshape(places[place + 1], group.ids.shape),
-                    tf.reshape(biases[place + 1], group.ids.shape),
-                    group.groups,
-                    blocks[place],
-                )
+                rows = tf.reshape(places[place], shape)
+                matrices = tf.gather(rows, blocks[place].of_blocks)
+                matrices = tf.gather(vectors, matrices)
+                scores = blocks[place].products(features, matrices)
+                own_biases = tf.reshape(biases[place], shape)
+                scores += tf.gather(own_biases, group.groups)
             else:
                 scores = _score_shared(
                     features,
-                    tf.gather(vectors, places[place + 1]),
-                    biases[place + 1],
-                    group.shape,
+                    tf.gather(vectors, places[place]),
+                    biases[place],
+                    shape,
                     block,
                 )
             common.append(scores)
@@ -494,6 +422,11 @@ class ClassScores:
         return vectors, biases, tf.range(tf.size(ids))
 
 
+def _sum_dense(table, ancestors):
+    values = table.value * 1.0
+    return sum_above(lambda ids: tf.gather(values, ids), ancestors)
+
+
 def _rank(group):
     return None if isinstance(group, CandidateGroups) else group.shape.rank
 
@@ -505,12 +438,6 @@ def _in_order(groups, offsets):
     others = [offset for group, offset in pairs if _rank(group) != 2]
     parts = [tf.concat(of_rows, axis=1), *others]
     return tf.concat([tf.reshape(part, (-1,)) for part in parts], axis=0)
-
-
-def _score_groups(features, vectors, places, biases, groups, blocks):
-    """Scores of classes that groups of rows share."""
-    matrices = tf.gather(vectors, tf.gather(places, blocks.of_blocks))
-    return blocks.products(features, matrices) + tf.gather(biases, groups)
 
 
 def _score_shared(features, vectors, biases, shape, block):

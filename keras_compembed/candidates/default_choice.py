@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_compembed.candidates.all_classes import AllClasses
+from keras_compembed.candidates.frequent_classes import AllClasses
 from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.candidates.selector import Selector
 

@@ -2,16 +2,23 @@
 
 import math
 
+import keras
 import numpy as np
+import tensorflow as tf
 
+from keras_compembed.candidates.approximate_nearest import ALIGNED
+from keras_compembed.candidates.approximate_nearest import ApproximateNearest
 from keras_compembed.candidates.approximate_nearest import usual_lists
-from keras_compembed.candidates.beam_calibration import feature_rows
-from keras_compembed.candidates.fitted_lists import lists_to_open
-from keras_compembed.candidates.fitted_lists import with_lists
-from keras_compembed.candidates.recall_bounds import share_to_find
-from keras_compembed.candidates.recall_bounds import stated_recall
+from keras_compembed.candidates.beam_calibration import check_search
+from keras_compembed.trees.balanced_k_means import split_evenly
+from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import require
+
+# Numbers that an order of lists, or vectors of classes, hold at a time.
+_ENTRIES = 1 << 22
+# Chance that recall on other features is below what is stated.
+_RISK = 0.05
 
 
 def fit_search(
@@ -30,13 +37,11 @@ def fit_search(
     classes that the search returns. It is counted on `features`, so give
     those of validation data. As many lists are opened as make recall on other
     features of the same kind at least `target_recall` with 95 % confidence,
-    if the given ones are drawn one by one; words next to each other in a text
-    say less than as many from different texts. Few features cannot show that:
-    0.99 takes about 300 of them. With fewer, or for a recall of 1, what the
-    search finds for all of `features` has to do, and the recall that is
-    printed is what they do show. Once a list is opened, all its classes are
-    scored exactly. Where vectors are near to no others, many lists have to be
-    opened, and scoring all classes may be faster.
+    if the given ones are drawn one by one. Few features cannot show that:
+    0.99 takes about 300 of them. With fewer, or for a recall of 1, lists are
+    opened until all of `features` find their best classes. Where vectors are
+    near to no others, many lists have to be opened, and scoring all classes
+    may be faster.
 
     Put the layer in the place of `head`: it is saved, exported and asked for
     predictions in the same way. If it is trained on, it has no more
@@ -69,14 +74,12 @@ def fit_search(
         verbose: `0` or `1`, whether to print the lists and the recall.
 
     Returns:
-        A built `CANESoftmax` with the name of `head`. Vectors that were sums
-        over the paths of a tree, or those of a `class_embedding`, are in its
-        `kernel` as they are.
+        A built `CANESoftmax` with the name of `head`, all class vectors in its
+        `kernel`.
 
     Raises:
         ValueError: if `head` is no such layer or is not built, `features`
-            are empty, of another width or not finite, or a number is out of
-            range.
+            do not fit it, or a number is out of range.
 
     References:
         - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734), for
@@ -84,11 +87,18 @@ def fit_search(
         - [Hoeffding, 1963](https://doi.org/10.1080/01621459.1963.10500830),
           equation 2.1, for the confidence
     """
-    features = _check(head, features, target_recall, k, num_lists)
+    require(
+        getattr(head, "built", True),
+        "`head` must be built, and should be trained: lists are made from its "
+        "class vectors.",
+        head=head,
+    )
+    features = check_search(head, features, target_recall, k)
     if num_lists is None:
         num_lists = usual_lists(head.num_classes)
-    searched = with_lists(head, features, num_lists)
-    opened = lists_to_open(searched, features, k)
+    check_positive_int("num_lists", num_lists, maximum=head.num_classes)
+    searched = _with_lists(head, features, num_lists)
+    opened = _lists_to_open(searched, features, k)
     rows = len(opened)
     wanted = share_to_find(target_recall, rows) * opened.size
     wanted = min(opened.size, math.ceil(wanted - 1e-9))
@@ -105,32 +115,127 @@ def fit_search(
     return searched
 
 
-def _check(head, features, target_recall, k, num_lists):
-    """Features as rows, if all is as it must be."""
-    if not hasattr(head, "selector"):
-        raise ValueError(
-            f"`head` must be a `CANESoftmax`. Received: head={head!r}."
-        )
-    if not head.built:
-        raise ValueError(
-            "`head` must be built, and should be trained: lists are made "
-            f"from its class vectors. Received: the layer {head.name!r}, "
-            "which is not built."
-        )
-    check_positive_int("k", k, maximum=head.num_classes)
-    if num_lists is not None:
-        check_positive_int("num_lists", num_lists, maximum=head.num_classes)
-    check_positive_number("target_recall", target_recall)
-    if target_recall > 1:
-        raise ValueError(
-            "`target_recall` must be above 0 and at most 1. "
-            f"Received: target_recall={target_recall}."
-        )
-    features = np.asarray(features, "float32")
-    width = head.scores.width
-    if features.ndim < 2 or features.shape[-1] != width:
-        raise ValueError(
-            f"`features` must be of shape (..., {width}), as wide as the "
-            f"class vectors. Received: shape {features.shape}."
-        )
-    return feature_rows(features)
+def _with_lists(head, features, num_lists):
+    """A layer with the vectors and biases of another, and lists of them."""
+    # Even lists have no room to spare, of which a file would score all.
+    selector = ApproximateNearest(num_lists=num_lists, capacity_factor=1.0)
+    shortest = head.num_classes // num_lists
+    made = type(head).from_config(
+        {
+            **head.get_config(),
+            "selector": keras.saving.serialize_keras_object(selector),
+            "num_candidates": min(head.num_candidates, shortest),
+            "class_embedding": None,
+            "kernel_initializer": "zeros",
+        }
+    )
+    made.build((None, features.shape[1]))
+    vectors, biases = _classes_of(head, features.shape[1])
+    made.kernel.assign(vectors)
+    if made.bias is not None:
+        made.bias.assign(biases)
+    made.noise.set_weights(head.noise.get_weights())
+    scale = float(np.sqrt(np.mean(np.square(features, dtype="float64"))))
+    scale = scale or 1.0
+    # What a difference counts in the scores of features of that scale.
+    points = np.column_stack([ALIGNED * scale * vectors, biases])
+    lists = _even_lists(points, *made.selector.lists.shape)
+    made.selector._keep_lists(made.scores, scale, tf.constant(lists, "int32"))
+    return made
+
+
+def _classes_of(head, width):
+    """Vectors and biases of all classes."""
+    vectors = np.empty((head.num_classes, width), "float32")
+    biases = np.empty(head.num_classes, "float32")
+    size = max(1, _ENTRIES // width)
+    for start in range(0, head.num_classes, size):
+        end = min(start + size, head.num_classes)
+        ids = tf.range(start, end)
+        vectors[start:end] = head.scores.class_vectors(ids)
+        biases[start:end] = head.scores.class_biases(ids)
+    return vectors, biases
+
+
+def _even_lists(points, number, capacity):
+    """Lists of the rows of points that are near each other."""
+    points = np.nan_to_num(points, copy=False, posinf=0.0, neginf=0.0)
+    rows = np.arange(len(points))
+    list_of = np.zeros_like(rows)
+    if number > 1:
+        with one_thread():
+            (list_of,) = split_evenly(
+                points, rows[None], number, np.random.default_rng(0)
+            )
+    order = np.argsort(list_of, kind="stable")
+    sizes = np.bincount(list_of, minlength=number)
+    starts = np.cumsum(sizes) - sizes
+    lists = np.full((number, capacity), -1)
+    lists[list_of[order], rows - np.repeat(starts, sizes)] = order
+    return lists
+
+
+def list_of_classes(head):
+    """The list of each class, integer array `(num_classes,)`."""
+    lists = head.selector.lists.numpy()
+    list_of = np.empty(head.num_classes, "int64")
+    rows, places = np.nonzero(lists >= 0)
+    list_of[lists[rows, places]] = rows
+    return list_of
+
+
+def _lists_to_open(head, features, k):
+    """Lists to open, likeliest first, until each best class is found."""
+    list_of = list_of_classes(head)
+    number = head.selector.lists.shape[0]
+    opened = []
+    size = max(1, min(256, _ENTRIES // number))
+    for start in range(0, len(features), size):
+        part = tf.constant(features[start : start + size])
+        best = head.scores.top_k(part, k)[0].numpy()
+        order = head.selector._order_of_lists(part, number).numpy()
+        turns = 1 + np.argsort(order, axis=1)
+        found = np.take_along_axis(turns, list_of[best], axis=1)
+        # Where vectors are NaN, there are no more classes to be found.
+        opened.append(np.where(best >= 0, found, 1))
+    return np.concatenate(opened)
+
+
+def share_to_find(target, rows):
+    """Least share that shows recall of at least `target`; 1 if none does."""
+    return _edge(
+        lambda share: _log_chance(share, target, rows) > math.log(_RISK),
+        target,
+        1.0,
+    )
+
+
+def stated_recall(found, rows):
+    """The highest recall that a share of `found` shows."""
+    return _edge(
+        lambda recall: _log_chance(found, recall, rows) > math.log(_RISK),
+        found,
+        0.0,
+    )
+
+
+def _log_chance(found, recall, rows):
+    """Hoeffding's bound of the log chance to find a share of `found`."""
+    chance = 0.0
+    for part, expected in ((found, recall), (1 - found, 1 - recall)):
+        if part > 0 and expected <= 0:
+            return -math.inf
+        if part > 0:
+            chance -= part * math.log(part / expected)
+    return rows * chance
+
+
+def _edge(holds, inside, outside):
+    """Where a condition ends, by halves: the last number outside of it."""
+    for _ in range(50):
+        middle = (inside + outside) / 2
+        if holds(middle):
+            inside = middle
+        else:
+            outside = middle
+    return outside

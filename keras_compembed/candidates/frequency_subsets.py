@@ -4,22 +4,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.candidates.selector import Selector
+from keras_compembed.candidates.frequent_classes import CountsSelector
 from keras_compembed.noises.random_bits import random_bits
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.trees.class_tree import ClassTree
 from keras_compembed.trees.tree_arrays import TreeArrays
-from keras_compembed.utils.packed_arrays import pack_array
-from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.saved_seed import load_seed
 from keras_compembed.utils.saved_seed import save_seed
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import check_scores
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class FrequencySubsets(Selector):
+class FrequencySubsets(CountsSelector):
     """Routes an example to a subset of classes, and samples from it.
 
     The tree of section 5 of the paper, for language models: one level of
@@ -52,9 +49,7 @@ class FrequencySubsets(Selector):
     """
 
     def __init__(self, counts, num_subsets=6, seed=None, **kwargs):
-        super().__init__(**kwargs)
-        check_positive_int("num_subsets", num_subsets, minimum=2)
-        self.counts = check_scores("counts", counts)
+        super().__init__(counts, **kwargs)
         check_positive_int("num_subsets", num_subsets, 2, len(self.counts))
         self.num_subsets = num_subsets
         self.seed = seed
@@ -65,39 +60,17 @@ class FrequencySubsets(Selector):
         self._starts = np.concatenate([[0], np.cumsum(sizes)])
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def attach(self, num_classes, num_candidates):
-        if num_classes != self.tree.num_classes:
-            raise ValueError(
-                "`counts` must have one entry for each class, "
-                f"num_classes={num_classes}. "
-                f"Received: {self.tree.num_classes} of them."
-            )
-        super().attach(num_classes, num_candidates)
-
     def build(self, input_shape=None):
         if self.built:
             return
         self.tree.build()
-        self.order = self.add_weight(
-            name="order",
-            shape=(self.num_classes,),
-            dtype="int32",
-            initializer=lambda shape, dtype: self._order,
-            trainable=False,
-        )
-        self.starts = self.add_weight(
-            name="starts",
-            shape=(self.num_subsets + 1,),
-            dtype="int32",
-            initializer=lambda shape, dtype: self._starts,
-            trainable=False,
-        )
+        self.order = self._add_state("order", self._order)
+        self.starts = self._add_state("starts", self._starts)
         self.built = True
 
     def select(self, scores, features, context=None):
-        vectors = scores.node_vectors(1)
-        of_subsets = tf.matmul(features, vectors, transpose_b=True)
-        of_subsets += scores.node_biases(1)
+        vectors, biases = scores._of_nodes(1)
+        of_subsets = tf.matmul(features, vectors, transpose_b=True) + biases
         subset = tf.argmax(of_subsets, axis=1, output_type="int32")
         start = gather_rows(self.starts, subset)[:, None]
         size = gather_rows(self.starts, subset + 1)[:, None] - start
@@ -125,14 +98,9 @@ class FrequencySubsets(Selector):
     def get_config(self):
         return {
             **super().get_config(),
-            "counts": pack_array(self.counts),
             "num_subsets": self.num_subsets,
             "seed": self.seed,
         }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "counts": unpack_array(config["counts"])})
 
 
 def split_evenly(counts, num_groups):

@@ -1,16 +1,65 @@
-"""The most frequent classes as candidates of every example."""
+"""All classes, or the most frequent, as candidates of every example."""
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_scores
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
-class FrequentClasses(Selector):
+class AllClasses(Selector):
+    """Every class is a candidate of every example.
+
+    A layer with this selector draws no noises and trains the softmax over all
+    classes. Up to some thousands of classes, that is one matrix product and
+    as fast as any choice among them.
+
+    Example:
+
+    >>> head = kc.CANESoftmax(1000, AllClasses())
+
+    Args:
+        **kwargs: `name` of `keras.layers.Layer`.
+    """
+
+    def attach(self, num_classes, num_candidates):
+        super().attach(num_classes, num_classes)
+
+    def select(self, scores, features, context=None):
+        return tf.range(self.num_classes)
+
+
+class CountsSelector(Selector):
+    """Base of selectors that choose by how often classes occur."""
+
+    def __init__(self, counts, **kwargs):
+        super().__init__(**kwargs)
+        self.counts = check_scores("counts", counts)
+
+    def attach(self, num_classes, num_candidates):
+        require(
+            len(self.counts) == num_classes,
+            "`counts` must have one entry for each class.",
+            num_classes=num_classes,
+            counts=len(self.counts),
+        )
+        super().attach(num_classes, num_candidates)
+
+    def get_config(self):
+        return {**super().get_config(), "counts": pack_array(self.counts)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "counts": unpack_array(config["counts"])})
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class FrequentClasses(CountsSelector):
     """The same candidates for all examples: those that occur most.
 
     With one set for all, their scores are a matrix product, which is far
@@ -39,43 +88,15 @@ class FrequentClasses(Selector):
             class.
     """
 
-    def __init__(self, counts, **kwargs):
-        super().__init__(**kwargs)
-        self.counts = check_scores("counts", counts)
-
-    def attach(self, num_classes, num_candidates):
-        if len(self.counts) != num_classes:
-            raise ValueError(
-                "`counts` must have one entry for each class, "
-                f"num_classes={num_classes}. "
-                f"Received: {len(self.counts)} of them."
-            )
-        super().attach(num_classes, num_candidates)
-
     def build(self, input_shape=None):
         if self.built:
             return
-        self.classes = self.add_weight(
-            name="classes",
-            shape=(self.num_candidates,),
-            dtype="int32",
-            initializer=self._most_frequent,
-            trainable=False,
-        )
+        order = np.argsort(-self.counts, kind="stable")
+        self.classes = self._add_state("classes", order[: self.num_candidates])
         self.built = True
-
-    def _most_frequent(self, shape, dtype):
-        return np.argsort(-self.counts, kind="stable")[: shape[0]]
 
     def select(self, scores, features, context=None):
         return self.classes.value
 
     def load_own_variables(self, store):
         """Leaves the classes: counts are settings, of the config."""
-
-    def get_config(self):
-        return {**super().get_config(), "counts": pack_array(self.counts)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "counts": unpack_array(config["counts"])})

@@ -4,14 +4,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.candidates.follower_counts import most_frequent
-from keras_compembed.candidates.follower_counts import most_frequent_followers
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
-from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
+
+# Numbers held at a time.
+_ENTRIES = 1 << 24
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -45,9 +46,7 @@ class NGram(Selector):
 
     Raises:
         ValueError: if `table` is not a matrix of integers of at least -1, a
-            class comes twice in a row, or `fallback` is not as one row of it;
-            by `attach`, if there are classes of `num_classes` or above, or
-            fewer than `num_candidates` columns.
+            class comes twice in a row, or `fallback` is not as one row of it.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 5
@@ -59,7 +58,7 @@ class NGram(Selector):
         self._table = _check_table(table, fallback)
 
     @classmethod
-    def from_text(cls, ids, num_classes, num_best=100, order=2, **kwargs):
+    def from_text(cls, ids, num_classes, num_best=100, **kwargs):
         """Counts what follows each class in a text.
 
         Classes that follow come first, by how often they do; then the most
@@ -68,13 +67,10 @@ class NGram(Selector):
         Args:
             ids: Integer array `(tokens,)` or `(sequences, tokens)`, below
                 `num_classes`: a text that the model is trained on. Negative
-                ones, as padding, count as nothing, and nothing follows them.
+                ones are padding.
             num_classes: Integer.
             num_best: Integer, classes to keep for each context: at least
-                `num_candidates` of the layer. The table takes
-                `4 * num_classes * num_best` bytes. Defaults to `100`.
-            order: `2`, for the class before as the context, or `1`, for the
-                most frequent classes in all contexts. Defaults to `2`.
+                `num_candidates` of the layer. Defaults to `100`.
             **kwargs: `name` of `keras.layers.Layer`.
 
         Raises:
@@ -83,51 +79,41 @@ class NGram(Selector):
         """
         check_positive_int("num_classes", num_classes, maximum=2**31 - 1)
         check_positive_int("num_best", num_best)
-        check_choice("order", order, (1, 2))
         ids = np.asarray(ids)
-        if ids.ndim not in (1, 2) or ids.dtype.kind not in "iu":
-            raise ValueError(
-                "`ids` must be an integer array (tokens,) or (sequences, "
-                f"tokens). Received: an array of shape {ids.shape} and dtype "
-                f"{ids.dtype}."
-            )
-        if ids.size and ids.max() >= num_classes:
-            raise ValueError(
-                f"`ids` must be below num_classes={num_classes}. "
-                f"Received: ids of up to {ids.max()}."
-            )
-        number = min(num_best, num_classes)
-        frequent = most_frequent(ids, num_classes, number)
-        table = np.zeros((0, number), "int32")
-        if order == 2:
-            table = most_frequent_followers(ids, num_classes, frequent)
+        require(
+            ids.ndim in (1, 2) and ids.dtype.kind in "iu",
+            "`ids` must be an integer array (tokens,) or (sequences, tokens).",
+            shape=ids.shape,
+            dtype=ids.dtype.name,
+        )
+        largest = int(ids.max()) if ids.size else -1
+        require(
+            largest < num_classes,
+            f"`ids` must be below num_classes={num_classes}.",
+            largest=largest,
+        )
+        counts = np.bincount(ids[ids >= 0].ravel(), minlength=num_classes)
+        frequent = np.argsort(-counts, kind="stable").astype("int32")
+        frequent = frequent[: min(num_best, num_classes)]
+        table = _most_frequent_followers(ids, num_classes, frequent)
         return cls(table, frequent, **kwargs)
 
     def attach(self, num_classes, num_candidates):
-        if self._table.max() >= num_classes:
-            raise ValueError(
-                "`table` and `fallback` must hold classes below "
-                f"num_classes={num_classes}. "
-                f"Received: classes of up to {self._table.max()}."
-            )
-        if self._table.shape[1] < num_candidates:
-            raise ValueError(
-                "`table` must have a column for each candidate, "
-                f"num_candidates={num_candidates}. "
-                f"Received: {self._table.shape[1]} columns."
-            )
+        largest, width = self._table.max(), self._table.shape[1]
+        require(
+            largest < num_classes and width >= num_candidates,
+            "`table` and `fallback` must hold classes below num_classes="
+            f"{num_classes}, in a column for each of num_candidates="
+            f"{num_candidates}.",
+            largest=int(largest),
+            columns=width,
+        )
         super().attach(num_classes, num_candidates)
 
     def build(self, input_shape=None):
         if self.built:
             return
-        self.table = self.add_weight(
-            name="table",
-            shape=self._table.shape,
-            dtype="int32",
-            initializer=lambda shape, dtype: self._table,
-            trainable=False,
-        )
+        self.table = self._add_state("table", self._table)
         self.built = True
 
     def select(self, scores, features, context=None):
@@ -159,34 +145,70 @@ class NGram(Selector):
 def _check_table(table, fallback):
     """The table with the fallback as its last row, as int32."""
     table = np.asarray(table)
-    if table.ndim != 2 or not table.shape[1] or table.dtype.kind not in "iu":
-        raise ValueError(
-            "`table` must be an integer array (num_contexts, best). Received: "
-            f"an array of shape {table.shape} and dtype {table.dtype}."
-        )
+    require(
+        table.ndim == 2 and table.shape[1] and table.dtype.kind in "iu",
+        "`table` must be an integer array (num_contexts, best).",
+        shape=table.shape,
+        dtype=table.dtype.name,
+    )
     if fallback is None:
         fallback = np.full(table.shape[1], -1)
     fallback = np.asarray(fallback)
-    if fallback.shape != table.shape[1:] or fallback.dtype.kind not in "iu":
-        raise ValueError(
-            "`fallback` must be an integer array as wide as `table`, "
-            f"({table.shape[1]},). Received: an array of shape "
-            f"{fallback.shape} and dtype {fallback.dtype}."
-        )
+    require(
+        fallback.shape == table.shape[1:] and fallback.dtype.kind in "iu",
+        "`fallback` must be an integer array as wide as `table`.",
+        shape=fallback.shape,
+        dtype=fallback.dtype.name,
+    )
     table = np.concatenate([table, fallback[None]])
-    if table.min() < -1 or table.max() >= 2**31:
-        raise ValueError(
-            "`table` and `fallback` must hold classes, or -1. Received: "
-            f"numbers from {table.min()} to {table.max()}."
-        )
-    table = table.astype("int32")
     ordered = np.sort(table, axis=1)
     twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
-    if twice.any():
-        row = int(np.argmax(twice.any(axis=1)))
-        name = "fallback" if row == len(table) - 1 else f"row {row} of `table`"
-        raise ValueError(
-            "`table` and `fallback` must hold each class once in a row. "
-            f"Received: a class twice in {name}."
-        )
+    wrong = twice.any(axis=1) | (ordered[:, 0] < -1)
+    wrong |= ordered[:, -1] >= 2**31
+    require(
+        not wrong.any(),
+        "`table` and `fallback` must hold classes, each once in a row, or -1.",
+        row=int(np.argmax(wrong)),
+    )
+    return table.astype("int32")
+
+
+def _most_frequent_followers(ids, num_classes, frequent):
+    """Classes by how often they follow each class."""
+    number = len(frequent)
+    before, after = ids[..., :-1].ravel(), ids[..., 1:].ravel()
+    there = (before >= 0) & (after >= 0)
+    keys = before[there].astype("int64") * num_classes + after[there]
+    # `np.unique` takes 70 times as long for millions of keys.
+    keys.sort()
+    firsts = np.flatnonzero(np.diff(keys, prepend=-1))
+    counts = np.diff(firsts, append=len(keys))
+    before, after = np.divmod(keys[firsts], num_classes)
+    order = np.lexsort((-counts, before))
+    before, after = before[order], after[order]
+    followers = np.bincount(before, minlength=num_classes)
+    starts = np.cumsum(followers) - followers
+    place = np.arange(len(before)) - starts[before]
+    kept = place < number
+    before, after, place = before[kept], after[kept], place[kept]
+    table = np.full((num_classes, number), -1, "int32")
+    table[before, place] = after
+    _fill_up(table, frequent)
     return table
+
+
+def _fill_up(table, frequent):
+    """Fills rows up with what is frequent and not in them yet."""
+    number = table.shape[1]
+    rank = np.full(len(table), number)
+    rank[frequent] = np.arange(number)
+    step = max(1, _ENTRIES // number)
+    for start in range(0, len(table), step):
+        part = table[start : start + step]
+        there = np.zeros((len(part), number + 1), bool)
+        rows = np.arange(len(part))[:, None]
+        there[rows, np.where(part >= 0, rank[part], number)] = True
+        found = np.hstack([part, np.broadcast_to(frequent, part.shape)])
+        left_out = np.hstack([part < 0, there[:, :number]])
+        order = np.argsort(left_out, axis=1, kind="stable")[:, :number]
+        part[:] = np.take_along_axis(found, order, axis=1)

@@ -1,10 +1,13 @@
 """The base of ways to choose candidate classes."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from keras_compembed.utils.chunks import in_parts
 from keras_compembed.utils.log_sums import log_sum_exp
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 from keras_compembed.utils.whole_load import WholeLoad
 
 
@@ -46,22 +49,18 @@ class Selector(WholeLoad, keras.layers.Layer):
             num_candidates: Integer, how many to choose for an example.
 
         Raises:
-            ValueError: if the selector is for other sizes, or is attached
-                already.
+            ValueError: if the selector is for other sizes.
         """
         check_positive_int("num_classes", num_classes)
         check_positive_int("num_candidates", num_candidates)
         sizes = (num_classes, num_candidates)
-        if self.num_classes is not None and sizes != (
-            self.num_classes,
-            self.num_candidates,
-        ):
-            raise ValueError(
-                "A selector must belong to one layer. Received: "
-                f"num_classes={num_classes}, num_candidates={num_candidates} "
-                f"and a selector of a layer with {self.num_classes} classes "
-                f"and {self.num_candidates} candidates."
-            )
+        own = (self.num_classes, self.num_candidates)
+        require(
+            own in (sizes, (None, None)),
+            f"A selector must belong to one layer. Its own sizes are {own}.",
+            num_classes=num_classes,
+            num_candidates=num_candidates,
+        )
         self.num_classes, self.num_candidates = sizes
 
     def build(self, input_shape=None):
@@ -85,29 +84,14 @@ class Selector(WholeLoad, keras.layers.Layer):
             int32 tensor `(rows, num_candidates)` of ids that differ within a
             row, with -1 where there are fewer; or `(num_candidates,)`, the
             same for all rows; or `CandidateGroups`, the same for groups of
-            rows; or a list of several of these, of `num_candidates` columns
-            in all. What comes in several of them counts once.
+            rows.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must have a method `select`."
         )
 
-    def observe(self, scores, features, shared):
-        """Called once in each step of training, after `select`.
-
-        What is learned here may choose the candidates of later steps.
-
-        Args:
-            scores: `ClassScores`.
-            features: float32 tensor `(rows, width)`.
-            shared: Optional int32 tensor `(ids,)`, the candidates that all
-                rows have.
-        """
-        # AutoGraph warns of a body that is a docstring alone.
-        return
-
     def after_step(self, scores, labels, hit):
-        """Called once in each step of training, after `observe`.
+        """Called once in each step of training, after `select`.
 
         Args:
             scores: `ClassScores`.
@@ -135,6 +119,17 @@ class Selector(WholeLoad, keras.layers.Layer):
         """
         return scores.top_k(features, k)
 
+    def _add_state(self, name, values, dtype="int32"):
+        """A weight that starts as an array and no optimizer changes."""
+        return self.add_weight(
+            name=name,
+            shape=np.shape(values),
+            dtype=dtype,
+            initializer=lambda shape, dtype: values,
+            trainable=False,
+            autocast=False,
+        )
+
     def get_build_config(self):
         # The layer that holds the selector attaches it, then builds it.
         return None
@@ -151,3 +146,12 @@ def best_of(ids, scores, k):
     scores, places = tf.math.top_k(scores, k)
     ids = tf.gather(ids, places, batch_dims=1)
     return tf.where(scores > float("-inf"), ids, -1), scores, total
+
+
+def best_in_parts(compute, inputs, k, size):
+    """What `Selector.top_k` returns, computed for some rows at a time."""
+    rows, known = tf.shape(inputs[0])[0], inputs[0].shape[0]
+    results = tf.fill((rows, k), -1), tf.zeros((rows, k)), tf.zeros((rows,))
+    results = in_parts(compute, inputs, results, size)
+    shapes = (known, k), (known, k), (known,)
+    return tuple(map(tf.ensure_shape, results, shapes))

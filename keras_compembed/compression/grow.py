@@ -3,13 +3,13 @@
 import keras
 import numpy as np
 
-from keras_compembed.candidates.all_classes import AllClasses
+from keras_compembed.candidates.frequent_classes import AllClasses
 from keras_compembed.candidates.frequent_classes import FrequentClasses
 from keras_compembed.compression.held_objects import custom_objects
 from keras_compembed.compression.strip import compressed_layers
 from keras_compembed.compression.strip import copy_with
 from keras_compembed.layers.cane_softmax import CANESoftmax
-from keras_compembed.noises.uniform_noise import UniformNoise
+from keras_compembed.noises.noise import UniformNoise
 from keras_compembed.noises.unigram_noise import UnigramNoise
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array

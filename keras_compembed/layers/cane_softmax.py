@@ -5,19 +5,18 @@ import warnings
 import keras
 import tensorflow as tf
 
-from keras_compembed.candidates.all_classes import AllClasses
 from keras_compembed.candidates.candidates_vs_noises import LABELS
 from keras_compembed.candidates.candidates_vs_noises import CandidatesVsNoises
 from keras_compembed.candidates.candidates_vs_noises import is_of_batch
 from keras_compembed.candidates.class_scores import ClassScores
 from keras_compembed.candidates.default_choice import choose
-from keras_compembed.candidates.function_selector import FunctionSelector
+from keras_compembed.candidates.frequent_classes import AllClasses
 from keras_compembed.candidates.selector import Selector
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.flat_rows import flat_features
 from keras_compembed.layers.flat_rows import unflat
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.noises.registry import get_noise
+from keras_compembed.noises import get_noise
 from keras_compembed.noises.unigram_noise import UnigramNoise
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.trees.path_starts import differences_of_means
@@ -30,6 +29,7 @@ from keras_compembed.utils.shared_parts import serialize_part
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_class_counts
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 # What class vectors start from that are to be set: training that fails ends in
 # NaN, not in a whole row of this.
@@ -45,8 +45,7 @@ class CANESoftmax(ClassHead):
     Holds a vector and a bias for each class and scores few of them: in
     training, candidates that a selector chooses for each example and noises
     drawn from all other classes (Candidates vs. Noises Estimation); in
-    prediction all of them, or those that the selector's search comes to. A
-    step costs about the same for ten thousand classes and for a million.
+    prediction all of them, or those that the selector's search comes to.
 
     With nothing but a number of classes, and best with `class_counts`, the
     layer chooses itself what a step scores, and `summary` says what.
@@ -56,17 +55,14 @@ class CANESoftmax(ClassHead):
     (`keras_compembed.CANELoss`) and metrics (`ClassAccuracy`, `Coverage`,
     `Perplexity`) find the layer by a mark on the tensor. Keras's own losses
     and metrics, such as `"accuracy"`, would take the features for scores:
-    `fit` and `evaluate` refuse them. Of a subclassed model, whose outputs
-    Keras does not know, they refuse cross-entropies, and metrics of outputs
-    that have a loss for classes; not losses such as `"mse"`. What the mark
-    does not outlive is a wrapper such as `TimeDistributed`, or a cast to
-    another dtype.
+    `fit` and `evaluate` refuse them, but for losses such as `"mse"` of a
+    subclassed model. A wrapper such as `TimeDistributed`, or a cast to another
+    dtype, loses the mark.
     Predictions are what `top_k` and `keras_compembed.top_k_model` return, and
     what a file of `keras_compembed.export.export_litert` answers; `predict` of
     a model that ends in the layer returns features, and warns of it once.
     `evaluate` computes the loss over all classes, some examples and some
-    classes at a time: tensors of up to 4 million numbers, 16 MB, of which
-    about ten are in memory, however many examples a batch has.
+    classes at a time, so that memory does not grow with the batch.
 
     **Choice of candidates.** What all examples of a batch share is scored by
     one matrix product: a thousand classes then take no longer than a few
@@ -111,8 +107,7 @@ class CANESoftmax(ClassHead):
 
     Args:
         num_classes: Integer, at least 2.
-        selector: `"auto"`, a `keras_compembed.candidates.Selector`, or a
-            function from features to ids, see `FunctionSelector`. `"auto"`
+        selector: `"auto"` or a `keras_compembed.candidates.Selector`. `"auto"`
             trains the softmax over all classes up to 2,000 of them, which
             takes little longer; of more classes, a step scores about 1,000
             that the batch shares: frequent ones as candidates
@@ -143,8 +138,7 @@ class CANESoftmax(ClassHead):
             average out. With an integer, so many examples next to each other
             in the batch (in a sequence, in time first) share noises: with
             some 20 to 60, that is as fast, and nearly as good as noises of
-            their own. On several devices blocks are those of each device. A
-            number above that of the examples of a batch is that number. With
+            their own. On several devices blocks are those of each device. With
             `"labels"`, the batch shares noises, and the labels of its other
             examples are the first of them, whose vectors are read anyway;
             what is left of `num_noises` is drawn. Labels come as often as
@@ -172,14 +166,12 @@ class CANESoftmax(ClassHead):
         class_embedding: Optional layer with a row for each class, whose
             vectors are used in place of `kernel`: an output that is tied to
             the input, compressed, or computed. A `keras.layers.Embedding`
-            (also a `ReversibleEmbedding` with `tie_weights`, of whose other
-            settings none counts here), an `ANTEmbedding`, a `CodeEmbedding`,
-            or a `FeatureEmbedding`, which computes the vector of a class from
-            its features. LoRA and quantization are refused, later
-            too. Codes with `learn_codes` are learned where the input is
-            looked up, not here. Row 0 is the vector of class 0, also with
-            `mask_zero`. `trainable=False` of this constructor is not for it:
-            give it to the layer.
+            (also a `ReversibleEmbedding` with `tie_weights`), an
+            `ANTEmbedding`, a `CodeEmbedding`, or a `FeatureEmbedding`, which
+            computes the vector of a class from its features. LoRA and
+            quantization are refused, later too. Codes with `learn_codes` are
+            learned where the input is looked up, not here.
+            Row 0 is the vector of class 0, also with `mask_zero`.
         use_bias: Boolean. Defaults to `True`.
         kernel_initializer: Optional initializer of class vectors, not with
             `class_embedding`. Defaults to `None`: the means of the selector's
@@ -206,11 +198,8 @@ class CANESoftmax(ClassHead):
         That of the input.
 
     Raises:
-        ValueError: if a number is out of range, a name is unknown, parts are
-            for another number of classes, class vectors of a layer are to be
-            initialized, or labels are to be noises that are not drawn as
-            labels are; when it is built, if its selector or noise is that of
-            another layer.
+        ValueError: if an argument is out of range, or parts do not fit each
+            other; when it is built, if they are those of another layer.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658): Algorithms 1
@@ -246,12 +235,12 @@ class CANESoftmax(ClassHead):
         self.seed = seed
         self.class_counts = check_class_counts(class_counts, num_classes)
         self.class_embedding = _check_embedding(class_embedding, num_classes)
-        if class_embedding is not None and kernel_initializer is not None:
-            raise ValueError(
-                "`kernel_initializer` must be None with `class_embedding`, "
-                "whose vectors start as that layer has them. Received: "
-                f"kernel_initializer={kernel_initializer!r}."
-            )
+        require(
+            class_embedding is None or kernel_initializer is None,
+            "`kernel_initializer` must be None with `class_embedding`, whose "
+            "vectors start as that layer has them.",
+            kernel_initializer=kernel_initializer,
+        )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         if isinstance(selector, str) and selector == "auto":
             if share_noises is not None and not is_of_batch(share_noises):
@@ -274,7 +263,13 @@ class CANESoftmax(ClassHead):
                 if share_noises and not drawn and class_counts is not None:
                     share_noises = LABELS
             noise_groups = choice.noise_groups
-        self.selector = _get_selector(selector)
+        require(
+            isinstance(selector, Selector),
+            '`selector` must be "auto" or a '
+            "`keras_compembed.candidates.Selector`.",
+            selector=selector,
+        )
+        self.selector = selector
         of_all = isinstance(self.selector, AllClasses)
         if of_all:
             num_candidates = num_classes
@@ -309,28 +304,41 @@ class CANESoftmax(ClassHead):
         if self.built:
             return
         width = input_shape[-1]
-        if width is None:
-            raise ValueError(
-                "The last axis of the features must be known. "
-                f"Received: input_shape={tuple(input_shape)}."
-            )
-        width = int(width)
-        _check_width(self.class_embedding, width)
+        require(
+            width is not None,
+            "The last axis of the features must be known.",
+            input_shape=tuple(input_shape),
+        )
+        embedding = self.class_embedding
+        require(
+            embedding is None or embedding.output_dim == width,
+            f"`class_embedding` must be as wide as the features, {width}.",
+            output_dim=getattr(embedding, "output_dim", None),
+        )
         for part in (self.selector, self.noise):
-            _check_unbuilt(part)
+            require(
+                not part.built,
+                "A selector and a noise must belong to one layer. Make one for "
+                "each: `part.from_config(part.get_config())`.",
+                part=part,
+            )
         self.selector.build(input_shape)
         self.noise.build()
         tree = self.selector.tree
         self.kernel = self.nodes = self.bias = self.node_bias = None
         classes, nodes = self._start_of_vectors(tree, width)
-        if self.class_embedding is None:
-            self.kernel = self.add_weight(
+        if embedding is None:
+            table = self.kernel = self.add_weight(
                 name="kernel",
                 shape=(self.num_classes, width),
                 initializer=classes,
             )
         else:
-            table = _built_table(self.class_embedding)
+            if not embedding.built:
+                embedding.build((None,))
+            table = embedding
+            if not isinstance(embedding, LookupLayer):
+                table = embedding.embeddings
         if tree is not None and tree.num_nodes:
             self.nodes = self.add_weight(
                 name="nodes",
@@ -348,15 +356,13 @@ class CANESoftmax(ClassHead):
                     shape=(tree.num_nodes,),
                     initializer=nodes,
                 )
-        if self.kernel is not None:
-            table = self.kernel
         self.scores = ClassScores(
             table,
             self.bias,
             tree,
             self.nodes,
             self.node_bias,
-            table_is_own=self.class_embedding is None,
+            table_is_own=embedding is None,
         )
         self.built = True
 
@@ -367,13 +373,13 @@ class CANESoftmax(ClassHead):
     def _get_noise(self, noise, as_labels):
         if noise is not None:
             return get_noise(noise)
+        require(
+            not as_labels or self.class_counts is not None,
+            "`class_counts` must be given if labels are noises: by them it is "
+            "known how often each is.",
+            class_counts=None,
+        )
         if self.class_counts is None:
-            if as_labels:
-                raise ValueError(
-                    "`class_counts` must be given if labels are noises: by "
-                    "them it is known how often each is. Received: "
-                    f'class_counts=None, share_noises="{LABELS}".'
-                )
             return get_noise("uniform")
         return UnigramNoise(self.class_counts, 1.0 if as_labels else 0.75)
 
@@ -564,73 +570,30 @@ def _check_embedding(embedding, num_classes):
     """The layer, if its rows are still vectors of classes."""
     if embedding is None:
         return None
-    if not isinstance(embedding, (LookupLayer, keras.layers.Embedding)):
-        raise ValueError(
-            "`class_embedding` must be a `keras.layers.Embedding`, an "
-            "`ANTEmbedding`, a `CodeEmbedding` or a `FeatureEmbedding`. "
-            "Received: an object of type "
-            f"{type(embedding).__name__}."
-        )
-    if not getattr(embedding, "tie_weights", True):
-        raise ValueError(
-            "`class_embedding` must have one table for input and output, "
-            "`tie_weights=True`. Received: the "
-            f"{type(embedding).__name__} {embedding.name!r}, with "
-            "`tie_weights=False`."
-        )
-    if embedding.input_dim != num_classes:
-        raise ValueError(
-            "`class_embedding` must have one row for each class, "
-            f"num_classes={num_classes}. "
-            f"Received: input_dim={embedding.input_dim}."
-        )
+    require(
+        isinstance(embedding, LookupLayer | keras.layers.Embedding),
+        "`class_embedding` must be a `keras.layers.Embedding`, an "
+        "`ANTEmbedding`, a `CodeEmbedding` or a `FeatureEmbedding`.",
+        class_embedding=embedding,
+    )
+    require(
+        getattr(embedding, "tie_weights", True),
+        "`class_embedding` must have one table for input and output.",
+        tie_weights=False,
+    )
+    require(
+        embedding.input_dim == num_classes,
+        "`class_embedding` must have one row for each class, "
+        f"num_classes={num_classes}.",
+        input_dim=embedding.input_dim,
+    )
     rank = getattr(embedding, "lora_rank", None)
     mode = embedding.quantization_mode
-    if rank is not None or mode is not None:
-        raise ValueError(
-            "`class_embedding` must have a plain table: an `Embedding` "
-            "without LoRA and without quantization, now and later. Received: "
-            f"the {type(embedding).__name__} {embedding.name!r}, with "
-            f"lora_rank={rank}, quantization_mode={mode!r}."
-        )
+    require(
+        rank is None and mode is None,
+        "`class_embedding` must have a plain table: an `Embedding` without "
+        "LoRA and without quantization, now and later.",
+        lora_rank=rank,
+        quantization_mode=mode,
+    )
     return embedding
-
-
-def _built_table(embedding):
-    """What `ClassScores` takes: the layer, or the variable of a Keras one."""
-    if not embedding.built:
-        embedding.build((None,))
-    if isinstance(embedding, LookupLayer):
-        return embedding
-    return embedding.embeddings
-
-
-def _check_width(embedding, width):
-    if embedding is not None and embedding.output_dim != width:
-        raise ValueError(
-            "`class_embedding` must be as wide as the features, "
-            f"{width}. Received: output_dim={embedding.output_dim}."
-        )
-
-
-def _check_unbuilt(part):
-    if part.built:
-        kind = type(part).__name__
-        raise ValueError(
-            f"A selector and a noise must belong to one layer. Received: the "
-            f"{kind} {part.name!r}, which belongs to another. For each layer, "
-            f"make one of its own: `{kind}.from_config(part.get_config())`."
-        )
-
-
-def _get_selector(selector):
-    is_other = isinstance(selector, (type, keras.layers.Layer))
-    if callable(selector) and not is_other:
-        return FunctionSelector(selector)
-    if not isinstance(selector, Selector):
-        raise ValueError(
-            '`selector` must be "auto", a '
-            "`keras_compembed.candidates.Selector` or a function of features. "
-            f"Received: selector={selector!r}."
-        )
-    return selector

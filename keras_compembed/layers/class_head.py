@@ -17,6 +17,7 @@ from keras_compembed.optimizers.device_rows import sum_over_devices
 from keras_compembed.utils.model_outputs import is_open
 from keras_compembed.utils.model_outputs import layer_of
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 from keras_compembed.utils.whole_load import WholeLoad
 
 _NAME = "_keras_compembed_classes"
@@ -75,47 +76,15 @@ class ClassHead(WholeLoad, keras.layers.Layer):
         return input_shape
 
     def exact(self, features, labels):
-        """Losses and ranks of labels by the scores of all classes.
-
-        For a part of the examples, and a part of the classes, at a time, so
-        that memory grows by no more than a few numbers per example.
-
-        Args:
-            features: float32 tensor `(rows, width)`.
-            labels: int32 tensor `(rows,)`. A `CANESoftmax` also takes
-                `(rows, labels)`.
-
-        Returns:
-            Tensors of the shape of `labels`: cross-entropies, and the number
-            of classes that are scored above the label, or equal with a
-            smaller id.
-        """
+        """Losses and ranks of labels by the scores of all classes, in parts."""
         raise NotImplementedError
 
     def choices(self, features, labels):
-        """Cross-entropies, and whether labels are the best of what is scored.
-
-        Args:
-            features: float32 tensor `(rows, width)`.
-            labels: int32 tensor `(rows,)`.
-
-        Returns:
-            Tensors `(rows,)`: floats, with gradients for all classes, and
-            booleans.
-        """
+        """Cross-entropies, and whether labels are the best classes of all."""
         raise NotImplementedError
 
     def top_k(self, features, k=5):
-        """The most probable classes, and their probabilities.
-
-        Args:
-            features: Float tensor `(..., width)`, what the layer is given.
-            k: Integer. Defaults to `5`.
-
-        Returns:
-            Tensors `(..., k)`: int32 ids, best first, and float32
-            probabilities.
-        """
+        """Ids `(..., k)` of the most probable classes, and probabilities."""
         raise NotImplementedError
 
     def probabilities(self, features):
@@ -130,27 +99,11 @@ class ClassHead(WholeLoad, keras.layers.Layer):
         raise NotImplementedError
 
     def draw(self, examples):
-        """What a step considers: all classes, in layers that do not sample.
-
-        Ask `ClassExamples.draw`, which keeps the answer for all who ask.
-
-        Args:
-            examples: `ClassExamples`.
-
-        Returns:
-            A `Draw`.
-        """
+        """What a step considers, a `Draw`: here, all classes."""
         return self.draw_all(examples)
 
     def draw_all(self, examples):
-        """What a step considers, with all classes as candidates.
-
-        Args:
-            examples: `ClassExamples`.
-
-        Returns:
-            A `Draw`.
-        """
+        """What a step considers, with all classes as candidates."""
         losses, best = self.choices(examples.features, examples.labels)
         return Draw(losses, tf.ones_like(best), best)
 
@@ -290,13 +243,12 @@ class ClassExamples:
         return self._exact
 
     def _read_lists(self, name):
-        if self.head.seed_generator is None:
-            raise ValueError(
-                f"`{name}` must be given one label for each example, unless "
-                "the output is that of a `keras_compembed.CANESoftmax`. "
-                f"Received: lists of labels for the "
-                f"{type(self.head).__name__} {self.head.name!r}."
-            )
+        require(
+            self.head.seed_generator is not None,
+            f"`{name}` must be given one label for each example, not lists, "
+            "unless the output is that of a `keras_compembed.CANESoftmax`.",
+            layer=self.head.name,
+        )
         absent = tf.equal(self.received, -1)
         if self.not_whole is not None:
             absent &= tf.equal(self.not_whole, 0)
@@ -346,15 +298,14 @@ def read_examples(y_true, y_pred, name):
 def read_output(tensor, name):
     """The `ClassOutput` that a tensor is marked with."""
     output = find_output(tensor)
-    if output is None:
-        raise ValueError(
-            f"`{name}` must be given the output of a layer such as "
-            "`keras_compembed.CANESoftmax`, unchanged: let it be the last "
-            "layer of the model, without a wrapper such as `TimeDistributed` "
-            "(it takes features `(batch, time, width)` itself) and without a "
-            "cast. Received: a tensor of shape "
-            f"{tuple(tensor.shape)} that does not come from one."
-        )
+    require(
+        output is not None,
+        f"`{name}` must be given the output of a layer such as "
+        "`keras_compembed.CANESoftmax`, unchanged: the last layer of the "
+        "model, without a wrapper such as `TimeDistributed` (it takes "
+        "features `(batch, time, width)` itself) and without a cast.",
+        shape=tuple(tensor.shape),
+    )
     return output
 
 

@@ -1,4 +1,4 @@
-"""Predictions of a model over many classes as a layer and as a model."""
+"""Predictions of the best classes or ids as layers and as a model."""
 
 import inspect
 
@@ -7,11 +7,12 @@ import keras
 from keras_compembed.layers.class_head import ClassHead
 from keras_compembed.layers.class_head import read_output
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.layers.top_ids import TopIds
 from keras_compembed.utils.model_outputs import is_open
 from keras_compembed.utils.model_outputs import layer_of
 from keras_compembed.utils.model_outputs import output_names
+from keras_compembed.utils.shared_parts import serialize_part
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 # What `TopClasses` answers.
 _DTYPES = {"ids": "int32", "probabilities": "float32"}
@@ -79,6 +80,85 @@ class TopClasses(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "k": self.k}
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class TopIds(keras.layers.Layer):
+    """Turns vectors into the ids whose vectors suit them best.
+
+    The last layer of a recommender that answers: `table(queries,
+    reverse=True)` and the best of it, without a logit for each id in memory.
+    It holds the table and shares its weights, in files too; only
+    `keras.models.clone_model` makes it a table of its own.
+
+    Example:
+
+    >>> items = kc.CodeEmbedding(1000, 8, num_codebooks=4)
+    >>> answer = TopIds(items, k=3)(np.zeros((2, 8), "float32"))
+    >>> answer["ids"].shape
+    TensorShape([2, 3])
+
+    Args:
+        table: `CodeEmbedding`, `ReversibleCodeEmbedding` or `ANTEmbedding`.
+        k: Integer. Defaults to `5`.
+        **kwargs: `name` of `keras.layers.Layer`. The dtype is that of `table`.
+
+    Input shape:
+        Float tensor `(..., output_dim)`.
+
+    Output shape:
+        A dict: `"ids"`, int32 `(..., k)`, best first, of equal ones the lower
+        first; and `"scores"`, floats `(..., k)`, their logits.
+
+    Raises:
+        ValueError: if `table` is no such layer, or `k` is not from 1 to its
+            `input_dim`.
+    """
+
+    def __init__(self, table, k=5, **kwargs):
+        require(
+            isinstance(table, LookupLayer),
+            "`table` must be a layer that turns ids into vectors, such as "
+            "`CodeEmbedding`.",
+            table=table,
+        )
+        k = check_positive_int("k", k, maximum=table.input_dim)
+        super().__init__(**{"dtype": table.dtype_policy, **kwargs})
+        self.table = table
+        self.k = k
+        self.supports_masking = True
+        self.autocast = False
+
+    def build(self, input_shape):
+        if not self.table.built:
+            self.table.build(None)
+
+    def call(self, inputs):
+        scores, ids = self.table.top_k(inputs, self.k)
+        return {"ids": ids, "scores": scores}
+
+    def compute_mask(self, inputs, mask=None):
+        return None if mask is None else {"ids": mask, "scores": mask}
+
+    def compute_output_spec(self, inputs):
+        logits = self.table.compute_output_spec(inputs, reverse=True)
+        shape = (*inputs.shape[:-1], self.k)
+        return {
+            "ids": keras.KerasTensor(shape, dtype="int32"),
+            "scores": keras.KerasTensor(shape, dtype=logits.dtype),
+        }
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "table": serialize_part(self.table),
+            "k": self.k,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        table = keras.saving.deserialize_keras_object(config["table"])
+        return cls(**{**config, "table": table})
 
 
 def answer_of(head, features, k):
@@ -174,12 +254,12 @@ def name_answers(names, tensors, answers):
         elif len(answers) > 1:
             parts = {f"{name}_{part}": parts[part] for part in parts}
         for part, answer in parts.items():
-            if part in found:
-                raise ValueError(
-                    "`model` must have outputs of different names. "
-                    f"Received: a model with outputs {names}, "
-                    f"of which two would be called {part!r}."
-                )
+            require(
+                part not in found,
+                "`model` must have outputs of different names: two would be "
+                f"called {part!r}.",
+                outputs=names,
+            )
             found[part] = answer
     return found
 
@@ -211,23 +291,20 @@ def list_heads(model):
 
 def find_heads(model):
     """Same as `list_heads`."""
-    if not is_open(model):
-        raise ValueError(
-            "`model` must be a built Sequential or functional `keras.Model`. "
-            f"Received: model={model!r}."
-        )
+    require(
+        is_open(model),
+        "`model` must be a built Sequential or functional `keras.Model`.",
+        model=model,
+    )
     heads = list_heads(model)
-    if not any(heads):
-        names = ", ".join(
-            repr(layer_of(output).name) for output in model.outputs
-        )
-        raise ValueError(
-            "`model` must have an output of a layer such as `CANESoftmax`, or "
-            "of a call `layer(vectors, reverse=True)` of a `CodeEmbedding` or "
-            "`ANTEmbedding`. Leave out what follows it, such as a softmax: "
-            "the best ids are the same without. "
-            f"Received: a model that ends in {names}."
-        )
+    require(
+        any(heads),
+        "`model` must have an output of a layer such as `CANESoftmax`, or of a "
+        "call `layer(vectors, reverse=True)` of a `CodeEmbedding` or "
+        "`ANTEmbedding`. Leave out what follows it, such as a softmax: the "
+        "best ids are the same without.",
+        last_layers=[layer_of(output).name for output in model.outputs],
+    )
     return heads
 
 

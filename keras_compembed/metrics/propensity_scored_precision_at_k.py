@@ -6,12 +6,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.metrics.ranking_metric import RankingMetric
+from keras_compembed.metrics.ranking_metrics import RankingMetric
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_scores
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -50,8 +51,6 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
-        in_training: Boolean. Whether to rank in steps of training, where that
-            costs as much as a full softmax. Defaults to `False`.
 
     Raises:
         ValueError: if a number is out of range, or counts are not finite
@@ -75,7 +74,6 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         name=None,
         dtype=None,
         ignore_class=None,
-        in_training=False,
     ):
         self.class_counts = check_scores("class_counts", class_counts)
         self.num_examples = check_positive_int(
@@ -87,7 +85,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         scale = (math.log(num_examples) - 1) * (b + 1) ** a
         weights = 1 + scale * (self.class_counts + b) ** -a
         self._weights = np.asarray(weights, "float32")
-        super().__init__(k, name, dtype, ignore_class, in_training)
+        super().__init__(k, name, dtype, ignore_class)
 
     def values(self, examples):
         weights = self._weights_of(examples)
@@ -104,12 +102,12 @@ class PropensityScoredPrecisionAtK(RankingMetric):
     def _weights_of(self, examples):
         """What each label counts, 0 where there is none."""
         num_classes = examples.head.num_classes
-        if len(self._weights) != num_classes:
-            raise ValueError(
-                "`class_counts` must have one entry for each class, "
-                f"num_classes={num_classes}. "
-                f"Received: {len(self._weights)} of them."
-            )
+        require(
+            len(self._weights) == num_classes,
+            "`class_counts` must have one entry for each class.",
+            num_classes=num_classes,
+            class_counts=len(self._weights),
+        )
         labels = examples.label_lists()
         weights = tf.gather(self._weights, tf.maximum(labels, 0))
         return tf.where(labels >= 0, weights, 0.0)

@@ -2,8 +2,9 @@
 
 from keras_compembed.noises.learned_noise import LearnedNoise
 from keras_compembed.noises.noise import Noise
-from keras_compembed.noises.uniform_noise import UniformNoise
+from keras_compembed.noises.noise import UniformNoise
 from keras_compembed.noises.unigram_noise import UnigramNoise
+from keras_compembed.utils.validation import require
 
 __all__ = [
     "LearnedNoise",
@@ -11,3 +12,18 @@ __all__ = [
     "UniformNoise",
     "UnigramNoise",
 ]
+_NOISES = {"uniform": UniformNoise, "learned": LearnedNoise}
+
+
+def get_noise(identifier):
+    """Turns what a user passed into a `Noise`."""
+    noise = identifier
+    if isinstance(noise, str) and noise in _NOISES:
+        noise = _NOISES[noise]()
+    require(
+        isinstance(noise, Noise),
+        '`noise` must be "uniform", "learned", or an instance such as '
+        "`keras_compembed.noises.UnigramNoise(counts)`.",
+        noise=identifier,
+    )
+    return noise

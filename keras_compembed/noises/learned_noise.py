@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.noises.table_noise import TOTAL_WEIGHT
-from keras_compembed.noises.table_noise import TableNoise
-from keras_compembed.noises.table_noise import check_fraction
+from keras_compembed.noises.unigram_noise import TOTAL_WEIGHT
+from keras_compembed.noises.unigram_noise import TableNoise
+from keras_compembed.noises.unigram_noise import check_fraction
 from keras_compembed.optimizers.device_rows import of_all_devices
+from keras_compembed.optimizers.device_rows import own_value
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.utils.validation import check_positive_int
 
@@ -16,11 +17,10 @@ from keras_compembed.utils.validation import check_positive_int
 class LearnedNoise(TableNoise):
     """Classes are drawn as often as they were labels outside the candidates.
 
-    For one example, noises drawn in proportion to `e^s`, the probabilities
-    that the model gives to classes outside the candidates, would estimate
-    their sum without variance. Of the distributions that all examples share,
-    the nearest to these (in relative entropy, over all examples) is their
-    mean, and labels that candidates missed are a sample of it.
+    Noises drawn by the probabilities that the model gives to classes outside
+    the candidates would estimate their sum without variance. Of distributions
+    that all examples share, the nearest to these is their mean, and labels
+    that candidates missed are a sample of it.
 
     A part of the probability is spread evenly: `smoothing`, or, while little
     was observed, the share of different classes among all misses, of which
@@ -46,8 +46,7 @@ class LearnedNoise(TableNoise):
 
     Raises:
         ValueError: if a number is out of range, or `counts` is not one
-            finite number of at least 0 for each class; by `attach`, if there
-            are not `num_classes` counts.
+            finite number of at least 0 for each class.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 8:
@@ -75,7 +74,7 @@ class LearnedNoise(TableNoise):
         first = self._first_misses()
         # float64: float32 stops counting at 2 ** 24.
         self.misses = self.add_weight(
-            shape=(self.num_classes,),
+            shape=first.shape,
             dtype="float64",
             initializer=lambda shape, dtype: first,
             trainable=False,
@@ -84,18 +83,14 @@ class LearnedNoise(TableNoise):
         )
         # Steps since the table was made.
         self.age = self.add_weight(
-            shape=(),
-            dtype="int64",
-            initializer="zeros",
-            trainable=False,
-            name="age",
+            dtype="int64", initializer="zeros", trainable=False, name="age"
         )
         super().build(input_shape)
 
     def _first_misses(self):
-        if self.counts is None:
-            return np.zeros(self.num_classes)
-        return self.counts
+        return (
+            np.zeros(self.num_classes) if self.counts is None else self.counts
+        )
 
     def first_table(self):
         return self._make_table(tf.constant(self._first_misses(), "float64"))
@@ -106,7 +101,7 @@ class LearnedNoise(TableNoise):
         labels = tf.where(missed, labels, 0)
         labels = of_all_devices(labels)
         missed = of_all_devices(tf.cast(missed, "int32"))
-        age = _own(self.age) + 1
+        age = own_value(self.age) + 1
         # What a miss is worth once counts decay with the table: only then
         # does a step touch all counts.
         worth = self.decay ** -tf.cast(age, "float64")
@@ -120,7 +115,7 @@ class LearnedNoise(TableNoise):
         tf.cond(due, lambda: self._refresh(age), lambda: None)
 
     def _refresh(self, age):
-        misses = _own(self.misses)
+        misses = own_value(self.misses)
         misses *= self.decay ** tf.cast(age, "float64")
         write(self.misses, misses)
         write(self.table, self._make_table(misses))
@@ -148,10 +143,3 @@ class LearnedNoise(TableNoise):
             "refresh_every": self.refresh_every,
             "decay": self.decay,
         }
-
-
-def _own(variable):
-    """This device's copy of a Keras variable."""
-    return tf.raw_ops.ReadVariableOp(
-        resource=variable.value.handle, dtype=variable.dtype
-    )

@@ -1,9 +1,10 @@
-"""The base of distributions of noise classes."""
+"""The base of distributions of noise classes, and the even one."""
 
 import keras
 import tensorflow as tf
 
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 
 class Noise(keras.layers.Layer):
@@ -42,12 +43,12 @@ class Noise(keras.layers.Layer):
             ValueError: if the noise is for another number of classes.
         """
         num_classes = check_positive_int("num_classes", num_classes)
-        if self.num_classes not in (None, num_classes):
-            raise ValueError(
-                "A noise must belong to one layer. Received: "
-                f"num_classes={num_classes} and a noise of a layer with "
-                f"{self.num_classes} classes."
-            )
+        require(
+            self.num_classes in (None, num_classes),
+            "A noise must belong to one layer. Its own has "
+            f"{self.num_classes} classes.",
+            num_classes=num_classes,
+        )
         self.num_classes = num_classes
 
     def build(self, input_shape=None):
@@ -57,30 +58,24 @@ class Noise(keras.layers.Layer):
         """The weight of all classes below each id.
 
         Args:
-            ids: int32 tensor of any shape, from 0 to `num_classes`, for which
-                it is the total: at most about 2 ** 38, so that random bits
-                fall on weights evenly to 2 ** -25 of a probability.
+            ids: int32 tensor of any shape, from 0 to `num_classes`.
 
         Returns:
-            int64 tensor.
+            int64 tensor. The total, of `num_classes`, is at most about 2 ** 38,
+            so that random bits fall evenly on weights.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} must have a method `weight_below`."
-        )
+        raise NotImplementedError
 
     def class_at(self, weights):
-        """The class that a place on the line of weights belongs to.
+        """The last class of which `weight_below` is at most a weight.
 
         Args:
             weights: int64 tensor of any shape, from 0 to below the total.
 
         Returns:
-            int32 tensor: the last class of which `weight_below` is at most
-            that.
+            int32 tensor.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} must have a method `class_at`."
-        )
+        raise NotImplementedError
 
     def sample(self, bits, excluded=None):
         """Classes outside the excluded ones, with replacement.
@@ -90,35 +85,23 @@ class Noise(keras.layers.Layer):
                 `(noises,)` for noises that all rows share.
             excluded: Optional int32 tensor `(rows, excluded)`, or
                 `(excluded,)` for the same in all rows: ids that differ within
-                a row, -1 where there are fewer.
+                a row, -1 where there are fewer. Shared noises have the latter.
 
         Returns:
             int32 tensor of the shape of `bits`. Where no class that can be
             drawn is left, -1.
-
-        Raises:
-            ValueError: if noises are shared and what they exclude is not.
         """
-        weights, starts = self._excluded_weights(excluded)
+        weights, starts, left = self._cut_out(excluded)
         shared = bits.shape.rank == 1
-        if shared and excluded is not None and excluded.shape.rank > 1:
-            raise ValueError(
-                "`excluded` must have one axis if `bits` has. Received: "
-                f"excluded of shape {excluded.shape}, bits of shape "
-                f"{bits.shape}."
-            )
         if shared:
             bits = bits[None]
-        left = self._total() - tf.reduce_sum(weights, axis=-1, keepdims=True)
         # The sign of the modulus is that of the divisor.
         places = tf.math.floormod(bits, tf.maximum(left, 1))
         # Where excluded classes were cut out, before this place.
         cuts = starts - tf.cumsum(weights, axis=-1, exclusive=True)
         passed = cuts[:, None, :] <= places[:, :, None]
-        places += tf.reduce_sum(
-            tf.where(passed, weights[:, None, :], tf.zeros((), "int64")),
-            axis=-1,
-        )
+        passed = tf.where(passed, weights[:, None], tf.zeros((), "int64"))
+        places += tf.reduce_sum(passed, axis=-1)
         places = tf.where(left > 0, places, tf.zeros_like(places))
         ids = tf.where(left > 0, self.class_at(places), -1)
         return ids[0] if shared else ids
@@ -126,38 +109,25 @@ class Noise(keras.layers.Layer):
     def log_prob(self, ids, excluded=None):
         """Logarithms of the probabilities that `sample` draws by.
 
-        A class that is never drawn, because it has no weight, is given the
-        probability of the least weight there can be, so that a label that was
-        never counted has a finite loss.
+        A class that has no weight is given the least weight there can be, so
+        that a label that was never counted has a finite loss.
 
         Args:
             ids: int32 tensor `(rows, ids)` or `(ids,)`.
-            excluded: See `sample`. Of ids among them the result is finite
-                and means nothing.
+            excluded: See `sample`.
 
         Returns:
             float32 tensor of the shape of `ids`, or `(rows, ids)` if what is
             excluded differs between rows. 0 where an id is -1.
         """
-        weights, _ = self._excluded_weights(excluded)
-        left = self._total() - tf.reduce_sum(weights, axis=-1, keepdims=True)
-        if ids.shape.rank == 1 and (
-            excluded is None or excluded.shape.rank == 1
-        ):
+        _, _, left = self._cut_out(excluded)
+        if ids.shape.rank == 1 and left.shape[0] == 1:
             left = left[0]
-        known = ids >= 0
         logarithms = _log(self._weights(tf.maximum(ids, 0))) - _log(left)
-        return tf.where(known, tf.cast(logarithms, "float32"), 0.0)
+        return tf.where(ids >= 0, tf.cast(logarithms, "float32"), 0.0)
 
-    def draws(self, ids):
-        """Which classes `sample` may draw.
-
-        Args:
-            ids: int32 tensor of any shape. Negative ones are no classes.
-
-        Returns:
-            Boolean tensor of the shape of `ids`.
-        """
+    def _may_draw(self, ids):
+        """Which classes `sample` may draw; negative ids are no classes."""
         return (ids >= 0) & (self._weights(tf.maximum(ids, 0)) > 0)
 
     def observe(self, labels, candidates_hit):
@@ -171,22 +141,22 @@ class Noise(keras.layers.Layer):
         # AutoGraph warns of a body that is a docstring alone.
         return
 
-    def _total(self):
-        return self.weight_below(tf.constant(self.num_classes))
-
     def _weights(self, ids):
         after = tf.minimum(ids + 1, self.num_classes)
         return self.weight_below(after) - self.weight_below(ids)
 
-    def _excluded_weights(self, excluded):
-        """Weights of excluded classes by id, and the weights below them."""
+    def _cut_out(self, excluded):
+        """Weights of excluded classes by id, those below them, and the rest."""
         if excluded is None:
             excluded = tf.zeros((1, 0), "int32")
         excluded = tf.where(excluded >= 0, excluded, self.num_classes)
         if excluded.shape.rank == 1:
             excluded = excluded[None]
         excluded = tf.sort(excluded, axis=-1)
-        return self._weights(excluded), self.weight_below(excluded)
+        weights, starts = self._weights(excluded), self.weight_below(excluded)
+        total = self.weight_below(tf.constant(self.num_classes))
+        left = total - tf.reduce_sum(weights, axis=-1, keepdims=True)
+        return weights, starts, left
 
     def get_build_config(self):
         # Who holds the noise builds it.
@@ -196,3 +166,30 @@ class Noise(keras.layers.Layer):
 def _log(weights):
     # float32 would be off by 1e-6 of numbers of size 20.
     return tf.math.log(tf.cast(tf.maximum(weights, 1), "float64"))
+
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class UniformNoise(Noise):
+    """All classes but the excluded ones are drawn alike.
+
+    What the paper samples from. It needs no memory and knows nothing of the
+    data; where some classes are much more frequent than others, `UnigramNoise`
+    and `LearnedNoise` estimate the loss with less variance.
+
+    Example:
+
+    >>> noise = UniformNoise()
+    >>> noise.attach(num_classes=5)
+    >>> bits = tf.constant([[0, 1, 2]], "int64")
+    >>> noise.sample(bits, excluded=tf.constant([[3, 0]])).numpy()
+    array([[1, 2, 4]], dtype=int32)
+
+    References:
+        - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 6
+    """
+
+    def weight_below(self, ids):
+        return tf.cast(ids, "int64")
+
+    def class_at(self, weights):
+        return tf.cast(weights, "int32")

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_compembed.trees.balanced_tree import balanced_parts
+from keras_compembed.trees.tree_children import balanced_parts
 from keras_compembed.utils.one_thread import one_thread
 
 # Numbers held at a time, in each of a few arrays.

@@ -28,32 +28,26 @@ def _entries(children):
 
 def find_kinds(tree):
     """What stands at each depth: `"nodes"`, `"classes"` or `"both"`."""
-    depths = np.bincount(tree.depths(), minlength=tree.depth + 1)[1:]
-    kinds = []
-    for depth, classes in enumerate(depths):
-        nodes = depth < len(tree.level_sizes)
-        kinds.append(
-            "both" if nodes and classes else "nodes" if nodes else "classes"
-        )
-    return kinds
+    classes = np.bincount(tree.depths(), minlength=tree.depth + 1)[1:]
+    kinds = ["both" if number else "nodes" for number in classes[:-1]]
+    return [*kinds, "classes"]
 
 
-def beam_search(search, features, beam_width):
-    """Follows the best inner nodes down a tree."""
-    entries, vectors, biases = search.frontier()
+def beam_search(tree, frontier, number, kinds, read, features, beam_width):
+    """Follows the best inner nodes down a tree: Algorithm 2."""
+    entries, vectors, biases = frontier
     scores = tf.matmul(features, vectors, transpose_b=True) + biases
     scores = without_nan(scores)
     entries = tf.broadcast_to(entries, tf.shape(scores))
-    number = search.frontier_nodes
     met = []
     if number < entries.shape[1]:
         met.append((entries[:, number:], scores[:, number:]))
     nodes, scores = _best(entries[:, :number], scores[:, :number], beam_width)
-    for kind in search.kinds:
-        below = search.children(nodes)
+    for kind in kinds:
+        below = tree.under(nodes)
         branching = below.shape[2]
         entries = tf.reshape(below, (-1, nodes.shape[1] * branching))
-        vectors, biases = search.entries(entries, kind)
+        vectors, biases = read(entries, kind)
         scores = tf.repeat(scores, branching, axis=1)
         scores += own_products(vectors, features) + biases
         scores = tf.where(entries >= 0, without_nan(scores), float("-inf"))
@@ -61,13 +55,13 @@ def beam_search(search, features, beam_width):
             met.append((entries, scores))
             break
         if kind == "both":
-            inner = entries < search.num_nodes
+            inner = entries < tree.num_nodes
             met.append(_only(tf.logical_not(inner), entries, scores))
             entries, scores = _only(inner, entries, scores)
         nodes, scores = _best(entries, scores, beam_width)
     entries = tf.concat([entries for entries, _ in met], axis=1)
     scores = tf.concat([scores for _, scores in met], axis=1)
-    return tf.maximum(entries - search.num_nodes, -1), scores
+    return tf.maximum(entries - tree.num_nodes, -1), scores
 
 
 def _best(nodes, scores, beam_width):

@@ -3,18 +3,20 @@
 import numpy as np
 
 from keras_compembed.trees.balanced_k_means import cluster_levels
-from keras_compembed.trees.balanced_tree import balanced_children
-from keras_compembed.trees.balanced_tree import balanced_parts
-from keras_compembed.trees.huffman import huffman_children
-from keras_compembed.trees.taxonomy import taxonomy_children
+from keras_compembed.trees.path_starts import label_means
+from keras_compembed.trees.path_starts import node_means
+from keras_compembed.trees.tree_children import balanced_children
+from keras_compembed.trees.tree_children import balanced_parts
 from keras_compembed.trees.tree_children import check_children
+from keras_compembed.trees.tree_children import huffman_children
 from keras_compembed.trees.tree_children import pad_children
 from keras_compembed.trees.tree_children import sort_levels
-from keras_compembed.trees.tree_means import label_means
-from keras_compembed.trees.tree_means import node_means
+from keras_compembed.trees.tree_children import taxonomy_children
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_scores
+from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
 
 # Numbers of entries of the tree are int32.
 _MOST_CLASSES = 2**30
@@ -63,10 +65,8 @@ class ClassTree:
         root_mean: float32 array `(width,)`, or None: mean of all centres.
 
     Raises:
-        ValueError: if `children` is not such an array: if a class or an inner
-            node is missing or comes twice, a node has no children, numbers
-            are out of range or do not agree with `num_classes`, padding
-            stands between entries, or nodes form a circle.
+        ValueError: if `children` is not such an array: a class or an inner
+            node is missing or comes twice, or nodes form a circle.
 
     References:
         - Han, Huang & Zhang, Candidates vs. Noises Estimation for Large
@@ -89,9 +89,7 @@ class ClassTree:
         )
         self.node_parents = parents[: self.num_nodes]
         self.class_parents = parents[self.num_nodes :]
-        self.class_means = None
-        self.node_means = None
-        self.root_mean = None
+        self.class_means = self.node_means = self.root_mean = None
 
     @classmethod
     def from_vectors(
@@ -103,35 +101,39 @@ class ClassTree:
         sizes differ by 1 at most. The tree is as shallow as it can be, and
         classes are of the same depth, with `branching=2` of depths that
         differ by 1 at most. The root has as few children as that takes, and
-        nodes below it about `branching`. Nodes of many classes are split by
-        centres of a sample of them.
+        nodes below it about `branching`.
 
         Args:
             vectors: Array `(num_classes, width)` of finite numbers, a centre
-                for each class; perhaps of float16 or memory-mapped. It is
-                kept as `class_means`, without a copy if it is float32.
+                for each class. It is kept as `class_means`, without a copy if
+                it is float32.
             branching: Integer of at least 2, the most children of a node.
                 Defaults to `10`.
             weights: Optional array `(num_classes,)` of numbers of at least 0,
                 how much each class counts in the means of nodes: numbers of
-                examples, say. The tree itself does not depend on it. Defaults
-                to `None`, all alike.
+                examples, say. Defaults to `None`, all alike.
             seed: Optional integer. Makes the tree repeatable.
             verbose: `0` or `1`, whether to show progress. Defaults to `1`.
 
         Raises:
-            ValueError: if `vectors` is not a finite matrix, `branching` is
-                too small, `weights` are not such numbers, or `seed` is not an
-                integer of at least 0.
+            ValueError: if `vectors` is not a finite matrix, or another
+                argument is out of range.
         """
         branching = check_positive_int("branching", branching, minimum=2)
         vectors = check_table(vectors, "vectors")
-        weights = _check_weights(weights, len(vectors))
-        _check_seed(seed)
+        if weights is not None:
+            weights = check_scores("weights", weights)
+            require(
+                len(weights) == len(vectors),
+                "`weights` must have one entry for each class.",
+                num_classes=len(vectors),
+                weights=len(weights),
+            )
+        check_seed(seed)
         vectors = np.asarray(vectors, "float32", order="C")
         order, levels = cluster_levels(vectors, branching, seed, verbose)
         tree = cls(balanced_children(order, levels), len(vectors))
-        return tree.set_means(vectors, weights)
+        return tree._set_means(vectors, weights)
 
     @classmethod
     def from_labels(
@@ -145,41 +147,34 @@ class ClassTree:
 
         Args:
             x: Array `(examples, width)` of finite numbers: features, as those
-                a trained encoder gives. It is read a part at a time, and may
-                be memory-mapped.
+                a trained encoder gives. It may be memory-mapped.
             y: Integer array `(examples,)` or `(examples, 1)`, labels.
-            branching: Integer of at least 2, the most children of a node.
-                Defaults to `10`.
             num_classes: Optional integer. Defaults to the largest label
                 plus 1.
-            seed: Optional integer. Makes the tree repeatable.
-            verbose: `0` or `1`, whether to show progress. Defaults to `1`.
+            branching, seed, verbose: See `from_vectors`.
 
         Raises:
-            ValueError: if `x` is not a finite matrix, `y` is not an integer
-                label for each of its rows, labels are negative or not below
-                `num_classes`, `branching` is too small, or `seed` is not an
-                integer of at least 0.
+            ValueError: if `x` is not a finite matrix, `y` is not a label for
+                each of its rows, or another argument is out of range.
         """
-        check_positive_int("branching", branching, minimum=2)
-        _check_seed(seed)
         x = check_table(x, "x")
         y = np.asarray(y)
-        if y.shape not in ((len(x),), (len(x), 1)) or y.dtype.kind not in "iu":
-            raise ValueError(
-                "`y` must hold one integer label for each row of `x`, shape "
-                f"({len(x)},). Received: an array of shape {y.shape} and "
-                f"dtype {y.dtype}."
-            )
+        require(
+            y.shape in ((len(x),), (len(x), 1)) and y.dtype.kind in "iu",
+            f"`y` must hold an integer label for each of {len(x)} rows of `x`.",
+            shape=y.shape,
+            dtype=y.dtype.name,
+        )
         y = y.reshape(-1)
         if num_classes is None:
             num_classes = int(y.max()) + 1
         check_positive_int("num_classes", num_classes, maximum=_MOST_CLASSES)
-        if y.min() < 0 or y.max() >= num_classes:
-            raise ValueError(
-                f"`y` must hold labels from 0 to {num_classes - 1}. "
-                f"Received: labels from {y.min()} to {y.max()}."
-            )
+        require(
+            y.min() >= 0 and y.max() < num_classes,
+            f"`y` must hold labels from 0 to {num_classes - 1}.",
+            least=int(y.min()),
+            largest=int(y.max()),
+        )
         means, counts = label_means(x, y, num_classes)
         return cls.from_vectors(means, branching, counts, seed, verbose)
 
@@ -187,9 +182,8 @@ class ClassTree:
     def from_frequencies(cls, counts, branching=2):
         """Builds the Huffman tree: frequent classes near the root.
 
-        No tree of this branching has a smaller `expected_depth(counts)`.
-        Only one of the deepest nodes may have fewer than `branching`
-        children.
+        No tree of this branching has a smaller mean depth by `counts`. Only
+        one of the deepest nodes may have fewer than `branching` children.
 
         Args:
             counts: Array `(num_classes,)` of numbers of at least 0. Classes
@@ -225,8 +219,7 @@ class ClassTree:
                 The last name may be the class's own.
 
         Raises:
-            ValueError: if there are no paths, one is not a sequence of names,
-                or a tree of many groups has one of very many children.
+            ValueError: if there are no paths, or one is not a sequence.
         """
         paths = list(paths)
         return cls(taxonomy_children(paths), len(paths))
@@ -244,11 +237,12 @@ class ClassTree:
             ValueError: if `groups` are not integers, one for each class.
         """
         groups = np.asarray(groups)
-        if groups.ndim != 1 or not groups.size or groups.dtype.kind not in "iu":
-            raise ValueError(
-                "`groups` must hold one integer for each class. Received: an "
-                f"array of shape {groups.shape} and dtype {groups.dtype}."
-            )
+        require(
+            groups.ndim == 1 and groups.size and groups.dtype.kind in "iu",
+            "`groups` must hold one integer for each class.",
+            shape=groups.shape,
+            dtype=groups.dtype.name,
+        )
         _, groups, counts = np.unique(
             groups, return_inverse=True, return_counts=True
         )
@@ -264,16 +258,14 @@ class ClassTree:
 
         Args:
             num_classes: Integer.
-            branching: Integer of at least 2, the most children of a node.
-                Defaults to `10`.
-            seed: Optional integer. Makes the tree repeatable.
+            branching, seed: See `from_vectors`.
 
         Raises:
             ValueError: if a number is too small or not an integer.
         """
         check_positive_int("num_classes", num_classes, maximum=_MOST_CLASSES)
         branching = check_positive_int("branching", branching, minimum=2)
-        _check_seed(seed)
+        check_seed(seed)
         sizes = np.array([num_classes])
         levels = []
         for parts in balanced_parts(num_classes, branching):
@@ -283,27 +275,8 @@ class ClassTree:
         order = np.random.default_rng(seed).permutation(num_classes)
         return cls(balanced_children(order, levels), num_classes)
 
-    def set_means(self, vectors, weights=None):
-        """Keeps centres of classes, and their means over inner nodes.
-
-        Trees made from vectors or labels have them already.
-
-        Args:
-            vectors: Array `(num_classes, width)` of finite numbers.
-            weights: Optional array `(num_classes,)` of numbers of at least 0,
-                how much each class counts. Below a node whose classes all
-                count 0, they count alike. Defaults to `None`, all alike.
-
-        Returns:
-            The tree.
-
-        Raises:
-            ValueError: if `vectors` is not a finite matrix with a row for
-                each class, or `weights` are not such numbers.
-        """
-        vectors = check_table(vectors, "vectors")
-        _check_length("vectors", vectors, self.num_classes)
-        weights = _check_weights(weights, self.num_classes)
+    def _set_means(self, vectors, weights=None):
+        """Keeps centres of classes, and their means over inner nodes."""
         self.class_means = np.asarray(vectors, "float32", order="C")
         self.node_means, self.root_mean = node_means(
             self, self.class_means, weights
@@ -336,46 +309,9 @@ class ClassTree:
         nodes = np.roll(np.repeat(np.arange(len(sizes)), sizes), -1)
         return (nodes[self.class_parents] + 1).astype("int32")
 
-    def expected_depth(self, counts):
-        """Mean depth of classes that come as often as `counts` say.
-
-        Args:
-            counts: Array `(num_classes,)` of numbers of at least 0, not all
-                of them 0.
-
-        Raises:
-            ValueError: if `counts` are not such numbers.
-        """
-        counts = check_scores("counts", counts)
-        _check_length("counts", counts, self.num_classes)
-        if not counts.any():
-            raise ValueError("`counts` must not all be 0. Received: all zeros.")
-        return float(counts @ self.depths() / counts.sum())
-
     def __repr__(self):
         return (
             f"ClassTree(num_classes={self.num_classes}, "
             f"num_nodes={self.num_nodes}, branching={self.branching}, "
             f"depth={self.depth})"
-        )
-
-
-def _check_seed(seed):
-    if seed is not None:
-        check_positive_int("seed", seed, minimum=0)
-
-
-def _check_weights(weights, num_classes):
-    if weights is None:
-        return None
-    weights = check_scores("weights", weights)
-    _check_length("weights", weights, num_classes)
-    return weights
-
-
-def _check_length(name, values, num_classes):
-    if len(values) != num_classes:
-        raise ValueError(
-            f"`{name}` must have one entry for each class, "
-            f"num_classes={num_classes}. Received: {len(values)} of them."
         )

@@ -17,7 +17,6 @@ from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
-from keras_compembed.candidates import beam_recall
 from keras_compembed.candidates import calibrate_beam
 from keras_compembed.trees import ClassTree
 
@@ -35,12 +34,11 @@ def test_frontier():
     depth = 1 + int(np.searchsorted(ends, entries[0], side="right"))
     classes = entries[number:] - tree.num_nodes
     scores = head.scores
-    for got, of_nodes, of_classes in (
-        (vectors, scores.node_vectors(depth), scores.class_vectors(classes)),
-        (biases, scores.node_biases(depth), scores.class_biases(classes)),
+    of_classes = scores.class_vectors(classes), scores.class_biases(classes)
+    for got, *parts in zip(
+        (vectors, biases), scores._of_nodes(depth), of_classes, strict=True
     ):
-        right = np.concatenate([of_nodes, of_classes])
-        np.testing.assert_array_equal(got, right)
+        np.testing.assert_array_equal(got, np.concatenate(parts))
 
 
 def vectors_of(head):
@@ -59,9 +57,9 @@ def test_a_refresh_changes_only_how_vectors_are_made_up(name, max_frontier):
         if name == "binary"
         else TREES[name]()
     )
-    head = make_head(tree, max_frontier=max_frontier)
+    head = make_head(tree, max_frontier=max_frontier, refresh_every=1)
     vectors, biases = vectors_of(head)
-    head.selector.refresh(head.scores)
+    head.selector._refresh(head.scores)
     new = ClassTree.from_vectors(vectors, tree.branching, seed=0, verbose=0)
     arrays = head.selector.tree
     for part in ("children", "class_parents", "node_parents"):
@@ -75,13 +73,11 @@ def test_a_refresh_changes_only_how_vectors_are_made_up(name, max_frontier):
         nodes = np.arange(end - new.level_sizes[depth - 1], end)
         under = [(new.paths() == node).any(axis=1) for node in nodes]
         # Of the vectors less the mean of all, which changes no search.
-        means = head.scores.node_vectors(depth).numpy()
+        means, sums = head.scores._of_nodes(depth)
         right = [vectors[own].mean(axis=0) for own in under]
         np.testing.assert_allclose(means, right, atol=1e-5)
-        sums = [np.log(np.exp(biases[own]).sum()) for own in under]
-        np.testing.assert_allclose(
-            head.scores.node_biases(depth), sums, atol=1e-5
-        )
+        right = [np.log(np.exp(biases[own]).sum()) for own in under]
+        np.testing.assert_allclose(sums, right, atol=1e-5)
     # Searched whole, the tree gives the best of all classes.
     features = make_features()
     head.selector.beam_width = tree.num_classes
@@ -120,9 +116,6 @@ def test_it_is_due_after_steps_of_training(tmp_path):
 def test_trees_of_other_shapes_are_not_built_anew(name):
     with pytest.raises(ValueError, match="from_vectors"):
         BeamTree(TREES[name](), refresh_every=10)
-    head = make_head(name)
-    with pytest.raises(ValueError, match="from_vectors"):
-        head.selector.refresh(head.scores)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +129,8 @@ def test_tables_that_others_use_are_not_built_anew(table):
     selector = BeamTree(TREES["even"](), refresh_every=5)
     head = kc.CANESoftmax(64, selector, class_embedding=table())
     head.build((None, 5))
-    with refused("kernel", "class_embedding"):
-        head.selector.refresh(head.scores)
+    with refused("class_embedding"):
+        head.selector._refresh(head.scores)
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -146,7 +139,7 @@ def test_parts_add_up_to_what_is_known_at_the_start(name):
     tree = TREES[name]()
     rng = np.random.default_rng(0)
     means = 3 + rng.normal(size=(tree.num_classes, WIDTH)).astype("float32")
-    tree.set_means(means, rng.random(tree.num_classes))
+    tree._set_means(means, rng.random(tree.num_classes))
     counts = 10 ** rng.uniform(0, 6, tree.num_classes)
     head = make_fresh(tree, counts)
     vectors, biases = vectors_of(head)
@@ -157,12 +150,11 @@ def test_parts_add_up_to_what_is_known_at_the_start(name):
     ends = np.cumsum(tree.level_sizes, dtype=int)
     for depth, end in enumerate(ends, 1):
         nodes = np.arange(end - tree.level_sizes[depth - 1], end)
+        found = head.scores._of_nodes(depth)
         right = tree.node_means[nodes] - tree.root_mean
-        found = head.scores.node_vectors(depth)
-        np.testing.assert_allclose(found, right, atol=1e-5)
+        np.testing.assert_allclose(found[0], right, atol=1e-5)
         right = [shares[(tree.paths() == n).any(axis=1)].sum() for n in nodes]
-        found = head.scores.node_biases(depth)
-        np.testing.assert_allclose(found, np.log(right), atol=1e-5)
+        np.testing.assert_allclose(found[1], np.log(right), atol=1e-5)
     # Counts that are far apart.
     head = make_fresh(tree, np.geomspace(1e-30, 1e30, tree.num_classes))
     assert all(np.isfinite(weight).all() for weight in head.trainable_weights)
@@ -194,7 +186,6 @@ def test_calibration_finds_the_least_width(k, capsys):
     for width in widths:
         right = recall(tree, head, features, width, k)
         assert recalls[width] == pytest.approx(right, abs=1e-9)
-    assert beam_recall(head, features, k=k) == recalls[widths[-1]]
     # Which predictions use.
     ids, _ = head.top_k(features, k)
     right, _ = best(search(head, tree, features, max(widths[-1], k)), k)
@@ -234,8 +225,5 @@ def test_wrong_calibrations():
             kwargs = {"head": head, "features": features, argument: value}
             with refused(argument):
                 calibrate_beam(**kwargs)
-            if argument in ("features", "head"):
-                with refused(argument):
-                    beam_recall(**kwargs)
     with refused("head"):
         calibrate_beam(kc.CANESoftmax(50, frequent), features)

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from beam_heads import TREES
-from errors import refused
 
 from keras_compembed.candidates import CandidateGroups
 from keras_compembed.candidates import ClassScores
-from keras_compembed.candidates.sorted_sets import is_in
+from keras_compembed.candidates.candidate_groups import is_in
 from keras_compembed.trees.tree_arrays import TreeArrays
 
 WIDTH = 3
@@ -110,7 +109,7 @@ def test_vectors_biases_and_all_scores(tree, biases, embeds):
     x = features_of(4)
     right = x @ vectors.T + offsets
     np.testing.assert_allclose(made.score_all(x), right, atol=1e-5)
-    ids, chunk = made.score_chunk(x, 5, 3)
+    ids, chunk = made._score_chunk(x, 5, 3)
     exist = min(3, made.num_classes - 5)
     np.testing.assert_array_equal(ids[:exist], np.arange(5, 5 + exist))
     np.testing.assert_allclose(
@@ -128,10 +127,8 @@ def test_vectors_and_biases_of_inner_nodes(name):
     ends = np.cumsum(tree.level_sizes, dtype=int)
     for depth, end in enumerate(ends, 1):
         nodes = np.arange(end - tree.level_sizes[depth - 1], end)
-        for values, table in (
-            (made.node_vectors(depth), made.nodes.numpy()),
-            (made.node_biases(depth), made.node_bias.numpy()),
-        ):
+        tables = made.nodes.numpy(), made.node_bias.numpy()
+        for values, table in zip(made._of_nodes(depth), tables, strict=True):
             right = [sum_up(tree, table, node) for node in nodes]
             np.testing.assert_allclose(values, right, atol=1e-5)
 
@@ -315,9 +312,6 @@ def test_offsets_are_added_to_scores():
     ]
     for part, with_offset, offset in zip(plain, found, added, strict=True):
         np.testing.assert_allclose(with_offset - part, offset, atol=1e-6)
-    # One of the groups at least is of rows.
-    with refused("groups", "(3,)"):
-        made.score(x, tf.constant([4, 0, 5]))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 9])

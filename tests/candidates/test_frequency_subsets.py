@@ -21,8 +21,7 @@ def make(counts=COUNTS, num_subsets=4, num_candidates=5, seed=0):
 def routing(num_subsets):
     """`ClassScores` whose subsets' scores are the features themselves."""
     return types.SimpleNamespace(
-        node_vectors=lambda depth: tf.eye(num_subsets),
-        node_biases=lambda depth: tf.zeros(num_subsets),
+        _of_nodes=lambda depth: (tf.eye(num_subsets), tf.zeros(num_subsets))
     )
 
 

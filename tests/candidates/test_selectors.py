@@ -1,4 +1,4 @@
-"""Selectors of your own, functions, frequent classes, and what all refuse."""
+"""Selectors of your own, frequent classes, and what all refuse."""
 
 import keras
 import numpy as np
@@ -10,7 +10,6 @@ import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequencySubsets
 from keras_compembed.candidates import FrequentClasses
-from keras_compembed.candidates import FunctionSelector
 from keras_compembed.candidates import Selector
 from keras_compembed.trees import ClassTree
 
@@ -49,12 +48,6 @@ class Neighbours(Selector):
 
     def get_config(self):
         return {**super().get_config(), "step": self.step}
-
-
-@keras.saving.register_keras_serializable(package="test_selectors")
-def by_sign(features):
-    start = 3 * tf.cast(features[:, :1] > 0, "int32")
-    return start + tf.range(3)
 
 
 def attached(selector, num_classes=10, num_candidates=3):
@@ -127,80 +120,6 @@ def test_frequent_classes(number):
     np.testing.assert_array_equal(ids, right)
 
 
-def test_function_of_features():
-    x = np.random.default_rng(1).normal(size=(60, 6)).astype("float32")
-    head = kc.CANESoftmax(CLASSES, by_sign, num_candidates=3)
-    head.build((None, 6))
-    ids = head.selector.select(head.scores, tf.constant(x))
-    right = 3 * (x[:, :1] > 0) + np.arange(3)
-    np.testing.assert_array_equal(ids, right)
-    again = kc.CANESoftmax.from_config(head.get_config())
-    assert again.selector.function is by_sign
-
-
-BAD_IDS = [
-    ([3, 10, 1], "out of range"),
-    ([3, -2, 1], "out of range"),
-    ([3, 4, 3], "differ within a row"),
-    ([[3, 4, 5], [7, 8, 8]], "differ within a row"),
-]
-
-
-@pytest.mark.parametrize(("ids", "message"), BAD_IDS)
-@pytest.mark.parametrize("dtype", ["int32", "int64", "int8"])
-def test_functions_of_ids_that_may_not_be(ids, message, dtype):
-    selector = attached(FunctionSelector(lambda x: tf.constant(ids, dtype)))
-    features = tf.zeros((2, 4))
-    for select in (selector.select, tf.function(selector.select)):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            select(None, features)
-
-
-@pytest.mark.apart
-@pytest.mark.parametrize("ids", [ids for ids, _ in BAD_IDS])
-def test_ids_that_may_not_be_under_xla(ids):
-    """It leaves checks out; what is wrong does not count."""
-    selector = attached(FunctionSelector(lambda x: tf.constant(ids)))
-    compiled = tf.function(lambda x: selector.select(None, x), jit_compile=True)
-    got = compiled(tf.zeros((2, 4))).numpy()
-    for row, given in zip(
-        np.atleast_2d(got), np.atleast_2d(np.array(ids)), strict=True
-    ):
-        kept = row[row >= 0]
-        right = set(given[(given >= 0) & (given < 10)])
-        assert len(set(kept)) == len(kept) and set(kept) == right
-
-
-@pytest.mark.parametrize(
-    ("ids", "dtype"),
-    [
-        ([[3, -1, -1], [9, 0, 4]], "int32"),
-        ([[3, -1, -1], [9, 0, 4]], "int64"),
-        ([[3, 1, 2], [9, 0, 4]], "uint8"),
-    ],
-)
-def test_functions_of_ids_that_may_be(ids, dtype):
-    selector = attached(FunctionSelector(lambda x: tf.constant(ids, dtype)))
-    got = selector.select(None, tf.zeros((2, 4)))
-    assert got.dtype == "int32"
-    np.testing.assert_array_equal(got, ids)
-
-
-@pytest.mark.parametrize(
-    ("function", "received"),
-    [
-        (lambda x: tf.cast(x[:, :2], "int32"), (5, 2)),
-        (lambda x: tf.zeros((4, 3), "int32"), (4, 3)),
-        (lambda x: x[:, :3], "float32"),
-        (lambda x: None, None),
-    ],
-)
-def test_functions_of_what_is_no_id(function, received):
-    selector = attached(FunctionSelector(function))
-    with refused(received=str(received)):
-        selector.select(None, tf.zeros((5, 4)))
-
-
 TREE = ClassTree.random(50, seed=0)
 COUNTS_OF_NO_USE = [None, [], [1, -1], [1, np.nan], [[1, 2]], ["a", "b"]]
 
@@ -219,8 +138,7 @@ COUNTS_OF_NO_USE = [None, [], [1, -1], [1, np.nan], [[1, 2]], ["a", "b"]]
             lambda v: FrequencySubsets([1, 2, 3], v),
             [1, 0, 4, 2.0],
         ),
-        ("function", FunctionSelector, [3]),
-        ("selector", lambda v: kc.CANESoftmax(50, v), ["beam", 3]),
+        ("selector", lambda v: kc.CANESoftmax(50, v), ["beam", 3, len]),
         ("tree", lambda v: kc.CANESoftmax(40, BeamTree(v)), [TREE]),
         ("counts", lambda v: kc.CANESoftmax(40, FrequentClasses(v)), [COUNTS]),
         ("counts", lambda v: kc.CANESoftmax(40, FrequencySubsets(v)), [COUNTS]),

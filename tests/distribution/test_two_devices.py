@@ -291,7 +291,7 @@ def test_learners(strategy, name, tmp_path):
         *("tree", "labels", "items"),
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("subsets", "shared", "function")
+            for name in ("subsets", "shared", "sides")
         ),
     ],
 )

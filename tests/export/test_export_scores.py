@@ -15,7 +15,6 @@ from export_models import write
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequentClasses
-from keras_compembed.candidates import NearestCenters
 from keras_compembed.export import export_litert
 from keras_compembed.trees import ClassTree
 
@@ -318,11 +317,6 @@ def exact():
     return make_model(kc.CANESoftmax(600, FrequentClasses(counts), 5, 5))
 
 
-def of_centers():
-    selector = NearestCenters(4, BeamTree(TREES["even"](), max_frontier=4))
-    return make_model(kc.CANESoftmax(64, selector))
-
-
 def of_steps():
     """An answer for each step of a text."""
     return make_model(tree_head("even"), 7, "sequence")
@@ -336,7 +330,6 @@ def of_a_state():
     "make",
     [
         exact,
-        of_centers,
         of_steps,
         of_a_state,
     ],

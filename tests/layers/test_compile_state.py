@@ -18,7 +18,6 @@ from layer_cases import Classes
 from layer_cases import LookUp
 from layer_cases import anchors
 from layer_cases import codes
-from layer_cases import first_classes
 from layer_cases import head
 
 import keras_compembed as kc
@@ -70,7 +69,12 @@ def head_with_noise():
 def head_over_codes():
     embedding = kc.CodeEmbedding(len(COUNTS), 8, 3, 4, seed=0)
     return kc.CANESoftmax(
-        len(COUNTS), first_classes, 4, 5, class_embedding=embedding, seed=0
+        len(COUNTS),
+        kc.candidates.FrequentClasses(COUNTS),
+        4,
+        5,
+        class_embedding=embedding,
+        seed=0,
     )
 
 

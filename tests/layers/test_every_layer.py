@@ -52,7 +52,6 @@ PLAIN = {
     "pruned",
     "vocabulary",
     "vocabulary-rounded",
-    "classes-function",
 }
 # The rest of replicas and of steps of one's own is slow: another case,
 # or `distribution/`, has their way of training.
@@ -86,7 +85,6 @@ CONVERTED_SLOW = {
     "codes-pooled-softmax",
     "reversible-untied",
     "classes-tree-refreshed",
-    "classes-function",
     "classes-ngram",
 }
 # Layers that drop what only training needs.

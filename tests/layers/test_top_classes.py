@@ -262,7 +262,7 @@ def test_models_that_end_in_something_else():
     dense = keras.layers.Dense(3, name="logits")(outputs)
     other = keras.layers.Dense(2, name="others")(outputs)
     for ends, names in [(dense, "'logits'"), ([dense, other], "'logits', 'o")]:
-        with pytest.raises(ValueError, match=f"that ends in {names}"):
+        with refused("model", names):
             kc.top_k_model(keras.Model(inputs, ends))
 
 
@@ -383,9 +383,9 @@ def test_what_follows_logits_is_refused():
     vectors = keras.Input((WIDTH,))
     softmax = keras.layers.Softmax(name="shares")
     model = keras.Model(vectors, softmax(table(vectors, reverse=True)))
-    with pytest.raises(ValueError, match="softmax: .* ends in 'shares'"):
+    with pytest.raises(ValueError, match="softmax: .*'shares'"):
         kc.top_k_model(model)
-    with pytest.raises(ValueError, match="ends in 'looked_up'"):
+    with pytest.raises(ValueError, match="last_layers=.'looked_up'"):
         ids = keras.Input((2,), dtype="int32")
         looked_up = kc.CodeEmbedding(9, 2, 2, name="looked_up")
         kc.top_k_model(keras.Model(ids, looked_up(ids)))

@@ -34,7 +34,8 @@ def make_head(tree, beam_width=None, max_frontier=1, **kwargs):
     tree = TREES[tree]() if isinstance(tree, str) else tree
     kwargs.setdefault("num_candidates", 3)
     kwargs.setdefault("num_noises", 2)
-    selector = BeamTree(tree, beam_width, max_frontier)
+    every = kwargs.pop("refresh_every", None)
+    selector = BeamTree(tree, beam_width, max_frontier, every)
     head = kc.CANESoftmax(tree.num_classes, selector, **kwargs)
     head.build((None, WIDTH))
     rng = np.random.default_rng(3)

@@ -8,7 +8,6 @@ import typing
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_compembed as kc
 from keras_compembed import candidates
@@ -271,11 +270,6 @@ def n_gram():
     return candidates.NGram(followers, fallback=np.arange(6))
 
 
-@keras.saving.register_keras_serializable(package="layer_cases")
-def first_classes(features):
-    return tf.range(4)
-
-
 VECTORS = {
     "codes": codes(),
     "codes-concat": codes(composition="concat"),
@@ -335,7 +329,6 @@ HEADS = {
         estimate="separate",
         noise="learned",
     ),
-    "classes-function": head(lambda: first_classes),
 }
 CASES = [
     LayerCase(name, make, task)

@@ -99,17 +99,18 @@ def sums():
     return classifier(layers, adam())
 
 
-def first_classes(features):
-    return tf.range(6)
+@keras.saving.register_keras_serializable(package="multi_worker")
+class Sides(kc.candidates.Selector):
+    """Candidates that examples of one sign share."""
+
+    def select(self, scores, features, context=None):
+        sides = tf.cast(features[:, 0] > 0, "int32")
+        ids = tf.reshape(tf.range(12), (2, 6))
+        return kc.candidates.CandidateGroups(sides, ids)
 
 
 def frequent():
     return kc.candidates.FrequentClasses(COUNTS)
-
-
-def union():
-    near = kc.candidates.NearestCenters(4)
-    return kc.candidates.Union([frequent(), near], [2, 4])
 
 
 def tree():
@@ -140,8 +141,8 @@ HEADS = {
         lambda: kc.candidates.NGram.from_text(texts()[0], IDS, num_best=6),
         {},
     ),
-    "function": (
-        lambda: first_classes,
+    "tied": (
+        frequent,
         {"class_embedding": lambda: keras.layers.Embedding(IDS, WIDTH)},
     ),
     "all": (kc.candidates.AllClasses, {}),
@@ -168,7 +169,7 @@ HEADS = {
             "noise": lambda: kc.noises.UnigramNoise(COUNTS),
         },
     ),
-    "union": (union, {"share_noises": True}),
+    "sides": (Sides, {"share_noises": True}),
     "nearest": (
         lambda: kc.candidates.ApproximateNearest(
             6, num_probes=2, refresh_every=5

