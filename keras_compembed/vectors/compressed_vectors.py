@@ -1,6 +1,7 @@
 """Words and their vectors in few bytes."""
 
 import functools
+import numbers
 import os
 from collections.abc import Iterable
 
@@ -379,13 +380,10 @@ class CompressedVectors:
         for item, weight in items:
             if isinstance(item, tuple) and len(item) == 2:
                 item, weight = item
-                require(
-                    isinstance(weight, (int, float, np.number))
-                    and not isinstance(weight, bool)
-                    and np.isfinite(weight),
-                    "Weights of words must be finite numbers.",
-                    weight=weight,
-                )
+                rule = "Weights of words must be finite numbers."
+                is_number = isinstance(weight, numbers.Real)
+                is_number = is_number and not isinstance(weight, bool)
+                require(is_number and np.isfinite(weight), rule, weight=weight)
             if isinstance(item, str):
                 query += weight * _units(self[item])
                 rows.append(self._find(item))
@@ -463,21 +461,19 @@ class CompressedVectors:
 
     def _check_vector(self, vector):
         vector = np.asarray(vector)
-        if (
-            vector.shape != (self.vector_size,)
-            or vector.dtype.kind not in "fiu"
-        ):
-            raise ValueError(
-                f"Vectors must be of {self.vector_size} numbers, and words "
-                f"strings. Received: an array of shape {vector.shape} and "
-                f"dtype {vector.dtype}."
-            )
+        require(
+            vector.shape == (self.vector_size,) and vector.dtype.kind in "fiu",
+            f"Vectors must have {self.vector_size} numbers, and words be text.",
+            shape=vector.shape,
+            dtype=vector.dtype,
+        )
         with np.errstate(over="ignore"):
             vector = vector.astype("float32")
-        if not np.isfinite(vector).all():
-            raise ValueError(
-                "Vectors must be finite in float32. Received: NaN or infinity."
-            )
+        require(
+            np.isfinite(vector).all(),
+            "Vectors must be finite in float32.",
+            vector=vector,
+        )
         return vector
 
     def as_keyed_vectors(self):

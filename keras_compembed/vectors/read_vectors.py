@@ -1,10 +1,10 @@
 """Reads a file of vectors."""
 
+import codecs
 import os
 import warnings
 
 from keras_compembed.utils.validation import check_choice
-from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
 from keras_compembed.vectors.broken_file import naming
@@ -114,9 +114,6 @@ may run any program when opened, so they are read only if named |
         "`encoding` must be one that writes ASCII as ASCII.",
         encoding=encoding,
     )
-    if words is not None and not hasattr(words, "keys"):
-        if not isinstance(words, str | os.PathLike):
-            words = check_order("words", words)
     if not path.startswith(HUB) and not os.path.exists(path):
         raise FileNotFoundError(f"`path` must exist. Received: path={path!r}.")
     options = Options(words, tensor, limit, encoding, unicode_errors, subwords)
@@ -130,8 +127,11 @@ may run any program when opened, so they are read only if named |
     ):
         rule = f"`{name}` must not be given for files of {format!r}."
         require(value is None or format in takes, rule, **{name: value})
-    if subwords and encoding.lower() not in ("utf-8", "utf8"):
-        raise ValueError("`subwords` must be False for words not in UTF-8.")
+    require(
+        not subwords or codecs.lookup(encoding).name == "utf-8",
+        "`subwords` must be False for words not in UTF-8.",
+        encoding=encoding,
+    )
     with naming(path, f"{format!r}"):
         found, table, *more = READERS[format](path, options)
         return WordVectors(*_join(path, found, table), *more)

@@ -120,13 +120,13 @@ def read(path, kinds):
 
 
 def _read(data, kinds):
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        parts = {
-            entry.filename.removesuffix(".npy"): (archive, entry)
-            for entry in archive.infolist()
-        }
-        _require("header" in parts, "it is some other .zip file")
-        header = json.loads(_array(*parts.pop("header")).tobytes())
+    with np.load(io.BytesIO(data), allow_pickle=False) as file:
+        entries = file.zip.infolist()
+        # So its arrays are no larger than the file.
+        is_stored = all(x.compress_type == zipfile.ZIP_STORED for x in entries)
+        _require(is_stored, "its arrays are packed")
+        _require("header" in file, "it is some other .zip file")
+        header = json.loads(file["header"].tobytes())
         _require(header["format"] == FORMAT, "it is some other .npz file")
         version = header["version"]
         _require(
@@ -134,7 +134,7 @@ def _read(data, kinds):
             f"it has version {version}, and this keras_compembed reads "
             f"versions to {_WITH_SUBWORDS}; install a newer one",
         )
-        arrays = {name: _array(*part) for name, part in parts.items()}
+        arrays = {x: y for x, y in file.items() if x != "header"}
     words = _unpack_words(
         arrays.pop("words"), header["separator"], header["rows"]
     )
@@ -152,21 +152,6 @@ def _read(data, kinds):
     count = len(words) + (0 if ngrams is None else len(ngrams))
     kind.check(settings, rows, shared, count)
     return words, kind(settings, rows, shared), ngrams
-
-
-def _array(archive, entry):
-    """An array of the archive, whose check sum is right."""
-    # Nothing in it is packed: its size is that of the file at most.
-    _require(entry.compress_type == zipfile.ZIP_STORED, "its arrays are packed")
-    _require(entry.file_size == entry.compress_size, "its sizes differ")
-    data = archive.read(entry)
-    part = io.BytesIO(data)
-    version = np.lib.format.read_magic(part)
-    _require(version == (1, 0), f"arrays of version {version}")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(part)
-    _require(not fortran and dtype.kind in "iuf", f"an array of {dtype}")
-    values = np.frombuffer(data, dtype, offset=part.tell())
-    return values.reshape(shape)
 
 
 def _require(is_so, problem):

@@ -74,12 +74,10 @@ def check_words(words):
     places = {}
     for row, word in enumerate(words):
         if not isinstance(word, str):
-            raise TypeError(
-                f"`words` must be strings. Received: words[{row}]={word!r}."
-            )
-        if places.setdefault(word, row) != row:
-            raise ValueError(
-                "`words` must hold each word once. Received: "
-                f"{word!r} in rows {places[word]} and {row}."
-            )
+            raise TypeError(f"`words` must be strings. Received: {word!r}.")
+        require(
+            places.setdefault(word, row) == row,
+            "`words` must hold each word once.",
+            **{f"row {row}": word},
+        )
     return words

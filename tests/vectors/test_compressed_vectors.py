@@ -375,8 +375,8 @@ def test_queries_that_are_refused(learned):
     assert small.most_similar(np.array(words)) == small.most_similar(words)
     for query, argument, received in (
         ({}, "positive", "words=0"),
-        ({"positive": np.ones(3)}, None, "shape (3,)"),
-        ({"positive": np.full(WIDTH, np.nan)}, None, "NaN"),
+        ({"positive": np.ones(3)}, None, "shape=(3,)"),
+        ({"positive": np.full(WIDTH, np.nan)}, None, "nan"),
         ({"positive": "word1", "topn": 0}, "topn", 0),
         ({"positive": "word1", "restrict_vocab": -1}, "restrict_vocab", -1),
         *(({"positive": [("word1", x)]}, None, x) for x in ("2", True, np.nan)),
@@ -389,8 +389,8 @@ def test_queries_that_are_refused(learned):
         (["word1", np.ones(WIDTH)], TypeError, "1 words among 2"),
         (["word1", 5], TypeError, "1 words among 2"),
         (["word1", "gone"], KeyError, "'gone'"),
-        (np.ones((2, 3)), ValueError, "shape (3,)"),
-        (np.full((2, WIDTH), np.inf), ValueError, "infinity"),
+        (np.ones((2, 3)), ValueError, "shape=(3,)"),
+        (np.full((2, WIDTH), np.inf), ValueError, "inf"),
     ):
         with refused(None, received, error):
             small.most_similar_many(queries)
@@ -424,7 +424,7 @@ def test_vectors_whose_squares_are_infinite(learned):
         small.most_similar_many(far[None], topn=5)[0],
     ):
         assert dict(found) == pytest.approx(expected, abs=1e-6)
-    with refused(None, "infinity"):
+    with refused(None, "inf"):
         small.most_similar(far * 1e10)
 
 
@@ -490,8 +490,8 @@ def test_interrupt_in_the_search(vectors, monkeypatch):
 def test_word_vectors():
     for words, rows, error, received in (
         (["a"], 2, ValueError, "words=1, rows=2"),
-        (["a", "b", "a"], 3, ValueError, "'a' in rows 0 and 2"),
-        (["a", 5], 2, TypeError, "words[1]=5"),
+        (["a", "b", "a"], 3, ValueError, "row 2='a'"),
+        (["a", 5], 2, TypeError, "5"),
         ({"a": 1, "b": 0}, 2, ValueError, "dict"),
         ({"a", "b"}, 2, ValueError, "set"),
     ):

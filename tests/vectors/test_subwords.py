@@ -249,7 +249,7 @@ def test_bytes_of_words_that_are_not_utf_8(tmp_path):
         read = read_vectors(path, unicode_errors=errors, subwords=9)
         np.testing.assert_allclose(read.vectors, wanted, atol=1e-6)
         assert len(read.subwords) == 9
-    with pytest.raises(ValueError, match="model.bin.* decode"):
+    with pytest.raises(ValueError, match="model.bin.*not in utf-8"):
         read_vectors(path)
     with refused("subwords"):
         read_vectors(path, encoding="latin-1", subwords=True)

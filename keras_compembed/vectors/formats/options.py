@@ -18,4 +18,11 @@ class Options:
         return count if self.limit is None else min(count, self.limit)
 
     def decode(self, word):
-        return word.decode(self.encoding, self.unicode_errors)
+        """Text of bytes."""
+        try:
+            return word.decode(self.encoding, self.unicode_errors)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{word[:40]!r}, which is not in {self.encoding}; `encoding=` "
+                "and `unicode_errors=` read others"
+            ) from error

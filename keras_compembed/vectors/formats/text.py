@@ -8,7 +8,7 @@ import numpy as np
 from keras_compembed.vectors.formats.streams import open_stream
 from keras_compembed.vectors.formats.words import find_words
 
-_BLOCK_BYTES = 1 << 22
+_BLOCK_BYTES = 1 << 20
 _LINE_BYTES = 1 << 24  # What is longer has no lines.
 FIRST_LINES = 100
 BOM = b"\xef\xbb\xbf"
@@ -56,7 +56,9 @@ def _read(path, options, has_header):
             if number == 1:
                 lines[0] = lines[0].removeprefix(BOM)
                 if has_header:
-                    header = _check_header(lines[0])
+                    header = find_header(lines[0])
+                    if not header:
+                        raise ValueError("no header: pass `format='glove'`")
                     columns, lines[0] = header[1], b""
             if options.words is not None:
                 lines = [line.strip() and b"- " + line for line in lines]
@@ -65,7 +67,9 @@ def _read(path, options, has_header):
                 kept = kept[: options.limit - len(words)]
             if kept:
                 rows = [lines[place] for place in kept]
-                columns = columns or _check_columns(rows)
+                if columns is None:
+                    check_no_csv(rows)
+                    columns = find_columns(rows)
                 numbers = [number + place for place in kept]
                 found, rows = _parse(rows, columns, options, numbers)
                 if options.words is not None and {*found} != {"-"}:
@@ -76,8 +80,8 @@ def _read(path, options, has_header):
             if len(words) == options.limit:
                 break
     count = len(words)
-    if not count:
-        raise ValueError("it has no rows")
+    if not count or not columns:
+        raise ValueError("it has no rows of numbers")
     if header and options.rows_of(header[0]) != count:
         raise ValueError(
             f"line 1 says {header[0]} rows, and it has {count}: pass "
@@ -106,30 +110,10 @@ def _blocks(stream):
         yield [rest]
 
 
-def _check_header(line):
-    header = find_header(line)
-    if not header or 0 in header:
-        raise ValueError(
-            "its first line must be the numbers of rows and columns, not "
-            f"{_shown(line)}; without such a line, pass `format='glove'`"
-        )
-    return header
-
-
-def _check_columns(lines):
-    check_no_csv(lines)
-    columns = find_columns(lines)
-    if not columns:
-        raise ValueError(f"line 1 must end in numbers, not {_shown(lines[0])}")
-    return columns
-
-
 def check_no_csv(lines):
     """Raises if the first of some lines have numbers between commas."""
-    lines = lines[:FIRST_LINES]
-    if find_columns([re.sub(rb"[,;]", b" ", x) for x in lines]) > find_columns(
-        lines
-    ):
+    others = [re.sub(rb"[,;]", b" ", line) for line in lines[:FIRST_LINES]]
+    if find_columns(others) > find_columns(lines):
         raise ValueError(
             "it is a CSV file: save its numbers by `numpy.save`, and pass "
             "`words=`"
@@ -138,8 +122,7 @@ def check_no_csv(lines):
 
 def _append(table, rows, count):
     """A table with rows behind its first `count`, by little room at a time."""
-    if table is None:
-        return np.array(rows)
+    table = np.empty((0, rows.shape[1]), "float32") if table is None else table
     end = count + len(rows)
     if len(table) < end:
         size = max(end, int(1.1 * count)), rows.shape[1]
@@ -164,12 +147,8 @@ def _parse(lines, columns, options, numbers):
             if not np.isfinite(rows[place]).all():
                 raise ValueError("a number that is not finite in float32")
         except ValueError as error:
-            reason = str(error)
-            if isinstance(error, UnicodeDecodeError):
-                reason = f"a word not in {options.encoding}; `encoding=` and "
-                reason += "`unicode_errors=` read others"
             raise ValueError(
-                f"line {numbers[place]}, {_shown(line)}, has {reason}"
+                f"line {numbers[place]}, {line[:60]!r}, has {error}"
             ) from error
     return words, rows
 
@@ -216,7 +195,3 @@ def _parse_line(line, columns):
         if not NUMBER.fullmatch(field):
             raise ValueError(f"{field[:40]!r}, which is no number")
     return word, [float(field) for field in fields[count:]]
-
-
-def _shown(line):
-    return repr(line[:60])

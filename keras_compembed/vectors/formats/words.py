@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from keras_compembed.utils.extras import require
+from keras_compembed.utils.validation import check_order
 from keras_compembed.vectors.formats.streams import open_stream
 
 _NUMBERED = re.compile(r"\s*[0-9]+[ \t,;]+\S.*|.*\S[ \t,;]+[0-9]+\s*")
@@ -28,7 +29,7 @@ def find_words(options, count, default=None):
         words = _read_ids(words) if is_json else _read_list(words, options)
     if isinstance(words, Mapping):
         return _place(words, count, options.limit)
-    words = list(words)
+    words = check_order("words", words)
     if options.limit is not None and count == options.limit:
         words = words[:count]
     if options.words is None:
@@ -60,6 +61,7 @@ def _read_ids(path):
     with open(path, encoding="utf-8") as file:
         ids = json.load(file)
     if "model" in ids and "added_tokens" in ids:
+        del ids  # It is large.
         tokenizers = require("tokenizers", "vectors")
         return tokenizers.Tokenizer.from_file(os.fspath(path)).get_vocab()
     return ids
