@@ -211,8 +211,8 @@ def check_fitted_table(
             f"largest from {_SMALLEST:g} to {_LARGEST:g}. Received: a table "
             f"whose largest is {largest:g}. Multiply the table by a constant."
         )
-    half = np.median(sizes[sizes > 0]) if largest else 0
-    if warn and largest > _UNEVEN * half:
+    half = np.median(sizes[sizes > 0]) if warn and largest else largest
+    if largest > _UNEVEN * half:
         warnings.warn(
             f"The largest number of `table` is {largest:g}, while half of "
             f"its rows have none above {half:g}. What is fitted to squared "
