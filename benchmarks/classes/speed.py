@@ -304,7 +304,7 @@ def time_litert(rows, heads, args, seed):
                 tolerance=None if row.quantize is None else 1e9,
                 verbose=0,
             )
-            runs[row] = litert.load(export.path)
+            runs[row] = timing.timed(litert.File(export.path).run)
             sizes[row] = export.file_bytes
         rng = np.random.default_rng(seed + 2)
         features = (

@@ -100,47 +100,27 @@ class PooledStep(Benchmark):
         )
 
 
-def plain_table(args):
-    return (
-        keras.layers.Embedding(args.input_dim, args.output_dim),
-        keras.layers.GlobalAveragePooling1D(),
-    )
+def sizes(args):
+    return args.input_dim, args.output_dim
 
 
-def rows_of_codes(args):
-    return (
-        kc.CodeEmbedding(
-            args.input_dim, args.output_dim, *code_shape(args.code_shape)
-        ),
-        keras.layers.GlobalAveragePooling1D(),
-    )
-
-
-def pooled_codes(args):
-    sizes = args.input_dim, args.output_dim, *code_shape(args.code_shape)
-    return (kc.CodeEmbedReduce(*sizes),)
-
-
-def rows_of_anchors(args):
-    return (
-        kc.ANTEmbedding(
-            args.input_dim, args.output_dim, args.num_anchors, storage="lazy"
-        ),
-        keras.layers.GlobalAveragePooling1D(),
-    )
-
-
-def pooled_anchors(args):
-    sizes = args.input_dim, args.output_dim, args.num_anchors
-    return (kc.ANTEmbedReduce(*sizes, storage="lazy"),)
-
-
+MEAN = keras.layers.GlobalAveragePooling1D
 MAKERS = {
-    TABLE: plain_table,
-    "codes, rows": rows_of_codes,
-    "codes, pooled": pooled_codes,
-    "anchors, rows": rows_of_anchors,
-    "anchors, pooled": pooled_anchors,
+    TABLE: lambda args: (keras.layers.Embedding(*sizes(args)), MEAN()),
+    "codes, rows": lambda args: (
+        kc.CodeEmbedding(*sizes(args), *code_shape(args.code_shape)),
+        MEAN(),
+    ),
+    "codes, pooled": lambda args: (
+        kc.CodeEmbedReduce(*sizes(args), *code_shape(args.code_shape)),
+    ),
+    "anchors, rows": lambda args: (
+        kc.ANTEmbedding(*sizes(args), args.num_anchors, storage="lazy"),
+        MEAN(),
+    ),
+    "anchors, pooled": lambda args: (
+        kc.ANTEmbedReduce(*sizes(args), args.num_anchors, storage="lazy"),
+    ),
 }
 
 

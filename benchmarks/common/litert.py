@@ -69,14 +69,6 @@ def _places(interpreter):
     )
 
 
-def load(path, shape=None):
-    """A function of inputs that returns the `clocks` of one run of a file."""
-    from benchmarks.common.timing import timed
-
-    file = File(path, None if shape is None else {None: shape})
-    return timed(file.run)
-
-
 def in_turns(run, other, inputs, seconds, least=9):
     """Calls two functions in turns, so that other work slows both alike."""
     start, times = time.perf_counter(), []

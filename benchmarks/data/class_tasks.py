@@ -140,19 +140,9 @@ def bags(texts, buckets, length):
     return table
 
 
-def synthetic_classes(
-    num_classes,
-    examples=None,
-    width=64,
-    branching=10,
-    noise=2.5,
-    exponent=1.0,
-    seed=0,
-):
+def synthetic_classes(num_classes, examples, width=64, branching=10, seed=0):
     """Classes in clusters of clusters, with labels as frequent as words."""
     rng = np.random.default_rng(seed)
-    if examples is None:
-        examples = min(10 * num_classes, 1_000_000)
     sizes = [1]
     while sizes[-1] * branching < num_classes:
         sizes.append(sizes[-1] * branching)
@@ -164,7 +154,7 @@ def synthetic_classes(
         offsets *= scale
         centres += offsets[np.arange(num_classes) // size]
         last, scale = scale, scale * 0.7
-    shares = np.arange(1, num_classes + 1) ** -float(exponent)
+    shares = np.arange(1, num_classes + 1) ** -1.0
     cumulative = np.cumsum(shares) / shares.sum()
     ranked = rng.permutation(num_classes)
     parts = {}
@@ -174,7 +164,7 @@ def synthetic_classes(
         rank = np.searchsorted(cumulative, rng.random(count), side="right")
         labels = ranked[np.minimum(rank, num_classes - 1)]
         inputs = rng.standard_normal((count, width), "float32")
-        inputs *= noise * last
+        inputs *= 2.5 * last
         inputs += centres[labels]
         parts[part] = inputs, labels.astype("int32")
     return ClassTask([f"class {k}" for k in range(num_classes)], **parts)

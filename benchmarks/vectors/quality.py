@@ -27,9 +27,10 @@ from benchmarks.data.word_tests import ANALOGIES
 from benchmarks.data.word_tests import PAIRS
 from benchmarks.data.word_tests import WordAnalogies
 from benchmarks.data.word_tests import WordPairs
+from benchmarks.rivals.methods import QUANTIZE
+from benchmarks.rivals.methods import Sizes
 from keras_compembed import methods
 
-QUANTIZE = "int8"
 TABLE = "table"
 FOLDERS = {
     "googlenews": vectors.GOOGLE_NEWS,
@@ -200,23 +201,8 @@ class Quality(Benchmark):
 def largest(family, shape, limit):
     """The method of a family that takes most bytes within a limit, or None."""
     make, most = FAMILIES[family]
-    size, step = 0, 1 << 20
-    while step:
-        larger = size + step
-        if larger <= (most or shape[1]) and fits(
-            make(larger, shape), shape, limit
-        ):
-            size = larger
-        else:
-            step //= 2
-    return make(size, shape) if size else None
-
-
-def fits(method, shape, limit):
-    return (
-        method.reason_against(*shape) is None
-        and method.litert_bytes(*shape, QUANTIZE) <= limit
-    )
+    sizes = Sizes(lambda size: make(size, shape), most or shape[1])
+    return sizes.fit(shape, limit)
 
 
 def read_file(layer, chunk=2048):

@@ -9,7 +9,6 @@ from benchmarks.common import best_rows
 from benchmarks.common import litert
 from benchmarks.data import visits
 from benchmarks.litert import lookups
-from benchmarks.rivals import methods
 
 learning = load("codes.learning")
 
@@ -71,17 +70,3 @@ def test_climb():
 
         found = best_rows.climb(tuple(of_rate), first, score_of)
         assert max(found, key=found.get) == best and tried == expected
-
-
-@pytest.mark.parametrize("name", list(methods.RIVALS))
-def test_largest_that_fits(name):
-    rival, shape = methods.RIVALS[name], (2000, 64)
-    counts, sizes = np.arange(2000)[::-1].astype("float32"), []
-    for ratio in (4, 16, 64):
-        limit = 4 * 2000 * 64 // ratio
-        method = rival.largest(shape, counts, limit)
-        if method is not None:
-            assert method.reason_against(*shape) is None
-            sizes.append(method.litert_bytes(*shape, methods.QUANTIZE))
-            assert sizes[-1] <= limit
-    assert sizes and sizes == sorted(sizes, reverse=True)

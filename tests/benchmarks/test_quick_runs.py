@@ -74,7 +74,6 @@ def test_anchors_from_a_table(folders, tmp_path):
     assert table["valid_before"] < anchors["valid_before"] < 40
     assert others["numbers"] <= 400 == lasso["numbers"]
     assert others["test"] > 60 and lasso["test"] > 60
-    # One first half of each kind.
     assert len(list((tmp_path / "cache").iterdir())) == 3
 
 
@@ -166,7 +165,6 @@ def test_rivals(tmp_path, monkeypatch):
     rows += accuracy.main([*flags, *visits, "--rates", "0.01"])
     found = {row["name"]: row["runs"][0]["figures"] for row in rows}
     for task in ("generated", "made up"):
-        # Both schedules, from the same rates as all others.
         size = found[f"{task}, table"]["bytes"]
         assert len(found[f"{task}, table"]["schedules"]) == 2
         for name, one in found.items():
