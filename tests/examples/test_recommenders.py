@@ -41,15 +41,6 @@ def test_job_titles(tmp_path, capsys):
     np.testing.assert_array_equal(answer["ids"], phone["ids"])
 
 
-def test_a_title_is_in_one_part():
-    pairs = [(f"title {k // 2}", k) for k in range(400)]
-    parts = job_titles.split(pairs, seed=0)
-    assert sorted(sum(parts, [])) == sorted(pairs)
-    titles = [{title for title, _ in part} for part in parts]
-    assert len(set.union(*titles)) == sum(map(len, titles)) == 200
-    assert len(titles[0]) > 120 and min(map(len, titles)) > 5
-
-
 @pytest.mark.slow
 def test_recommend_titles(tmp_path, capsys):
     output, saved = tmp_path / "output", tmp_path / "titles"

@@ -213,6 +213,3 @@ def test_words_of_a_file_and_of_a_folder(tmp_path):
     parts = word_language_model.read_words(tmp_path)
     assert parts[0] == ["u.s.", "train", "n", "<eos>", "no", "<eos>"]
     assert parts[2] == ["the", "test", "<eos>"]
-    (tmp_path / "ptb.test.txt").unlink()
-    with pytest.raises(SystemExit, match="no ptb.test.txt"):
-        word_language_model.read_words(tmp_path)
