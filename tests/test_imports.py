@@ -12,7 +12,8 @@ PARTS = {
     "anchors": "cooccurrence coreset k_means_seeding",
     "candidates": "candidate_groups default_choice fitted_search "
     "frequency_subsets inverted_lists",
-    "codes": "code_counts field_columns packing",
+    "codes": "coded_rows field_columns packing",
+    "compositions": "scaled_composition sum_composition",
     "compression": "allocation code_shapes spectrum",
     "export": "compressed_rows flatbuffer int8_matrices packed_offsets",
     "layers": "lookup_layer",
@@ -22,7 +23,8 @@ PARTS = {
     "optimizers": "unique_places",
     "rounding": "round_factors round_rows rounded_rows rounded_table",
     "text": "normalization vectorization",
-    "transforms": "activations proximal_step separation sparse_coding",
+    "transforms": "dense_rows fixed_rows lazy_rows mixture proximal_step "
+    "separation sparse_coding",
     "trees": "balanced_k_means beam_search tree_arrays",
     "utils": "byte_counts chunks custom_gradient each_once files log_sums "
     "one_thread packed_arrays saved_seed sizes table_shards validation",

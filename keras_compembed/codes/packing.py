@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from keras_compembed.utils.validation import require
+
 _CHUNK_ELEMENTS = 1 << 22
 _BYTES = np.arange(256, dtype="uint8")[:, None]
 
@@ -25,29 +27,25 @@ def code_dtype(codebook_size):
 def check_codes(codes, codebook_size, shape=None):
     """Returns `codes` as an array of `code_dtype`."""
     codes = np.asarray(codes)
-    if codes.dtype.kind not in "iu":
-        raise ValueError(
-            f"`codes` must be integers. Received: dtype {codes.dtype}."
-        )
-    wanted = shape or (None, None)
-    if codes.ndim != 2 or any(
-        size is not None and size != got
-        for size, got in zip(wanted, codes.shape, strict=True)
-    ):
-        names = ("rows", "num_codebooks")
-        sizes = (
-            str(size or name) for size, name in zip(wanted, names, strict=True)
-        )
-        raise ValueError(
-            f"`codes` must have shape ({', '.join(sizes)}). "
-            f"Received: an array of shape {codes.shape}."
-        )
-    if codes.size and (codes.min() < 0 or codes.max() >= codebook_size):
-        raise ValueError(
-            f"`codes` must be from 0 to {codebook_size - 1}, below "
-            f"`codebook_size`. Received: subcodes from {codes.min()} to "
-            f"{codes.max()}."
-        )
+    require(
+        codes.dtype.kind in "iu", "`codes` must be integers.", dtype=codes.dtype
+    )
+    rows, num_codebooks = shape or (None, None)
+    require(
+        codes.ndim == 2
+        and rows in (None, codes.shape[0])
+        and num_codebooks in (None, codes.shape[1]),
+        "`codes` must have shape "
+        f"({rows or 'rows'}, {num_codebooks or 'num_codebooks'}).",
+        shape=codes.shape,
+    )
+    lowest, highest = int(codes.min(initial=0)), int(codes.max(initial=0))
+    require(
+        lowest >= 0 and highest < codebook_size,
+        f"`codes` must be from 0 to {codebook_size - 1}.",
+        lowest=lowest,
+        highest=highest,
+    )
     return codes.astype(code_dtype(codebook_size), copy=False)
 
 
@@ -76,11 +74,12 @@ def unpack_codes(packed, num_codebooks, codebook_size):
     packed = np.asarray(packed)
     bits = bits_per_subcode(codebook_size)
     width = bytes_per_row(num_codebooks, codebook_size)
-    if packed.dtype != np.uint8 or packed.ndim != 2 or packed.shape[1] != width:
-        raise ValueError(
-            f"`packed` must be uint8 of shape (rows, {width}). Received: "
-            f"{packed.dtype} of shape {packed.shape}."
-        )
+    require(
+        packed.dtype == np.uint8 and packed.shape[1:] == (width,),
+        f"`packed` must be uint8 of shape (rows, {width}).",
+        dtype=packed.dtype,
+        shape=packed.shape,
+    )
     if bits == 8:
         return packed.copy()
     dtype = code_dtype(codebook_size)

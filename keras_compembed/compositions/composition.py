@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 _CHUNK_ELEMENTS = 1 << 22
 
@@ -90,58 +91,21 @@ class Composition(keras.layers.Layer):
         return codebooks
 
     def compose_codes(self, codebooks, subcodes):
-        """Vectors of codes.
-
-        Gradients are dense in the codebooks, so that an id met twice counts
-        twice under every optimizer.
-
-        Args:
-            codebooks: Float tensor of `codebooks_shape`.
-            subcodes: int32 tensor `(ids, num_codebooks)`.
-
-        Returns:
-            Tensor `(ids, output_dim)`.
-        """
+        """Vectors `(ids, output_dim)` of int32 codes `(ids, num_codebooks)`."""
+        # Gradients are dense in the codebooks, so that an id met twice counts
+        # twice under every optimizer.
         return self(gather_codewords(self.codewords(codebooks), subcodes))
 
     def compose_picks(self, codebooks, picks):
-        """Vectors of weighted codewords, differentiable in the weights.
-
-        Args:
-            codebooks: Float tensor of `codebooks_shape`.
-            picks: Float tensor `(ids, num_codebooks, codebook_size)`: how
-                much each codeword counts; one-hot for a code.
-
-        Returns:
-            Tensor `(ids, output_dim)`.
-        """
+        """Vectors of picks `(ids, num_codebooks, codebook_size)`."""
         return self(pick_codewords(self.codewords(codebooks), picks))
 
     def sum_counts(self, codebooks, counts):
-        """Weighted sums of vectors, from how often each codeword counts.
-
-        For compositions that are linear in the codewords.
-
-        Args:
-            codebooks: Float tensor of `codebooks_shape`.
-            counts: Float tensor `(groups, num_codebooks, codebook_size)`, see
-                `count_codes`.
-
-        Returns:
-            Tensor `(groups, output_dim)`.
-        """
+        """Sums of vectors from `count_codes`, where this is linear."""
         return sum_picks(self.fold(codebooks), counts)
 
     def fold(self, codebooks):
-        """Codebooks whose plain sum gives the same vectors, or None.
-
-        Args:
-            codebooks: Float tensor of `codebooks_shape`.
-
-        Returns:
-            Tensor `(num_codebooks, codebook_size, output_dim)`, or None if
-            the composition is not linear in the codewords.
-        """
+        """Codebooks whose plain sum gives the same vectors, or None."""
         return None
 
     def decode(self, codes, codebooks):
@@ -170,12 +134,12 @@ class Composition(keras.layers.Layer):
             vectors = self(tf.zeros(shape, self.variable_dtype))
         wanted = shape[0], self.output_dim
         received = getattr(vectors, "shape", type(vectors).__name__)
-        if received != wanted:
-            raise ValueError(
-                "`call` of a composition must make vectors of shape (ids, "
-                f"output_dim), {wanted} of codewords of shape {shape}. "
-                f"Received: {received} from {type(self).__name__}."
-            )
+        require(
+            received == wanted,
+            f"`call` of a composition must make vectors of shape {wanted} of "
+            f"codewords of shape {shape}.",
+            shape=received,
+        )
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-2], self.output_dim)

@@ -5,46 +5,23 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.compositions.composition import Composition
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ConcatComposition(Composition):
-    """Codewords side by side, each a part of the vector.
+    """Codewords side by side, each a part of the vector."""
 
-    The code of a product quantizer. Codebooks take `codebook_size *
-    output_dim` numbers, `num_codebooks` times fewer than those of a sum, and
-    no arithmetic is done: the fastest composition on a phone. Where
-    `output_dim` is no multiple of `num_codebooks`, the first codewords are
-    one wider than the rest.
-
-    Example:
-
-    >>> layer = kc.CodeEmbedding(
-    ...     1000, 64, num_codebooks=16, composition=ConcatComposition()
-    ... )
-    >>> layer.build()
-    >>> layer.codebooks.shape
-    TensorShape([16, 64])
-
-    Args:
-        **kwargs: `name` and `dtype` of `keras.layers.Layer`.
-
-    References:
-        - [Jegou et al., 2011](https://doi.org/10.1109/TPAMI.2010.57)
-        - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
-    """
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
+    # The code of a product quantizer. Where `output_dim` is no multiple of
+    # `num_codebooks`, the first codewords are one wider than the rest.
 
     def set_shape(self, num_codebooks, codebook_size, output_dim):
-        if num_codebooks > output_dim:
-            raise ValueError(
-                "`num_codebooks` must be at most `output_dim` with "
-                "composition='concat', where each codeword is a part of the "
-                f"vector. Received: num_codebooks={num_codebooks}, "
-                f"output_dim={output_dim}."
-            )
+        require(
+            num_codebooks <= output_dim,
+            "`num_codebooks` must be at most `output_dim` with 'concat'.",
+            num_codebooks=num_codebooks,
+            output_dim=output_dim,
+        )
         super().set_shape(num_codebooks, codebook_size, output_dim)
 
     @property

@@ -7,6 +7,7 @@ from keras_compembed.compositions.concat_composition import ConcatComposition
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.compositions.lstm_composition import LSTMComposition
 from keras_compembed.compositions.sum_composition import SumComposition
+from keras_compembed.utils.validation import require
 
 COMPOSITIONS = {
     "sum": SumComposition,
@@ -41,12 +42,11 @@ def check_composition(identifier):
         return identifier
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
-    if not isinstance(identifier, Composition):
-        names = ", ".join(repr(name) for name in COMPOSITIONS)
-        raise ValueError(
-            f"`composition` must be {names} or a `Composition`. "
-            f"Received: composition={identifier!r}."
-        )
+    require(
+        isinstance(identifier, Composition),
+        f"`composition` must be one of {list(COMPOSITIONS)}, or an instance.",
+        composition=identifier,
+    )
     return identifier
 
 

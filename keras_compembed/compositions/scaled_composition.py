@@ -10,28 +10,11 @@ from keras_compembed.compositions.registry import copy_composition
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class ScaledComposition(Composition):
-    """Another composition's vectors plus a row, times a number.
+    """Another composition's vectors plus a row, times a number."""
 
-    `E(id) = scale * (composition(codewords) + offset)`
-
-    What some compositions give is of one size whatever their codewords are:
-    the outputs of an LSTM are between -1 and 1. `KDCodeLearner` puts the
-    table's mean row into `offset` and its scale into `scale`, which is not
-    trained, so that it learns any table as it learns one of scale 1. These
-    are `output_dim + 1` more numbers.
-
-    Example:
-
-    >>> layer = kc.CodeEmbedding(
-    ...     1000, 64, num_codebooks=8, composition=ScaledComposition("lstm")
-    ... )
-    >>> layer(np.array([[4, 20, 7]])).shape
-    TensorShape([1, 3, 64])
-
-    Args:
-        composition: Name of a composition, or a `Composition`.
-        **kwargs: `name` and `dtype` of `keras.layers.Layer`.
-    """
+    # `E(id) = scale * (composition(codewords) + offset)`. Outputs of an LSTM
+    # are between -1 and 1: `KDCodeLearner` puts the table's mean row into
+    # `offset` and its scale into `scale`, which is not trained.
 
     def __init__(self, composition, **kwargs):
         composition = check_composition(composition)

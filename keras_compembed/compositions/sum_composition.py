@@ -11,28 +11,7 @@ from keras_compembed.compositions.composition import sum_picks
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class SumComposition(Composition):
-    """The sum of the codewords.
-
-    `E(id) = sum_m codebooks[m, codes[id, m]]`
-
-    Example:
-
-    >>> layer = kc.CodeEmbedding(
-    ...     1000, 64, num_codebooks=8, composition=SumComposition()
-    ... )
-    >>> layer.build()
-    >>> layer.codebooks.shape
-    TensorShape([8, 16, 64])
-
-    Args:
-        **kwargs: `name` and `dtype` of `keras.layers.Layer`.
-
-    References:
-        - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
-    """
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
+    """The sum of the codewords (Shu & Nakayama, equation 1)."""
 
     def call(self, codewords):
         return tf.reduce_sum(codewords, axis=1)

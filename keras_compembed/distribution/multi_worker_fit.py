@@ -5,13 +5,10 @@ import contextlib
 import tensorflow as tf
 from keras import tree
 
-from keras_compembed.distribution.keras_probe import epoch_iterator
-from keras_compembed.distribution.keras_probe import reduces_first_batches
-from keras_compembed.distribution.keras_probe import takes_numbers_for_batches
-from keras_compembed.distribution.worker_checks import check_batches
-from keras_compembed.distribution.worker_checks import check_model
-from keras_compembed.distribution.worker_checks import check_variables
+from keras_compembed.utils.validation import require
 from keras_compembed.utils.workers import has_workers
+from keras_compembed.utils.workers import is_of_workers
+from keras_compembed.utils.workers import on_all_workers
 
 
 @contextlib.contextmanager
@@ -22,10 +19,9 @@ def multi_worker_fit(strategy):
     first step: it adds up the first batches of all workers, where it only
     wants their shapes, and takes losses, which are single numbers, for
     batches. Within this context two functions of Keras's TensorFlow trainer
-    are exchanged for such that do neither, where Keras does not do it right
-    by itself. Besides, all three then check that workers do the same. Nothing
-    is exchanged on import or for one worker, and all is as it was after the
-    context.
+    are exchanged for such that do neither. Besides, all three then check that
+    workers do the same. Nothing is exchanged on import or for one worker, and
+    all is as it was after the context.
 
     Run the same program on each worker, with a `TF_CONFIG` of its own, and
     give all of them the same data; each reads its part, as
@@ -55,13 +51,17 @@ def multi_worker_fit(strategy):
             workers do not have equally many batches. In `fit` and `evaluate`,
             if the model or one of its weights was made outside of
             `strategy.scope()`.
-        RuntimeError: if this version of Keras has a trainer that is neither
-            mended nor known.
 
     References:
         - https://github.com/keras-team/keras/issues/20585
     """
-    _check_strategy(strategy)
+    require(
+        isinstance(strategy, tf.distribute.Strategy)
+        and not isinstance(strategy, tf.distribute.ParameterServerStrategy),
+        "`strategy` must be a `tf.distribute.Strategy` in which all workers "
+        "take a step together.",
+        strategy=strategy,
+    )
     if not has_workers(strategy):
         yield
         return
@@ -70,15 +70,11 @@ def multi_worker_fit(strategy):
 
     cls = trainer.TensorFlowTrainer
     build, reduce = cls._maybe_symbolic_build, trainer.reduce_per_replica
-    iterator = epoch_iterator(trainer)
-    right_build, right_reduce = build, reduce
-    if reduces_first_batches(build):
-        right_build = _from_local_batches(build)
-    if takes_numbers_for_batches(reduce):
-        right_reduce = _of_numbers(reduce)
+    iterator = trainer.TFEpochIterator
     try:
+        right_build = _from_local_batches(build)
         cls._maybe_symbolic_build = _checked(right_build, strategy)
-        trainer.reduce_per_replica = right_reduce
+        trainer.reduce_per_replica = _of_numbers(reduce)
         trainer.TFEpochIterator = _of_equal_batches(iterator, strategy)
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
@@ -95,28 +91,25 @@ def multi_worker_fit(strategy):
         trainer.TFEpochIterator = iterator
 
 
-def _check_strategy(strategy):
-    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        raise ValueError(
-            "`strategy` must be one in which all workers take a step "
-            "together, such as `tf.distribute.MultiWorkerMirroredStrategy`: "
-            "Keras 3 does not train on parameter servers. Received: a "
-            f"{type(strategy).__name__}."
-        )
-    if not isinstance(strategy, tf.distribute.Strategy):
-        raise ValueError(
-            "`strategy` must be a `tf.distribute.Strategy`. "
-            f"Received: strategy={strategy!r}."
-        )
-
-
 def _checked(build, strategy):
     """A `_maybe_symbolic_build` after which workers have the same model."""
 
     def check_and_build(self, iterator=None, data_batch=None):
-        check_model(self, strategy)
+        require(
+            self.distribute_strategy is strategy,
+            "Models must be made and compiled under `strategy.scope()` of the "
+            "strategy of `multi_worker_fit`.",
+            model=self.name,
+        )
         build(self, iterator=iterator, data_batch=data_batch)
-        check_variables(self)
+        for variable in self.variables:
+            require(
+                is_of_workers(variable),
+                "Layers must be made under `strategy.scope()`, their weights "
+                "too.",
+                model=self.name,
+                variable=variable.path,
+            )
 
     return check_and_build
 
@@ -128,7 +121,14 @@ def _of_equal_batches(iterator, strategy):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             if self._distribute_strategy is strategy:
-                check_batches(strategy, self.num_batches)
+                own = self.num_batches
+                batches = on_all_workers(strategy, -1 if own is None else own)
+                require(
+                    len(set(batches)) == 1,
+                    "All workers must have as many batches an epoch. Give "
+                    "`steps_per_epoch`, or all workers the same data.",
+                    batches=batches,
+                )
 
     return CheckedEpochIterator
 

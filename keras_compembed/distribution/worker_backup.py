@@ -8,6 +8,7 @@ import warnings
 
 import keras
 
+from keras_compembed.utils.validation import require
 from keras_compembed.utils.workers import is_chief
 from keras_compembed.utils.workers import on_all_workers
 
@@ -58,21 +59,20 @@ class WorkerBackup(keras.callbacks.Callback):
 
     def __init__(self, backup_dir, delete_checkpoint=True):
         super().__init__()
-        if not os.fspath(backup_dir):
-            raise ValueError(
-                "`backup_dir` must name a folder. "
-                f"Received: backup_dir={backup_dir!r}."
-            )
+        require(
+            os.fspath(backup_dir),
+            "`backup_dir` must name a folder.",
+            backup_dir=backup_dir,
+        )
         self.backup_dir = pathlib.Path(backup_dir)
         self.delete_checkpoint = delete_checkpoint
 
     def on_train_begin(self, logs=None):
-        if not self.model.built:
-            raise ValueError(
-                "The model must be built before `fit` with a `WorkerBackup`, "
-                "e.g. by `keras.Input`. Received: the model "
-                f"{self.model.name!r}, which is not."
-            )
+        require(
+            self.model.built,
+            "The model must be built before `fit` with a `WorkerBackup`.",
+            model=self.model.name,
+        )
         if not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
         strategy = self.model.distribute_strategy
@@ -89,14 +89,12 @@ class WorkerBackup(keras.callbacks.Callback):
                 f"some workers find the backup of epoch {epoch}."
             )
         if epoch:
-            self._load(epoch, path)
+            self._load(path)
             if epoch >= self.params["epochs"]:
                 warnings.warn(
-                    "`fit` trains nothing: the backup in `backup_dir` has all "
-                    "of its epochs. To train anew, delete the folder. "
-                    f"Received: backup_dir={str(self.backup_dir)!r}, with a "
-                    f"backup of epoch {epoch}, and "
-                    f"epochs={self.params['epochs']}.",
+                    f"`fit` trains nothing: the backup in {self.backup_dir} "
+                    f"has all of its epochs, {epoch}. To train anew, delete "
+                    "the folder.",
                     stacklevel=2,
                 )
         # Same as `BackupAndRestore`: `fit` goes on from there.
@@ -133,17 +131,14 @@ class WorkerBackup(keras.callbacks.Callback):
         if is_chief(strategy):
             self._delete()
 
-    def _load(self, epoch, path):
+    def _load(self, path):
         try:
             self.model.load_weights(path)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                "`backup_dir` must be of this model and optimizer, with the "
-                "weights that they had at the end of the epoch. To train "
+                "`backup_dir` must be of this model and optimizer. To train "
                 "anew, delete the folder. "
-                f"Received: backup_dir={str(self.backup_dir)!r}, whose backup "
-                f"of epoch {epoch} does not fit the model "
-                f"{self.model.name!r}: {error}"
+                f"Received: backup_dir={str(self.backup_dir)!r}: {error}"
             ) from error
 
     def _delete(self):

@@ -38,15 +38,9 @@ class ANTEmbedReduce(EmbedReduce, ANTEmbedding):
             masks do not count.
 
     Call arguments:
-        inputs: Integer tensor of ids `(batch_size, length)`, which may be
-            ragged or sparse: what a sparse tensor does not hold does not
-            count. Vectors of ids of rank 1 are not combined, nor masked.
-        weights: Optional float tensor of the shape of `inputs`, or of its
-            first axis: the weight of each id, or of each row. As in keras-rs,
-            weights of rows are divided by once, so that `"mean"` is then a
-            sum. For ids of rank 1, only `"sum"` multiplies by weights.
-        mask: Optional boolean tensor of the shape of `inputs`, false for ids
-            that do not count.
+        inputs: Integer tensor of ids `(batch_size, length)`.
+        weights: Optional float tensor, see `CodeEmbedReduce`.
+        mask: Optional boolean tensor, see `CodeEmbedReduce`.
         reverse: Boolean. Whether to turn float vectors into logits, see
             `ANTEmbedding`. Defaults to `False`.
         training: Boolean. Matters only for `negative_weight`.
@@ -60,11 +54,8 @@ class ANTEmbedReduce(EmbedReduce, ANTEmbedding):
         have no mask.
 
     Raises:
-        ValueError: if `combiner` is unknown, `empty_value` is no number,
-            `inputs` are of another rank, `weights` or `mask` of another shape,
-            or `ANTEmbedding` refuses an argument. A weight below 0 with
-            `"sqrtn"` raises `tf.errors.InvalidArgumentError` where TensorFlow
-            checks numbers, which XLA does not.
+        ValueError: if an argument or the shape of an input is refused, see
+            `ANTEmbedding`. Negative weights with `"sqrtn"` raise in the run.
     """
 
     def __init__(
@@ -80,6 +71,6 @@ class ANTEmbedReduce(EmbedReduce, ANTEmbedding):
         self._combiner = Combiner(combiner, empty_value, self.mask_zero)
 
     def _sums_of_groups(self, groups, training):
-        if self._separates(training):
-            return self._sum_rows(groups.ids, groups.weights, separates=True)
-        return self.sum_rows(groups.ids, groups.weights)
+        if not self._separates(training):
+            return self.sum_rows(groups.ids, groups.weights)
+        return self.sum_rows(groups.ids, groups.weights, separates=True)

@@ -1,5 +1,7 @@
 """Embedding composed from a few anchors by a sparse transform."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -9,7 +11,6 @@ from keras_compembed.anchors.registry import get_anchor_initializer
 from keras_compembed.anchors.registry import without_data
 from keras_compembed.anchors.relations import Relations
 from keras_compembed.layers.lookup_layer import LookupLayer
-from keras_compembed.layers.lookup_layer import unflatten
 from keras_compembed.optimizers.read_rows import unique_ids
 from keras_compembed.optimizers.stepped_variable import SteppedVariable
 from keras_compembed.transforms.fixed_rows import FixedRows
@@ -180,10 +181,8 @@ class ANTEmbedding(LookupLayer):
         segments: Tuple of integers, the sizes of the sets of anchors.
 
     Raises:
-        ValueError: if a size or number is out of range, a name is unknown,
-            there are more anchors than ids, the initializer is for another
-            number of ids, or `relations` are of another number of ids, come
-            with several sets of anchors or have nothing to act on.
+        ValueError: if an argument is unknown or out of range, or `relations`
+            are of other ids or have nothing to act on.
 
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197): Algorithm 1;
@@ -214,25 +213,35 @@ class ANTEmbedding(LookupLayer):
         self.autocast = False
         self.input_dim = check_positive_int("input_dim", input_dim)
         self.output_dim = check_positive_int("output_dim", output_dim)
-        self.num_anchors = check_positive_int("num_anchors", num_anchors)
-        if num_anchors > input_dim:
-            raise ValueError(
-                "`num_anchors` must be at most `input_dim`. "
-                f"Received: {num_anchors=}, {input_dim=}."
-            )
+        self.num_anchors = check_positive_int(
+            "num_anchors", num_anchors, maximum=input_dim
+        )
         self.mask_zero = check_boolean("mask_zero", mask_zero)
         self.seed = check_seed(seed)
         self.mixture = get_mixture(mixture)
         self.storage = get_storage(storage, input_dim, num_anchors)
-        self.softmax_rows = _check_softmax_rows(
-            softmax_rows, self.mixture, self.storage
+        if softmax_rows is not None:
+            check_positive_int("softmax_rows", softmax_rows)
+            require(
+                self.activation is None
+                and not isinstance(self.storage, SparseRows),
+                "`softmax_rows` must be None with an activation, and with "
+                "sparse storage.",
+                softmax_rows=softmax_rows,
+            )
+        self.softmax_rows = softmax_rows
+        self._l1 = get_l1(l1)
+        require(
+            not self._l1.target_nonzeros
+            or self.activation not in ("sparsemax", "entmax"),
+            "`target_nonzeros` must be None with 'sparsemax' and 'entmax'.",
+            target_nonzeros=self._l1.target_nonzeros,
         )
-        self._l1 = _check_target(get_l1(l1), self.mixture)
         self._anchors_initializer = get_anchor_initializer(
             anchors_initializer, self.mixture.num_sets, self.seed
         )
         self.segments = self._anchors_initializer.sizes(num_anchors)
-        self.relations = _check_relations(
+        self.relations = _get_relations(
             relations, input_dim, self._anchors_initializer
         )
         self.anchor_ids = self._anchors_initializer.choose(
@@ -241,8 +250,13 @@ class ANTEmbedding(LookupLayer):
         self._separation = Separation(
             negative_weight, self.relations, self.mask_zero
         )
-        _check_use_of_relations(
-            self.relations, self.anchor_ids, negative_weight
+        require(
+            relations is None
+            or negative_weight
+            or (self.anchor_ids >= 0).any(),
+            "`relations` must come with anchors that stand for ids, or with a "
+            "`negative_weight`: they have no effect otherwise.",
+            negative_weight=negative_weight,
         )
         self._start = TransformStart(
             self.anchor_ids,
@@ -320,24 +334,19 @@ class ANTEmbedding(LookupLayer):
         layer = cls(
             *table.shape, num_anchors=num_anchors, l1=l1, seed=seed, **kwargs
         )
-        if layer.activation is not None:
-            raise ValueError(
-                "`mixture` must have no activation in `from_table`, which "
-                "fits rows of T that are the weights of anchors. Received: "
-                f"activation={layer.activation!r}."
-            )
-        if kwargs.get("anchors_initializer") is not None:
-            raise ValueError(
-                "`anchors_initializer` must be None in `from_table`, which "
-                "finds anchors by itself. Received: anchors_initializer="
-                f"{kwargs['anchors_initializer']!r}."
-            )
-        room = getattr(layer.storage, "max_nonzeros", max_nonzeros)
-        if max_nonzeros > room:
-            raise ValueError(
-                "`max_nonzeros` must be at most the room in a row of `storage`."
-                f" Received: {max_nonzeros=}, storage with room for {room}."
-            )
+        require(
+            layer.activation is None,
+            "`mixture` must have no activation in `from_table`.",
+            activation=layer.activation,
+        )
+        initializer = kwargs.get("anchors_initializer")
+        require(
+            initializer is None,
+            "`anchors_initializer` must be None in `from_table`.",
+            anchors_initializer=initializer,
+        )
+        room = getattr(layer.storage, "max_nonzeros", num_anchors)
+        check_positive_int("max_nonzeros", max_nonzeros, maximum=room)
         transform, anchors = learn_dictionary(
             table,
             num_anchors,
@@ -423,113 +432,51 @@ class ANTEmbedding(LookupLayer):
     def call(self, inputs, reverse=False, training=False):
         if reverse:
             return self.logits(inputs)
-        vectors = self.look_up(
-            inputs,
-            self._embed_and_separate
-            if self._separates(training)
-            else self.embed,
-        )
-        return self._set_mask(vectors, inputs)
+        embed = self.embed
+        if self._separates(training):
+            embed = functools.partial(embed, separates=True)
+        return self._set_mask(self.look_up(inputs, embed), inputs)
 
     def _separates(self, training):
         """Whether a call adds the loss of unrelated ids."""
         return training and self._separation.negative_weight > 0
 
-    def embed(self, ids):
+    def embed(self, ids, separates=False):
         """Vectors `(ids, output_dim)` of a rank-1 tensor of ids."""
-        different, places, room = unique_ids(ids)
-        rows = self.storage.read(different, room)
+        rows, places = self._read(ids, separates)
         return repeat_rows(self._compose(rows), places)
 
-    def sum_rows(self, ids, weights):
-        """Weighted sums of vectors, in which no vector is composed.
-
-        `sum_t weights[g, t] * E(ids[g, t])`: weights of anchors are added up
-        before they meet the anchors.
-
-        Args:
-            ids: Integer tensor `(groups, length)`.
-            weights: Float tensor `(groups, length)`. 0 for ids that do not
-                count.
-
-        Returns:
-            Tensor `(groups, output_dim)` of the dtype of `weights`.
-        """
-        return self._sum_rows(ids, weights)
-
-    def _sum_rows(self, ids, weights, separates=False):
-        different, places, room = unique_ids(tf.reshape(ids, (-1,)))
+    def _read(self, ids, separates):
+        different, places, room = unique_ids(ids)
         rows = self.storage.read(different, room)
         if separates:
             self.add_replica_loss(self._separation(different, rows))
+        return rows, places
+
+    def sum_rows(self, ids, weights, separates=False):
+        """Weighted sums: anchors meet the sums of their weights."""
+        rows, places = self._read(tf.reshape(ids, (-1,)), separates)
         mixed = repeat_rows(self.mixture(rows, self.segments), places)
         anchors = tf.cast(self.anchors.value, weights.dtype)
         return tf.matmul(weighted_sums(mixed, weights), anchors)
-
-    def _embed_and_separate(self, ids):
-        different, places, room = unique_ids(ids)
-        rows = self.storage.read(different, room)
-        self.add_replica_loss(self._separation(different, rows))
-        return repeat_rows(self._compose(rows), places)
 
     def _compose(self, rows):
         weights = self.mixture(rows, self.segments)
         anchors = tf.convert_to_tensor(self.anchors.value)
         return tf.matmul(tf.cast(weights, anchors.dtype), anchors)
 
-    def logits(self, inputs):
-        """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
-        if isinstance(inputs, tf.RaggedTensor):
-            return inputs.with_flat_values(self.logits(inputs.flat_values))
-        inputs = tf.convert_to_tensor(inputs)
-        self._check_vectors(inputs)
-        flat = tf.reshape(inputs, (-1, self.output_dim))
-        flat = tf.cast(flat, self.variable_dtype)
-        anchors = tf.convert_to_tensor(self.anchors.value)
-        scores = tf.matmul(flat, anchors, transpose_b=True)
-        if self.softmax_rows is None:
-            weights = self.mixture(self.storage.read_all(), self.segments)
-            weights = tf.cast(weights, scores.dtype)
-            logits = tf.matmul(scores, weights, transpose_b=True)
-        else:
-            logits = self.storage.project(scores, self.softmax_rows)
-        logits = tf.cast(logits, self.compute_dtype)
-        return unflatten(logits, inputs, inputs.shape[:-1], self.input_dim)
+    def score(self, vectors):
+        """Products `(rows, input_dim)`, `(h A') T'`: the table is not made."""
+        anchors = tf.cast(self.anchors.value, vectors.dtype)
+        scores = tf.matmul(vectors, anchors, transpose_b=True)
+        if self.softmax_rows is not None:
+            return self.storage.project(scores, self.softmax_rows)
+        weights = self.mixture(self.storage.read_all(), self.segments)
+        weights = tf.cast(weights, scores.dtype)
+        return tf.matmul(scores, weights, transpose_b=True)
 
-    def top_k(self, queries, k):
-        """The ids with the highest logits, exactly.
-
-        The same as `tf.math.top_k` of `layer(queries, reverse=True)`, in
-        memory that does not grow with the number of ids times queries.
-
-        Args:
-            queries: Float tensor `(..., output_dim)`.
-            k: Integer from 1 to `input_dim`.
-
-        Returns:
-            Tuple `(scores, ids)` of tensors `(..., k)`, best first: floats of
-            the compute dtype, and int32. Of ids with equal scores, the lower
-            is first.
-
-        Raises:
-            ValueError: if `k` is out of range or the queries are no float
-                vectors of width `output_dim`.
-        """
-        return self._top_k(queries, k, self.variable_dtype, self.compute_dtype)
-
-    def compute_output_shape(self, input_shape, reverse=False):
-        if reverse:
-            return (*input_shape[:-1], self.input_dim)
-        return (*input_shape, self.output_dim)
-
-    def compute_output_spec(self, inputs, reverse=False, training=False):
-        if reverse:
-            self._check_vectors(inputs)
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape, reverse=reverse),
-            dtype=self.compute_dtype,
-            ragged=getattr(inputs, "ragged", False),
-        )
+    def _dtype_of_products(self, vectors):
+        return self.compute_dtype
 
     @property
     def l1(self):
@@ -610,12 +557,15 @@ class ANTEmbedding(LookupLayer):
             transform = SparseTransform.from_parts(
                 [check_table(transform, "transform")], np.shape(transform)[1]
             )
-        shape = transform.num_rows, transform.num_columns
-        if shape != (self.input_dim, self.num_anchors):
-            raise ValueError(
-                "`transform` must have shape (input_dim, num_anchors) = "
-                f"{(self.input_dim, self.num_anchors)}. Received: {shape}."
-            )
+        shape, wanted = (
+            (transform.num_rows, transform.num_columns),
+            (self.input_dim, self.num_anchors),
+        )
+        require(
+            shape == wanted,
+            f"`transform` must have shape {wanted}.",
+            shape=shape,
+        )
         self.storage.load(transform)
 
     def _stripped(self, max_nonzeros=None, trainable=False):
@@ -710,12 +660,12 @@ class ANTEmbedding(LookupLayer):
             )
             if not np.isfinite(values).all()
         ]
-        if bad:
-            raise ValueError(
-                f"The weights of the layer {self.name!r} must be finite. "
-                f"Received: NaN or infinity in {' and '.join(bad)}. Lower the "
-                "learning rate, or look for NaN in the inputs and the loss."
-            )
+        require(
+            not bad,
+            f"Weights of the layer {self.name!r} must be finite. NaN or "
+            f"infinity in {' and '.join(bad)}: lower the learning rate.",
+            bad=bad,
+        )
 
     def get_config(self):
         initializer = without_data(
@@ -752,59 +702,19 @@ class ANTEmbedding(LookupLayer):
         }
 
 
-def _check_softmax_rows(softmax_rows, mixture, storage):
-    if softmax_rows is None:
-        return None
-    if mixture.activation is not None or isinstance(storage, SparseRows):
-        raise ValueError(
-            "`softmax_rows` must be None with an activation, and with sparse "
-            "storage, which learns from the gradients of rows looked up. "
-            f"Received: {softmax_rows=}, activation={mixture.activation!r}, "
-            f"storage of type {type(storage).__name__}."
-        )
-    return check_positive_int("softmax_rows", softmax_rows)
-
-
-def _check_target(l1, mixture):
-    if l1.target_nonzeros and mixture.activation in ("sparsemax", "entmax"):
-        raise ValueError(
-            "`target_nonzeros` must be None with 'sparsemax' and 'entmax', "
-            "whose zeros do not come from `l1`. Received: target_nonzeros="
-            f"{l1.target_nonzeros}, activation={mixture.activation!r}."
-        )
-    return l1
-
-
-def _check_relations(relations, input_dim, initializer):
+def _get_relations(relations, input_dim, initializer):
     if isinstance(relations, dict):
         relations = keras.saving.deserialize_keras_object(relations)
     if relations is None:
         return None
-    if not isinstance(relations, Relations):
-        raise ValueError(
-            "`relations` must be a `keras_compembed.anchors.Relations`. "
-            f"Received: an object of type {type(relations).__name__}."
-        )
-    if isinstance(initializer, Mixed):
-        raise ValueError(
-            "`relations` must be None with several sets of anchors: T has a "
-            "column for an object in each of them. Received: "
-            f"{len(initializer.initializers)} sets."
-        )
-    if relations.input_dim != input_dim:
-        raise ValueError(
-            "`relations` must be between ids below `input_dim`. Received: "
-            f"relations of {relations.input_dim} ids, {input_dim=}."
-        )
-    return relations
-
-
-def _check_use_of_relations(relations, anchor_ids, negative_weight):
-    if relations is None or negative_weight or (anchor_ids >= 0).any():
-        return
-    raise ValueError(
-        "`relations` must come with anchors that stand for ids, such as "
-        "`keras_compembed.anchors.Frequency(counts)`, or with a positive "
-        "`negative_weight`: they have no effect otherwise. Received: anchors "
-        "that stand for no ids, negative_weight=0."
+    require(
+        isinstance(relations, Relations) and relations.input_dim == input_dim,
+        f"`relations` must be `Relations` of {input_dim} ids.",
+        relations=relations,
     )
+    require(
+        not isinstance(initializer, Mixed),
+        "`relations` must be None with several sets of anchors.",
+        relations=relations,
+    )
+    return relations

@@ -70,11 +70,8 @@ class CodeEmbedReduce(EmbedReduce, CodeEmbedding):
         cast to the compute dtype. They have no mask.
 
     Raises:
-        ValueError: if `combiner` is unknown, `empty_value` is no number,
-            `inputs` are of another rank, `weights` or `mask` of another shape,
-            or `CodeEmbedding` refuses an argument. A weight below 0 with
-            `"sqrtn"` raises `tf.errors.InvalidArgumentError` where TensorFlow
-            checks numbers, which XLA does not.
+        ValueError: if an argument or the shape of an input is refused, see
+            `CodeEmbedding`. Negative weights with `"sqrtn"` raise in the run.
     """
 
     def __init__(

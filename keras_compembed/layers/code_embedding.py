@@ -132,14 +132,8 @@ class CodeEmbedding(LookupLayer):
         as much memory as a reverse call of an uncompressed table.
 
     Raises:
-        ValueError: if a size or number is out of range, `composition` or
-            `learn_codes` is unknown, `num_codebooks` is above `output_dim`
-            with `"concat"`, `codes` or `codebooks` has the wrong shape, a
-            subcode is not below `codebook_size`, a codeword is not finite,
-            `codes` are given and learned from nothing as well, a teacher has
-            another shape than the table, `mask_zero` is no boolean, `seed` is
-            no integer of at least 0, or what a `composition` makes has not
-            the shape of vectors.
+        ValueError: if an argument is unknown or out of range, an array has
+            the wrong shape, or `codes` are given and learned from nothing.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equation 1
@@ -171,14 +165,12 @@ class CodeEmbedding(LookupLayer):
         )
         learn_codes = get_task_codes(learn_codes)
         if codes is not None:
-            if learn_codes is not None and not learn_codes.starts_from_codes:
-                raise ValueError(
-                    "`codes` must not be given with `learn_codes`='softmax' "
-                    "or 'nearest', which learn them from nothing. Received: "
-                    f"learn_codes={type(learn_codes).__name__} and codes of "
-                    f"shape {np.shape(codes)}. Leave out one, or pass "
-                    "learn_codes='follow' to start from codes."
-                )
+            require(
+                learn_codes is None or learn_codes.starts_from_codes,
+                "`codes` must not be given with a `learn_codes` that learns "
+                "them from nothing.",
+                learn_codes=type(learn_codes).__name__,
+            )
             codes = check_codes(
                 codes, codebook_size, shape=(input_dim, num_codebooks)
             )
@@ -276,14 +268,11 @@ class CodeEmbedding(LookupLayer):
             num_codebooks, codebook_size
         )
         learn_codes = get_task_codes(kwargs.pop("learn_codes", None))
-        if learn_codes is not None and not learn_codes.starts_from_codes:
-            raise ValueError(
-                "`learn_codes` must be None or 'follow' in `from_table`, "
-                "which learns codes itself. Received: learn_codes="
-                f"{type(learn_codes).__name__}. To learn them during training "
-                "instead, pass `learn_codes=SoftmaxCodes(teacher=table)` to "
-                "the layer."
-            )
+        require(
+            learn_codes is None or learn_codes.starts_from_codes,
+            "`learn_codes` must be None or 'follow' in `from_table`.",
+            learn_codes=type(learn_codes).__name__,
+        )
         shape = num_codebooks, codebook_size
         learner = get_learner(
             learner, composition, *shape, seed=seed, verbose=verbose
@@ -380,21 +369,9 @@ class CodeEmbedding(LookupLayer):
         return each_once(lambda ids: self._rows.compose(subcodes(ids)), ids)
 
     def sum_rows(self, ids, weights):
-        """Weighted sums of vectors, in which no vector is composed.
-
-        `sum_t weights[g, t] * E(ids[g, t])`: weights are added up for each
-        codeword, and these sums multiplied by the codebooks once. So it is
-        where the composition is linear in the codewords and `codebook_size`
-        not large for so few ids; other vectors are composed and added up.
-
-        Args:
-            ids: Integer tensor `(groups, length)`.
-            weights: Float tensor `(groups, length)`. 0 for ids that do not
-                count.
-
-        Returns:
-            Tensor `(groups, output_dim)` of the dtype of `weights`.
-        """
+        """Weighted sums of vectors, in which no vector is composed."""
+        # Weights are added up for each codeword, and the sums multiplied by
+        # the codebooks once, where the composition is linear.
         if not self._rows.sums_by_counts(ids.shape[1]):
             return super().sum_rows(ids, weights)
         subcodes = (self.learn_codes or self._rows).subcodes
@@ -534,23 +511,20 @@ class CodeEmbedding(LookupLayer):
         Raises:
             ValueError: if the layer has another `learn_codes`.
         """
-        if not isinstance(self.learn_codes, FollowingCodes):
-            raise ValueError(
-                "`recode` must be called on a layer with learn_codes='follow'."
-                f" Received: the layer {self.name!r} with "
-                f"learn_codes={self.learn_codes!r}."
-            )
+        require(
+            isinstance(self.learn_codes, FollowingCodes),
+            "`recode` must be called on a layer with learn_codes='follow'.",
+            layer=self.name,
+            learn_codes=self.learn_codes,
+        )
         self._require_built("recode")
         return self.learn_codes.recode()
 
     def reset_codebooks(self):
         """Starts codebooks and composition afresh; codes stay as they are.
 
-        To train them with a task from scratch, as Chen, Min & Sun do. What
-        codes are learned from starts afresh too where it follows the
-        codebooks: with `learn_codes="follow"` the latent vectors, and with
-        `"nearest"` and composition `"concat"` the queries, are those of the
-        new codebooks for the codes.
+        To train them with a task from scratch, as Chen, Min & Sun do. Latent
+        vectors, and queries whose keys are codewords, follow.
         """
         self._require_built("reset_codebooks")
         codes = self.codes

@@ -7,11 +7,68 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.layers.split_rows import SplitRows
-from keras_compembed.layers.split_rows import WholeRows
 from keras_compembed.utils.validation import check_choice
+from keras_compembed.utils.validation import require
 
 COMBINERS = ("mean", "sum", "sqrtn")
+
+
+class WholeRows:
+    """Rows of a dense tensor `(rows, length)`."""
+
+    def add_up(self, values):
+        """Sums `(rows, 1)` of values `(rows, length)`."""
+        return tf.reduce_sum(values, axis=1, keepdims=True)
+
+    def spread(self, values):
+        """Values `(rows, width)` of rows, as they are."""
+        return values
+
+    def join(self, sums):
+        """Sums `(rows, width)` of rows, as they are."""
+        return sums
+
+
+class SplitRows:
+    """Rows of a ragged tensor, long ones in several parts."""
+
+    def __init__(self, ragged):
+        starts = ragged.row_starts()
+        lengths = ragged.row_lengths()
+        number = ragged.nrows()
+        self._total = tf.shape(ragged.flat_values, out_type=starts.dtype)[0]
+        longest = tf.reduce_max(tf.pad(lengths, [[0, 1]], constant_values=1))
+        mean = self._total // tf.maximum(number, 1) + 1
+        length = tf.minimum(longest, 2 * mean)
+        # Empty rows are a part too.
+        parts = tf.maximum((lengths + length - 1) // length, 1)
+        self._number = number
+        self._rows = rows = tf.repeat(tf.range(number), parts)
+        before = tf.gather(tf.cumsum(parts, exclusive=True), rows)
+        inside = tf.range(tf.shape(rows, out_type=starts.dtype)[0]) - before
+        inside = inside[:, None] * length + tf.range(length)
+        self.exists = inside < tf.gather(lengths, rows)[:, None]
+        places = tf.gather(starts, rows)[:, None] + inside
+        self._places = tf.where(self.exists, places, self._total)
+
+    def lay_out(self, flat_values, default):
+        """`(parts, length)` of the flat values of such a ragged tensor."""
+        default = tf.cast(default, flat_values.dtype)
+        return tf.gather(
+            tf.concat([flat_values, [default]], axis=0), self._places
+        )
+
+    def add_up(self, values):
+        """Sums `(rows, 1)` of values `(parts, length)`."""
+        return self.join(tf.reduce_sum(values, axis=1, keepdims=True))
+
+    def spread(self, values):
+        """Values `(parts, width)` of values `(rows, width)`."""
+        return tf.gather(values, self._rows)
+
+    def join(self, sums):
+        """Sums `(rows, width)` of sums `(parts, width)`."""
+        return tf.math.unsorted_segment_sum(sums, self._rows, self._number)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,29 +101,28 @@ class Combiner:
     def check_shapes(self, inputs, weights=None, mask=None):
         """Raises if these are not ids, weights and mask of one shape."""
         shape = tf.TensorShape(inputs.shape)
-        if shape.rank not in (1, 2):
-            raise ValueError(
-                "`inputs` must be ids of rank 1, or of rank 2 to reduce the "
-                f"second axis. Received: inputs of shape {shape}."
-            )
+        require(
+            shape.rank in (1, 2),
+            "`inputs` must be ids of rank 1, or of rank 2 to reduce the "
+            "second axis.",
+            shape=shape,
+        )
         if weights is not None:
             received = tf.TensorShape(weights.shape)
             rank = received.rank
-            if rank not in (1, shape.rank) or not received.is_compatible_with(
-                shape[:rank]
-            ):
-                raise ValueError(
-                    "`weights` must have the shape of `inputs`, or one number "
-                    "for each row of it. Received: weights of shape "
-                    f"{received}, inputs of shape {shape}."
-                )
+            require(
+                rank in (1, shape.rank)
+                and received.is_compatible_with(shape[:rank]),
+                "`weights` must have the shape of `inputs`, or one number for "
+                f"each row of it, {shape}.",
+                shape=received,
+            )
         if mask is not None:
-            received = tf.TensorShape(mask.shape)
-            if not received.is_compatible_with(shape):
-                raise ValueError(
-                    "`mask` must have the shape of `inputs`. Received: mask "
-                    f"of shape {received}, inputs of shape {shape}."
-                )
+            require(
+                tf.TensorShape(mask.shape).is_compatible_with(shape),
+                f"`mask` must have the shape of `inputs`, {shape}.",
+                shape=mask.shape,
+            )
 
     def groups(self, inputs, weights, mask, dtype):
         """`IdGroups` of what a layer is called with."""
@@ -175,11 +231,11 @@ class Combiner:
 def _check_empty_value(value):
     if isinstance(value, str) and value == "nan":
         return math.nan
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        raise ValueError(
-            "`empty_value` must be a number, or 'nan'. "
-            f"Received: empty_value={value!r}."
-        )
+    require(
+        isinstance(value, numbers.Real) and not isinstance(value, bool),
+        "`empty_value` must be a number, or 'nan'.",
+        empty_value=value,
+    )
     return float(value)
 
 
@@ -218,14 +274,12 @@ def _some_id(ids):
 def _dense(values, inputs, rows, ids, name):
     """Weights or mask of ids as a dense tensor."""
     is_ragged = isinstance(values, tf.RaggedTensor)
-    if values.shape.rank == 2 and is_ragged != isinstance(
-        inputs, tf.RaggedTensor
-    ):
-        raise ValueError(
-            f"`{name}` of rank 2 must be ragged if `inputs` are, and must not "
-            f"be otherwise. Received: {type(values).__name__} for inputs of "
-            f"type {type(inputs).__name__}."
-        )
+    require(
+        values.shape.rank != 2
+        or is_ragged == isinstance(inputs, tf.RaggedTensor),
+        f"`{name}` of rank 2 must be ragged if `inputs` are, and only then.",
+        inputs=type(inputs).__name__,
+    )
     if is_ragged:
         same_rows = tf.debugging.assert_equal(
             values.row_splits,

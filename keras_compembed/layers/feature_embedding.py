@@ -12,6 +12,7 @@ from keras_compembed.utils.repeat_rows import repeat_rows
 from keras_compembed.utils.shared_parts import freeze_part
 from keras_compembed.utils.shared_parts import serialize_part
 from keras_compembed.utils.validation import check_boolean
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -36,8 +37,8 @@ class FeatureEmbedding(LookupLayer):
     LiteRT files hold the vectors, computed once, in place of the encoder.
 
     **Copies.** Configs hold the features, compressed, and the encoder, so
-    that `keras.models.clone_model` makes a layer over the same items. For new
-    features of as many items, call `set_features`.
+    that `keras.models.clone_model` makes a layer over the same items. Set new
+    features of as many items by `set_weights`.
 
     Example:
 
@@ -63,7 +64,7 @@ class FeatureEmbedding(LookupLayer):
         features: Array `(input_dim, ...)` of numbers, a row for each id, or a
             dict of such arrays. Floats are kept as float32, integers as
             int32. They are saved with the weights, and `load_weights` sets
-            those of the file: give others by `set_features` after that.
+            those of the file.
         encoder: Layer or model from a batch of rows, or a dict of them, to
             vectors `(rows, output_dim)`.
         mask_zero: Boolean. Whether id 0 is padding to be masked, as in
@@ -89,10 +90,8 @@ class FeatureEmbedding(LookupLayer):
         `(..., input_dim)`.
 
     Raises:
-        ValueError: if `features` are not numbers, are not finite, or are
-            not as many rows in each array; if `encoder` is no layer, or does
-            not give one vector of known width for each row; or if
-            `mask_zero` is no boolean.
+        ValueError: if `features` are not finite numbers, as many rows in each
+            array, or `encoder` does not give one vector for each row.
 
     References:
         - [Yi et al., 2019](https://doi.org/10.1145/3298689.3346996), two
@@ -101,7 +100,11 @@ class FeatureEmbedding(LookupLayer):
 
     def __init__(self, features, encoder, mask_zero=False, **kwargs):
         features = _check_features(features)
-        _check_encoder(encoder)
+        require(
+            isinstance(encoder, keras.layers.Layer),
+            "`encoder` must be a Keras layer or model.",
+            encoder=encoder,
+        )
         check_boolean("mask_zero", mask_zero)
         super().__init__(**kwargs)
         # Of features, float16 would lose digits of large numbers.
@@ -143,27 +146,6 @@ class FeatureEmbedding(LookupLayer):
 
     def embed_all(self):
         return self._encode(None)
-
-    def set_features(self, features):
-        """Puts other features in place of those that the layer has.
-
-        Args:
-            features: Of the shapes and names that the layer was made with.
-
-        Raises:
-            ValueError: if they have other names or shapes.
-        """
-        self._require_built("set_features")
-        new = dict(_named(_check_features(features)))
-        shapes = {name: array.shape for name, array in new.items()}
-        wanted = {name: tuple(w.shape) for name, w in self._features.items()}
-        if shapes != wanted:
-            raise ValueError(
-                "`features` must have the names and shapes of those that the "
-                f"layer was made with, {wanted}. Received: {shapes}."
-            )
-        for name, weight in self._features.items():
-            weight.assign(new[name])
 
     def get_config(self):
         features = [[name, pack_array(array)] for name, array in self._arrays()]
@@ -231,57 +213,44 @@ def _first(features):
 def _check_features(features):
     if not isinstance(features, dict):
         return _check_array("`features`", features)
-    if not features or not all(
-        isinstance(name, str) and name for name in features
-    ):
-        raise ValueError(
-            "`features` must be an array, or a dict of arrays by their names. "
-            f"Received: a dict with the keys {list(features)}."
-        )
+    require(
+        features and all(isinstance(name, str) and name for name in features),
+        "`features` must be an array, or a dict of arrays by their names.",
+        keys=list(features),
+    )
     features = {
         name: _check_array(f"`features[{name!r}]`", array)
         for name, array in features.items()
     }
     rows = {name: len(array) for name, array in features.items()}
-    if len(set(rows.values())) > 1:
-        raise ValueError(
-            "`features` must have as many rows in each array. "
-            f"Received: rows={rows}."
-        )
+    require(
+        len(set(rows.values())) == 1,
+        "`features` must have as many rows in each array.",
+        rows=rows,
+    )
     return features
 
 
 def _check_array(name, array):
     array = np.asarray(array)
-    if array.dtype.kind not in "fiu" or array.ndim == 0 or not len(array):
-        raise ValueError(
-            f"{name} must be an array of numbers, with a row for each id. "
-            f"Received: an array of shape {array.shape} and dtype "
-            f"{array.dtype}."
-        )
+    require(
+        array.dtype.kind in "fiu" and array.ndim and len(array),
+        f"{name} must be an array of numbers, with a row for each id.",
+        shape=array.shape,
+        dtype=array.dtype,
+    )
     dtype = "float32" if array.dtype.kind == "f" else "int32"
     with np.errstate(over="ignore"):
         kept = array.astype(dtype)
-    if dtype == "int32" and (kept != array).any():
-        raise ValueError(
-            f"{name} must be integers of 32 bits. Received: numbers from "
-            f"{array.min()} to {array.max()}."
-        )
-    if not np.isfinite(kept).all():
-        place = np.argwhere(~np.isfinite(kept))[0].tolist()
-        raise ValueError(
-            f"{name} must be finite as float32. Received: "
-            f"{array[tuple(place)]} at {place}."
-        )
+    require(
+        dtype == "float32" or (kept == array).all(),
+        f"{name} must be integers of 32 bits.",
+        lowest=array.min(),
+        highest=array.max(),
+    )
+    bad = np.argwhere(~np.isfinite(kept))[:1].tolist()
+    require(not bad, f"{name} must be finite as float32.", first=bad)
     return kept
-
-
-def _check_encoder(encoder):
-    if not isinstance(encoder, keras.layers.Layer):
-        raise ValueError(
-            "`encoder` must be a Keras layer or model. Received: an object of "
-            f"type {type(encoder).__name__}."
-        )
 
 
 def _check_width(encoder, features):
@@ -294,10 +263,10 @@ def _check_width(encoder, features):
         encoder, specs if isinstance(features, dict) else specs[""]
     )
     shape = getattr(vectors, "shape", None)
-    if shape is None or len(shape) != 2 or shape[1] is None:
-        raise ValueError(
-            "`encoder` must give one vector of known width for each row, "
-            f"`(rows, width)`. Received: {shape}, in the encoder "
-            f"{encoder.name!r}."
-        )
+    require(
+        shape is not None and len(shape) == 2 and shape[1] is not None,
+        "`encoder` must give one vector of known width for each row.",
+        encoder=encoder.name,
+        shape=shape,
+    )
     return int(shape[1])

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from keras_compembed.utils.validation import require
+
 # Up to these, floats hold all integers.
 _LARGEST_WHOLE = {
     tf.bfloat16: 2**8,
@@ -19,11 +21,12 @@ def flat_features(tensor):
 
 def flat_labels(y_true, y_pred, num_classes, name, lists):
     """Labels `(rows,)`, or lists of them `(rows, labels)`, of an output."""
-    if isinstance(y_true, tf.RaggedTensor):
-        raise ValueError(
-            f"`{name}` must be given lists of labels that are padded by -1. "
-            "Received: a ragged tensor. Use `labels.to_tensor(-1)`."
-        )
+    require(
+        not isinstance(y_true, tf.RaggedTensor),
+        f"`{name}` must be given lists of labels that are padded by -1, as by "
+        "`labels.to_tensor(-1)`.",
+        labels="ragged",
+    )
     labels = tf.convert_to_tensor(y_true)
     rank, wanted = labels.shape.rank, y_pred.shape.rank - 1
     number = 1
@@ -34,14 +37,13 @@ def flat_labels(y_true, y_pred, num_classes, name, lists):
     fits = rank in (None, wanted, wanted + 1)
     fits &= number is None or number == 1 or 1 < number < num_classes
     leading = y_pred.shape[:-1]
-    if not (fits and labels.shape[:wanted].is_compatible_with(leading)):
-        raise ValueError(
-            f"`{name}` must be given one integer label for each example, of "
-            f"shape {tuple(y_pred.shape[:-1])}, or lists of fewer than "
-            f"{num_classes} (`num_classes`), with a last axis. "
-            f"Received: labels of shape {tuple(labels.shape)}. "
-            "Use `argmax` for one-hot labels."
-        )
+    require(
+        fits and labels.shape[:wanted].is_compatible_with(leading),
+        f"`{name}` must be given one integer label for each example, of shape "
+        f"{tuple(leading)}, or lists of fewer than {num_classes} "
+        "(`num_classes`), with a last axis. Use `argmax` for one-hot labels.",
+        shape=tuple(labels.shape),
+    )
     if rank is not None and number is not None:
         return tf.reshape(labels, (-1,) if number == 1 else (-1, number))
     rows = tf.reduce_prod(tf.shape(y_pred)[:-1])

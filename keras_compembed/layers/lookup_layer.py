@@ -11,6 +11,7 @@ from keras_compembed.optimizers.read_rows import without_gradients
 from keras_compembed.utils.swapped import swapped
 from keras_compembed.utils.top_rows import top_rows
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 from keras_compembed.utils.weighted_sums import weighted_sums
 from keras_compembed.utils.whole_load import WholeLoad
 from keras_compembed.utils.workers import variables_of_workers
@@ -30,31 +31,13 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
 
     @contextlib.contextmanager
     def embed_with(self, embed, **methods):
-        """Makes the layer give other vectors for a while.
-
-        Exports so write the look-up in ops that a runtime has; whatever holds
-        the layer then uses these too.
-
-        Args:
-            embed: Function from a rank-1 tensor of ids to vectors
-                `(ids, output_dim)`, in place of `embed`. `sum_rows` then adds
-                up what it gives.
-            **methods: Functions in place of other methods, by their names.
-        """
+        """Makes the layer give other vectors for a while, as exports do."""
         sum_rows = functools.partial(LookupLayer.sum_rows, self)
         with swapped(self, **{"embed": embed, "sum_rows": sum_rows, **methods}):
             yield
 
     def sum_rows(self, ids, weights):
-        """Weighted sums of vectors, group by group.
-
-        Args:
-            ids: Integer tensor `(groups, length)`.
-            weights: Float tensor `(groups, length)`.
-
-        Returns:
-            Tensor `(groups, output_dim)`.
-        """
+        """Weighted sums of vectors of ids `(groups, length)`."""
         return weighted_sums(self.embed(tf.reshape(ids, (-1,))), weights)
 
     @property
@@ -63,18 +46,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return keras.backend.result_type(self.variable_dtype, "float32")
 
     def look_up(self, inputs, embed):
-        """Vectors of ids of any shape.
-
-        Args:
-            inputs: Integer tensor, or what becomes one; ragged and sparse
-                ones too. Where a sparse tensor has nothing, the id is 0.
-            embed: From a rank-1 tensor of ids to vectors
-                `(ids, output_dim)`.
-
-        Returns:
-            Tensor of the shape of `inputs` followed by `output_dim`, of the
-            compute dtype. Ragged if `inputs` is.
-        """
+        """Vectors of ids of any shape, ragged and sparse ones too."""
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(
                 self.look_up(inputs.flat_values, embed)
@@ -88,14 +60,7 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         return _reshape(vectors, tf.shape(ids), ids.shape, self.output_dim)
 
     def logits(self, inputs, dtype=None):
-        """Products `(..., input_dim)` of vectors `(..., output_dim)`.
-
-        Args:
-            inputs: Float tensor `(..., output_dim)`.
-            dtype: Optional string, the dtype to compute in and to return.
-                Defaults to `None`: computed in the variable dtype, and of
-                the dtype of a product with `embeddings`.
-        """
+        """Products `(..., input_dim)` of vectors `(..., output_dim)`."""
         if isinstance(inputs, tf.RaggedTensor):
             return inputs.with_flat_values(
                 LookupLayer.logits(self, inputs.flat_values, dtype)
@@ -211,11 +176,9 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         )
 
     def add_replica_loss(self, loss):
-        """Adds a loss that counts for the device it was computed on.
-
-        For layers that synchronize devices in `call`: devices then take turns
-        within a step, and Keras keeps the losses of all in one list.
-        """
+        """Adds a loss that counts for the device it was computed on."""
+        # Where layers synchronize devices in `call`, Keras keeps the losses of
+        # all in one list.
         # The dtype of Keras's losses, whatever that of the layer is.
         loss = tf.cast(loss, keras.config.floatx())
         loss.replica_context = tf.distribute.get_replica_context()
@@ -251,13 +214,14 @@ class LookupLayer(WholeLoad, keras.layers.Layer):
         shape = tf.TensorShape(inputs.shape)
         wanted = tf.TensorShape((self.output_dim,))
         is_wide = shape.rank != 0 and shape[-1:].is_compatible_with(wanted)
-        if not (is_wide and keras.backend.is_float_dtype(inputs.dtype)):
-            raise ValueError(
-                f"{name} must be float vectors of width `output_dim`="
-                f"{self.output_dim}. Received: vectors of shape {shape} and "
-                f"dtype {keras.backend.standardize_dtype(inputs.dtype)}, in "
-                f"the layer {self.name!r}."
-            )
+        require(
+            is_wide and keras.backend.is_float_dtype(inputs.dtype),
+            f"{name} must be float vectors of width `output_dim`="
+            f"{self.output_dim}.",
+            shape=shape,
+            dtype=inputs.dtype,
+            layer=self.name,
+        )
 
     def _cast_as_variable(self, table):
         """Casts a table as Keras casts variables where they are read."""

@@ -40,15 +40,12 @@ class QuantizedEmbedReduce(EmbedReduce, QuantizedEmbedding):
             `mask_zero` masks do not count.
 
     Call arguments:
-        inputs: Integer tensor of ids `(batch_size, length)`, see
-            `CodeEmbedReduce`.
-        weights: Optional float tensor of the shape of `inputs`, or of its
-            first axis, see `CodeEmbedReduce`.
-        mask: Optional boolean tensor of the shape of `inputs`, false for ids
-            that do not count.
+        inputs: Integer tensor of ids `(batch_size, length)`.
+        weights: Optional float tensor, see `CodeEmbedReduce`.
+        mask: Optional boolean tensor, see `CodeEmbedReduce`.
         reverse: Boolean. Whether to turn float vectors into logits, see
             `QuantizedEmbedding`. Defaults to `False`.
-        training: Boolean. Matters only while rows are trained.
+        training: Boolean. Matters only for `negative_weight`.
 
     Input shape:
         Integer tensor `(batch_size, length)` or `(batch_size,)`; with
@@ -60,11 +57,9 @@ class QuantizedEmbedReduce(EmbedReduce, QuantizedEmbedding):
         cast to the compute dtype. They have no mask.
 
     Raises:
-        ValueError: if `combiner` is unknown, `empty_value` is no number,
-            `inputs` are of another rank, `weights` or `mask` of another shape,
-            or `QuantizedEmbedding` refuses an argument. A weight below 0 with
-            `"sqrtn"` raises `tf.errors.InvalidArgumentError` where TensorFlow
-            checks numbers, which XLA does not.
+        ValueError: if an argument or the shape of an input is refused, see
+            `QuantizedEmbedding`. Weights below 0 with `"sqrtn"` raise in the
+            run.
     """
 
     def __init__(

@@ -235,31 +235,11 @@ class QuantizedEmbedding(LookupLayer):
             rank = rank_of_energy(table, rank, sample_weight)
         layer = cls(*table.shape, bits, block_size, rank, seed=seed, **kwargs)
         layer.build()
-        layer.round_table(table, sample_weight, seed, verbose)
+        layer._round_table(table, sample_weight, seed, verbose)
         return layer
 
-    def round_table(self, table, sample_weight=None, seed=None, verbose=0):
-        """Sets the weights to those that give a table, as `from_table` does.
-
-        Args:
-            table: Array of shape `(input_dim, output_dim)`.
-            sample_weight: Optional array `(input_dim,)`.
-            seed: Optional integer.
-            verbose: `0` or `1`.
-
-        Raises:
-            ValueError: if the table is not a finite matrix of that shape, or
-                its numbers are as `from_table` refuses them.
-        """
-        self._require_built("round_table")
-        table = check_fitted_table(table, shards=True, warn=False)
-        if table.shape != (self.input_dim, self.output_dim):
-            raise ValueError(
-                "`table` must have the shape (input_dim, output_dim)="
-                f"{(self.input_dim, self.output_dim)}. "
-                f"Received: an array of shape {table.shape}."
-            )
-        sample_weight = check_sample_weight(sample_weight, len(table))
+    def _round_table(self, table, sample_weight, seed, verbose):
+        """Sets the weights to those that give a table."""
         shape = self.bits, self.block_size, self.scale_dtype
         if self.rank is None:
             rounded, latents = round_rows(table, *shape), table
@@ -412,18 +392,7 @@ class QuantizedEmbedding(LookupLayer):
         return self._project(self._current.read_all())
 
     def sum_rows(self, ids, weights):
-        """Weighted sums of vectors, in which no vector is multiplied out.
-
-        Scales go into the weights, and sums of rows meet the projection once.
-
-        Args:
-            ids: Integer tensor `(groups, length)`.
-            weights: Float tensor `(groups, length)`. 0 for ids that do not
-                count.
-
-        Returns:
-            Tensor `(groups, output_dim)` of the dtype of `weights`.
-        """
+        """Weighted sums of rows, which meet the projection once."""
         return self._project(self._current.sum_rows(ids, weights))
 
     def _project(self, rows):
@@ -505,7 +474,7 @@ class QuantizedEmbedding(LookupLayer):
             factors = round_onto(vectors, projection, *shape, unit)
             rounded, latents = factors.rows, factors.latents
         check_room(latents, *shape, unit)
-        warn_if_coarse(latents, rounded, is_added=True)
+        warn_if_coarse(latents, rounded)
         new = self._again(input_dim=self.input_dim + len(vectors))
         new.build()
         added = {

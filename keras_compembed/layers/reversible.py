@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
 
 
 class Reversible:
@@ -84,20 +85,19 @@ class Reversible:
 def check_reverse_table(table, reverse_table, tie_weights):
     """Checks the tables of `from_table`, of which the second may be None."""
     is_tied = reverse_table is None
-    if tie_weights not in (None, is_tied):
-        raise ValueError(
-            "`reverse_table` must be given where weights are not tied, "
-            f"and only there. Received: tie_weights={tie_weights} and "
-            f"{'no' if is_tied else 'a'} `reverse_table`."
-        )
+    require(
+        tie_weights in (None, is_tied),
+        "`reverse_table` must be given where weights are not tied alone.",
+        tie_weights=tie_weights,
+    )
     table = check_table(table)
     if not is_tied:
         reverse_table = check_table(reverse_table, "reverse_table")
-        if reverse_table.shape != table.shape:
-            raise ValueError(
-                "`reverse_table` must have the shape of `table`, "
-                f"{table.shape}. Received: {reverse_table.shape}."
-            )
+        require(
+            reverse_table.shape == table.shape,
+            f"`reverse_table` must have the shape of `table`, {table.shape}.",
+            shape=reverse_table.shape,
+        )
     return table, reverse_table, is_tied
 
 
@@ -105,14 +105,10 @@ def _check_dtype(dtype):
     """The name of a floating dtype, or None."""
     if dtype is None:
         return None
-    try:
-        name = keras.backend.standardize_dtype(dtype)
-        is_float = keras.backend.is_float_dtype(name)
-    except ValueError:
-        is_float = False
-    if not is_float:
-        raise ValueError(
-            "`reverse_dtype` must be None or a floating dtype such as "
-            f"'float32'. Received: reverse_dtype={dtype!r}."
-        )
+    name = keras.backend.standardize_dtype(dtype)
+    require(
+        keras.backend.is_float_dtype(name),
+        "`reverse_dtype` must be None or a floating dtype.",
+        reverse_dtype=dtype,
+    )
     return name

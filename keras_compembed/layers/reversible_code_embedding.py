@@ -65,9 +65,7 @@ class ReversibleCodeEmbedding(Reversible, CodeEmbedding):
             weights are tied.
 
     Raises:
-        ValueError: if `tie_weights` is no boolean, `reverse_dtype` is no
-            floating dtype, `logit_soft_cap` is not positive, or
-            `CodeEmbedding` refuses an argument.
+        ValueError: if an argument is of a wrong kind or out of range.
 
     References:
         - [Press & Wolf, 2017](https://arxiv.org/abs/1608.05859)
@@ -131,15 +129,14 @@ class ReversibleCodeEmbedding(Reversible, CodeEmbedding):
             num_codebooks: Integer. Defaults to `32`.
             codebook_size: Integer. Defaults to `16`.
             composition: Same as in `CodeEmbedding.from_table`.
-            learner: Same as in `CodeEmbedding.from_table`. It is trained on
-                one table after the other.
+            learner: Same as in `CodeEmbedding.from_table`, for one table
+                after the other.
             sample_weight: Optional array `(input_dim,)`, how much each row
                 counts, in both tables.
             seed: Optional integer.
             verbose: `0` or `1`, whether to show progress.
-            reverse_table: Optional array of the table's shape, which gives
-                the logits of a layer whose weights are not tied. Defaults to
-                `None`: weights are tied.
+            reverse_table: Optional array of the table's shape, for logits of
+                weights that are not tied. Defaults to `None`.
             **kwargs: Further arguments of the layer.
 
         Returns:
@@ -147,9 +144,7 @@ class ReversibleCodeEmbedding(Reversible, CodeEmbedding):
 
         Raises:
             ValueError: if a table is not a finite matrix, the tables differ
-                in shape, `tie_weights` says something else than
-                `reverse_table`, or the learner has another code shape or
-                composition.
+                in shape, or the learner has another code shape.
         """
         table, reverse_table, tie_weights = check_reverse_table(
             table, reverse_table, kwargs.pop("tie_weights", None)

@@ -63,9 +63,7 @@ class ReversibleQuantizedEmbedding(Reversible, QuantizedEmbedding):
             if weights are tied.
 
     Raises:
-        ValueError: if `tie_weights` is no boolean, `reverse_dtype` is no
-            floating dtype, `logit_soft_cap` is not positive, or
-            `QuantizedEmbedding` refuses an argument.
+        ValueError: if an argument is of a wrong kind or out of range.
 
     References:
         - [Press & Wolf, 2017](https://arxiv.org/abs/1608.05859)
@@ -126,24 +124,22 @@ class ReversibleQuantizedEmbedding(Reversible, QuantizedEmbedding):
             table: Array of shape `(input_dim, output_dim)`.
             bits: `8`, `4` or `2`. Defaults to `8`.
             block_size: Optional integer, see `QuantizedEmbedding`.
-            rank: Optional integer, see `QuantizedEmbedding.from_table`. A
-                share of energy is that of the first table.
+            rank: Optional integer, or share of the energy of the first table,
+                see `QuantizedEmbedding.from_table`.
             sample_weight: Optional array `(input_dim,)`, how much each row
                 counts, in both tables.
             seed: Optional integer.
             verbose: `0` or `1`, whether to say how much was lost.
-            reverse_table: Optional array of the table's shape, which gives
-                the logits of a layer whose weights are not tied. Defaults to
-                `None`: weights are tied.
+            reverse_table: Optional array of the table's shape, for logits of
+                weights that are not tied. Defaults to `None`.
             **kwargs: Further arguments of the layer.
 
         Returns:
             A built `ReversibleQuantizedEmbedding`.
 
         Raises:
-            ValueError: if a table is not a finite matrix, the tables differ
-                in shape, or `tie_weights` says something else than
-                `reverse_table`.
+            ValueError: if a table is not a finite matrix, or the tables
+                differ in shape.
         """
         table, reverse_table, tie_weights = check_reverse_table(
             table, reverse_table, kwargs.pop("tie_weights", None)
@@ -160,7 +156,7 @@ class ReversibleQuantizedEmbedding(Reversible, QuantizedEmbedding):
             **kwargs,
         )
         if not tie_weights:
-            layer.reverse_embedding.round_table(
+            layer.reverse_embedding._round_table(
                 reverse_table, sample_weight, seed, verbose
             )
         return layer

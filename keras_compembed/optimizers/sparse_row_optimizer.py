@@ -7,9 +7,11 @@ from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.read_rows import pad_ids
 from keras_compembed.optimizers.running_optimizer import slots_of
 from keras_compembed.optimizers.variable_rows import VariableRows
+from keras_compembed.utils.validation import require
 
 # Each takes norms or means over the whole of a variable.
 _NOT_ELEMENTWISE = ("Adafactor", "Lamb", "Muon")
+_WRAPPERS = ("LossScaleOptimizer", "MultiOptimizer")
 _UNSUPPORTED = ("gradient_accumulation_steps", "use_ema", "loss_scale_factor")
 
 
@@ -58,14 +60,10 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
 
     Settings such as `learning_rate` and `clipnorm` are those of `inner`, and
     may be set on either. Gradients are clipped by them, each row once, on each
-    device before devices add theirs up. Norms are those of the dense gradient.
-
-    Constraints of a variable are applied to the whole of it, as in Keras, and
-    so cost a pass over it. In `mixed_float16`, put `LossScaleOptimizer`
-    around this optimizer, as `compile` does by itself: it looks for infinity
-    through a tensor of booleans of the table's size. Put it there yourself if
-    a saved model is to train on: what `compile` puts around an optimizer is
-    not in Keras's files. `mixed_bfloat16` does without.
+    device before devices add theirs up. Constraints of a variable are applied
+    to the whole of it, as in Keras. In `mixed_float16`, put
+    `LossScaleOptimizer` around this optimizer, as `compile` does by itself,
+    which Keras's files do not hold.
 
     Example:
 
@@ -87,10 +85,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
         name: Optional string.
 
     Raises:
-        ValueError: if `inner` is not an optimizer, or one whose updates are
-            not elementwise, or wraps others, or if it has one of
-            `gradient_accumulation_steps`, `use_ema` and `loss_scale_factor`,
-            which are for dense gradients only.
+        ValueError: if `inner` is not elementwise, wraps others, or has
+            `gradient_accumulation_steps`, `use_ema` or `loss_scale_factor`.
     """
 
     def __init__(self, inner, name=None):
@@ -206,14 +202,13 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     def _slots(self, variable):
         slots = slots_of(self.inner, variable)
         for slot in slots.values():
-            if slot.shape != variable.shape:
-                raise ValueError(
-                    "`inner` must keep slots of the shape of their variable, "
-                    "to update some rows of it. Received: "
-                    f"inner={type(self.inner).__name__}, which keeps a slot "
-                    f"of shape {tuple(slot.shape)} for {variable.name}, of "
-                    f"shape {tuple(variable.shape)}."
-                )
+            require(
+                slot.shape == variable.shape,
+                "`inner` must keep slots of the shape of their variable, "
+                f"{tuple(variable.shape)}.",
+                inner=type(self.inner).__name__,
+                shape=tuple(slot.shape),
+            )
         return slots
 
     # Keras saves `inner`, and all variables are its own.
@@ -239,43 +234,27 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
 
 
 def _check_inner(inner):
-    if not isinstance(inner, (str, dict, keras.optimizers.Optimizer)):
-        raise ValueError(
-            "`inner` must be a Keras optimizer, its name or its config. "
-            f"Received: inner={inner!r} (of type {type(inner).__name__})."
-        )
     inner = keras.optimizers.get(inner)
-    name = type(inner).__name__
-    if _is_any(inner, ("LossScaleOptimizer",)):
-        raise ValueError(
-            "`inner` must not be a `LossScaleOptimizer`. Received: "
-            f"inner={name}. Put that one around this: "
-            "`LossScaleOptimizer(SparseRowOptimizer(optimizer))`."
-        )
-    if isinstance(inner, SparseRowOptimizer) or _is_any(
-        inner, ("MultiOptimizer",)
-    ):
-        raise ValueError(
-            f"`inner` must not wrap other optimizers. Received: inner={name}."
-        )
-    if _is_any(inner, _NOT_ELEMENTWISE):
-        raise ValueError(
-            "`inner` must update each element of a variable by itself, as "
-            f"Adam does. Received: inner={name}, which looks at a variable "
-            "as a whole."
-        )
+    refused = (*_NOT_ELEMENTWISE, *_WRAPPERS)
+    require(
+        isinstance(inner, keras.optimizers.Optimizer)
+        and not isinstance(inner, SparseRowOptimizer)
+        and not _is_any(inner, refused),
+        "`inner` must update each element of a variable by itself, as Adam "
+        "does, and wrap no other optimizer. `LossScaleOptimizer` goes around.",
+        inner=type(inner).__name__,
+    )
     for setting in _UNSUPPORTED:
         _check_setting(inner, setting, getattr(inner, setting))
     return inner
 
 
 def _check_setting(inner, setting, value):
-    if setting in _UNSUPPORTED and value:
-        raise ValueError(
-            f"`inner` must not have `{setting}`, which is for dense "
-            f"gradients only. Received: inner={type(inner).__name__} with "
-            f"{setting}={value!r}."
-        )
+    require(
+        setting not in _UNSUPPORTED or not value,
+        f"`inner` must not have `{setting}`, for dense gradients only.",
+        **{"inner": type(inner).__name__, setting: value},
+    )
 
 
 def _is_any(optimizer, names):

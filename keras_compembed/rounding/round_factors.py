@@ -23,10 +23,6 @@ class RoundedFactors:
     projection: np.ndarray
     latents: np.ndarray
 
-    def decode(self):
-        """The float32 array `(rows, columns)` that they stand for."""
-        return self.rows.decode() @ self.projection
-
 
 def round_factors(
     table,
@@ -36,7 +32,6 @@ def round_factors(
     scale_dtype="int8",
     sample_weight=None,
     seed=None,
-    sweeps=None,
 ):
     """Factors a table by weighted singular values, with rows rounded."""
     directions, _ = principal_directions(table, sample_weight)
@@ -53,8 +48,7 @@ def round_factors(
         if error < lowest:
             lowest, projection, latents = error, start, rows
             rounded = candidate
-    if sweeps is None:
-        sweeps = _SWEEPS[bits]
+    sweeps = _SWEEPS[bits]
     for _ in range(sweeps):
         projection = _fit_projection(table, rounded, sample_weight)
         rounded = _search(table, projection, rounded, bits)

@@ -8,6 +8,7 @@ from keras_compembed.rounding.rounded_table import RoundedTable
 from keras_compembed.rounding.rounded_table import count_blocks
 from keras_compembed.rounding.rounded_table import integer_range
 from keras_compembed.utils.validation import float_chunks
+from keras_compembed.utils.validation import require
 
 # Numbers at a time, as many as caches hold.
 _CHUNK_ELEMENTS = 1 << 16
@@ -54,7 +55,7 @@ def round_rows(table, bits, block_size=None, scale_dtype="int8", unit=None):
     return RoundedTable(integers, scales, unit, block_size)
 
 
-def warn_if_coarse(table, rounded, is_added=False):
+def warn_if_coarse(table, rounded):
     """Warns where rows are so short that their scales cost precision."""
     coarse = rounded.scales < _COARSE
     if rounded.scales.dtype != "int8" or coarse.mean() <= 0.1:
@@ -65,21 +66,12 @@ def warn_if_coarse(table, rounded, is_added=False):
     few = coarse.mean()
     if few <= 0.1:
         return
-    if is_added:
-        message = (
-            f"{few:.0%} of the rows are far shorter than those that the layer "
-            f"has: their scales are below {_COARSE} of 127, and so coarse that "
-            "they cost precision. A layer with `scale_dtype='int16'` has finer "
-            "ones."
-        )
-    else:
-        message = (
-            f"Scales of {few:.0%} of the rows are below {_COARSE} of "
-            f"{rounded.scales.max()}, as a few rows are far longer than "
-            "others, and so coarse that they cost precision. Pass "
-            "`scale_dtype='int16'`."
-        )
-    warnings.warn(message, stacklevel=4)
+    warnings.warn(
+        f"Scales of {few:.0%} of the rows are below {_COARSE} of 127, as other "
+        "rows are far longer, and so coarse that they cost precision. Pass "
+        "`scale_dtype='int16'`.",
+        stacklevel=4,
+    )
 
 
 def scale_unit(largest, highest):
@@ -96,14 +88,12 @@ def check_room(table, bits, block_size, scale_dtype, unit):
         for _, blocks in _blocks(table, block_size or table.shape[1])
     )
     room = float(np.iinfo(scale_dtype).max * unit)
-    if largest > _ROOM * room:
-        raise ValueError(
-            "`vectors` must be about as large as the largest rows of the "
-            f"layer at most, whose scales reach {room:.3g}. Received: vectors "
-            f"that need scales up to {largest:.3g}. Multiply them by a "
-            "constant, or round all rows anew, by `from_table` of "
-            "`layer.embeddings` with the vectors added."
-        )
+    require(
+        largest <= _ROOM * room,
+        "`vectors` must be about as large as the largest rows of the layer at "
+        f"most, whose scales reach {room:.3g}.",
+        scales=largest,
+    )
 
 
 def best_scales(blocks, bits):

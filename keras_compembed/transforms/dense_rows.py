@@ -11,17 +11,7 @@ from keras_compembed.utils.custom_gradient import custom_gradient
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class DenseRows(TransformRows):
-    """All of T, shrunk after each step: Algorithm 1 of Liang et al.
-
-    The reference for the others. A step's time grows with the size of T.
-
-    Example:
-
-    >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=50, storage=DenseRows())
-    >>> layer.build()
-    >>> layer.transform.shape
-    TensorShape([1000, 50])
-    """
+    """All of T, shrunk after each step: Algorithm 1 of Liang et al."""
 
     def make_variables(self):
         self.variable = self.add_transform(

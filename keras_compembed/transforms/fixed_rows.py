@@ -12,30 +12,15 @@ from keras_compembed.transforms.transform_rows import TransformRows
 from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FixedRows(TransformRows):
-    """Compressed rows, as in `SparseTransform`, whose places are fixed.
+    """Compressed rows, as in `SparseTransform`, whose places are fixed."""
 
-    What `kc.strip` turns other rows into. No proximal step moves
-    them. Where numbers must not be negative, those that a step of the
-    optimizer makes so become 0, and keep their places.
-
-    Example:
-
-    >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=50)
-    >>> layer.build()
-    >>> layer = kc.strip(layer, max_nonzeros=3000)
-    >>> type(layer.storage).__name__, layer.nnz
-    ('FixedRows', 3000)
-
-    Args:
-        num_nonzeros: Integer.
-        longest_row: Integer, the most non-zeros of any row.
-        trainable: Boolean. Whether the numbers are trained. Defaults to
-            `False`.
-    """
+    # No proximal step moves them. Where numbers must not be negative, those
+    # that a step of the optimizer makes so become 0, and keep their places.
 
     def __init__(self, num_nonzeros, longest_row, trainable=False):
         super().__init__()
@@ -116,10 +101,8 @@ class FixedRows(TransformRows):
         tf.debugging.assert_equal(
             self._offsets.value[-1],
             tf.cast(self.num_nonzeros, self._offsets.dtype),
-            f"The weights of an `ANTEmbedding`, such as {self._offsets.path}, "
-            "must be set, or loaded, before it is used: it was made from its "
-            "configuration alone, which does not hold the transform that "
-            "`kc.strip` fixed.",
+            f"Weights such as {self._offsets.path} must be set, or loaded, "
+            "first: the configuration alone does not hold the transform.",
         )
 
     def project(self, scores, limit):
@@ -138,12 +121,11 @@ class FixedRows(TransformRows):
         )
 
     def load(self, transform):
-        if transform.nnz != self.num_nonzeros:
-            raise ValueError(
-                "The weights must be of a layer with as many non-zeros. "
-                f"Received: {transform.nnz} non-zeros for a layer with "
-                f"{self.num_nonzeros}."
-            )
+        require(
+            transform.nnz == self.num_nonzeros,
+            f"A transform must have as many non-zeros, {self.num_nonzeros}.",
+            nnz=transform.nnz,
+        )
         self._offsets.assign(transform.offsets)
         if transform.nnz:
             self._columns.assign(transform.columns)

@@ -18,7 +18,6 @@ class FreeEntries:
         self._starts = np.asarray(offsets[:-1], "int32")
         self._lengths = lengths.astype("int32")
         self._columns = np.asarray(columns, "int32")
-        self._keys = self._entries @ [num_columns, 1]
 
     @classmethod
     def from_relations(cls, relations, anchor_ids):
@@ -44,14 +43,8 @@ class FreeEntries:
 
     def of_entries(self, ids, columns):
         """Boolean tensor like `columns`, `(ids, some columns)`."""
-        if not len(self):
-            return None
-        ids = tf.cast(ids, tf.int64)[:, None]
-        keys = ids * self.num_columns + tf.cast(columns, tf.int64)
-        flat = tf.reshape(keys, (-1,))
-        places = tf.searchsorted(self._keys, flat)
-        found = tf.gather(self._keys, tf.minimum(places, len(self._keys) - 1))
-        return tf.reshape(tf.equal(found, flat), tf.shape(keys))
+        free = self.of_rows(ids)
+        return None if free is None else tf.gather(free, columns, batch_dims=1)
 
     def restore(self, shrunk, values):
         """Puts the free entries of the whole matrix `values` into `shrunk`."""

@@ -7,6 +7,7 @@ from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import require
 
 # The power of `count / target_nonzeros` that l1 is multiplied by, and the
 # largest factor.
@@ -20,18 +21,13 @@ class L1:
 
     **Thresholds.** A step of size eta shrinks by `eta * l1`. Adam and its
     kin have a step size for each coordinate, `learning_rate / (sqrt(v) +
-    epsilon)`, and so has the threshold with `threshold="coordinate"`. Then
-    an entry stays 0 where the loss's gradient is below `l1`, with whatever
-    optimizer. `"learning_rate"` shrinks by `learning_rate * l1` everywhere;
-    under Adam that takes an `l1` larger by about 1 / sqrt(v), and it is what
-    optimizers do that have one step size for all coordinates (SGD, Lion), or
-    do not tell them (Adadelta, Adafactor, Lamb). Coordinates that had no
-    gradient yet are left alone, as the optimizer leaves them.
-
-    With many rare ids, try `threshold="learning_rate"`, with `l1` from 0.03 to
-    0.3: the v of a rare id fades between its occurrences, so that its
-    thresholds under `"coordinate"` grow. On 20 Newsgroups that was worth a
-    point of accuracy; on IMDB, none.
+    epsilon)`, and so has the threshold with `threshold="coordinate"`: an
+    entry stays 0 where the loss's gradient is below `l1`. `"learning_rate"`
+    shrinks by `learning_rate * l1` everywhere, and so do optimizers with one
+    step size for all coordinates (SGD, Lion), or that do not tell them
+    (Adadelta, Adafactor, Lamb). With many rare ids, whose v fades between
+    their occurrences, try it with `l1` from 0.03 to 0.3. Coordinates that had
+    no gradient yet are left alone.
 
     Example:
 
@@ -74,11 +70,11 @@ class L1:
             self.target_nonzeros = check_positive_int(
                 "target_nonzeros", target_nonzeros
             )
-            if not self.l1:
-                raise ValueError(
-                    "`target_nonzeros` must come with a positive `l1` to begin "
-                    f"with. Received: {target_nonzeros=}, l1={l1}."
-                )
+            require(
+                self.l1,
+                "`target_nonzeros` must come with a positive `l1`.",
+                l1=l1,
+            )
 
     @property
     def by_coordinate(self):
@@ -86,12 +82,7 @@ class L1:
         return self.threshold == "coordinate"
 
     def follow_target(self, l1, count):
-        """The next `l1`, nearer to what gives `target_nonzeros`.
-
-        Args:
-            l1: Float scalar tensor.
-            count: Integer scalar tensor, the non-zeros with it.
-        """
+        """The next `l1`, nearer to what gives `target_nonzeros`."""
         ratio = tf.cast(count + 1, "float32") / self.target_nonzeros
         factor = tf.clip_by_value(
             ratio**_TARGET_POWER, 1 / _TARGET_FACTOR, _TARGET_FACTOR

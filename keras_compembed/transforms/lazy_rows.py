@@ -17,27 +17,12 @@ from keras_compembed.utils.custom_gradient import custom_gradient
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class LazyRows(TransformRows):
-    """Rows that owe shrinkage, which is taken when they are next read.
+    """Rows that owe shrinkage, which is taken when they are next read."""
 
-    A clock adds up `learning rate * l1` of all steps. A row knows the clock
-    when it was last settled; what passed since is the threshold that it owes.
-    Thresholds of steps add up, so that one shrinkage makes good for all.
-
-    The clock is float64: learning rate * l1 may be 1e-9 of their sum.
-
-    The rows that a step moves are shrunk at once, by the thresholds of their
-    coordinates. They are marked when gradients are taken, so that the step
-    finds them in whatever graph it is taken, and after however many batches.
-    Where all look-ups are in the graph of the step, it knows their ids, and
-    needs not look through the marks.
-
-    Example:
-
-    >>> layer = kc.ANTEmbedding(1000, 64, num_anchors=50, storage=LazyRows())
-    >>> layer.build()
-    >>> layer.transform.shape
-    TensorShape([1000, 50])
-    """
+    # A clock adds up `learning rate * l1` of all steps. A row knows the clock
+    # when it was last settled; what passed since is the threshold it owes:
+    # thresholds add up. Rows that a step moves are shrunk at once; they are
+    # marked when gradients are taken, so that any later graph finds them.
 
     def make_variables(self):
         self.variable = self.add_transform(
@@ -47,6 +32,7 @@ class LazyRows(TransformRows):
 
     def _make_clock(self):
         num_rows = self.num_rows
+        # float64: learning rate * l1 may be 1e-9 of their sum.
         self._clock = self.add_variable("clock", (), "float64")
         self._settled = self.add_variable("settled", (num_rows,), "float64")
         # Thresholds of optimizers that follow coordinates: while a row is not
@@ -59,7 +45,7 @@ class LazyRows(TransformRows):
             "zeros" if self.l1.by_coordinate else "ones",
         )
         if self._follows_rows:
-            self._pending = self.add_flags("pending", (num_rows,))
+            self._pending = self.add_variable("pending", (num_rows,), "uint8")
         self._touched = {}
 
     @property

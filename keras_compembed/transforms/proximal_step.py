@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import write
 from keras_compembed.optimizers.running_optimizer import StepSize
+from keras_compembed.utils.validation import require
 
 # Steps from one adjustment of l1 to the next.
 _TARGET_INTERVAL = 20
@@ -59,15 +60,15 @@ def check_optimizer(optimizer):
     optimizer = getattr(optimizer, "inner", optimizer)
     name = type(optimizer).__name__
     kinds = (getattr(keras.optimizers, kind, None) for kind in ("Ftrl", "Muon"))
-    if isinstance(optimizer, tuple(filter(None, kinds))):
-        raise ValueError(
-            "The optimizer of a model with an `ANTEmbedding` must move weights "
-            f"from where they are, each by itself. Received: {name}. Use "
-            "another, such as Adam or SGD."
-        )
-    if getattr(optimizer, "use_ema", False):
-        raise ValueError(
-            "`use_ema` must be False with an `ANTEmbedding`: averages of "
-            f"sparse weights are not sparse. Received: {name} with "
-            "use_ema=True."
-        )
+    require(
+        not isinstance(optimizer, tuple(filter(None, kinds))),
+        "The optimizer of an `ANTEmbedding` must move weights from where they "
+        "are, each by itself, as Adam and SGD do.",
+        optimizer=name,
+    )
+    require(
+        not getattr(optimizer, "use_ema", False),
+        "`use_ema` must be False with an `ANTEmbedding`: averages of sparse "
+        "weights are not sparse.",
+        use_ema=True,
+    )

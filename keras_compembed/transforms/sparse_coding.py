@@ -6,9 +6,9 @@ import keras
 import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
-from keras_compembed.transforms.constrained_pursuit import pursue_constrained
 from keras_compembed.transforms.pursuit import fit_weights
 from keras_compembed.transforms.pursuit import pursue
+from keras_compembed.transforms.pursuit import pursue_constrained
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
 from keras_compembed.utils.validation import check_boolean
@@ -19,6 +19,7 @@ from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
 from keras_compembed.utils.validation import float_chunks
+from keras_compembed.utils.validation import require
 
 # Numbers of products of rows with anchors at a time.
 _PART = 1 << 18
@@ -43,9 +44,7 @@ def sparse_code(
     )
     l1 = check_positive_number("l1", l1, zero=True)
     non_negative = check_boolean("non_negative", non_negative)
-    check_total(total_nonzeros)
-    weight = check_sample_weight(sample_weight, len(table))
-    budget = _Budget(max_nonzeros, total_nonzeros, weight)
+    budget = _budget(table, max_nonzeros, total_nonzeros, sample_weight)
     return _code(table, anchors, budget, non_negative, l1)[0]
 
 
@@ -70,9 +69,7 @@ def learn_dictionary(
     )
     iterations = check_positive_int("iterations", iterations, minimum=0)
     non_negative = check_boolean("non_negative", non_negative)
-    check_total(total_nonzeros)
-    weight = check_sample_weight(sample_weight, len(table))
-    budget = _Budget(max_nonzeros, total_nonzeros, weight)
+    budget = _budget(table, max_nonzeros, total_nonzeros, sample_weight)
     seed = check_seed(seed)
     if initial is None:
         rng = np.random.default_rng(seed)
@@ -80,21 +77,15 @@ def learn_dictionary(
         anchors = _of_length_1(table[rows])
     else:
         anchors = check_table(initial, "initial", table.shape[1])
-        if len(anchors) != num_anchors:
-            raise ValueError(
-                f"`initial` must have num_anchors={num_anchors} rows. "
-                f"Received: an array of shape {anchors.shape}."
-            )
+        require(
+            len(anchors) == num_anchors,
+            f"`initial` must have num_anchors={num_anchors} rows.",
+            shape=anchors.shape,
+        )
         anchors = anchors.astype("float32")
-    fit = _Fit(table, weight, budget, non_negative, anchors)
+    fit = _Fit(table, budget, non_negative, anchors)
     fit.run(iterations, verbose)
     return fit.transform, fit.anchors
-
-
-def check_total(total_nonzeros):
-    """Raises unless `total_nonzeros` is None or a positive integer."""
-    if total_nonzeros is not None:
-        check_positive_int("total_nonzeros", total_nonzeros)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,11 +119,18 @@ class _Budget:
         return np.bincount(order // gains.shape[1], minlength=len(gains))
 
 
+def _budget(table, max_nonzeros, total_nonzeros, sample_weight):
+    if total_nonzeros is not None:
+        check_positive_int("total_nonzeros", total_nonzeros)
+    weight = check_sample_weight(sample_weight, len(table))
+    return _Budget(max_nonzeros, total_nonzeros, weight)
+
+
 class _Fit:
     """Anchors and T in turn."""
 
-    def __init__(self, table, sample_weight, budget, non_negative, anchors):
-        self._table, self._weight = table, sample_weight
+    def __init__(self, table, budget, non_negative, anchors):
+        self._table, self._weight = table, budget.weight
         self._budget, self._non_negative = budget, non_negative
         self._next, self._loss = anchors, None
         self.transform = self.anchors = None

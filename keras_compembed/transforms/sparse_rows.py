@@ -13,6 +13,7 @@ from keras_compembed.optimizers.read_rows import sum_rows_over_devices
 from keras_compembed.transforms.fixed_rows import scatter_columns
 from keras_compembed.transforms.lazy_rows import LazyRows
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 # Places of a row that may change their column in one step.
 _GROWN_AT_ONCE = 4
@@ -59,11 +60,9 @@ class SparseRows(LazyRows):
     def set_shape(self, num_rows, num_anchors):
         if self.max_nonzeros is None:
             self.max_nonzeros = min(_DEFAULT_ROOM, num_anchors)
-        if self.max_nonzeros > num_anchors:
-            raise ValueError(
-                "`max_nonzeros` must be at most `num_anchors`. Received: "
-                f"max_nonzeros={self.max_nonzeros}, num_anchors={num_anchors}."
-            )
+        check_positive_int(
+            "max_nonzeros", self.max_nonzeros, maximum=num_anchors
+        )
         super().set_shape(num_rows, num_anchors)
 
     def make_variables(self):
@@ -75,7 +74,7 @@ class SparseRows(LazyRows):
         # Of rows that a step waits for, places that have a column only since
         # then. Of other rows, places that were settled to 0, of which the
         # optimizer has something left.
-        self._grown = self.add_flags("grown", shape)
+        self._grown = self.add_variable("grown", shape, "uint8")
         # Of the last step: gradients come times it. No weight of the layer,
         # since it is the optimizer's.
         self.loss_scale = keras.Variable(
@@ -105,10 +104,7 @@ class SparseRows(LazyRows):
         return self._settling(rows, ids, use)
 
     def whole(self):
-        raise ValueError(
-            "`softmax_rows` must be None with sparse rows, which learn from "
-            "the gradients of rows looked up."
-        )
+        raise ValueError("`softmax_rows` must be None with sparse rows.")
 
     def _grow(self, ids, upstream, least):
         """Gives free places new columns; returns the gradient of places."""
@@ -185,12 +181,12 @@ class SparseRows(LazyRows):
     def load(self, transform):
         lengths = transform.row_lengths
         capacity = self.max_nonzeros
-        if lengths.max(initial=0) > capacity:
-            raise ValueError(
-                "`max_nonzeros` must be at least the most non-zeros of a row. "
-                f"Received: max_nonzeros={capacity} and a transform with "
-                f"{lengths.max()} in a row."
-            )
+        require(
+            lengths.max(initial=0) <= capacity,
+            "`max_nonzeros` must be at least the most non-zeros of a row.",
+            max_nonzeros=capacity,
+            of_a_row=int(lengths.max(initial=0)),
+        )
         inside = np.arange(capacity) < lengths[:, None]
         values = np.zeros(inside.shape, transform.values.dtype)
         values[inside] = transform.values

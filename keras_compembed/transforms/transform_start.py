@@ -29,7 +29,7 @@ class TransformStart:
             places = num_rows, min(_START_NONZEROS, num_anchors)
             table = np.zeros(shape)
             np.put_along_axis(
-                table, self._columns(places), self._values(places), axis=1
+                table, self.columns(places), self.values(places), axis=1
             )
         else:
             # Keras may build layers in a graph, where there are no numbers.
@@ -44,13 +44,6 @@ class TransformStart:
 
     def values(self, shape, dtype=None):
         """The numbers in places of rows, `(rows, places)`."""
-        return tf.convert_to_tensor(self._values(shape), dtype=dtype)
-
-    def columns(self, shape, dtype="int32"):
-        """The columns of the places of `values`, different ones in a row."""
-        return tf.convert_to_tensor(self._columns(shape), dtype=dtype)
-
-    def _values(self, shape):
         rng = np.random.default_rng(self._drawn_seed() + 1)
         low = 0 if self.non_negative else -_START_VALUE
         values = rng.uniform(low, _START_VALUE, shape)
@@ -58,9 +51,10 @@ class TransformStart:
         rows, _ = one_hot_rows(self.anchor_ids)
         values[rows] = 0
         values[rows, 0] = 1
-        return values
+        return values.astype(dtype or "float64")
 
-    def _columns(self, shape):
+    def columns(self, shape, dtype="int32"):
+        """The columns of the places of `values`, different ones in a row."""
         num_rows, places = shape
         num_anchors = len(self.anchor_ids)
         rng = np.random.default_rng(self._drawn_seed())
@@ -68,7 +62,9 @@ class TransformStart:
         rows, columns = one_hot_rows(self.anchor_ids)
         first[rows, 0] = columns
         stride = num_anchors // places
-        return (first + stride * np.arange(places)) % num_anchors
+        return ((first + stride * np.arange(places)) % num_anchors).astype(
+            dtype
+        )
 
     def _drawn_seed(self):
         # One for values and columns alike.

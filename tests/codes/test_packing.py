@@ -83,8 +83,8 @@ def test_four_bits_stand_as_litert_packs_int4():
 @pytest.mark.parametrize(
     "codes, received",
     [
-        (np.array([[0, 4]]), "from 0 to 4"),
-        (np.array([[-1, 0]]), "from -1 to 0"),
+        (np.array([[0, 4]]), "highest=4"),
+        (np.array([[-1, 0]]), "lowest=-1"),
         (np.array([[0.0, 1.0]]), "float64"),
         (np.array([0, 1]), "(2,)"),
     ],

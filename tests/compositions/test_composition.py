@@ -8,7 +8,8 @@ import keras_compembed as kc
 from keras_compembed.compositions import Composition
 from keras_compembed.compositions import LinearComposition
 from keras_compembed.compositions import LSTMComposition
-from keras_compembed.compositions import ScaledComposition
+from keras_compembed.compositions.scaled_composition import ScaledComposition
+from keras_compembed.compositions.sum_composition import SumComposition
 
 M, K, WIDTH = 5, 6, 7
 
@@ -234,11 +235,10 @@ def test_scaled_composition():
 @pytest.mark.parametrize(
     "one, other, is_same",
     [
-        ("sum", kc.compositions.SumComposition(), True),
+        ("sum", SumComposition(), True),
         (ScaledComposition("linear"), "linear", True),
         ("sum", "linear", False),
         ("linear", LinearComposition(code_dim=3), False),
-        ("sum", MaxComposition(), False),
         (ScaledComposition("sum"), "linear", False),
     ],
 )
@@ -263,41 +263,18 @@ def test_learners_of_another_composition_are_refused(one, other, is_same):
     assert learner.codes is None
 
 
-@keras.saving.register_keras_serializable(package="test")
 class WrongComposition(Composition):
-    def __init__(self, result, **kwargs):
-        super().__init__(**kwargs)
-        self.result = result
-
     def call(self, codewords):
-        return {
-            "codewords": codewords,
-            "narrow": codewords[:, 0, :-1],
-            "mixed": keras.ops.sum(codewords, axis=0),
-            "number": 3.0,
-        }[self.result]
-
-    def get_config(self):
-        return super().get_config() | {"result": self.result}
+        return codewords[:, 0, :-1]
 
 
-@pytest.mark.parametrize(
-    "result, received",
-    [
-        ("codewords", "(2, 5, 7)"),
-        ("narrow", "(2, 6)"),
-        ("mixed", "(5, 7)"),
-        ("number", "float"),
-    ],
-)
-def test_vectors_of_a_wrong_shape(result, received):
-    composition = WrongComposition(result)
-    with refused("call", f"{received} from WrongComposition"):
-        composition_of(composition)
+def test_vectors_of_a_wrong_shape():
+    with refused("call", "shape=(2, 6)"):
+        composition_of(WrongComposition())
     learner = kc.learners.KDCodeLearner(
-        M, K, composition=composition, verbose=0
+        M, K, composition=WrongComposition(), verbose=0
     )
-    with refused("call", f"{received} from WrongComposition"):
+    with refused("call"):
         learner.train(np.ones((9, WIDTH)))
     assert learner.codes is None
 

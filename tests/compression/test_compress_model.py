@@ -11,6 +11,7 @@ from compressing import compress
 from errors import refused
 
 import keras_compembed as kc
+from keras_compembed.compositions.sum_composition import SumComposition
 
 layers = keras.layers
 IDS = np.array([[1, 2, 0], [59, 3, 4]])
@@ -191,7 +192,7 @@ def test_settings_of_one_layer():
     own = {"words": {"composition": "sum", "learner": None}}
     small = compress(sequential(), composition="lstm", layer_settings=own)
     composition = small.get_layer("words").composition
-    assert isinstance(composition, kc.compositions.SumComposition)
+    assert isinstance(composition, SumComposition)
 
 
 # Learners.

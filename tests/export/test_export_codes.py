@@ -15,6 +15,7 @@ from export_models import towers
 from export_models import write
 
 import keras_compembed as kc
+from keras_compembed.compositions.scaled_composition import ScaledComposition
 from keras_compembed.export.flatbuffer import schema
 
 # Numbers of codebooks and their sizes: bits that share bytes, fill them, cross
@@ -110,7 +111,7 @@ def test_files_are_as_small_as_codes_and_codebooks(composition, values, path):
 @pytest.mark.parametrize("quantize", [None, "int8"])
 def test_parts_of_vectors_in_units(path, quantize):
     """A trained offset is added to parts, which stay as short as they are."""
-    composition = kc.compositions.ScaledComposition("concat")
+    composition = ScaledComposition("concat")
     layer = code_embedding(7, 64, 63, composition=composition)
     layer.build()
     rng = np.random.default_rng(0)

@@ -15,6 +15,7 @@ from export_models import write
 import keras_compembed as kc
 from keras_compembed.candidates import BeamTree
 from keras_compembed.candidates import FrequentClasses
+from keras_compembed.compositions.scaled_composition import ScaledComposition
 from keras_compembed.export import export_litert
 from keras_compembed.trees import ClassTree
 
@@ -32,7 +33,7 @@ CODES = [
     ("sum", (2, 300)),
     ("concat", (2, 300)),
     ("lstm", (3, 16)),
-    (kc.compositions.ScaledComposition("concat"), (3, 16)),
+    (ScaledComposition("concat"), (3, 16)),
 ]
 
 

@@ -15,11 +15,11 @@ from keras_compembed.anchors import KMeansPlusPlus
 from keras_compembed.anchors import Mixed
 from keras_compembed.anchors import Relations
 from keras_compembed.transforms import L1
-from keras_compembed.transforms import FixedRows
 from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
 from keras_compembed.transforms import SparseTransform
-from keras_compembed.transforms.activations import ACTIVATIONS
+from keras_compembed.transforms.fixed_rows import FixedRows
+from keras_compembed.transforms.mixture import ACTIVATIONS
 
 INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
 STORAGES = ("dense", "lazy", "sparse")
@@ -316,9 +316,9 @@ PAIRS = Relations([[0, 1]], 30)
         ("seed", {"seed": 0.5}),
         ("storage", {"storage": "csr"}),
         ("storage", {"storage": "fixed"}),
-        ("num_anchors", {"storage": SparseRows(7)}),
+        ("max_nonzeros", {"storage": SparseRows(7)}),
         ("activation", {"mixture": "relu"}),
-        ("mixture", {"mixture": 2}),
+        ("activation", {"mixture": 2}),
         ("negative_weight", {"negative_weight": -1}),
         (
             "target_nonzeros",

@@ -278,18 +278,6 @@ def test_exact_zeros_and_a_lower_loss(name, storage):
     assert (layer.get_transform().values > 0).all()
 
 
-def test_a_regularizer_gives_no_zeros():
-    model, layer = make_model(
-        "dense",
-        keras.optimizers.Adam(0.01),
-        l1=L1(0.0, non_negative=False),
-        transform_initializer="uniform",
-        transform_regularizer=keras.regularizers.L1(0.01),
-    )
-    fit(model)
-    assert layer.density == 1
-
-
 def test_several_steps_in_one_call():
     expected, _ = make_model("lazy", keras.optimizers.SGD(0.5), l1=5e-3)
     fit(expected)
@@ -398,76 +386,10 @@ def gradients_of(model, ids, labels):
     return tape.gradient(loss, model.trainable_variables)
 
 
-def step_in_parts(model, optimizer):
-    """A batch in 16 and one more parts, the first of them in a loop."""
-    variables = model.trainable_variables
-    optimizer.build(variables)
-
-    @tf.function
-    def step(ids, labels):
-        sums = [tf.zeros(variable.shape) for variable in variables]
-        for part in tf.range(15):
-            some = ids[part : part + 1], labels[part : part + 1]
-            gradients = gradients_of(model, *some)
-            sums = [
-                total + tf.convert_to_tensor(gradient) / 16
-                for total, gradient in zip(sums, gradients, strict=True)
-            ]
-        gradients = gradients_of(model, ids[15:], labels[15:])
-        sums = [
-            total + tf.convert_to_tensor(gradient) / 16
-            for total, gradient in zip(sums, gradients, strict=True)
-        ]
-        optimizer.apply(sums, variables)
-
-    return step
-
-
-def step_in_many_parts(model, optimizer):
-    """One by one: more than the 16 that a batch has, as some come twice."""
-    variables = model.trainable_variables
-    optimizer.build(variables)
-
-    def step(ids, labels):
-        gradients = [
-            gradients_of(model, ids[part : part + 1], labels[part : part + 1])
-            for part in range(16)
-            for _ in range(2)
-        ]
-        optimizer.apply(
-            [
-                tf.add_n([tf.convert_to_tensor(part) for part in parts]) / 32
-                for parts in zip(*gradients, strict=True)
-            ],
-            variables,
-        )
-
-    return step
-
-
 def make_adam(rows):
     # A large epsilon, so that rounding is not made much of.
     optimizer = keras.optimizers.Adam(0.02, epsilon=1e-3)
     return SparseRowOptimizer(optimizer) if rows else optimizer
-
-
-@pytest.mark.parametrize(
-    ("storage", "make_step"),
-    [
-        # Dense rows keep no marks of what a step moves.
-        ("dense", step_in_parts),
-        ("lazy", step_in_many_parts),
-    ],
-)
-def test_own_steps(storage, make_step):
-    model, _ = make_model(storage, l1=0.02)
-    step = make_step(model, make_adam(rows=False))
-    for ids, labels in batches():
-        step(ids, labels.astype("float32"))
-    expected, layer = make_model(storage, make_adam(rows=False), l1=0.02)
-    fit(expected, epochs=1)
-    assert 0.01 < (layer.get_transform().dense_rows() == 0).mean() < 0.99
-    check_alike(model, expected, storage)
 
 
 def check_alike(model, expected, name):

@@ -11,6 +11,7 @@ from layer_checks import check_policy
 from layer_checks import largest_tensor
 
 import keras_compembed as kc
+from keras_compembed.compositions.scaled_composition import ScaledComposition
 
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
 HIDDEN = np.random.default_rng(4).normal(size=(2, 3, 6)).astype("float32")
@@ -312,9 +313,7 @@ def every_kind(composition, rows=50, **kwargs):
 
 
 def linear_of_width(width):
-    return kc.compositions.ScaledComposition(
-        kc.compositions.LinearComposition(width)
-    )
+    return ScaledComposition(kc.compositions.LinearComposition(width))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +322,7 @@ def linear_of_width(width):
         ("sum", 50),
         ("concat", 50),
         (kc.compositions.LSTMComposition(3), 50),
-        (kc.compositions.ScaledComposition("lstm"), 50),
+        (ScaledComposition("lstm"), 50),
         (MaxComposition(), 50),
         (linear_of_width(3), 50),
         # Composed in two parts, of 256 rows and of 5; or just in one.

@@ -9,9 +9,7 @@ import functools
 import keras
 import numpy as np
 import pytest
-from children import run_python
 from layer_cases import BATCH_SIZE
-from layer_cases import CASES
 from layer_cases import COUNTS
 from layer_cases import IDS
 from layer_cases import Classes
@@ -184,28 +182,3 @@ def test_training_goes_on(name, tmp_path):
     assert list(found) == list(expected)
     for key, values in expected.items():
         np.testing.assert_allclose(found[key], values, err_msg=key)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["codes-softmax", "anchors-sparse"])
-def test_training_goes_on_in_a_new_process(name, tmp_path):
-    code = """if True:
-        import sys, keras, layer_cases
-        name, folder = sys.argv[1:]
-        (case,) = (x for x in layer_cases.CASES if x.name == name)
-        model = keras.saving.load_model(f"{folder}/model.keras")
-        model.run_eagerly = True
-        case.train(model)
-        model.save_weights(f"{folder}/model.weights.h5")
-    """
-    (case,) = (each for each in CASES if each.name == name)
-    model, _ = case.build(run_eagerly=True)
-    case.train(model)
-    model.save(tmp_path / "model.keras")
-    case.train(model)
-    run_python(code, name, tmp_path).check_returncode()
-    other, _ = case.build()
-    other.load_weights(tmp_path / "model.weights.h5")
-    model.save_weights(tmp_path / "settled.weights.h5")
-    for weight, same in zip(model.weights, other.weights, strict=True):
-        np.testing.assert_allclose(weight.numpy(), same.numpy(), atol=1e-6)

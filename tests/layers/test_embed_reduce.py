@@ -8,6 +8,8 @@ from errors import refused
 from layer_checks import largest_tensor
 
 import keras_compembed as kc
+from keras_compembed.compositions.scaled_composition import ScaledComposition
+from keras_compembed.compositions.sum_composition import SumComposition
 
 ROWS, WIDTH, LENGTH = 50, 12, 7
 COMBINERS = ("mean", "sum", "sqrtn")
@@ -47,10 +49,8 @@ CODES = {
     "concat": {"composition": "concat"},
     "linear": {"composition": kc.compositions.LinearComposition(3)},
     "lstm": {"composition": "lstm"},
-    "scaled": {"composition": kc.compositions.ScaledComposition("linear")},
-    "scaled concat": {
-        "composition": kc.compositions.ScaledComposition("concat")
-    },
+    "scaled": {"composition": ScaledComposition("linear")},
+    "scaled concat": {"composition": ScaledComposition("concat")},
     "not linear": {"composition": MaxComposition()},
     "shifted": {"composition": ShiftedSum()},
     "large": {"num_codebooks": 3, "codebook_size": 200},
@@ -391,7 +391,7 @@ def test_codes_give_the_sums_of_their_vectors(name):
     np.testing.assert_allclose(found[0], numpy_sums, rtol=1e-4, atol=1e-4)
 
 
-class NeverComposed(kc.compositions.SumComposition):
+class NeverComposed(SumComposition):
     def compose_codes(self, codebooks, codes):
         raise AssertionError("A vector is composed.")
 
@@ -505,30 +505,6 @@ def test_codes_are_learned_as_they_are_by_rows(learn_codes):
     layer = layers[0]
     before = layer(ids)
     assert_close(kc.strip(layer)(ids), before)
-
-
-@EITHER
-def test_from_table(make):
-    table = np.random.default_rng(0).normal(size=(ROWS, WIDTH))
-    kind, settings = {
-        codes: (kc.CodeEmbedReduce, {"num_codebooks": 4}),
-        anchors: (kc.ANTEmbedReduce, {"num_anchors": 10}),
-        rounded: (kc.QuantizedEmbedReduce, {"bits": 4}),
-    }[make]
-    layer = kind.from_table(
-        table,
-        **settings,
-        combiner="sum",
-        empty_value="nan",
-        seed=0,
-        verbose=0,
-    )
-    assert type(layer) is kind and layer.combiner == "sum"
-    ids, weights = draw()
-    expected = reduced(layer.embeddings, ids, weights, "sum")
-    assert_close(layer(ids, weights), expected)
-    with refused("combiner", "max"):
-        kind.from_table(table, **settings, combiner="max", verbose=0)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

@@ -291,11 +291,6 @@ def test_layer_by_itself(tmp_path):
     expected = vectors @ tf.transpose(table())
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
     check_policy(make_items("tower"), ids, tmp_path)
-    new = item_features()
-    new["text"][:] = 0
-    items.set_features(new)
-    np.testing.assert_array_equal(items.get_config()["features"][0][0], "text")
-    assert not np.allclose(items(ids), vectors)
 
 
 def test_one_array_of_features_and_vectors_of_length_1():
@@ -338,8 +333,6 @@ def test_bad_layers_of_classes():
     x = np.ones((ITEMS, 3))
     items = FeatureEmbedding(x, keras.layers.Dense(WIDTH))
     items.build()
-    with refused("features", "(3, 3)"):
-        items.set_features(x[:3])
     with pytest.raises(ValueError, match="num_classes=41. Received: input_dim"):
         CANESoftmax(41, class_embedding=items)
     with pytest.raises(ValueError, match="as wide as the features, 7"):

@@ -399,14 +399,6 @@ def test_a_frozen_layer_keeps_everything(mode):
         assert not np.array_equal(weight.numpy(), old)
 
 
-def test_a_model_frozen_after_compile_keeps_everything():
-    model = make_model(learn_codes="softmax")
-    head = keras.Sequential([model, keras.layers.Dense(3)])
-    compile_model(head, run_eagerly=True)
-    model.trainable = False
-    check_frozen(model.layers[0], lambda: head.fit(*task(), verbose=0))
-
-
 def test_reset_codebooks_keeps_codes():
     # Without learning; with keys of their own; with codewords as keys; with
     # latent vectors.

@@ -189,7 +189,6 @@ def test_codes_that_follow():
     [
         ("tie_weights", 1),
         ("reverse_dtype", "int32"),
-        ("reverse_dtype", "half"),
         ("logit_soft_cap", 0),
         ("codebook_size", 1),
     ],

@@ -176,20 +176,6 @@ def test_settings_that_change_later(setting, value, outside):
     np.testing.assert_allclose(getattr(again, setting), value)
 
 
-@pytest.mark.parametrize(
-    "setting", ["use_ema", "loss_scale_factor", "gradient_accumulation_steps"]
-)
-def test_settings_refused_later(setting):
-    optimizer = kc.optimizers.SparseRowOptimizer(make("adam"))
-    with refused("inner", f"{setting}=4"):
-        setattr(optimizer, setting, 4)
-    steps_on_all_rows(optimizer)
-    optimizer = kc.optimizers.SparseRowOptimizer(make("adam"))
-    setattr(optimizer.inner, setting, 4)
-    with refused("inner", f"{setting}=4"):
-        steps_on_all_rows(optimizer)
-
-
 def test_excluded_from_weight_decay():
     plain, rows = make("adamw"), kc.optimizers.SparseRowOptimizer(make("adamw"))
     for optimizer in (plain, rows):
@@ -369,22 +355,6 @@ def test_save_and_load(tmp_path, scaled):
     assert len(tables) == 3 or scaled
 
 
-@pytest.mark.parametrize(
-    "callback",
-    [
-        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2),
-        keras.callbacks.ReduceLROnPlateau(
-            "loss", factor=0.25, patience=0, min_delta=10.0
-        ),
-    ],
-)
-def test_callbacks_set_the_learning_rate(callback):
-    optimizer = adam(0.05)
-    fit(compile_model(make_model(), optimizer), callbacks=[callback])
-    np.testing.assert_allclose(optimizer.learning_rate, 0.05 / 4, rtol=1e-6)
-    assert optimizer.learning_rate is optimizer.inner.learning_rate
-
-
 def test_loss_scale_around():
     scaled = keras.optimizers.LossScaleOptimizer(
         adam(), initial_scale=1024.0, dynamic_growth_steps=2
@@ -441,19 +411,18 @@ def test_from_a_trained_optimizer():
 @pytest.mark.parametrize(
     ("make_inner", "received"),
     [
-        (lambda: 5, "inner=5"),
-        (lambda: keras.optimizers.Adam, "Adam"),
-        (lambda: "adafactor", "inner=Adafactor"),
-        (lambda: keras.optimizers.Muon(), "inner=Muon"),
+        (lambda: None, "inner='NoneType'"),
+        (lambda: "adafactor", "inner='Adafactor'"),
+        (lambda: keras.optimizers.Muon(), "inner='Muon'"),
         (
             lambda: keras.optimizers.LossScaleOptimizer(
                 keras.optimizers.Adam()
             ),
-            "inner=LossScaleOptimizer",
+            "inner='LossScaleOptimizer'",
         ),
         (
             lambda: kc.optimizers.SparseRowOptimizer("adam"),
-            "inner=SparseRowOptimizer",
+            "inner='SparseRowOptimizer'",
         ),
         (
             lambda: keras.optimizers.Adam(gradient_accumulation_steps=4),
@@ -487,5 +456,5 @@ def test_slots_of_another_shape():
     variables = make_variables()[:1]
     optimizer = kc.optimizers.SparseRowOptimizer(ScaleOfColumns(0.1))
     optimizer.build(variables)
-    with refused("inner", "slot of shape (3,) for table"):
+    with refused("inner", "shape=(3,)"):
         optimizer.apply([sparse(tf.ones(SHAPE), [1])], variables)

@@ -128,11 +128,6 @@ def test_rows_of_very_different_lengths():
         for rounded in (coarse, fine)
     ]
     assert errors[0] > 1.5 * errors[1]
-    # Rows that are added, in units of those before.
-    unit = round_rows(np.delete(table, 7, 0), 8).unit
-    added = round_rows(0.01 * table[:7], 8, unit=unit)
-    with pytest.warns(UserWarning, match="far shorter"):
-        warn_if_coarse(0.01 * table[:7], added, is_added=True)
 
 
 def test_rows_so_short_that_nothing_is_left():

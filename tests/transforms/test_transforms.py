@@ -9,15 +9,15 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed.anchors import Given
 from keras_compembed.transforms import L1
-from keras_compembed.transforms import DenseRows
-from keras_compembed.transforms import FixedRows
-from keras_compembed.transforms import LazyRows
 from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
 from keras_compembed.transforms import SparseTransform
-from keras_compembed.transforms.activations import ACTIVATIONS
-from keras_compembed.transforms.activations import entmax
-from keras_compembed.transforms.activations import sparsemax
+from keras_compembed.transforms.dense_rows import DenseRows
+from keras_compembed.transforms.fixed_rows import FixedRows
+from keras_compembed.transforms.lazy_rows import LazyRows
+from keras_compembed.transforms.mixture import ACTIVATIONS
+from keras_compembed.transforms.mixture import entmax
+from keras_compembed.transforms.mixture import sparsemax
 from keras_compembed.transforms.proximal_step import shrink
 from keras_compembed.transforms.separation import Separation
 
@@ -137,36 +137,6 @@ def test_l1_follows_the_target():
         (0, 0.5 / 1.5),
     ):
         assert following(count) == pytest.approx(wanted, rel=1e-6)
-
-
-def test_subclass_of_l1_is_kept():
-    class Doubling(L1):
-        def follow_target(self, l1, count):
-            return 2 * l1
-
-    l1 = Doubling(0.1, target_nonzeros=7)
-    own = kc.ANTEmbedding(9, 4, 3, l1=l1).get_config()["l1"]
-    assert own["class_name"].endswith("Doubling")
-    assert own["config"] == l1.get_config()
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        L1(0.1, False, "learning_rate", 7),
-        Mixture(3, "entmax"),
-        SparseRows(3),
-        FixedRows(8, 2),
-        LazyRows(),
-        DenseRows(),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_settings_come_back(settings):
-    config = keras.saving.serialize_keras_object(settings)
-    again = keras.saving.deserialize_keras_object(config)
-    assert type(again) is type(settings)
-    assert again.get_config() == settings.get_config()
 
 
 @pytest.mark.parametrize(
