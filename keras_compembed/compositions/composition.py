@@ -138,7 +138,7 @@ class Composition(keras.layers.Layer):
             received == wanted,
             f"`call` of a composition must make vectors of shape {wanted} of "
             f"codewords of shape {shape}.",
-            shape=received,
+            received=str(received),
         )
 
     def compute_output_shape(self, input_shape):

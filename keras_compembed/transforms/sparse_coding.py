@@ -8,13 +8,12 @@ import numpy as np
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
 from keras_compembed.transforms.pursuit import fit_weights
 from keras_compembed.transforms.pursuit import pursue
-from keras_compembed.transforms.pursuit import pursue_constrained
+from keras_compembed.transforms.pursuit import pursue_non_negative
 from keras_compembed.transforms.sparse_transform import SparseTransform
 from keras_compembed.transforms.sparse_transform import column_dtype
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
-from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import check_table
@@ -32,7 +31,6 @@ def sparse_code(
     anchors,
     max_nonzeros,
     non_negative=True,
-    l1=0.0,
     total_nonzeros=None,
     sample_weight=None,
 ):
@@ -42,10 +40,9 @@ def sparse_code(
     max_nonzeros = check_positive_int(
         "max_nonzeros", max_nonzeros, maximum=len(anchors)
     )
-    l1 = check_positive_number("l1", l1, zero=True)
     non_negative = check_boolean("non_negative", non_negative)
     budget = _budget(table, max_nonzeros, total_nonzeros, sample_weight)
-    return _code(table, anchors, budget, non_negative, l1)[0]
+    return _code(table, anchors, budget, non_negative)[0]
 
 
 def learn_dictionary(
@@ -169,9 +166,9 @@ class _Fit:
         return loss
 
 
-def _code(table, anchors, budget, non_negative, l1=0.0):
+def _code(table, anchors, budget, non_negative):
     """`SparseTransform`, and the squared distance of each row."""
-    units = _Units(anchors, non_negative, l1)
+    units = _Units(anchors, non_negative)
     limits = known = None
     if budget.total is not None:
         explained, known = _explained(table, units, budget)
@@ -213,13 +210,13 @@ def _explained(table, units, budget):
         least = None
         # Numbers of one row are worth less and less: what is below the best
         # `total` of other rows needs no more.
-        if not units.is_constrained and len(best) == budget.total:
+        if not units.non_negative and len(best) == budget.total:
             weights = budget.weights(start, len(chunk))
             with np.errstate(divide="ignore", invalid="ignore"):
                 least = np.where(weights > 0, best.min() / weights, np.inf)
         found, _, part = units.pursue(chunk, budget.of_row, least=least)
         explained.append(part)
-        if not units.is_constrained:
+        if not units.non_negative:
             columns.append(found.astype(column_dtype(len(units.anchors))))
         best = np.concatenate([best, budget.gains(part, start).ravel()])
         if len(best) > budget.total:
@@ -233,7 +230,7 @@ def _explained(table, units, budget):
 class _Units:
     """Anchors, for the pursuit of length 1."""
 
-    def __init__(self, anchors, non_negative, l1):
+    def __init__(self, anchors, non_negative):
         self.anchors = anchors.astype("float32")
         anchors = anchors.astype("float64")
         lengths = np.linalg.norm(anchors, axis=1)
@@ -243,8 +240,7 @@ class _Units:
         self._gram = units @ units.T
         self._units = units.T.astype("float32")
         self._lengths = lengths
-        self._non_negative, self._l1 = non_negative, l1 / lengths
-        self.is_constrained = non_negative or l1 > 0
+        self.non_negative = non_negative
         self.rows_at_a_time = max(1, _PART // len(anchors))
 
     def pursue(self, rows, max_nonzeros, limits=None, least=None):
@@ -255,10 +251,8 @@ class _Units:
             self._gram,
             max_nonzeros,
         )
-        if self.is_constrained:
-            found, weights, explained = pursue_constrained(
-                *arguments, self._non_negative, self._l1, limits
-            )
+        if self.non_negative:
+            found, weights, explained = pursue_non_negative(*arguments, limits)
         else:
             found, weights, explained = pursue(*arguments, least)
         return found, self._of_anchors(found, weights), explained

@@ -247,19 +247,6 @@ def test_hosts_of_slurm_become_the_configuration(tmp_path):
     assert ended.stderr.endswith("train.py --backup /shared folder/backup\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "received"),
-    [
-        (["--workers", "0", train.__file__], "Received: 0"),
-        (["no_such.py"], "Received: 'no_such.py'"),
-    ],
-)
-def test_mistakes_at_the_start_are_named(arguments, received, capsys):
-    with pytest.raises(SystemExit):
-        launch.main(arguments)
-    assert received in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_killed_worker_loses_an_epoch_at_most(tmp_path):
     arguments = "--epochs 5 --texts 3000 --batch-size 100 --backup".split()

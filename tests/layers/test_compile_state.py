@@ -97,15 +97,7 @@ MODELS = {
         scaled,
     ),
     "target": (anchors("dense", l1=TARGET), adam),
-    "target of sparse rows": (
-        anchors(kc.transforms.SparseRows(4), l1=TARGET),
-        lazy,
-    ),
     "accumulated": (anchors("lazy"), accumulated),
-    "threshold": (
-        anchors("lazy", l1=kc.transforms.L1(1e-3, threshold="learning_rate")),
-        sgd,
-    ),
     "mixture": (
         anchors("dense", mixture=kc.transforms.Mixture(2, "softmax")),
         adam,

@@ -81,20 +81,6 @@ def test_all_anchors_give_the_best_non_negative_weights():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("non_negative", [True, False])
-def test_l1_meets_the_conditions_of_the_optimum(non_negative):
-    table, anchors = normal(40, 12), normal(10, 12, seed=1)
-    l1 = 2.0
-    codes = sparse_code(table, anchors, 10, non_negative, l1).dense_rows()
-    gradient = (table - codes @ anchors) @ anchors.T
-    assert 0.2 < np.mean(codes != 0) < 0.8
-    np.testing.assert_allclose(
-        gradient[codes != 0], l1 * np.sign(codes[codes != 0]), atol=1e-4
-    )
-    zero = gradient[codes == 0]
-    assert (zero if non_negative else np.abs(zero)).max() <= l1 + 1e-4
-
-
 def test_non_negative_codes_of_few_anchors():
     table, anchors = normal(200, 8), normal(40, 8, seed=1)
     distances = [(table**2).sum(axis=1)]
@@ -122,21 +108,18 @@ def test_rows_that_need_fewer():
 
 
 @pytest.mark.parametrize("total_nonzeros", [None, 200])
-@pytest.mark.parametrize("l1", [0, 1e-3])
 @pytest.mark.parametrize("non_negative", [True, False])
-def test_anchors_that_depend_on_each_other(non_negative, l1, total_nonzeros):
+def test_anchors_that_depend_on_each_other(non_negative, total_nonzeros):
     # More anchors than columns, most of them nearly the same.
     table, anchors = normal(60, 3), normal(20, 3, seed=1)
     anchors[5:] = anchors[5] + 1e-5 * anchors[5:]
-    few = sparse_code(table, anchors, 1, non_negative, l1)
+    few = sparse_code(table, anchors, 1, non_negative)
     many = sparse_code(
-        table, anchors, 12, non_negative, l1, total_nonzeros=total_nonzeros
+        table, anchors, 12, non_negative, total_nonzeros=total_nonzeros
     )
 
     def distance(transform):
-        codes = transform.dense_rows()
-        rest = ((table - codes @ anchors) ** 2).sum()
-        return rest + 2 * l1 * np.abs(codes).sum()
+        return ((table - transform.dense_rows() @ anchors) ** 2).sum()
 
     assert np.isfinite(many.values).all()
     assert many.offsets[-1] <= (total_nonzeros or 720)
@@ -235,7 +218,6 @@ def test_ctrl_c_keeps_what_was_learned(capsys):
         (sparse_code, "table", np.zeros(3)),
         (sparse_code, "anchors", np.ones((4, 5))),
         (sparse_code, "max_nonzeros", 5),
-        (sparse_code, "l1", -1),
         (sparse_code, "total_nonzeros", 0),
         (learn_dictionary, "table", np.full((7, 6), np.inf)),
         (learn_dictionary, "num_anchors", 8),
