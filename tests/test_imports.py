@@ -9,7 +9,7 @@ import keras_compembed as kc
 TESTS = pathlib.Path(__file__).parent
 # Algorithms on plain arrays and files: parts with an interface of their own.
 PARTS = {
-    "anchors": "cooccurrence coreset k_means_seeding",
+    "anchors": "cooccurrence k_means_plus_plus",
     "candidates": "candidate_groups default_choice fitted_search "
     "frequency_subsets inverted_lists",
     "codes": "coded_rows field_columns packing",

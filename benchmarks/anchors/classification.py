@@ -348,7 +348,22 @@ def find_relations(name, texts, ids, benchmark):
             ignore=(text_ids.PAD, text_ids.UNKNOWN),
         )
     found = read_wordnet(texts.words, benchmark.folder)
-    return found.within(2, ids) if name == "wordnet, two steps" else found
+    if name == "wordnet, two steps":
+        return found | two_steps(found, ids)
+    return found
+
+
+def two_steps(relations, ids):
+    """Relations of `ids` with what is related to those related to them."""
+    number = relations.input_dim
+    first, second = np.divmod(relations.keys, number)
+    kept = np.isin(first, ids)
+    first, middle = first[kept], second[kept]
+    starts = np.searchsorted(relations.keys, middle * number)
+    ends = np.searchsorted(relations.keys, (middle + 1) * number)
+    last = [second[a:b] for a, b in zip(starts, ends, strict=True)]
+    pairs = np.repeat(first, ends - starts), np.concatenate(last)
+    return kc.anchors.Relations(np.stack(pairs, axis=1), number)
 
 
 def read_wordnet(words, folder):

@@ -1,22 +1,20 @@
 """Anchor initializers, and what is known of how ids relate."""
 
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
-from keras_compembed.anchors.coreset import Coreset
-from keras_compembed.anchors.dynamic import Dynamic
+from keras_compembed.anchors.anchor_initializer import Dynamic
 from keras_compembed.anchors.frequency import Frequency
-from keras_compembed.anchors.frequency_then_k_means_plus_plus import (
+from keras_compembed.anchors.frequency import TfIdf
+from keras_compembed.anchors.given import Given
+from keras_compembed.anchors.k_means_plus_plus import (
     FrequencyThenKMeansPlusPlus,
 )
-from keras_compembed.anchors.given import Given
 from keras_compembed.anchors.k_means_plus_plus import KMeansPlusPlus
 from keras_compembed.anchors.mixed import Mixed
 from keras_compembed.anchors.orthogonality import Orthogonality
 from keras_compembed.anchors.relations import Relations
-from keras_compembed.anchors.tf_idf import TfIdf
 
 __all__ = [
     "AnchorInitializer",
-    "Coreset",
     "Dynamic",
     "Frequency",
     "FrequencyThenKMeansPlusPlus",

@@ -2,9 +2,11 @@
 
 import random
 
+import keras
 import numpy as np
 
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 
 class AnchorInitializer:
@@ -12,7 +14,7 @@ class AnchorInitializer:
 
     To choose in another way, override `choose`, and `vectors` if the anchors
     start from something better than a random basis. Layers save what was
-    chosen, not what it was chosen from, so that no class needs registering.
+    chosen, not what it was chosen from: no class needs a config.
 
     Example:
 
@@ -66,13 +68,39 @@ class AnchorInitializer:
             output_dim: Integer.
 
         Returns:
-            float32 array `(num_anchors, output_dim)`, by default
-            `random_basis`.
+            float32 array `(num_anchors, output_dim)`. By default a random
+            basis: orthogonal vectors, as far as there is room.
         """
         return random_basis(num_anchors, output_dim, self.seed)
 
+
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class Dynamic(AnchorInitializer):
+    """Anchors start as a random basis and stand for no object.
+
+    For objects of which nothing is known. Relations have no effect on such
+    anchors.
+
+    Example:
+
+    >>> initializer = Dynamic(seed=0)
+    >>> initializer.choose(input_dim=1000, num_anchors=3)
+    array([-1, -1, -1])
+    >>> vectors = initializer.vectors(num_anchors=3, output_dim=8)
+    >>> np.allclose(vectors @ vectors.T, 8 * np.eye(3), atol=1e-5)
+    True
+
+    Args:
+        seed: Optional integer. Defaults to one drawn at random.
+
+    Raises:
+        ValueError: if `seed` is not an integer of at least 0.
+
+    References:
+        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
+    """
+
     def get_config(self):
-        """The arguments of the constructor, data included."""
         return {"seed": self.seed}
 
     @classmethod
@@ -95,21 +123,23 @@ def random_basis(num_anchors, output_dim, seed):
 
 def check_num_anchors(num_anchors, input_dim):
     """Raises if there are fewer objects than anchors that stand for one."""
-    if num_anchors > input_dim:
-        raise ValueError(
-            "`num_anchors` must be at most the number of objects, "
-            f"`input_dim`, for anchors that stand for distinct objects. "
-            f"Received: num_anchors={num_anchors}, input_dim={input_dim}."
-        )
+    require(
+        num_anchors <= input_dim,
+        "`num_anchors` must be at most `input_dim`, for anchors that stand "
+        "for distinct objects.",
+        num_anchors=num_anchors,
+        input_dim=input_dim,
+    )
 
 
 def check_rows(name, values, input_dim):
     """Raises unless `values` has one entry or row for each object."""
-    if len(values) != input_dim:
-        raise ValueError(
-            f"`{name}` must have one entry for each object, "
-            f"input_dim={input_dim}. Received: {len(values)} of them."
-        )
+    require(
+        len(values) == input_dim,
+        f"`{name}` must have one entry for each of {input_dim} objects "
+        "(`input_dim`).",
+        entries=len(values),
+    )
 
 
 def highest(scores, number):

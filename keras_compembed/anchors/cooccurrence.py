@@ -5,6 +5,7 @@ import numbers
 import numpy as np
 
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 # Tokens at a time: a window's length times as many pairs are in memory.
 _CHUNK = 1 << 18
@@ -15,22 +16,30 @@ _MOST = (1 << 32) - 1
 
 
 def count_pairs(tokens, input_dim, window, ignore=()):
-    """Counts how often two different ids are at most `window` places apart."""
+    """Counts how often two different ids are at most `window` places apart.
+
+    Returns sorted keys `u * input_dim + v`, where u < v, and counts.
+    """
     window = check_positive_int("window", window)
     ignored = np.zeros(input_dim, bool)
     ignored[check_ids("ignore", list(ignore), input_dim)] = True
+    stream = _join(tokens, input_dim, window)
     sums = np.zeros(0, "int64"), np.zeros(0, "int64")
     waiting = []
-    for stream in _streams(tokens, input_dim, window):
-        for start in range(0, len(stream), _CHUNK):
-            part = stream[start : start + _CHUNK + window].astype("int64")
-            # Those at -1 stay there.
-            part[ignored[part]] = -1
-            waiting.append(_count_part(part, input_dim, window))
-            if sum(len(keys) for keys, _ in waiting) > max(
-                _WAITING, len(sums[0])
-            ):
-                sums, waiting = _merge([sums, *waiting]), []
+    for start in range(0, len(stream), _CHUNK):
+        part = stream[start : start + _CHUNK + window].astype("int64")
+        # Those at -1 stay there.
+        part[ignored[part]] = -1
+        keys = []
+        for distance in range(1, window + 1):
+            pairs = part[:-distance][:_CHUNK], part[distance:][:_CHUNK]
+            low, high = np.minimum(*pairs), np.maximum(*pairs)
+            kept = (low >= 0) & (low != high)
+            keys.append(low[kept] * input_dim + high[kept])
+        waiting.append(np.unique(np.concatenate(keys), return_counts=True))
+        most = max(_WAITING, len(sums[0]))
+        if sum(len(keys) for keys, _ in waiting) > most:
+            sums, waiting = _merge([sums, *waiting]), []
     return _merge([sums, *waiting])
 
 
@@ -60,33 +69,18 @@ def among_top(keys, counts, input_dim, top):
 def check_ids(name, ids, input_dim):
     """Returns `ids` as an integer array, or raises if one is unknown."""
     array = np.asarray(ids)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(
-            f"`{name}` must hold sequences of integers. Received: an array of "
-            f"shape {array.shape} and dtype {array.dtype}."
-        )
-    if not array.size:
+    if not array.size and array.ndim == 1:
         return array.astype("int64")
+    require(
+        array.ndim == 1 and array.dtype.kind in "iu",
+        f"`{name}` must hold sequences of integers.",
+        shape=array.shape,
+        dtype=array.dtype.name,
+    )
     for extreme in (array.min(), array.max()):
-        if not 0 <= extreme < input_dim:
-            raise ValueError(
-                f"`{name}` must hold ids from 0 to below "
-                f"input_dim={input_dim}. Received: id {extreme}."
-            )
+        rule = f"`{name}` must hold ids from 0 to below {input_dim}."
+        require(0 <= extreme < input_dim, rule, id=int(extreme))
     return array
-
-
-def _count_part(part, input_dim, window):
-    """Sorted keys and counts of the pairs that start in a chunk."""
-    keys = []
-    for distance in range(1, window + 1):
-        first = part[:-distance][:_CHUNK]
-        second = part[distance:][:_CHUNK]
-        low = np.minimum(first, second)
-        high = np.maximum(first, second)
-        pairs = (low >= 0) & (low != high)
-        keys.append(low[pairs] * input_dim + high[pairs])
-    return np.unique(np.concatenate(keys), return_counts=True)
 
 
 def _merge(parts):
@@ -97,28 +91,22 @@ def _merge(parts):
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    if not len(starts):
-        return keys, counts
-    return keys[starts], np.add.reduceat(counts, starts)
+    if len(keys):
+        counts = np.add.reduceat(counts, starts)
+    return keys[starts], counts
 
 
-def _streams(tokens, input_dim, window):
-    """Yields integer arrays, with -1 between documents."""
+def _join(tokens, input_dim, window):
+    """One array of all documents, with -1 between them."""
     if not isinstance(tokens, np.ndarray):
         tokens = list(tokens)
-        if tokens and isinstance(tokens[0], numbers.Integral):
-            tokens = np.asarray(tokens)
+    if len(tokens) and isinstance(tokens[0], numbers.Integral):
+        tokens = np.asarray(tokens)
     if isinstance(tokens, np.ndarray) and tokens.ndim == 1:
-        yield check_ids("tokens", tokens, input_dim)
-        return
-    gap = np.full(window, -1, "int64")
-    documents, size = [], 0
+        return check_ids("tokens", tokens, input_dim)
+    gap = np.full(window, -1, "int32")
+    parts = [gap]
     for document in tokens:
         ids = check_ids("tokens", document, input_dim)
-        documents += [ids.astype("int64"), gap]
-        size += len(ids) + window
-        if size >= _CHUNK:
-            yield np.concatenate(documents)
-            documents, size = [], 0
-    if documents:
-        yield np.concatenate(documents)
+        parts += [ids.astype("int32"), gap]
+    return np.concatenate(parts)

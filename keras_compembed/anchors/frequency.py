@@ -1,15 +1,15 @@
-"""Anchors that stand for the most frequent objects."""
+"""Anchors that stand for the most frequent, or the most telling, objects."""
 
-import keras
+import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
 from keras_compembed.anchors.anchor_initializer import check_num_anchors
 from keras_compembed.anchors.anchor_initializer import check_rows
 from keras_compembed.anchors.anchor_initializer import highest
 from keras_compembed.utils.validation import check_scores
+from keras_compembed.utils.validation import require
 
 
-@keras.saving.register_keras_serializable(package="keras_compembed")
 class Frequency(AnchorInitializer):
     """Anchors stand for the most frequent objects.
 
@@ -26,9 +26,8 @@ class Frequency(AnchorInitializer):
         seed: Optional integer. Defaults to one drawn at random.
 
     Raises:
-        ValueError: if `counts` is not one finite number of at least 0 per id,
-            or `seed` is not an integer of at least 0; by `choose`, if
-            there are not `input_dim` counts or more anchors than ids.
+        ValueError: if `counts` are not `input_dim` finite numbers of at least
+            0, or anchors are more.
 
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
@@ -43,5 +42,74 @@ class Frequency(AnchorInitializer):
         check_num_anchors(num_anchors, input_dim)
         return highest(self.counts, num_anchors)
 
-    def get_config(self):
-        return {"counts": self.counts.tolist(), **super().get_config()}
+
+class TfIdf(AnchorInitializer):
+    """Anchors stand for the objects of the highest TF-IDF.
+
+    The score of an id is the sum over documents of how often it occurs there
+    (tf), times the logarithm of the number of documents over the number of
+    those that it occurs in (idf). Ids that are in every document, as padding
+    is, or in none, score 0. Of two equal scores the lower id comes first.
+    Anchor embeddings start as a random basis.
+
+    Example:
+
+    >>> documents = [[0, 1, 1], [0, 2], [0, 0]]
+    >>> TfIdf(documents).choose(input_dim=3, num_anchors=2)
+    array([1, 2])
+
+    Args:
+        documents: Sequence of documents, each a sequence of ids. None only
+            where `scores` are given. Defaults to `None`.
+        scores: Array `(input_dim,)` of scores computed elsewhere, in place
+            of documents. Defaults to `None`.
+        seed: Optional integer. Defaults to one drawn at random.
+
+    Raises:
+        ValueError: if not one of `documents` and `scores` is given, they hold
+            anything but ids below `input_dim` or scores, or anchors are more.
+
+    References:
+        - Ramos, Using TF-IDF to Determine Word Relevance in Document Queries,
+          1999
+        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.1
+    """
+
+    def __init__(self, documents=None, scores=None, seed=None):
+        super().__init__(seed)
+        is_one_given = (documents is None) != (scores is None)
+        rule = "Either `documents` or `scores` must be given."
+        require(is_one_given, rule, scores=scores)
+        self.has_all = scores is not None
+        if documents is not None:
+            scores = tf_idf([_check_document(ids) for ids in documents])
+        self.scores = check_scores("scores", scores)
+
+    def choose(self, input_dim, num_anchors):
+        number = len(self.scores)
+        if self.has_all:
+            check_rows("scores", self.scores, input_dim)
+        rule = f"`documents` must hold ids below input_dim={input_dim}."
+        require(number <= input_dim, rule, id=number - 1)
+        check_num_anchors(num_anchors, input_dim)
+        scores = np.pad(self.scores, (0, input_dim - number))
+        return highest(scores, num_anchors)
+
+
+def tf_idf(documents):
+    """Scores of ids from 0 to the highest in `documents`."""
+    ids = np.concatenate([np.zeros(0, "int64"), *documents])
+    require(len(ids), "`documents` must hold an id.", documents=documents)
+    counts = np.bincount(ids)
+    once = np.concatenate([np.unique(document) for document in documents])
+    with_id = np.bincount(once, minlength=len(counts))
+    return counts * np.log(len(documents) / np.maximum(with_id, 1))
+
+
+def _check_document(ids):
+    ids = np.asarray(ids)
+    are_ids = ids.ndim == 1 and ids.dtype.kind in "iu"
+    are_ids = are_ids and ids.min(initial=0) >= 0
+    rule = "`documents` must hold sequences of ids, integers of at least 0."
+    require(are_ids or not ids.size, rule, document=ids)
+    return ids.astype("int64").ravel()

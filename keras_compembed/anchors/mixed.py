@@ -1,118 +1,137 @@
-"""Several sets of anchors."""
+"""Several sets of anchors, and what layers take as initializers."""
 
 import keras
 import numpy as np
 
 from keras_compembed.anchors.anchor_initializer import AnchorInitializer
-from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.anchors.anchor_initializer import Dynamic
+from keras_compembed.anchors.anchor_initializer import random_basis
+from keras_compembed.anchors.given import Given
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Mixed(AnchorInitializer):
     """Several sets of anchors, each chosen in its own way.
 
+    Sets are of equal size, the first ones of one more where the number of
+    anchors does not divide.
+
     Example:
 
     >>> frequent = kc.anchors.Frequency([5, 9, 0, 7])
-    >>> initializer = Mixed([frequent, kc.anchors.Dynamic()], sizes=[2, 6])
-    >>> initializer.choose(input_dim=4, num_anchors=8)
-    array([ 1,  3, -1, -1, -1, -1, -1, -1])
+    >>> initializer = Mixed([frequent, kc.anchors.Dynamic()])
+    >>> initializer.choose(input_dim=4, num_anchors=5)
+    array([ 1,  3,  0, -1, -1])
 
     Args:
         initializers: Sequence of `AnchorInitializer`, one for each set. Give
             sets of random anchors an instance each: the same instance
             chooses the same anchors again.
-        sizes: Optional sequence of positive integers, how many anchors are
-            in each set. Defaults to sets of equal size, the first ones of one
-            more where the number of anchors does not divide.
 
     Raises:
-        ValueError: if there are no initializers, one of them is none or is
-            itself `Mixed`, or sizes are not a positive integer for each; by
-            `sizes`, if they do not add up to the number of anchors, or there
-            are fewer anchors than sets.
+        ValueError: if there are no initializers, or one of them is none or is
+            itself `Mixed`; if there are fewer anchors than sets.
 
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section
           3.1 and Figure 3
     """
 
-    def __init__(self, initializers, sizes=None):
+    def __init__(self, initializers):
         super().__init__(seed=0)
         self.initializers = list(initializers)
-        if not self.initializers:
-            raise ValueError(
-                "`initializers` must hold at least one. Received: none."
-            )
-        for initializer in self.initializers:
-            if not isinstance(initializer, AnchorInitializer) or isinstance(
-                initializer, Mixed
-            ):
-                raise ValueError(
-                    "`initializers` must be instances of `AnchorInitializer`, "
-                    f"none of them `Mixed`. Received: {initializer!r}."
-                )
-        self.given_sizes = sizes
-        if sizes is not None:
-            self.given_sizes = tuple(
-                check_positive_int("sizes", size) for size in sizes
-            )
-            if len(self.given_sizes) != len(self.initializers):
-                raise ValueError(
-                    "`sizes` must hold one number for each initializer. "
-                    f"Received: {len(self.given_sizes)} sizes, "
-                    f"{len(self.initializers)} initializers."
-                )
+        fit = [
+            isinstance(each, AnchorInitializer) and not isinstance(each, Mixed)
+            for each in self.initializers
+        ]
+        require(
+            fit and all(fit),
+            "`initializers` must be instances of `AnchorInitializer`, at least "
+            "one and none of them `Mixed`.",
+            initializers=initializers,
+        )
 
     def sizes(self, num_anchors):
         number = len(self.initializers)
-        if self.given_sizes is not None:
-            if sum(self.given_sizes) != num_anchors:
-                raise ValueError(
-                    "`sizes` must add up to the number of anchors. Received: "
-                    f"sizes={self.given_sizes}, num_anchors={num_anchors}."
-                )
-            return self.given_sizes
-        if num_anchors < number:
-            raise ValueError(
-                "`num_anchors` must be at least the number of sets. "
-                f"Received: num_anchors={num_anchors}, {number} initializers."
-            )
+        rule = f"`num_anchors` must be at least {number}, one for each set."
+        require(num_anchors >= number, rule, num_anchors=num_anchors)
         each, more = divmod(num_anchors, number)
         return (each + 1,) * more + (each,) * (number - more)
 
+    def sets(self, num_anchors):
+        """Initializers and their numbers of anchors."""
+        return zip(self.initializers, self.sizes(num_anchors), strict=True)
+
     def choose(self, input_dim, num_anchors):
-        return np.concatenate(
-            [
-                initializer.choose(input_dim, size)
-                for initializer, size in self._sets(num_anchors)
-            ]
-        )
+        parts = self.sets(num_anchors)
+        return np.concatenate([x.choose(input_dim, size) for x, size in parts])
 
     def vectors(self, num_anchors, output_dim):
+        parts = self.sets(num_anchors)
         return np.concatenate(
-            [
-                initializer.vectors(size, output_dim)
-                for initializer, size in self._sets(num_anchors)
-            ]
+            [x.vectors(size, output_dim) for x, size in parts]
         )
 
     def get_config(self):
-        return {
-            "initializers": [
-                keras.saving.serialize_keras_object(initializer)
-                for initializer in self.initializers
-            ],
-            "sizes": self.given_sizes,
-        }
+        serialize = keras.saving.serialize_keras_object
+        return {"initializers": [serialize(x) for x in self.initializers]}
 
     @classmethod
     def from_config(cls, config):
-        initializers = [
-            keras.saving.deserialize_keras_object(initializer)
-            for initializer in config["initializers"]
-        ]
-        return cls(initializers, config["sizes"])
+        deserialize = keras.saving.deserialize_keras_object
+        return cls([deserialize(x) for x in config["initializers"]])
 
-    def _sets(self, num_anchors):
-        return zip(self.initializers, self.sizes(num_anchors), strict=True)
+
+def get_anchor_initializer(value, num_sets=1, seed=None):
+    """Turns what a user passed into an `AnchorInitializer`."""
+    if isinstance(value, (list, tuple)):
+        value = Mixed([get_anchor_initializer(part) for part in value])
+    if isinstance(value, dict) and "class_name" in value:
+        value = keras.saving.deserialize_keras_object(value)
+    if isinstance(value, str) and value == "dynamic":
+        value = Dynamic(seed)
+    if isinstance(value, np.ndarray) or keras.ops.is_tensor(value):
+        value = Given(keras.ops.convert_to_numpy(value))
+    require(
+        isinstance(value, AnchorInitializer),
+        "`anchors_initializer` must be 'dynamic', an array of anchors "
+        "(num_anchors, output_dim), or an instance such as "
+        "`keras_compembed.anchors.Frequency(counts)`.",
+        anchors_initializer=value,
+    )
+    if isinstance(value, Mixed):
+        require(
+            num_sets in (1, len(value.initializers)),
+            f"`anchors_initializer` must hold {num_sets} initializers, one "
+            "for each set of anchors.",
+            number=len(value.initializers),
+        )
+        return value
+    if num_sets == 1:
+        return value
+    if isinstance(value, Dynamic):
+        # Of one seed, all sets would be the same.
+        seeds = np.random.SeedSequence(value.seed).generate_state(num_sets)
+        return Mixed([Dynamic(int(seed) >> 1) for seed in seeds])
+    return Mixed([value] * num_sets)
+
+
+def without_data(initializer, input_dim, num_anchors, output_dim):
+    """The same choice without the data that it was made from."""
+    if isinstance(initializer, Dynamic):
+        return initializer
+    if isinstance(initializer, Mixed):
+        parts = [
+            without_data(part, input_dim, size, output_dim)
+            for part, size in initializer.sets(num_anchors)
+        ]
+        return Mixed(parts)
+    vectors = initializer.vectors(num_anchors, output_dim)
+    drawn = random_basis(num_anchors, output_dim, initializer.seed)
+    return Given(
+        # What the seed gives again is left out.
+        None if np.array_equal(vectors, drawn) else vectors,
+        initializer.choose(input_dim, num_anchors),
+        initializer.seed,
+    )

@@ -12,9 +12,10 @@ from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
 from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 # About 1.6 GB while they are made.
-_MOST_CLUSTER_PAIRS = 20_000_000
+_MOST_PAIRS = 20_000_000
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -22,13 +23,12 @@ class Relations:
     """Pairs of related objects.
 
     Relations go both ways. Repeated pairs count once, and pairs of an object
-    with itself are left out.
+    with itself are left out. `len(relations)` is the number of pairs, and
+    `relations | others` joins relations of the same objects.
 
     Example:
 
     >>> relations = Relations([(0, 1), (3, 1)], input_dim=5)
-    >>> relations.related([1, 1], [3, 4])
-    array([ True, False])
     >>> relations |= Relations.from_clusters([7, 8, 9, 8, 7])
     >>> relations.pairs.tolist()
     [[0, 1], [0, 4], [1, 3]]
@@ -43,9 +43,8 @@ class Relations:
             pair in both orders.
 
     Raises:
-        ValueError: if `pairs` are not pairs of integers, name ids that are
-            negative or not below `input_dim`, or `input_dim` is not a
-            positive integer of at most 2**31.
+        ValueError: if `pairs` are not pairs of ids below `input_dim`, or that
+            is not a positive integer of at most 2**31.
 
     References:
         - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section 3.3
@@ -59,51 +58,21 @@ class Relations:
         pairs = np.asarray(pairs)
         if not pairs.size:
             pairs = np.zeros((0, 2), "int64")
-        if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise ValueError(
-                "`pairs` must have two columns of ids. "
-                f"Received: an array of shape {pairs.shape}."
-            )
+        is_table = pairs.ndim == 2 and pairs.shape[1] == 2
+        rule = "`pairs` must have two columns of ids."
+        require(is_table, rule, shape=pairs.shape)
         first, second = (
             check_ids("pairs", ids, self.input_dim).astype("int64")
             for ids in pairs.T
         )
         apart = first != second
         first, second = first[apart], second[apart]
-        keys = np.concatenate(
-            [
-                first * self.input_dim + second,
-                second * self.input_dim + first,
-            ]
-        )
+        size = self.input_dim
+        keys = [first * size + second, second * size + first]
+        keys = np.concatenate(keys)
         # `np.unique` takes 70 times as long for millions of keys.
         keys.sort()
         self.keys = keys[np.diff(keys, prepend=-1) != 0]
-
-    @classmethod
-    def from_sparse(cls, matrix):
-        """Relates the rows and columns of a sparse matrix's non-zeros.
-
-        Args:
-            matrix: Square matrix with a method `tocoo`, as those of SciPy.
-
-        Raises:
-            ValueError: if it has no such method or is not square.
-        """
-        if not hasattr(matrix, "tocoo"):
-            raise ValueError(
-                "`matrix` must be a sparse matrix of SciPy. "
-                f"Received: matrix of type {type(matrix).__name__}."
-            )
-        matrix = matrix.tocoo()
-        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(
-                "`matrix` must be square, with a row and a column for each "
-                f"object. Received: matrix of shape {matrix.shape}."
-            )
-        kept = matrix.data != 0
-        pairs = np.stack([matrix.row[kept], matrix.col[kept]], axis=1)
-        return cls(pairs, matrix.shape[0])
 
     @classmethod
     def from_clusters(cls, labels):
@@ -123,27 +92,21 @@ class Relations:
                 would be more than 20,000,000 pairs.
         """
         labels = np.asarray(labels)
-        if labels.ndim != 1 or labels.dtype.kind not in "iu":
-            raise ValueError(
-                "`labels` must hold one integer for each object. Received: an "
-                f"array of shape {labels.shape} and dtype {labels.dtype}."
-            )
+        require(
+            labels.ndim == 1 and labels.dtype.kind in "iu",
+            "`labels` must hold one integer for each object.",
+            labels=labels,
+        )
         order = np.argsort(labels, kind="stable")
         order = order[np.searchsorted(labels[order], 0) :]
         ends = np.searchsorted(labels[order], labels[order], side="right")
-        places = np.arange(len(order))
         # Each with those after it in its cluster.
+        places = np.arange(len(order))
         lengths = ends - places - 1
-        if lengths.sum() > _MOST_CLUSTER_PAIRS:
-            raise ValueError(
-                "`labels` must make clusters of at most "
-                f"{_MOST_CLUSTER_PAIRS:,} pairs in all. Received: labels of "
-                f"{lengths.sum():,} pairs, the largest cluster of "
-                f"{lengths.max() + 1:,} objects."
-            )
-        first = np.repeat(places, lengths)
-        second = first + 1 + _count_within(lengths)
-        return cls(np.stack([order[first], order[second]], 1), len(labels))
+        rule = f"`labels` must make at most {_MOST_PAIRS:,} pairs."
+        require(lengths.sum() <= _MOST_PAIRS, rule, pairs=int(lengths.sum()))
+        pairs = np.repeat(places, lengths), _ranges(places + 1, lengths)
+        return cls(np.stack([order[part] for part in pairs], 1), len(labels))
 
     @classmethod
     def from_tokens(
@@ -163,10 +126,6 @@ class Relations:
         >>> tokens = [3, 1, 0, 4, 3, 1]
         >>> Relations.from_tokens(tokens, 5, window=1).pairs.tolist()
         [[0, 1], [0, 4], [1, 3], [3, 4]]
-        >>> Relations.from_tokens(
-        ...     tokens, 5, window=1, min_count=2
-        ... ).pairs.tolist()
-        [[1, 3]]
 
         Args:
             tokens: Integer array of ids in the order of the text, or a
@@ -191,8 +150,8 @@ class Relations:
             ValueError: if tokens are not integers from 0 to below
                 `input_dim`, or a number is out of range.
         """
-        min_count = check_positive_int("min_count", min_count)
-        input_dim = check_positive_int("input_dim", input_dim, maximum=2**31)
+        check_positive_int("min_count", min_count)
+        check_positive_int("input_dim", input_dim, maximum=2**31)
         keys, counts = count_pairs(tokens, input_dim, window, ignore)
         kept = counts >= min_count
         if min_information is not None:
@@ -200,15 +159,17 @@ class Relations:
             kept &= information >= min_information
         keys, counts = keys[kept], counts[kept]
         if top is not None:
-            top = check_positive_int("top", top)
+            check_positive_int("top", top)
             keys = keys[among_top(keys, counts, input_dim, top)]
         return cls(np.stack(np.divmod(keys, input_dim), axis=1), input_dim)
 
     @classmethod
-    def from_wordnet(cls, vocabulary, folder=None, lemmatize=True):
+    def from_wordnet(cls, vocabulary, folder):
         """Relates words that WordNet relates at once.
 
-        Those are synonyms, hypernyms with their hyponyms, and antonyms.
+        Those are synonyms, hypernyms with their hyponyms, and antonyms. An
+        inflected word ("dogs") is related to its base forms ("dog") and to
+        all that they are related to.
 
         Example:
 
@@ -223,16 +184,11 @@ class Relations:
                 which WordNet knows nothing are related to none.
             folder: Path of the folder of WordNet's database files
                 (`data.noun` and so on, `dict` in its distribution), or of a
-                zip file of it, as NLTK downloads: the file
-                `corpora/wordnet.zip` of its data. Defaults to `None`: where
-                `WNSEARCHDIR`, NLTK or Debian's package have it.
-            lemmatize: Boolean. Whether an inflected word ("dogs") is related
-                to its base forms ("dog") and to all that they are related
-                to, as in NLTK. Defaults to `True`.
+                zip file of it, such as NLTK's `corpora/wordnet.zip`.
 
         Raises:
             ValueError: if the vocabulary is empty or holds anything but
-                strings, the files are not there, or they cannot be read.
+                strings, or the files are not WordNet's.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197),
@@ -240,101 +196,13 @@ class Relations:
             - Miller, WordNet: A Lexical Database for English, 1995
         """
         vocabulary = check_order("vocabulary", vocabulary)
-        return cls(
-            wordnet_pairs(vocabulary, folder, lemmatize), len(vocabulary)
-        )
+        return cls(wordnet_pairs(vocabulary, folder), len(vocabulary))
 
     @property
     def pairs(self):
         """int64 array `(pairs, 2)`, sorted, each with the lower id first."""
         first, second = np.divmod(self.keys, self.input_dim)
         return np.stack([first, second], axis=1)[first < second]
-
-    def related(self, first, second):
-        """Whether ids are related.
-
-        Args:
-            first, second: Integer arrays of ids, of shapes that broadcast.
-
-        Returns:
-            Boolean array.
-
-        Raises:
-            ValueError: if an id is negative or not below `input_dim`.
-        """
-        first, second = np.broadcast_arrays(first, second)
-        for name, ids in (("first", first), ("second", second)):
-            check_ids(name, ids.ravel(), self.input_dim)
-        keys = first.astype("int64") * self.input_dim + second
-        if not len(self.keys):
-            return np.zeros(keys.shape, bool)
-        places = np.searchsorted(self.keys, keys)
-        return self.keys[np.minimum(places, len(self.keys) - 1)] == keys
-
-    def within(self, steps, ids=None):
-        """Relations of all objects that so many steps lead between, or fewer.
-
-        With two steps of WordNet's, words with a hypernym in common are
-        related. Section 3.3 of the paper takes one. A layer has no use for
-        relations without an anchor; those of its anchors, `ids`, are far fewer.
-
-        Example:
-
-        >>> relations = Relations([(0, 1), (1, 2), (2, 3)], input_dim=4)
-        >>> relations.within(2).pairs.tolist()
-        [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]
-        >>> relations.within(2, ids=[0]).pairs.tolist()
-        [[0, 1], [0, 2]]
-
-        Args:
-            steps: Positive integer.
-            ids: Optional integer array, the objects of which relations are
-                kept, such as `layer.anchor_ids`; -1 stands for none. Defaults
-                to all.
-
-        Returns:
-            `Relations`.
-
-        Raises:
-            ValueError: if `steps` is not a positive integer, an id is below -1
-                or not below `input_dim`, or there would be more than 20
-                million pairs to look through.
-        """
-        wanted = np.ones(self.input_dim, bool)
-        if ids is not None:
-            ids = np.asarray(ids)
-            ids = check_ids("ids", ids[ids != -1], self.input_dim)
-            wanted[:] = False
-            wanted[ids] = True
-        reached = self._of(wanted)
-        for _ in range(check_positive_int("steps", steps) - 1):
-            first, middle = np.divmod(reached.keys, self.input_dim)
-            first, middle = first[wanted[first]], middle[wanted[first]]
-            starts = np.searchsorted(self.keys, middle * self.input_dim)
-            ends = np.searchsorted(self.keys, (middle + 1) * self.input_dim)
-            lengths = ends - starts
-            if lengths.sum() > _MOST_CLUSTER_PAIRS:
-                raise ValueError(
-                    "`steps` must not lead to more than "
-                    f"{_MOST_CLUSTER_PAIRS:,} pairs. Received: {steps=}, with "
-                    f"{lengths.sum():,} pairs. Take fewer steps, name the "
-                    "anchors by `ids`, or leave out objects that are related "
-                    "to very many."
-                )
-            places = np.repeat(starts, lengths) + _count_within(lengths)
-            last = self.keys[places] % self.input_dim
-            pairs = np.stack([np.repeat(first, lengths), last], axis=1)
-            reached = reached | Relations(pairs, self.input_dim)
-        return reached
-
-    def _of(self, wanted):
-        """Relations of the objects that a boolean array names."""
-        if wanted.all():
-            return self
-        first, second = np.divmod(self.keys, self.input_dim)
-        kept = wanted[first]
-        pairs = np.stack([first[kept], second[kept]], axis=1)
-        return Relations(pairs, self.input_dim)
 
     def free_entries(self, anchor_ids):
         """The entries of a transform that relations keep from shrinking.
@@ -359,16 +227,13 @@ class Relations:
         ids = check_ids("anchor_ids", anchor_ids[anchors], self.input_dim)
         ids = ids.astype("int64")
         starts = np.searchsorted(self.keys, ids * self.input_dim)
-        lengths = (
-            np.searchsorted(self.keys, (ids + 1) * self.input_dim) - starts
-        )
-        places = np.repeat(starts, lengths) + _count_within(lengths)
-        rows = self.keys[places] % self.input_dim
+        ends = np.searchsorted(self.keys, (ids + 1) * self.input_dim)
+        lengths = ends - starts
+        rows = self.keys[_ranges(starts, lengths)] % self.input_dim
         columns = np.repeat(anchors, lengths)
         order = np.lexsort((columns, rows))
         in_row = np.bincount(rows, minlength=self.input_dim)
-        offsets = np.concatenate([[0], np.cumsum(in_row)])
-        return offsets, columns[order]
+        return np.append(0, np.cumsum(in_row)), columns[order]
 
     def get_config(self):
         """The arguments of `from_config`, with pairs compressed to text."""
@@ -384,25 +249,22 @@ class Relations:
         return cls(np.stack(np.divmod(keys, input_dim), axis=1), input_dim)
 
     def __or__(self, other):
-        """Relations that are in either."""
         if not isinstance(other, Relations):
             return NotImplemented
-        if other.input_dim != self.input_dim:
-            raise ValueError(
-                "Relations can be joined if they are of the same objects. "
-                f"Received: input_dim={self.input_dim} and "
-                f"input_dim={other.input_dim}."
-            )
-        return Relations(
-            np.concatenate([self.pairs, other.pairs]), self.input_dim
+        require(
+            other.input_dim == self.input_dim,
+            f"Relations of {self.input_dim} objects must be joined with others "
+            "of these.",
+            input_dim=other.input_dim,
         )
+        pairs = np.concatenate([self.pairs, other.pairs])
+        return Relations(pairs, self.input_dim)
 
     def __len__(self):
-        """The number of pairs, each counted once."""
         return len(self.keys) // 2
 
 
-def _count_within(lengths):
-    """0, 1, ... up to each length, one after the other."""
-    starts = np.cumsum(lengths) - lengths
-    return np.arange(lengths.sum()) - np.repeat(starts, lengths)
+def _ranges(starts, lengths):
+    """The integers of ranges, one range after the other."""
+    before = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.anchors.mixed import Mixed
-from keras_compembed.anchors.registry import get_anchor_initializer
-from keras_compembed.anchors.registry import without_data
+from keras_compembed.anchors.mixed import get_anchor_initializer
+from keras_compembed.anchors.mixed import without_data
 from keras_compembed.anchors.relations import Relations
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.optimizers.read_rows import unique_ids

@@ -1,6 +1,7 @@
 """Tables as codes of codewords."""
 
 import copy
+import functools
 import inspect
 import math
 
@@ -138,46 +139,41 @@ class Codes(Method):
 
     def start(self, seed=None, verbose=0):
         shape = self.num_codebooks, self.codebook_size
-        learner = self._make_learner(shape, seed, verbose)
-
-        def from_table(table, sample_weight=None, **kwargs):
-            return CodeEmbedding.from_table(
-                table,
-                *shape,
-                learner=learner,
-                sample_weight=sample_weight,
-                **kwargs,
+        options = {"seed": seed, "verbose": verbose}
+        if self.learner is not None:
+            learner = self._call_learner(shape, seed, verbose)
+        elif self.rank is not None:
+            learner = FactorQuantizer(
+                *shape, self.rank, effort=self.effort, **options
             )
+        elif self.composition in (None, "sum"):
+            learner = AdditiveQuantizer(*shape, effort=self.effort, **options)
+        else:
+            learner = None
+        learner = get_learner(learner, self.composition, *shape, **options)
 
-        options = {
+        shape = {
             "num_codebooks": self.num_codebooks,
             "codebook_size": self.codebook_size,
-            "composition": learner.composition,
         }
-        return Fit(options, from_table)
-
-    def _make_learner(self, shape, seed, verbose):
-        options = {"seed": seed, "verbose": verbose}
-        learner = self.learner and self._call_learner(shape, seed, verbose)
-        searches = {"effort": self.effort, **options}
-        if learner is None and self.rank is not None:
-            learner = FactorQuantizer(*shape, self.rank, **searches)
-        elif learner is None and self.composition in (None, "sum"):
-            learner = AdditiveQuantizer(*shape, **searches)
-        return get_learner(learner, self.composition, *shape, **options)
+        return Fit(
+            {**shape, "composition": learner.composition},
+            functools.partial(
+                CodeEmbedding.from_table, learner=learner, **shape
+            ),
+        )
 
     def _call_learner(self, shape, seed, verbose):
         taken = inspect.signature(self.learner).parameters
-        options = {"verbose": 0} if not verbose and "verbose" in taken else {}
+        options = {} if verbose or "verbose" not in taken else {"verbose": 0}
         learner = self.learner(*shape, **options)
-        has_none = seed is not None and getattr(learner, "seed", seed) is None
-        if has_none and "seed" in taken:
+        if "seed" in taken and getattr(learner, "seed", seed) is None:
             return self.learner(*shape, **options, seed=seed)
         return learner
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):
         shape = self.num_codebooks, self.codebook_size
-        codewords = self.num_codebooks * self.codebook_size
+        codewords = math.prod(shape)
         if self.rank is not None:
             matrices = [codewords * self.rank, output_dim * self.rank]
         elif self.composition in (None, "sum"):

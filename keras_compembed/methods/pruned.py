@@ -1,5 +1,7 @@
 """Tables of which only the largest numbers are held."""
 
+import functools
+
 from keras_compembed.layers.sparse_embedding import SparseEmbedding
 from keras_compembed.layers.sparse_embedding import count_nonzeros
 from keras_compembed.layers.sparse_embedding import count_parts
@@ -53,12 +55,7 @@ class Pruned(Method):
 
     def start(self, seed=None, verbose=0):
         options = {"sparsity": self.sparsity, "bits": self.bits, "seed": seed}
-
-        def from_table(table, sample_weight=None, **kwargs):
-            return SparseEmbedding.from_table(
-                table, sample_weight=sample_weight, **options, **kwargs
-            )
-
+        from_table = functools.partial(SparseEmbedding.from_table, **options)
         return Fit(options, from_table)
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):

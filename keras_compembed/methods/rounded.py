@@ -1,5 +1,7 @@
 """Tables as rows of few bits."""
 
+import functools
+
 from keras_compembed.layers.quantized_embed_reduce import QuantizedEmbedReduce
 from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 from keras_compembed.layers.reversible_quantized_embedding import (
@@ -79,16 +81,8 @@ class Rounded(Method):
         return name_of_rows(self.bits, self.block_size, self.rank)
 
     def start(self, seed=None, verbose=0):
-        def from_table(table, sample_weight=None, **kwargs):
-            return QuantizedEmbedding.from_table(
-                table,
-                sample_weight=sample_weight,
-                seed=seed,
-                verbose=verbose,
-                **self._options,
-                **kwargs,
-            )
-
+        fit = {"seed": seed, "verbose": verbose, **self._options}
+        from_table = functools.partial(QuantizedEmbedding.from_table, **fit)
         return Fit(self._options, from_table)
 
     def litert_bytes(self, input_dim, output_dim, quantize=None):

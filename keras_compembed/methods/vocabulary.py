@@ -77,7 +77,9 @@ class Vocabulary(Method):
 
         def from_table(table, sample_weight=None, **kwargs):
             def fit_rows(rows, weight):
-                return inner.from_table(rows, weight, **_policy(kwargs))
+                return inner.from_table(
+                    rows, sample_weight=weight, **_policy(kwargs)
+                )
 
             return PrunedVocabularyEmbedding.from_table(
                 table,

@@ -78,15 +78,16 @@ def test_mixtures(activation):
     layer = make_layer(
         mixture=activation,
         anchors_initializer=Mixed(
-            [Frequency(np.arange(30)), Given(np.eye(4, 5))], sizes=[2, 4]
+            [Frequency(np.arange(30)), Given(np.eye(3, 5))]
         ),
+        num_anchors=7,
     )
-    assert layer.segments == (2, 4)
-    np.testing.assert_array_equal(layer.anchors[2:], np.eye(4, 5))
+    assert layer.segments == (4, 3)
+    np.testing.assert_array_equal(layer.anchors[4:], np.eye(3, 5))
     rows = tf.constant(layer.transform.numpy())
     function = ACTIVATIONS[activation]
-    expected = function(rows[:, :2]) @ layer.anchors[:2]
-    expected += function(rows[:, 2:]) @ layer.anchors[2:]
+    expected = function(rows[:, :4]) @ layer.anchors[:4]
+    expected += function(rows[:, 4:]) @ layer.anchors[4:]
     np.testing.assert_allclose(layer.embeddings, expected, atol=1e-6)
     np.testing.assert_allclose(
         layer(INPUTS), np.asarray(layer.embeddings)[INPUTS], atol=1e-6
