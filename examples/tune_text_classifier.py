@@ -2,8 +2,8 @@
 
 Trains the classifier of `examples.compress_text_classifier`, tries ways to
 store its embedding table that fit into a number of bytes, each trained
-further, and shows accuracy against bytes. The best one is tested and written
-as a LiteRT file.
+further, and shows bytes and accuracy. The best one is tested and written as a
+LiteRT file.
 
     python -m examples.tune_text_classifier
     python -m examples.tune_text_classifier --max-bytes 300000 --tuner hyperband
@@ -114,7 +114,6 @@ def trained_model(path, dataset, args, vocabulary_size):
 
 
 def make_tuner(args, hypermodel):
-    """The tuner of `--tuner`."""
     limit = {"max_trials": args.trials}
     if args.tuner == "hyperband":
         limit = {"max_epochs": args.trial_epochs}
@@ -159,17 +158,20 @@ def main(argv=None):
         verbose=2,
     )
 
-    front = kc.tuning.pareto_front(tuner)
-    front.save(output / "front.json", overwrite=True)
-    front.plot(output / "front.png", overwrite=True)
-    best = kc.tuning.best_model(tuner, args.max_bytes)
+    trials = tuner.oracle.get_best_trials(len(tuner.oracle.trials))
+    print("\n     bytes  accuracy  method")
+    for trial in trials:
+        size = trial.metrics.get_best_value("litert_bytes")
+        method = trial.hyperparameters.get("method")
+        print(f"{size:10,.0f}  {trial.score:8.4f}  {method}")
+    (best,) = tuner.get_best_models()
     file = output / "best.tflite"
     kc.export.export_litert(
         best, file, quantize=quantize, overwrite=True, verbose=0
     )
     ids, labels = dataset.test
     result = {
-        "stored as": front.best_under(args.max_bytes).method,
+        "stored as": trials[0].hyperparameters.get("method"),
         "file_bytes": file.stat().st_size,
         "original_bytes": hypermodel.original_bytes,
         "test_accuracy": litert_accuracy(file, ids, labels),
@@ -177,10 +179,10 @@ def main(argv=None):
             model.predict(ids, verbose=0), labels
         ),
     }
-    print(f"\n{front}\n")
+    print()
     for name, value in result.items():
         print(f"{name:24} {value}")
-    print(f"\nTable, picture and file: {output}")
+    print(f"\nFile: {file}")
     return result
 
 

@@ -27,7 +27,6 @@ PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 SLOW = (
     "keras_compembed.compression.BudgetSearch",
     "keras_compembed.tuning.CompressedHyperModel",
-    "keras_compembed.tuning.best_model",
 )
 
 

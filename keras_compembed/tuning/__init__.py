@@ -5,11 +5,6 @@ They need the extra `tune`.
 
 import typing
 
-from keras_compembed.tuning.best_model import best_model
-from keras_compembed.tuning.method_families import method_families
-from keras_compembed.tuning.pareto_front import ParetoFront
-from keras_compembed.tuning.pareto_front import pareto_front
-from keras_compembed.tuning.tuned_trial import TunedTrial
 from keras_compembed.utils.extras import require
 
 if typing.TYPE_CHECKING:
@@ -17,14 +12,7 @@ if typing.TYPE_CHECKING:
         CompressedHyperModel,
     )
 
-__all__ = [
-    "CompressedHyperModel",
-    "ParetoFront",
-    "TunedTrial",
-    "best_model",
-    "method_families",
-    "pareto_front",
-]
+__all__ = ["CompressedHyperModel"]
 
 
 def __getattr__(name):

@@ -3,36 +3,40 @@
 import keras
 import keras_tuner
 
+from keras_compembed.compression.budget_search import BudgetSearch
 from keras_compembed.compression.compress_model import compress_model
-from keras_compembed.tuning.file_bytes import FileBytes
-from keras_compembed.tuning.method_families import method_families
-from keras_compembed.tuning.objective_check import TrialCallback
-from keras_compembed.tuning.objective_check import check_validation
-from keras_compembed.tuning.objective_check import may_report
-from keras_compembed.tuning.objective_check import objective_names
-from keras_compembed.tuning.search_space import LEARNING_RATE
-from keras_compembed.tuning.search_space import SearchSpace
-from keras_compembed.tuning.search_space import check_families
-from keras_compembed.tuning.search_space import check_rates
-from keras_compembed.tuning.tables import Tables
+from keras_compembed.compression.file_bytes import count_file
+from keras_compembed.compression.searched_tables import find_searched_tables
+from keras_compembed.methods.anchors import Anchors
+from keras_compembed.methods.codes import Codes
+from keras_compembed.methods.rounded import Rounded
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_seed
+from keras_compembed.utils.validation import require
+
+_BYTES = "litert_bytes"
+_METHOD, _RATE = "method", "learning_rate"
+# What look-ups in a method's own way may add to the ops and tensors of a file,
+# for each table. Up to 4,500 were seen.
+_LOOKUP_BYTES = 8192
 
 
 class CompressedHyperModel(keras_tuner.HyperModel):
     """A trained model whose tables a tuner stores in one way after another.
 
-    Each trial starts from the trained model: `compress_model` fits the trial's
-    method to its tables and copies all other weights, and the copy is trained
-    further with what `search` is given.
+    Each trial starts from the trained model: `compress_model` stores its
+    tables by the trial's method and copies all other weights, and the copy is
+    trained further with what `search` is given. The bytes of its LiteRT file
+    are the metric `"litert_bytes"`.
 
-    The hyperparameters are `"method"`, a family of methods; for each family,
-    one of its name that says which of its methods; and `"learning_rate"`. Of
-    methods only those are there with which the LiteRT file has at most
-    `max_bytes`, by arithmetic that is done before anything is built: no oracle
-    can propose another. They stand in the order of their bytes.
+    The hyperparameters are `"method"`, names of methods in the order of their
+    bytes, and `"learning_rate"`. Methods with which the file would exceed
+    `max_bytes` by arithmetic are no choices, and a trial whose file exceeds
+    it fails before it is trained.
 
-    Any tuner of keras-tuner takes it; `pareto_front` shows what came out.
+    Any tuner of keras-tuner takes it: `tuner.results_summary()` shows what was
+    found, `tuner.get_best_models()` gives the models.
 
     Example:
 
@@ -56,16 +60,17 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     >>> tuner.search(
     ...     ids, labels, validation_data=(ids, labels), epochs=1, verbose=0
     ... )
-    >>> front = kc.tuning.pareto_front(tuner)
-    >>> all(trial.litert_bytes <= 20_000 for trial in front.trials)
+    >>> small, = tuner.get_best_models()
+    >>> trial, = tuner.oracle.get_best_trials()
+    >>> trial.metrics.get_best_value("litert_bytes") <= 20_000
     True
 
     Args:
         model: A built and compiled `keras.Model`. It is left as it is, and
             must not be trained further during the search.
-        methods: Optional dict from names of families to lists of
-            `keras_compembed.methods.Method`. Defaults to `None`: what
-            `method_families` gives.
+        methods: Optional list of `keras_compembed.methods.Method` to choose
+            from. Defaults to `None`: some fifty of rows of few bits, narrow
+            rows, codes and anchors.
         max_bytes: Optional integer, the bytes that the LiteRT file of the
             whole model may have. Defaults to `None`: every method that makes
             tables smaller.
@@ -79,12 +84,11 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         quantize: Same as in `export_litert`.
         min_runtime: Same as in `export_litert`.
         input_signature: Same as in `export_litert`.
-        seed: Optional integer. Makes the same of the same trial. Defaults to
+        seed: Optional integer. Makes the same of the same search. Defaults to
             `None`.
-        verbose: `0` or `1`, whether to say what is fitted. Defaults to `1`.
+        verbose: `0` or `1`, whether to say what is learned. Defaults to `1`.
 
     Raises:
-        TypeError: if `model` is no `keras.Model`.
         ValueError: if the model is not built or not compiled, has no tables,
             or cannot be exported, if nothing fits into `max_bytes`, or an
             argument is out of range.
@@ -106,42 +110,72 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         verbose=1,
     ):
         super().__init__()
-        _check_model(model, learning_rates)
-        if max_bytes is not None:
-            max_bytes = check_positive_int("max_bytes", max_bytes)
-        check_positive_int("min_bytes", min_bytes, minimum=0)
-        families = check_families(
-            method_families() if methods is None else methods
+        require(
+            isinstance(model, keras.Model) and model.built and model.compiled,
+            "`model` must be a `keras.Model` that is built and compiled.",
+            model=model,
         )
-        learning_rates = check_rates(learning_rates)
+        if max_bytes is not None:
+            check_positive_int("max_bytes", max_bytes)
+        self._rates = [
+            check_positive_number("learning_rates", rate)
+            for rate in learning_rates or ()
+        ]
+        rate = model.optimizer.get_config()["learning_rate"]
+        require(
+            not self._rates or not isinstance(rate, dict),
+            "`learning_rates` must be None where the optimizer has a schedule.",
+            learning_rates=learning_rates,
+        )
         self.model = model
         self.max_bytes = max_bytes
         self.seed = check_seed(seed)
         self.verbose = verbose
-        tables = Tables(model, layers, layer_settings, min_bytes)
-        self._layers = list(tables.layers)
-        self._settings = tables.settings
-        self._files = FileBytes(
-            model,
-            tables,
-            {
-                "quantize": quantize,
-                "min_runtime": min_runtime,
-                "input_signature": input_signature,
-            },
+        self._search = BudgetSearch(
+            methods=_methods_by_default() if methods is None else methods,
+            quantize=quantize,
+            min_runtime=min_runtime,
+            input_signature=input_signature,
         )
-        self.space = SearchSpace(
-            families, self._files.most, max_bytes, learning_rates
+        tables = find_searched_tables(
+            model, layers, layer_settings, min_bytes, seed, self._search, 0
         )
-        self._trained = None, 0
+        self._options = {
+            "layers": [table.name for table in tables],
+            "layer_settings": layer_settings,
+        }
+        self.original_bytes = self._count(model)
+        self._methods = self._methods_that_fit(tables)
+        self._bytes, self._fits = {}, 0
 
-    @property
-    def original_bytes(self):
-        """Integer, bytes of the LiteRT file of the model as it is."""
-        return self._files.original_bytes
-
-    def declare_hyperparameters(self, hp):
-        self.space.declare(hp)
+    def _methods_that_fit(self, tables):
+        """Dict of methods by name, in the order of their bytes."""
+        quantize = self._search.quantize
+        number = {"float16": 2, "int8": 1}.get(quantize, 4)
+        before = sum(
+            number * table.layer.input_dim * table.layer.output_dim
+            for table in tables
+        )
+        room = self.original_bytes - before + _LOOKUP_BYTES * len(tables)
+        names = [{choice.name for choice in table.choices} for table in tables]
+        sizes = {}
+        for method in self._search.methods:
+            size = sum(table.bytes_of(method, quantize) for table in tables)
+            if method.name in set.intersection(*names) and size < before:
+                sizes[method] = size
+        require(sizes, "`methods` must hold one that makes the tables smaller.")
+        least = room + min(sizes.values())
+        require(
+            self.max_bytes is None or least <= self.max_bytes,
+            f"`max_bytes` must be at least {least:,}, what the smallest of "
+            "`methods` takes.",
+            max_bytes=self.max_bytes,
+        )
+        return {
+            method.name: method
+            for method in sorted(sizes, key=sizes.get)
+            if self.max_bytes is None or room + sizes[method] <= self.max_bytes
+        }
 
     def build(self, hp):
         """The compressed copy of a trial, compiled, not trained further.
@@ -152,22 +186,19 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         Returns:
             A `keras.Model`.
         """
-        if not self.space.is_declared(hp):
-            # Tuners have declared them; a scope that is opened again makes
-            # them build once for each family, to see what is in it.
-            self.space.declare(hp)
-        method = self.space.method(hp)
-        self._set_seed(hp)
+        name = hp.Choice(_METHOD, list(self._methods))
+        rate = hp.Choice(_RATE, self._rates) if self._rates else None
+        if self.seed is not None:
+            keras.utils.set_random_seed(self.seed)
         model = compress_model(
             self.model,
-            layers=self._layers,
-            layer_settings=self._settings,
-            method=method,
+            method=self._methods[name],
             seed=self.seed,
             verbose=self.verbose,
+            **self._options,
         )
-        if self.space.learning_rates:
-            model.optimizer.learning_rate = hp.get(LEARNING_RATE)
+        if rate is not None:
+            model.optimizer.learning_rate = rate
         return model
 
     def fit(self, hp, model, *args, callbacks=(), **kwargs):
@@ -175,48 +206,62 @@ class CompressedHyperModel(keras_tuner.HyperModel):
 
         Returns:
             A `keras.callbacks.History`, with `"litert_bytes"`.
+
+        Raises:
+            keras_tuner.errors.FailedTrialError: if the LiteRT file has more
+                than `max_bytes`.
         """
-        callbacks = list(callbacks or ())
-        names, may_get_more, has_validation = [], True, True
-        for place, callback in enumerate(callbacks):
-            if hasattr(callback, "tuner"):
-                names = objective_names(callback.tuner.oracle.objective)
-                has_validation = check_validation(names, args, kwargs)
-                may_get_more = any(map(may_report, callbacks[:place]))
-        size = self._files.counted(self.space.method(hp), model)
-        self._set_seed(hp)
-        for_logs = TrialCallback(size, names, has_validation, may_get_more)
-        # Where callbacks may report metrics, it is to see them; what keeps
-        # the best epoch is the last, and is to see the bytes.
-        callbacks.insert(max(0, len(callbacks) - 1), for_logs)
-        history = model.fit(*args, callbacks=callbacks, **kwargs)
-        values, count = self._trained
-        same = values == hp.values
-        self._trained = dict(hp.values), count + 1 if same else 1
-        return history
-
-    def _set_seed(self, hp):
-        """Executions of one trial have seeds of their own."""
+        name = hp.get(_METHOD)
+        if name not in self._bytes:
+            self._bytes[name] = self._count(model)
+        size = self._bytes[name]
+        if self.max_bytes is not None and size > self.max_bytes:
+            raise keras_tuner.errors.FailedTrialError(
+                f"The LiteRT file with {name!r} has {size:,} bytes. "
+                f"Received: max_bytes={self.max_bytes}."
+            )
+        # keras-tuner's last callback keeps the best epoch by the logs.
+        callbacks = [_LogBytes(size), *(callbacks or ())]
         if self.seed is not None:
-            values, count = self._trained
-            more = count if values == hp.values else 0
-            keras.utils.set_random_seed((self.seed + more) % 2**32)
+            # Executions of one trial differ.
+            self._fits += 1
+            keras.utils.set_random_seed(self.seed + self._fits)
+        return model.fit(*args, callbacks=callbacks, **kwargs)
+
+    def _count(self, model):
+        return count_file(model, self._search, self._search.quantize).file_bytes
 
 
-def _check_model(model, learning_rates):
-    if not isinstance(model, keras.Model):
-        raise TypeError(
-            f"`model` must be a `keras.Model`. Received: model={model!r}."
-        )
-    if not model.built or not model.compiled:
-        raise ValueError(
-            "`model` must be built and compiled, so that trials can be trained "
-            f"as it was. Received: built={model.built}, "
-            f"compiled={model.compiled}."
-        )
-    rate = model.optimizer.get_config()["learning_rate"]
-    if learning_rates is not None and isinstance(rate, dict):
-        raise ValueError(
-            "`learning_rates` must be None where the optimizer has a schedule. "
-            f"Received: learning_rates={learning_rates!r}."
-        )
+class _LogBytes(keras.callbacks.Callback):
+    def __init__(self, size):
+        super().__init__()
+        self._size = size
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs[_BYTES] = self._size
+
+
+def _methods_by_default():
+    return [
+        *(Rounded(bits) for bits in (2, 4, 8)),
+        *(
+            Rounded(bits, rank=rank)
+            for rank in (4, 8, 16, 32, 64)
+            for bits in (2, 4, 8)
+        ),
+        *(
+            Codes(number, size)
+            for number in (1, 2, 4, 8, 16, 32, 64)
+            for size in (4, 16, 256)
+        ),
+        *(
+            Codes(number, 16, rank=rank)
+            for number in (4, 8, 16, 32)
+            for rank in (8, 32)
+        ),
+        *(
+            Anchors(number, nonzeros)
+            for number in (50, 200)
+            for nonzeros in (2, 4, 8)
+        ),
+    ]
