@@ -108,7 +108,6 @@ def _add_compress(command, add):
         help="leave smaller tables as is",
     )
     add("--effort", type=float, help="time to learn codes (default: 1.0)")
-    add("--max-time", type=float, help="seconds for a layer, or for a search")
     _add_learning(add)
     _add_imports(add)
     group = command.add_argument_group(
@@ -133,6 +132,7 @@ def _add_compress(command, add):
         "inputs are x_train_NAME and so on",
     )
     add("--epochs", type=int, help="to train each of the best few")
+    add("--max-time", type=float, help="seconds of the search")
     add("--frontier", help="write what was found, a .json file")
 
 

@@ -17,8 +17,7 @@ PARTS = {
     "compression": "allocation code_shapes spectrum",
     "export": "compressed_rows flatbuffer int8_matrices packed_offsets",
     "layers": "lookup_layer",
-    "learners": "beam_encoding coordinate_search refinement row_blocks "
-    "straight_through",
+    "learners": "beam_encoding coordinate_search refinement straight_through",
     "noises": "random_bits",
     "optimizers": "unique_places",
     "rounding": "round_factors round_rows rounded_rows rounded_table",

@@ -12,7 +12,7 @@ from keras_compembed.utils.byte_counts import number_of_bytes
 from keras_compembed.utils.files import replacing
 
 _LIMITS = ("max_bytes", "ratio", "max_loss")
-_OF_SEARCH = ("quantize", "runtime", "min_runtime", "epochs")
+_OF_SEARCH = ("quantize", "runtime", "min_runtime", "epochs", "max_time")
 
 
 def run(arguments):
@@ -48,7 +48,7 @@ def run(arguments):
 def _options(arguments):
     """Arguments of `compress_model` on a limit, or on learning codes."""
     limit = files.given(arguments, *_LIMITS)
-    search = files.given(arguments, *_OF_SEARCH, "max_time")
+    search = files.given(arguments, *_OF_SEARCH)
     if not limit:
         others = files.given(arguments, *_OF_SEARCH, "data", "frontier")
         if others:
@@ -57,9 +57,9 @@ def _options(arguments):
                 f"{names} must be given with --max-bytes, --ratio or "
                 "--max-loss."
             )
-        settings = files.given(arguments, "effort", "max_time")
-        learner = functools.partial(AdditiveQuantizer, **settings)
-        return {"learner": learner} if settings else {}
+        effort = files.given(arguments, "effort")
+        learner = functools.partial(AdditiveQuantizer, **effort)
+        return {"learner": learner} if effort else {}
     if arguments.effort is not None:
         raise ValueError("--effort must not be given with a limit.")
     if arguments.max_bytes is not None:

@@ -15,7 +15,7 @@ from keras_compembed.codes.packing import pack_codes
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.learners.following_codes import FollowingCodes
-from keras_compembed.learners.refinement import encode_composed
+from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.registry import get_learner
 from keras_compembed.learners.registry import get_task_codes
 from keras_compembed.utils.each_once import each_once
@@ -95,14 +95,14 @@ class CodeEmbedding(LookupLayer):
         mask_zero: Boolean. Whether id 0 is padding to be masked, as in
             `keras.layers.Embedding`. Defaults to `False`.
         learn_codes: `None`, `"softmax"`, `"nearest"`, `"follow"` or a
-            `TaskCodes` with options of its own, such as
-            `SoftmaxCodes(temperature=0.5)`. How codes are learned during
+            `SoftmaxCodes`, `NearestCodes` or `FollowingCodes` of
+            `keras_compembed.learners`. How codes are learned during
             training. Defaults to `None`: they are fixed.
         seed: Optional integer. Seed of random codes.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
     Attributes:
-        learn_codes: The layer's own copy of the `TaskCodes`, or None once
+        learn_codes: The layer's own copy of such an object, or None once
             codes are fixed.
 
     Call arguments:
@@ -478,7 +478,7 @@ class CodeEmbedding(LookupLayer):
             layer=self.name,
             composition=self.composition,
         )
-        found = encode_composed(
+        found = nearest_composed(
             vectors,
             self.composition,
             keras.ops.convert_to_numpy(self.codebooks).astype("float32"),

@@ -6,11 +6,10 @@ from keras_compembed.learners.factor_quantizer import FactorQuantizer
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.gumbel_code_learner import GumbelCodeLearner
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
-from keras_compembed.learners.nearest_codes import NearestCodes
+from keras_compembed.learners.query_codes import NearestCodes
+from keras_compembed.learners.query_codes import SoftmaxCodes
 from keras_compembed.learners.random_code_learner import RandomCodeLearner
-from keras_compembed.learners.softmax_codes import SoftmaxCodes
-from keras_compembed.learners.task_codes import TaskCodes
-from keras_compembed.learners.temperature_schedule import TemperatureSchedule
+from keras_compembed.learners.training import TemperatureSchedule
 from keras_compembed.learners.training import Training
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "NearestCodes",
     "RandomCodeLearner",
     "SoftmaxCodes",
-    "TaskCodes",
     "TemperatureSchedule",
     "Training",
 ]

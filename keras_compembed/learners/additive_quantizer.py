@@ -29,6 +29,9 @@ class AdditiveQuantizer(CodeLearner):
     `joblib.parallel_config` on several, or on several machines: for tables
     of 100,000 rows or more, with the same result.
 
+    Ctrl-C stops `train` early: codes are improved once more, and the best
+    found so far are kept. A second Ctrl-C leaves out the improvement.
+
     Example:
 
     >>> table = np.random.default_rng(0).normal(size=(1000, 64))
@@ -46,9 +49,6 @@ class AdditiveQuantizer(CodeLearner):
             Defaults to `16`.
         effort: Positive number. How long to search, for a lower loss: time
             is about proportional to it. Defaults to `1.0`.
-        max_time: Optional number of seconds that `train` may take. The
-            search then cools down in that time, so its result depends on the
-            machine's speed. Defaults to `None`.
         seed: Optional integer. Makes `train` and `encode` repeatable.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`.
         cache: Optional string or path-like, a folder. Finished codes are kept
@@ -63,8 +63,8 @@ class AdditiveQuantizer(CodeLearner):
             `"seconds"` is the time since the start.
 
     Raises:
-        ValueError: if a size or the seed is out of range, or `effort` or
-            `max_time` is not a positive number.
+        ValueError: if a size or the seed is out of range, or `effort` is not a
+            positive number.
 
     References:
         - Babenko & Lempitsky, Additive Quantization for Extreme Vector
@@ -80,7 +80,6 @@ class AdditiveQuantizer(CodeLearner):
         num_codebooks=32,
         codebook_size=16,
         effort=1.0,
-        max_time=None,
         seed=None,
         verbose=1,
         cache=None,
@@ -89,43 +88,18 @@ class AdditiveQuantizer(CodeLearner):
             num_codebooks, codebook_size
         )
         self.effort = check_positive_number("effort", effort)
-        self.max_time = max_time
-        if max_time is not None:
-            self.max_time = check_positive_number("max_time", max_time)
         self.seed = check_seed(seed)
         self.cache = cache
         self.verbose = check_choice("verbose", verbose, (0, 1, 2))
         self.history = {"loss": [], "seconds": []}
 
     def train(self, table, sample_weight=None):
-        """Learns codebooks for `table`, and its codes.
-
-        Ctrl-C stops early: codes are improved once more, the best found so
-        far are kept, and `train` returns as usual. A second Ctrl-C leaves out
-        the improvement. Before there is anything to keep, it goes through,
-        and the learner stays as it was.
-
-        Args:
-            table: Array `(rows, columns)` of finite numbers. It is read a
-                part at a time and may be memory-mapped.
-            sample_weight: Optional array `(rows,)`, how much each row counts.
-                Losses are then weighted means.
-
-        Returns:
-            The learner.
-
-        Raises:
-            ValueError: if the table is not a finite matrix, its largest
-                number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
-                not a non-negative number per row.
-        """
         table = check_fitted_table(table, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
         settings = {
             "num_codebooks": self.num_codebooks,
             "codebook_size": self.codebook_size,
             "effort": self.effort,
-            "max_time": self.max_time,
             "seed": self.seed,
         }
         folder = None if self.seed is None else self.cache
@@ -141,18 +115,6 @@ class AdditiveQuantizer(CodeLearner):
         return self
 
     def encode(self, table):
-        """Codes of rows that may be new, for the codebooks as they are.
-
-        Args:
-            table: Array `(rows, columns)` as wide as the table trained on.
-
-        Returns:
-            Unsigned integer array `(rows, num_codebooks)`.
-
-        Raises:
-            ValueError: if there are no codebooks yet, or the table is not a
-                finite matrix of their width.
-        """
         table = self._check_new_rows(table)
         with one_thread():
             return encode_rows(

@@ -4,8 +4,6 @@ import numpy as np
 
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.learners import coordinate_search as search
-from keras_compembed.learners.row_blocks import in_order
-from keras_compembed.learners.row_blocks import row_blocks
 
 _BEAM = 16
 _SWEEPS = 4
@@ -16,9 +14,9 @@ def encode_rows(table, codebooks, rng):
     """Codes by beam search, each subcode then chosen anew a few times."""
     num_codebooks, codebook_size, _ = codebooks.shape
     codes = np.empty((len(table), num_codebooks), code_dtype(codebook_size))
-    blocks = row_blocks(len(table), num_codebooks, codebook_size)
+    blocks = search.row_blocks(len(table), num_codebooks, codebook_size)
     seed = int(rng.integers(1 << 62))
-    found = in_order(
+    found = search.in_order(
         _encode_block, ((table[part], codebooks, seed) for part in blocks)
     )
     for part, of_block in zip(blocks, found, strict=True):

@@ -3,7 +3,9 @@
 import abc
 
 from keras_compembed.codes.codeword_sums import decode_codes
+from keras_compembed.codes.packing import check_codes
 from keras_compembed.utils.validation import check_fitted_table
+from keras_compembed.utils.validation import require
 
 
 class CodeLearner(abc.ABC):
@@ -33,16 +35,49 @@ class CodeLearner(abc.ABC):
 
     @abc.abstractmethod
     def train(self, table, sample_weight=None):
-        """Learns codebooks for `table`, and its codes; returns the learner."""
+        """Learns codebooks for `table`, and its codes.
+
+        Ctrl-C before there is anything to keep raises `KeyboardInterrupt`,
+        and leaves the learner as it was.
+
+        Args:
+            table: Array `(rows, columns)` of finite numbers. It is read a
+                part at a time and may be memory-mapped.
+            sample_weight: Optional array `(rows,)`, how much each row counts.
+                Losses are then weighted means.
+
+        Returns:
+            The learner.
+
+        Raises:
+            ValueError: if the table is not a finite matrix, its largest
+                number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
+                not a non-negative number per row.
+        """
 
     @abc.abstractmethod
     def encode(self, table):
-        """Codes, `(rows, num_codebooks)`, of rows that may be new."""
+        """Codes of rows that may be new, for the codebooks as they are.
+
+        Args:
+            table: Array `(rows, columns)` as wide as the table trained on.
+
+        Returns:
+            Unsigned integer array `(rows, num_codebooks)`.
+
+        Raises:
+            ValueError: if there are no codebooks yet, or the table is not a
+                finite matrix of their width.
+        """
 
     def decode(self, codes):
         """Rows, float32 `(rows, columns)`, that `codes` stand for."""
         self._check_trained()
-        return decode_codes(codes, self.codebooks)
+        if isinstance(self.composition, str):
+            return decode_codes(codes, self.codebooks)
+        shape = None, self.num_codebooks
+        codes = check_codes(codes, self.codebook_size, shape)
+        return self.composition.decode(codes, self.codebooks)
 
     def _keep(self, **state):
         """Sets attributes at once: Ctrl-C comes before or after all."""
@@ -52,12 +87,15 @@ class CodeLearner(abc.ABC):
         """Returns a table to encode, or raises if it cannot be."""
         self._check_trained()
         width = self.codebooks.shape[-1]
+        if not isinstance(self.composition, str):
+            width = self.composition.output_dim
         return check_fitted_table(
             table, width, smallest=0, shards=True, warn=False
         )
 
     def _check_trained(self):
-        if self.codebooks is None:
-            raise ValueError(
-                "The learner has no codebooks yet: call `train` first."
-            )
+        require(
+            self.codebooks is not None,
+            "The learner has no codebooks yet: call `train` first.",
+            codebooks=None,
+        )

@@ -1,5 +1,8 @@
 """Sweeps over subcodes and least squares of codebooks."""
 
+import itertools
+
+import joblib
 import numpy as np
 
 from keras_compembed.codes.packing import code_dtype
@@ -17,6 +20,10 @@ _GROUP_CODEWORDS = 128
 # where they would not fit in memory, they are improved step by step.
 _PRECISE_CODEWORDS, _DIRECT_CODEWORDS = 2048, 8192
 _RIDGE = 0.01
+# Chunks of a block, which is a task of its own.
+_CHUNKS = 32
+# Rows of a block for each codeword: sums by codeword are made for each block.
+_ROWS_PER_CODEWORD = 4
 
 
 class GumbelBank:
@@ -259,3 +266,26 @@ def random_codes(num_rows, num_codebooks, codebook_size, rng):
         size=(num_rows, num_codebooks),
         dtype=code_dtype(codebook_size),
     )
+
+
+def row_blocks(num_rows, num_codebooks, codebook_size):
+    """Slices of rows that are worth a task of their own."""
+    chunk = chunk_rows(codebook_size)
+    least = _ROWS_PER_CODEWORD * num_codebooks * codebook_size
+    size = chunk * max(_CHUNKS, -(-least // chunk))
+    return [
+        slice(start, min(start + size, num_rows))
+        for start in range(0, num_rows, size)
+    ]
+
+
+def in_order(function, arguments):
+    """Yields `function(*each)` of all arguments, in their order."""
+    # Rows are sent as they are: files of them would be made again and again.
+    parallel = joblib.Parallel(
+        return_as="generator", batch_size=1, max_nbytes=None
+    )
+    if parallel.n_jobs == 1:
+        return itertools.starmap(function, arguments)
+    task = joblib.delayed(function)
+    return parallel(itertools.starmap(task, arguments))

@@ -6,22 +6,21 @@ from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.refinement import nearest_composed
-from keras_compembed.learners.refinement import refine_composed
-from keras_compembed.utils.one_thread import one_thread
+from keras_compembed.learners.refinement import refine_until_stopped
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import float_chunks
+from keras_compembed.utils.validation import require
 
 
 class FactorQuantizer(CodeLearner):
     """Learns codes of a factor of a table, for composition `"linear"`.
 
-    The table is first projected onto its largest axes, a singular value
-    decomposition of rank `rank`. An `AdditiveQuantizer` codes the narrow rows;
-    then codes, codebooks and the matrix that makes them wide again are fitted
-    to the table in turn. Narrow codebooks take `rank / columns` of the bytes,
-    which counts where tables have few rows, or files few bytes.
+    An `AdditiveQuantizer` codes the table's largest `rank` axes; then codes,
+    codebooks and the matrix that makes them wide again are fitted to the
+    table in turn. Narrow codebooks take `rank / columns` of the bytes, which
+    counts where tables have few rows. Ctrl-C keeps the best found so far.
 
     Example:
 
@@ -41,20 +40,16 @@ class FactorQuantizer(CodeLearner):
         rank: Integer, the width of codewords. Tables must have as many
             columns at least. Defaults to `16`.
         effort: Same as in `AdditiveQuantizer`. Defaults to `1.0`.
-        max_time: Same as in `AdditiveQuantizer`, for the narrow rows.
-            Defaults to `None`.
         seed: Optional integer. Makes `train` and `encode` repeatable.
         verbose: `0` or `1`, whether to show progress. Defaults to `1`.
 
     Attributes:
-        history: Dict of lists. `"loss"` and `"seconds"` are those of the
-            `AdditiveQuantizer` on narrow rows; `"refined_loss"` is the mean
-            squared distance of a row of the table, after each fit but the
-            last.
+        history: Dict of lists. `"loss"` and `"seconds"` are those of narrow
+            rows, `"refined_loss"` those of the table before each fit.
 
     Raises:
-        ValueError: if a size or the seed is out of range, or `effort` or
-            `max_time` is not a positive number.
+        ValueError: if a size or the seed is out of range, or `effort` is not a
+            positive number.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
@@ -67,7 +62,6 @@ class FactorQuantizer(CodeLearner):
         codebook_size=16,
         rank=16,
         effort=1.0,
-        max_time=None,
         seed=None,
         verbose=1,
     ):
@@ -75,7 +69,6 @@ class FactorQuantizer(CodeLearner):
             num_codebooks,
             codebook_size,
             effort=effort,
-            max_time=max_time,
             seed=seed,
             verbose=verbose,
         )
@@ -86,31 +79,14 @@ class FactorQuantizer(CodeLearner):
         self.history = {"loss": [], "seconds": [], "refined_loss": []}
 
     def train(self, table, sample_weight=None):
-        """Learns codebooks and matrix for `table`, and its codes.
-
-        Ctrl-C stops early: the best found so far is kept, and `train` returns
-        as usual. Before there is anything to keep, it goes through.
-
-        Args:
-            table: Array `(rows, columns)` of finite numbers. It is read a
-                part at a time and may be memory-mapped.
-            sample_weight: Optional array `(rows,)`, how much each row counts.
-
-        Returns:
-            The learner.
-
-        Raises:
-            ValueError: if the table is not a finite matrix, has fewer columns
-                than `rank`, its largest number is not from 1e-12 to 1e12 (or
-                0), or `sample_weight` is not a non-negative number per row.
-        """
         table = check_fitted_table(table, shards=True)
         width = table.shape[1]
-        if self.rank > width:
-            raise ValueError(
-                "`rank` must be at most the number of columns. Received: "
-                f"rank={self.rank} and a table of shape {table.shape}."
-            )
+        require(
+            self.rank <= width,
+            "`rank` must be at most the number of columns.",
+            columns=width,
+            rank=self.rank,
+        )
         weight = check_sample_weight(sample_weight, len(table))
         kernel = _largest_axes(table, weight)[: self.rank]
         narrow = np.empty((len(table), self.rank), "float32")
@@ -120,21 +96,9 @@ class FactorQuantizer(CodeLearner):
         composition = LinearComposition(self.rank)
         composition.set_shape(self.num_codebooks, self.codebook_size, width)
         composition.kernel.assign(kernel)
-        found, losses = (quantizer.codes, quantizer.codebooks, [kernel]), []
-        try:
-            with one_thread():
-                for *better, loss in refine_composed(
-                    table,
-                    quantizer.codes,
-                    composition,
-                    quantizer.codebooks,
-                    weight,
-                ):
-                    found = better
-                    losses.append(loss)
-        except KeyboardInterrupt:
-            print("\nInterrupted: the last whole sweep is kept.")
-        codes, codebooks, weights = found
+        codes, codebooks, weights, losses = refine_until_stopped(
+            table, quantizer.codes, composition, quantizer.codebooks, weight
+        )
         composition.set_weights(weights)
         self._keep(
             codes=codes,
@@ -145,28 +109,8 @@ class FactorQuantizer(CodeLearner):
         return self
 
     def encode(self, table):
-        """Codes of rows that may be new, for the codebooks as they are.
-
-        Args:
-            table: Array `(rows, columns)` as wide as the table trained on.
-
-        Returns:
-            Unsigned integer array `(rows, num_codebooks)`.
-
-        Raises:
-            ValueError: if there are no codebooks yet, or the table is not a
-                finite matrix of their width.
-        """
-        self._check_trained()
-        width = self.composition.output_dim
-        table = check_fitted_table(
-            table, width, smallest=0, shards=True, warn=False
-        )
+        table = self._check_new_rows(table)
         return nearest_composed(table, self.composition, self.codebooks)
-
-    def decode(self, codes):
-        self._check_trained()
-        return self.composition.decode(codes, self.codebooks)
 
 
 def _largest_axes(table, sample_weight):

@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.task_codes import TaskCodes
 from keras_compembed.optimizers.read_rows import read_rows
-from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.validation import check_positive_int
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -33,12 +33,15 @@ class FollowingCodes(TaskCodes):
             the callback `RecodeEmbeddings` to the next. Training without the
             callback warns: nothing else recodes. Defaults to `None`: as the
             callback says, and `kc.strip` warns if nothing recoded.
-        teacher: Optional array, see `TaskCodes`.
-        teacher_weight: Positive number, see `TaskCodes`. Defaults to `1.0`.
+        teacher: Optional array `(input_dim, output_dim)`. Vectors are drawn
+            to its rows while codes are learned. It is not saved: set the
+            attribute after loading to go on with it.
+        teacher_weight: Positive number. Weight of the mean squared distance
+            to the teacher's rows. Defaults to `1.0`.
 
     Raises:
-        ValueError: if `recode_every` is not a positive integer, or an
-            argument of `TaskCodes` is not what it says.
+        ValueError: if `recode_every` is not a positive integer, `teacher` is
+            not a finite matrix, or `teacher_weight` is not positive.
     """
 
     starts_from_codes = True
@@ -54,13 +57,13 @@ class FollowingCodes(TaskCodes):
 
     def set_shape(self, input_dim, composition):
         super().set_shape(input_dim, composition)
-        if not composition.is_linear:
-            kind = type(composition.unscaled()).__name__
-            raise ValueError(
-                "`composition` must be linear in the codewords with "
-                "learn_codes='follow', so that the code nearest a vector can "
-                f"be found. Received: {kind}."
-            )
+        require(
+            composition.is_linear,
+            "`composition` must be linear in the codewords with "
+            "learn_codes='follow', so that the code nearest a vector can be "
+            "found.",
+            composition=type(composition.unscaled()).__name__,
+        )
 
     def build(self, add_weight, rows):
         super().build(add_weight, rows)
@@ -80,17 +83,6 @@ class FollowingCodes(TaskCodes):
         vectors = self.rows.compose(self.subcodes(ids))
         latents = read_rows(self.latents, ids, once=True)
         return vectors + (latents - tf.stop_gradient(latents)), []
-
-    def step_sums(self, ids, weights, mask=None):
-        counted = self.rows.sums_by_counts(ids.shape[1])
-        if self._teacher is not None or not counted:
-            return super().step_sums(ids, weights, mask)
-        self._begin_training()
-        flat = tf.reshape(ids, (-1,))
-        sums = self.rows.sum_rows(self.subcodes(flat), weights)
-        different, places = tf.unique(flat)
-        latents = read_rows(self.latents, different, once=True)
-        return sums + _gradients_of_sums(latents, places, weights), []
 
     def _begin_training(self):
         self._is_trained = True
@@ -135,23 +127,3 @@ class FollowingCodes(TaskCodes):
 
     def get_config(self):
         return {**super().get_config(), "recode_every": self.recode_every}
-
-
-def _gradients_of_sums(rows, places, weights):
-    """Zeros, with the gradients of weighted sums in the rows summed."""
-    weights = tf.stop_gradient(weights)
-
-    @custom_gradient
-    def zeros(rows):
-        def gradient(upstream):
-            parts = weights[:, :, None] * upstream[:, None]
-            parts = tf.reshape(parts, (-1, rows.shape[1]))
-            parts = tf.math.unsorted_segment_sum(
-                parts, places, tf.shape(rows)[0]
-            )
-            return tf.cast(parts, rows.dtype)
-
-        shape = tf.stack([tf.shape(weights)[0], rows.shape[1]])
-        return tf.zeros(shape, weights.dtype), gradient
-
-    return zeros(rows)

@@ -7,34 +7,37 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_compembed.codes.packing import check_codes
 from keras_compembed.codes.packing import code_dtype
 from keras_compembed.compositions.registry import check_composition
 from keras_compembed.compositions.registry import get_composition
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import nearest_composed
-from keras_compembed.learners.refinement import refine_composed
+from keras_compembed.learners.refinement import refine_until_stopped
 from keras_compembed.learners.training import AsMatrix
 from keras_compembed.learners.training import KeepBest
 from keras_compembed.learners.training import SquaredDistance
-from keras_compembed.learners.training import check_callbacks
 from keras_compembed.learners.training import drawn_places
 from keras_compembed.learners.training import finish
 from keras_compembed.learners.training import seeded_defaults
-from keras_compembed.utils.one_thread import one_thread
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
 from keras_compembed.utils.validation import check_seed
 from keras_compembed.utils.validation import float_chunks
+from keras_compembed.utils.validation import require
 
 _CHUNK_LOGITS = 1 << 21
 
 
 class GradientCodeLearner(keras.Model, CodeLearner):
-    """Base class of learners that train codes end to end."""
+    """Base class of learners that train codes end to end.
+
+    `build_logits(rows, columns)` makes weights, `logits(inputs)` gives scores
+    `(rows, num_codebooks, codebook_size)`, and `picks(logits)` how much each
+    codeword counts in training.
+    """
 
     def __init__(
         self,
@@ -51,12 +54,12 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             num_codebooks, codebook_size
         )
         composition = check_composition(composition)
-        if refine and not can_refine(composition):
-            raise ValueError(
-                "`refine` must be False with a composition other than 'sum', "
-                f"'concat' and 'linear'. Received: refine={refine!r}, "
-                f"composition={composition!r}."
-            )
+        require(
+            not refine or can_refine(composition),
+            "`refine` must be False with a composition other than 'sum', "
+            "'concat' and 'linear'.",
+            refine=refine,
+        )
         kwargs.setdefault("dtype", "float32")
         super().__init__(**kwargs)
         self.num_codebooks = num_codebooks
@@ -85,23 +88,6 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     def learned_composition(self, composition):
         """What is learned for the composition asked for."""
         return composition
-
-    def build_logits(self, num_rows, width):
-        """Makes the weights of the logits.
-
-        Args:
-            num_rows: Optional integer, the table's rows.
-            width: Integer, the table's columns.
-        """
-        raise NotImplementedError
-
-    def logits(self, inputs):
-        """Scores `(rows, num_codebooks, codebook_size)` of codewords."""
-        raise NotImplementedError
-
-    def picks(self, logits):
-        """How much each codeword counts in training; shaped like logits."""
-        raise NotImplementedError
 
     def inputs_of(self, places, rows):
         """What `logits` takes of the table's rows at these places."""
@@ -136,11 +122,12 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     def build(self, input_shape):
         if self.built:
             return
-        if self._composition is not None:
-            raise ValueError(
-                "The learner was interrupted while its weights were made: "
-                "make a new one."
-            )
+        require(
+            self._composition is None,
+            "The learner was interrupted while its weights were made: make a "
+            "new one.",
+            built=False,
+        )
         num_rows, width = input_shape
         with seeded_defaults(int(self._seeds[6])):
             self._composition = self._make_composition(
@@ -181,8 +168,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
 
     @property
     def history(self):
-        """Dict of lists: `"loss"` and `"val_loss"`, one entry a validation,
-        and with `refine` `"refined_loss"`, one entry a sweep."""
+        """`"loss"` and `"val_loss"` of validations, `"refined_loss"`."""
         return {} if self._fit_history is None else self._fit_history.history
 
     @history.setter
@@ -192,16 +178,14 @@ class GradientCodeLearner(keras.Model, CodeLearner):
 
     @property
     def composition(self):
-        """The learner's own `Composition`, or what it is to be made from
-        before the table's width is known."""
+        """The learner's `Composition`, or what it is to be made from."""
         if self._composition is None:
             return self._make_composition.args[0]
         return self._composition
 
     @property
     def codes(self):
-        """Codes of the table trained on; None before `train` and after
-        `fit`."""
+        """Codes of the table of `train`; None before it and after `fit`."""
         return self._codes
 
     @property
@@ -214,22 +198,15 @@ class GradientCodeLearner(keras.Model, CodeLearner):
     def train(self, table, sample_weight=None, callbacks=None):
         """Learns codebooks for `table`, and its codes.
 
-        Rows of each batch are drawn at random with replacement, so a table
-        may have any number of rows. The weights of the validation with the
-        lowest loss are kept. Training again goes on from there.
-
-        Ctrl-C stops early: the best weights so far are kept, rows get their
-        codes, and `train` returns as usual. If it comes later, refinement
-        ends with the last whole sweep; what else is under way is finished,
-        unless Ctrl-C comes once more. Then it goes through, as it does before
-        the first step, and `codes` are None or those of an earlier `train`.
+        Rows of each batch are drawn at random with replacement. The weights
+        of the validation with the lowest loss are kept; training again goes
+        on from there. Ctrl-C stops early with the best so far; once more, it
+        goes through, as it does before the first step.
 
         Args:
-            table: Array `(rows, columns)` of finite numbers. It is read a
-                part at a time and may be memory-mapped.
-            sample_weight: Optional array `(rows,)`, how much each row counts.
-                Rows are drawn in proportion to it, for training and for
-                validation.
+            table: Same as in `CodeLearner.train`.
+            sample_weight: Optional array `(rows,)`. Rows are drawn in
+                proportion to it, for training and for validation.
             callbacks: Optional list of Keras callbacks for `fit`. An epoch is
                 one validation interval.
 
@@ -237,15 +214,12 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             The learner.
 
         Raises:
-            ValueError: if the table is not a finite matrix or not as wide as
-                that of an earlier `train`, if its largest number is not from
-                1e-12 to 1e12 (or 0), if `sample_weight` is not a non-negative
-                number per row, or if the loss became NaN.
+            ValueError: as `CodeLearner.train`, if the table is not as wide as
+                that of an earlier `train`, or if the loss became NaN.
         """
         width = self.composition.output_dim if self.built else None
         table = check_fitted_table(table, width, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
-        callbacks = check_callbacks(callbacks)
         training = self.training
         steps = min(training.validation_interval, training.iterations)
         with self.distribute_strategy.scope():
@@ -285,7 +259,7 @@ class GradientCodeLearner(keras.Model, CodeLearner):
                     self._batches(table, weight, training.validation_rows, 4)
                 ),
                 validation_batch_size=training.batch_size,
-                callbacks=[best, *callbacks],
+                callbacks=[best, *(callbacks or ())],
                 shuffle=False,
                 verbose=self.verbose,
             )
@@ -294,25 +268,13 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         finish(best.restore)
         codes = finish(lambda: self._argmax_codes(table))
         if self._refines:
-            refined = self._refine(table, codes, weight)
+            refined = refine_until_stopped(
+                table, codes, self.composition, self.codebooks, weight
+            )
             finish(lambda: self._take(*refined))
         else:
             self._codes = codes
         return self
-
-    def _refine(self, table, codes, weight):
-        """Codes, codebooks, the composition's weights, and losses."""
-        weights = self.composition.get_weights()
-        found = codes, self.codebooks, weights, []
-        try:
-            with one_thread():
-                for *parts, loss in refine_composed(
-                    table, codes, self.composition, self.codebooks, weight
-                ):
-                    found = *parts, [*found[-1], loss]
-        except KeyboardInterrupt:
-            print("\nInterrupted: the last whole sweep is kept.")
-        return found
 
     def _take(self, codes, codebooks, weights, losses):
         self.composition.set_weights(weights)
@@ -321,18 +283,6 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         self._codes = codes
 
     def encode(self, table):
-        """Codes of rows that may be new.
-
-        Args:
-            table: Array `(rows, columns)` as wide as the table trained on.
-
-        Returns:
-            Unsigned integer array `(rows, num_codebooks)`.
-
-        Raises:
-            ValueError: if there are no codebooks yet, or the table is not a
-                finite matrix of their width.
-        """
         table = self._check_new_rows(table)
         codes = self._argmax_codes(table)
         if self._refines:
@@ -341,25 +291,11 @@ class GradientCodeLearner(keras.Model, CodeLearner):
             )
         return codes
 
-    def decode(self, codes):
-        self._check_trained()
-        codes = check_codes(
-            codes, self.codebook_size, shape=(None, self.num_codebooks)
-        )
-        return self.composition.decode(codes, self.codebooks)
-
     @property
     def _refines(self):
         if self.refine is None:
             return can_refine(self.composition)
         return self.refine
-
-    def _check_new_rows(self, table):
-        self._check_trained()
-        width = self.composition.output_dim
-        return check_fitted_table(
-            table, width, smallest=0, shards=True, warn=False
-        )
 
     def _batches(self, table, weight, batch_size, seed):
         """Yields `(inputs, rows)` of rows drawn at random."""
@@ -380,19 +316,17 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         return codes
 
     def get_config(self):
-        config = super().get_config()
+        serialize = keras.saving.serialize_keras_object
         composition = self.composition
         if not isinstance(composition, str):
-            composition = keras.saving.serialize_keras_object(composition)
-        config.update(
-            {
-                "num_codebooks": self.num_codebooks,
-                "codebook_size": self.codebook_size,
-                "composition": composition,
-                "training": keras.saving.serialize_keras_object(self.training),
-                "refine": self.refine,
-                "seed": self.seed,
-                "verbose": self.verbose,
-            }
-        )
-        return config
+            composition = serialize(composition)
+        return {
+            **super().get_config(),
+            "num_codebooks": self.num_codebooks,
+            "codebook_size": self.codebook_size,
+            "composition": composition,
+            "training": serialize(self.training),
+            "refine": self.refine,
+            "seed": self.seed,
+            "verbose": self.verbose,
+        }

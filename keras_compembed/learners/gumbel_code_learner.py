@@ -12,7 +12,6 @@ from keras_compembed.optimizers.device_rows import on_several_devices
 from keras_compembed.optimizers.device_rows import rows_of_all_devices
 from keras_compembed.utils.saved_seed import load_seed
 from keras_compembed.utils.saved_seed import save_seed
-from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
 
 # Below this, softplus(x) is exp(x) in float32.
@@ -23,10 +22,9 @@ _SOFTPLUS_IS_EXP = -15.0
 class GumbelCodeLearner(GradientCodeLearner):
     """Learns codes end to end, as published by Shu & Nakayama.
 
-    An encoder with one hidden layer gives each row `num_codebooks`
-    distributions over `codebook_size` codewords; Gumbel noise and a softmax
-    turn them into nearly one-hot vectors `d`, and the decoder sums the
-    codewords they pick:
+    An encoder with a hidden layer of M * K / 2 units gives each row M
+    distributions over K codewords; Gumbel noise and a softmax turn them into
+    nearly one-hot vectors `d`, and the decoder sums the codewords they pick:
 
     - `h = tanh(theta' x + b)` (equation 7)
     - `alpha_m = softplus(theta_m' h + b_m)` (equation 8)
@@ -38,16 +36,10 @@ class GumbelCodeLearner(GradientCodeLearner):
     largest `alpha_m`, without noise, so `val_loss` and `evaluate` tell the
     loss of the codes themselves.
 
-    `train` does the whole job with the paper's settings. The learner is a
-    `keras.Model` as well: `compile` it first for another optimizer, build it
-    inside `strategy.scope()` to train on several devices, or call `fit` on
-    your own batches of rows, which are input and target at once.
-
-    Tables are taken as they are, as in the paper, whose settings suit numbers
-    of size 0.1 to 1: scale others.
-
+    The paper's settings suit numbers of size 0.1 to 1: scale others.
     `AdditiveQuantizer` reaches a lower loss in a fraction of the time;
-    `refine=True` closes most of the gap.
+    `refine=True` closes most of the gap. The learner is a `keras.Model` as
+    well, see `KDCodeLearner`.
 
     Example:
 
@@ -71,15 +63,11 @@ class GumbelCodeLearner(GradientCodeLearner):
         composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
             `Composition`. How codewords become a row. Defaults to `"sum"`,
             the paper's.
-        hidden_units: Optional integer. Width of the hidden layer. Defaults
-            to `None`: `num_codebooks * codebook_size / 2`.
         temperature: Positive number. Defaults to `1.0`.
         training: Optional `Training`. Its own defaults here are 200,000
             iterations at a learning rate of 1e-4, the paper's.
-        refine: Boolean. Whether `train` ends with sweeps over the codes and
-            least squares, and `encode` with sweeps. Not in the paper, and
-            only for compositions `"sum"`, `"concat"` and `"linear"`. Defaults
-            to `False`.
+        refine: Boolean, see `KDCodeLearner`. Not in the paper. Defaults to
+            `False`.
         seed: Optional integer. Makes a run repeatable on one machine.
         verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
         **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
@@ -92,9 +80,8 @@ class GumbelCodeLearner(GradientCodeLearner):
         The input's: each row's reconstruction.
 
     Raises:
-        ValueError: if a size or the seed is out of range, `temperature` is
-            not positive, the composition is unknown, or `refine` is no
-            boolean, or true for one that cannot be refined.
+        ValueError: if a number is out of range, the composition is unknown,
+            or `refine` is true for one that cannot be refined.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equations
@@ -108,7 +95,6 @@ class GumbelCodeLearner(GradientCodeLearner):
         num_codebooks=32,
         codebook_size=16,
         composition="sum",
-        hidden_units=None,
         temperature=1.0,
         training=None,
         refine=False,
@@ -128,32 +114,27 @@ class GumbelCodeLearner(GradientCodeLearner):
             verbose=verbose,
             **kwargs,
         )
-        if hidden_units is None:
-            hidden_units = self.num_codebooks * self.codebook_size // 2
-        self.hidden_units = check_positive_int("hidden_units", hidden_units)
         self.temperature = check_positive_number("temperature", temperature)
         self._noise_seed = keras.random.SeedGenerator(int(self._seeds[0]))
+        glorot = keras.initializers.GlorotUniform
         self.encoder = keras.Sequential(
             [
                 keras.layers.Dense(
-                    self.hidden_units,
+                    self.num_codebooks * self.codebook_size // 2,
                     activation="tanh",
-                    kernel_initializer=self._kernel_initializer(1),
+                    kernel_initializer=self.seeded(glorot, 1),
                     dtype=self.dtype_policy,
                     name="hidden",
                 ),
                 keras.layers.Dense(
                     self.num_codebooks * self.codebook_size,
-                    kernel_initializer=self._kernel_initializer(2),
+                    kernel_initializer=self.seeded(glorot, 2),
                     dtype=self.dtype_policy,
                     name="logits",
                 ),
             ],
             name="encoder",
         )
-
-    def _kernel_initializer(self, place):
-        return self.seeded(keras.initializers.GlorotUniform, place)
 
     def build_logits(self, num_rows, width):
         self.encoder.build((None, width))
@@ -168,13 +149,7 @@ class GumbelCodeLearner(GradientCodeLearner):
         return tf.nn.softmax(scores / self.temperature)
 
     def gumbel_noise(self, shape):
-        """Draws G of equation 5, anew in each step.
-
-        Devices that share a batch draw what one would for the same rows.
-
-        Args:
-            shape: Integer tensor, of which the first is rows of this device.
-        """
+        """Draws G of equation 5, as one device would for all rows."""
         seed = tf.cast(self._noise_seed.next(), tf.int32)
         draw = functools.partial(
             tf.random.stateless_uniform,
@@ -198,14 +173,7 @@ class GumbelCodeLearner(GradientCodeLearner):
         super().load_own_variables(load_seed(store, self._noise_seed))
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "hidden_units": self.hidden_units,
-                "temperature": self.temperature,
-            }
-        )
-        return config
+        return {**super().get_config(), "temperature": self.temperature}
 
 
 def _log_softplus(x):

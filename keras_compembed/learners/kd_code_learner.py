@@ -9,11 +9,11 @@ from keras_compembed.compositions.scaled_composition import ScaledComposition
 from keras_compembed.learners.coordinate_search import covariance
 from keras_compembed.learners.coordinate_search import mean_row
 from keras_compembed.learners.gradient_code_learner import GradientCodeLearner
-from keras_compembed.learners.queries import pick_best
+from keras_compembed.learners.query_codes import pick_best
 from keras_compembed.learners.refinement import can_refine
 from keras_compembed.learners.refinement import codeword_of_row
 from keras_compembed.learners.refinement import nearest_composed
-from keras_compembed.learners.temperature_schedule import TemperatureSchedule
+from keras_compembed.learners.training import TemperatureSchedule
 from keras_compembed.learners.training import check_rate
 from keras_compembed.learners.training import get_training
 from keras_compembed.learners.training import scale_gradient
@@ -21,33 +21,26 @@ from keras_compembed.learners.training import serialize_rate
 from keras_compembed.optimizers.read_rows import read_rows
 from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 from keras_compembed.utils.validation import check_choice
-
-LOGITS = ("encoder", "free")
-ESTIMATORS = ("straight_through", "soft")
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class KDCodeLearner(GradientCodeLearner):
     """Learns codes straight through a tempering softmax.
 
-    Each row has `num_codebooks` vectors of logits; the largest logit picks
-    the codeword, one of each codebook, and a composition makes the row of
-    them. Backward, the gradient is that of a softmax at some temperature, as
-    if that had picked (Algorithm 1 of Chen, Min & Sun). Temperature falls
-    with the steps.
+    The largest logit of each codebook picks the codeword, and a composition
+    makes the row of them. Backward, the gradient is that of a softmax at a
+    temperature that falls with the steps (Algorithm 1 of Chen, Min & Sun).
 
     Logits come from a linear encoder of the row, which learns in a few
     thousand steps and can encode new rows, or are free numbers of each row,
-    as published. All is trained in units of the table's scale: `train` gives
-    it to the codebooks of compositions `"sum"`, `"concat"` and `"linear"`,
-    and puts others into a `ScaledComposition`. For those three, `train` ends
-    with sweeps over codes and least squares; `refine=False` is the published
-    procedure.
+    as published. All is trained in units of the table's scale. `train` ends
+    with sweeps over codes and least squares where the composition allows it;
+    `refine=False` is the published procedure.
 
-    `train` does the whole job. The learner is a `keras.Model` as well:
-    `compile` it first for another optimizer, build it inside
-    `strategy.scope()` to train on several devices, or, with an encoder, call
-    `fit` on your own batches of rows.
+    The learner is a `keras.Model` as well: `compile` it first for another
+    optimizer, build it inside `strategy.scope()` to train on several devices,
+    or, with an encoder, call `fit` on your own batches of rows.
 
     Example:
 
@@ -70,22 +63,19 @@ class KDCodeLearner(GradientCodeLearner):
             `Composition`. How codewords become a row. Defaults to
             `"linear"`.
         logits: `"encoder"` or `"free"`. Whether logits are a linear function
-            of the row, or numbers of their own for each row, of which a step
-            touches those of its batch. Defaults to `"encoder"`.
+            of the row, or numbers of each row. Defaults to `"encoder"`.
         temperature: Optional positive number or `LearningRateSchedule`, which
             is given the optimizer's step. Defaults to `None`:
             `TemperatureSchedule()`.
         estimator: `"straight_through"` or `"soft"`. With `"soft"`, softmax
-            weights mix codewords in training; codes are their largest all
-            the same. Defaults to `"straight_through"`.
+            weights mix codewords in training. Defaults to
+            `"straight_through"`.
         training: Optional `Training`. Its own defaults here are 10,000
             iterations, and a learning rate from 1e-2 to 1e-4 by half a cosine
-            over them, then 1e-4. For free logits, the Adam optimizer is put
-            into a `SparseRowOptimizer`.
+            over them, then 1e-4.
         refine: Optional boolean. Whether `train` ends with sweeps over codes
-            and fits of the codebooks, and `encode` with sweeps: coordinate
-            search and least squares for `"sum"` and `"linear"`, k-means in
-            each part for `"concat"`. Defaults to `None`: yes for those three.
+            and fits of the codebooks, and `encode` with sweeps. Defaults to
+            `None`: yes for `"sum"`, `"linear"` and `"concat"`.
         seed: Optional integer. Makes a run repeatable on one machine.
         verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
         **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
@@ -99,10 +89,8 @@ class KDCodeLearner(GradientCodeLearner):
         `(batch_size, columns)`: each row's reconstruction.
 
     Raises:
-        ValueError: if a size or the seed is out of range, `temperature` is
-            not positive, `logits`, `estimator` or the composition is unknown,
-            or `refine` is no boolean, or true for a composition that cannot
-            be refined.
+        ValueError: if a number is out of range, a name is unknown, or
+            `refine` is true for a composition that cannot be refined.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
@@ -138,9 +126,11 @@ class KDCodeLearner(GradientCodeLearner):
         )
         if temperature is None:
             temperature = TemperatureSchedule()
-        self.logits_from = check_choice("logits", logits, LOGITS)
+        self.logits_from = check_choice("logits", logits, ("encoder", "free"))
         self.temperature = check_rate("temperature", temperature)
-        self.estimator = check_choice("estimator", estimator, ESTIMATORS)
+        self.estimator = check_choice(
+            "estimator", estimator, ("straight_through", "soft")
+        )
         # XLA makes gradients of rows those of the whole table.
         self.supports_jit = logits == "encoder"
 
@@ -154,12 +144,12 @@ class KDCodeLearner(GradientCodeLearner):
 
     def build(self, input_shape):
         rows_known = len(input_shape) == 2 and input_shape[0] is not None
-        if self.logits_from == "free" and not (self.built or rows_known):
-            raise ValueError(
-                "A learner with logits='free' must be built by `train`, which "
-                "knows the table's rows. Received: input of shape "
-                f"{tuple(input_shape)}."
-            )
+        require(
+            self.logits_from == "encoder" or self.built or rows_known,
+            "A learner with logits='free' must be built by `train`, which "
+            "knows the table's rows.",
+            input_shape=tuple(input_shape),
+        )
         super().build(input_shape)
 
     def build_logits(self, num_rows, width):
@@ -274,36 +264,32 @@ class KDCodeLearner(GradientCodeLearner):
         return self.temperature(step)
 
     def resume(self, table):
-        if self.logits_from == "free" and len(table) != self.kernel.shape[0]:
-            raise ValueError(
-                f"`table` must have the {self.kernel.shape[0]} rows that the "
-                "learner's free logits are those of. Received: an array of "
-                f"shape {table.shape}."
-            )
+        require(
+            self.logits_from == "encoder" or len(table) == self.kernel.shape[0],
+            "`table` must have the rows that the learner's free logits are "
+            "those of.",
+            rows=len(table),
+        )
 
     def encode(self, table):
         if self.logits_from == "encoder":
             return super().encode(table)
         table = self._check_new_rows(table)
-        if not self._refines:
-            raise ValueError(
-                "`encode` must be called on a learner with logits='encoder', "
-                "or with `refine`: free logits are those of the rows trained "
-                f"on. Received: logits={self.logits_from!r}, "
-                f"refine={self.refine!r}."
-            )
+        require(
+            self._refines,
+            "`encode` must be called on a learner with logits='encoder', or "
+            "with `refine`: free logits are those of the rows trained on.",
+            refine=self.refine,
+        )
         return nearest_composed(table, self.composition, self.codebooks)
 
     def get_config(self):
-        config = super().get_config()
-        config.update(
-            {
-                "logits": self.logits_from,
-                "temperature": serialize_rate(self.temperature),
-                "estimator": self.estimator,
-            }
-        )
-        return config
+        return {
+            **super().get_config(),
+            "logits": self.logits_from,
+            "temperature": serialize_rate(self.temperature),
+            "estimator": self.estimator,
+        }
 
 
 def _falling_rate(iterations):

@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import warnings
-import zipfile
-import zlib
 
 import numpy as np
 
@@ -13,10 +11,6 @@ from keras_compembed.utils.files import replacing
 from keras_compembed.version import __version__
 
 _CHUNK_BYTES = 1 << 24
-_UNREADABLE = (
-    *(EOFError, KeyError, OSError, ValueError),
-    *(zipfile.BadZipFile, zlib.error),
-)
 
 
 class KeptCodes:
@@ -39,14 +33,13 @@ class KeptCodes:
         if self._path is None or not os.path.exists(self._path):
             return None
         try:
-            with (
-                open(self._path, "rb") as opened,
-                np.load(opened, allow_pickle=False) as file,
-            ):
+            # Opened here: NumPy leaves files open that are damaged.
+            with open(self._path, "rb") as opened, np.load(opened) as file:
                 history = {x: file[x].tolist() for x in ("loss", "seconds")}
                 found = {x: file[x] for x in ("codes", "codebooks")}
                 return {**found, "history": history}
-        except _UNREADABLE as error:
+        # Of damaged files.
+        except Exception as error:
             self._warn("read", error)
             return None
 
@@ -61,11 +54,8 @@ class KeptCodes:
             self._warn("written", error)
 
     def _warn(self, verb, error):
-        warnings.warn(
-            f"The file {self._path!r} of finished codes cannot be {verb}: "
-            f"{error}",
-            stacklevel=4,
-        )
+        line = f"The codes in {self._path!r} cannot be {verb}: {error}"
+        warnings.warn(line, stacklevel=4)
 
 
 def _add_rows(found, array):

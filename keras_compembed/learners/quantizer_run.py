@@ -7,8 +7,6 @@ import keras
 import numpy as np
 
 from keras_compembed.learners import coordinate_search as search
-from keras_compembed.learners.row_blocks import in_order
-from keras_compembed.learners.row_blocks import row_blocks
 from keras_compembed.learners.straight_through import StraightThroughEncoder
 
 # Sweeps at an effort of 1, and the temperatures between which they anneal, in
@@ -92,14 +90,10 @@ class QuantizerRun:
             self._warm_start(scale, rounds, bar)
         self._first_codes()
         for iteration in range(iterations):
-            progress = self._progress(iteration / iterations, 0.5, 0.85)
-            if progress >= 1:
-                break
+            progress = iteration / iterations
             self._step(unit * (hot + (_COLD - hot) * progress))
             self._report(bar, self.loss)
         for _ in range(_LAST_SWEEPS):
-            if self._progress(0, 0, 1) >= 1:
-                break
             self._step(0.0)
             self._report(bar, self.loss)
         bar.update(bar.target, finalize=True)
@@ -116,11 +110,7 @@ class QuantizerRun:
         for index in range(rounds):
             losses = []
             for step in range(_ROUND):
-                progress = self._progress(
-                    (index + step / _ROUND) / rounds, 0, 0.5
-                )
-                if progress >= 1:
-                    return
+                progress = (index + step / _ROUND) / rounds
                 ids = self.rng.integers(len(self.table), size=_BATCH_SIZE)
                 rows = np.asarray(self.table[ids], dtype="float32")
                 rows = rows - self.offset
@@ -130,32 +120,21 @@ class QuantizerRun:
                 )
             self._report(bar, np.mean(losses))
 
-    def _progress(self, done, start, end):
-        """`done`, or how far `max_time` is from `start` to `end` of it."""
-        if self.learner.max_time is None:
-            return done
-        used = (time.monotonic() - self.start) / self.learner.max_time
-        return max(done, (used - start) / (end - start))
-
     def _first_codes(self):
         """Codes from the encoder, or random ones, and codebooks for them."""
         if self.codes is None:
-            self.codes = self._encoded()
+            codes = search.random_codes(
+                len(self.table), *self.shape[:2], self.rng
+            )
+            if self.encoder is not None:
+                for part, rows in search.centred_chunks(
+                    self.table, self.offset, self.shape[1]
+                ):
+                    codes[part] = self.encoder.codes(rows)
+            self.codes = codes
         self.encoder = None
         self._step(None)
         self.has_codebooks = True
-
-    def _encoded(self):
-        num_codebooks, codebook_size, _ = self.shape
-        codes = search.random_codes(
-            len(self.table), num_codebooks, codebook_size, self.rng
-        )
-        if self.encoder is not None:
-            for part, rows in search.centred_chunks(
-                self.table, self.offset, codebook_size
-            ):
-                codes[part] = self.encoder.codes(rows)
-        return codes
 
     def _draw_seed(self):
         return int(self.rng.integers(1 << 62))
@@ -163,13 +142,13 @@ class QuantizerRun:
     def _visit(self, temperature=None, sums=None):
         """Finds the loss, and keeps the codes and codebooks of the lowest."""
         before, total, seed = self.codes.copy(), 0.0, self._draw_seed()
-        blocks = row_blocks(len(self.codes), *self.shape[:2])
+        blocks = search.row_blocks(len(self.codes), *self.shape[:2])
 
         def arguments():
             for number, part in enumerate(blocks):
                 weight = None if self.weight is None else self.weight[part]
                 sweep = None
-                if temperature is not None and self._progress(0, 0, 1) < 1:
+                if temperature is not None:
                     sweep = temperature, self.noise_seed, seed, number
                 rows = self.table[part], self.codes[part], weight
                 yield (
@@ -180,7 +159,7 @@ class QuantizerRun:
                     sums is not None,
                 )
 
-        results = in_order(_visit_block, arguments())
+        results = search.in_order(visit_block, arguments())
         for part, (loss, codes, added) in zip(blocks, results, strict=True):
             total += loss
             self.codes[part] = codes
@@ -208,7 +187,7 @@ class QuantizerRun:
         self.history["seconds"].append(time.monotonic() - self.start)
 
 
-def _visit_block(rows, codes, weight, codebooks, offset, sweep, adds):
+def visit_block(rows, codes, weight, codebooks, offset, sweep, adds):
     """The sum of losses of rows, new codes, and sums by subcode or None."""
     codebook_size = codebooks.shape[1]
     codes, total = codes.copy(), 0.0

@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners.code_learner import CodeLearner
+from keras_compembed.learners.quantizer_run import visit_block
 from keras_compembed.utils.validation import check_code_shape
 from keras_compembed.utils.validation import check_fitted_table
 from keras_compembed.utils.validation import check_sample_weight
@@ -45,68 +46,23 @@ class RandomCodeLearner(CodeLearner):
         self._rng = np.random.default_rng(seed)
 
     def train(self, table, sample_weight=None):
-        """Draws codes for `table`, and fits codebooks.
-
-        Ctrl-C raises `KeyboardInterrupt` and leaves the learner as it was.
-
-        Args:
-            table: Array `(rows, columns)` of finite numbers.
-            sample_weight: Optional array `(rows,)`, how much each row counts.
-
-        Returns:
-            The learner.
-
-        Raises:
-            ValueError: if the table is not a finite matrix, its largest
-                number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
-                not a non-negative number per row.
-        """
         table = check_fitted_table(table, shards=True)
         weight = check_sample_weight(sample_weight, len(table))
         codes = self._draw(len(table))
         shape = self.num_codebooks, self.codebook_size, table.shape[1]
         codebooks = np.zeros(shape, "float32")
         offset = search.mean_row(table, weight)
-        codebooks[0] = offset
-        sums = np.zeros_like(codebooks)
-        for part, rows in search.centred_chunks(
-            table, offset, self.codebook_size
-        ):
-            if weight is not None:
-                rows *= weight[part, None]
-            search.sums_by_subcode(rows, codes[part], self.codebook_size, sums)
-        codebooks += search.least_squares_step(
-            codes, np.zeros_like(codebooks), sums, weight
-        )
-        loss = 0.0
-        for part, rows in search.centred_chunks(
-            table, np.float32(0), self.codebook_size
-        ):
-            search.subtract_codewords(rows, codes[part], codebooks)
-            distances = np.einsum("nd,nd->n", rows, rows)
-            if weight is not None:
-                distances *= weight[part]
-            loss += float(distances.sum(dtype="float64"))
-        self._keep(
-            codes=codes,
-            codebooks=codebooks,
-            history={"loss": [loss / len(table)]},
-        )
+        rows = table, codes, weight
+        _, _, sums = visit_block(*rows, codebooks, offset, None, True)
+        codebooks = search.least_squares_step(codes, codebooks, sums, weight)
+        codebooks[0] += offset
+        loss, _, _ = visit_block(*rows, codebooks, np.float32(0), None, False)
+        history = {"loss": [loss / len(table)]}
+        self._keep(codes=codes, codebooks=codebooks, history=history)
         return self
 
     def encode(self, table):
-        """Random codes for more rows.
-
-        Args:
-            table: Array `(rows, columns)` as wide as the table trained on.
-
-        Returns:
-            Unsigned integer array `(rows, num_codebooks)`.
-
-        Raises:
-            ValueError: if there are no codebooks yet, or the table is not a
-                finite matrix of their width.
-        """
+        # No row's own, but more of the same.
         return self._draw(len(self._check_new_rows(table)))
 
     def _draw(self, num_rows):

@@ -42,6 +42,20 @@ def refine_composed(table, codes, composition, codebooks, sample_weight=None):
         yield codes, codebooks, [], loss
 
 
+def refine_until_stopped(table, codes, composition, codebooks, weight):
+    """Codes, codebooks, weights and losses of all sweeps until Ctrl-C."""
+    found = codes, codebooks, composition.get_weights(), []
+    try:
+        with one_thread():
+            for *parts, loss in refine_composed(
+                table, codes, composition, codebooks, weight
+            ):
+                found = *parts, [*found[-1], loss]
+    except KeyboardInterrupt:
+        print("\nInterrupted: the last whole sweep is kept.")
+    return found
+
+
 def _refine_linear(table, codes, composition, codebooks, sample_weight):
     folded = composition.fold(codebooks).numpy()
     for sweep in range(_SWEEPS):
@@ -64,20 +78,11 @@ def nearest_composed(table, composition, codebooks, codes=None):
         for part, chunk, _ in _nearest_parts(table, codebooks, num_codebooks):
             codes[part] = chunk
         return codes
-    folded = np.asarray(composition.fold(codebooks))
+    folded = np.asarray(composition.fold(codebooks), "float32")
     with one_thread():
         if codes is None:
             return encode_rows(table, folded, np.random.default_rng(0))
         return nearest_codes(table, codes, folded)
-
-
-def encode_composed(table, composition, codebooks):
-    """Codes of new rows, the nearest that a search finds."""
-    if isinstance(composition, ConcatComposition):
-        return nearest_composed(table, composition, codebooks)
-    folded = np.asarray(composition.fold(codebooks), "float32")
-    with one_thread():
-        return encode_rows(table, folded, np.random.default_rng(0))
 
 
 def codeword_of_row(row, composition):

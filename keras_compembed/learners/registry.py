@@ -7,9 +7,10 @@ from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
 from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
-from keras_compembed.learners.nearest_codes import NearestCodes
-from keras_compembed.learners.softmax_codes import SoftmaxCodes
+from keras_compembed.learners.query_codes import NearestCodes
+from keras_compembed.learners.query_codes import SoftmaxCodes
 from keras_compembed.learners.task_codes import TaskCodes
+from keras_compembed.utils.validation import require
 
 _TASK_CODES = {
     "softmax": SoftmaxCodes,
@@ -28,10 +29,9 @@ def get_task_codes(identifier):
         identifier = keras.saving.deserialize_keras_object(identifier)
     if isinstance(identifier, TaskCodes):
         return identifier.copy()
-    names = ", ".join(repr(name) for name in _TASK_CODES)
     raise ValueError(
-        f"`learn_codes` must be None, {names} or an instance such as "
-        "`keras_compembed.learners.SoftmaxCodes(temperature=0.5)`. "
+        f"`learn_codes` must be None, one of {', '.join(_TASK_CODES)} or an "
+        "instance such as `keras_compembed.learners.SoftmaxCodes()`. "
         f"Received: learn_codes={identifier!r}."
     )
 
@@ -43,32 +43,31 @@ def get_learner(learner, composition, num_codebooks, codebook_size, **kwargs):
         if composition in (None, "sum"):
             return AdditiveQuantizer(*shape, **kwargs)
         return KDCodeLearner(*shape, composition=composition, **kwargs)
-    if not isinstance(learner, CodeLearner):
-        raise ValueError(
-            "`learner` must be a learner, such as "
-            f"`keras_compembed.learners.AdditiveQuantizer{shape}`. "
-            f"Received: learner={learner!r}."
-        )
+    require(
+        isinstance(learner, CodeLearner),
+        "`learner` must be a learner, such as "
+        f"`keras_compembed.learners.AdditiveQuantizer{shape}`.",
+        learner=learner,
+    )
     got = learner.num_codebooks, learner.codebook_size
-    if got != shape:
-        raise ValueError(
-            "`learner` must have the layer's `num_codebooks` and "
-            f"`codebook_size`, {shape}. Received: a learner with {got}."
-        )
+    require(
+        got == shape,
+        "`learner` must have the layer's `num_codebooks` and "
+        f"`codebook_size`, {shape}.",
+        shape=got,
+    )
     seed = kwargs.get("seed")
-    if seed is not None and getattr(learner, "seed", seed) is None:
-        raise ValueError(
-            "`seed` must be None with a `learner` that has none: give it to "
-            f"the learner, `{type(learner).__name__}(..., seed={seed})`. "
-            f"Received: {seed=}."
-        )
-    if composition is not None and not is_same_composition(
-        composition, learner.composition
-    ):
-        raise ValueError(
-            "`composition` must be that of the `learner`. Received: "
-            f"composition={composition!r} and a learner with "
-            f"{learner.composition!r}. To compose its codes in another way, "
-            "pass `codes=learner.codes` to the layer itself."
-        )
+    require(
+        seed is None or getattr(learner, "seed", seed) is not None,
+        "`seed` must be None with a `learner` that has none: give it to the "
+        f"learner, `{type(learner).__name__}(..., seed={seed})`.",
+        seed=seed,
+    )
+    require(
+        composition is None
+        or is_same_composition(composition, learner.composition),
+        "`composition` must be that of the `learner`. To compose its codes in "
+        "another way, pass `codes=learner.codes` to the layer itself.",
+        composition=composition,
+    )
     return learner

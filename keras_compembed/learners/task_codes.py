@@ -11,6 +11,7 @@ from keras_compembed.utils.chunks import of_all_ids
 from keras_compembed.utils.repeat_rows import repeat_rows
 from keras_compembed.utils.validation import check_positive_number
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
 from keras_compembed.utils.weighted_sums import weighted_sums
 
 _CHUNK_ELEMENTS = 1 << 22
@@ -19,23 +20,7 @@ _CHUNK_ELEMENTS = 1 << 22
 class TaskCodes:
     """Base class of the ways to learn codes along with a task.
 
-    What `CodeEmbedding` takes as `learn_codes`. Instances are templates: each
-    layer makes a copy of its own, as it does of a composition.
-
-    To write one, register a subclass and give it `subcodes` and `learn`, and,
-    if it has weights, `build`, which makes them by `add_weight`. `self.rows`
-    is the `CodedRows` whose codes are learned.
-
-    Args:
-        teacher: Optional array `(input_dim, output_dim)`. Vectors are drawn
-            to its rows while codes are learned. It is not saved: set the
-            attribute after loading to go on with it.
-        teacher_weight: Positive number. Weight of the mean squared distance
-            to the teacher's rows. Defaults to `1.0`.
-
-    Raises:
-        ValueError: if `teacher` is not a finite matrix, or `teacher_weight`
-            is not positive.
+    Subclasses have `subcodes` and `learn`, and, with weights, `build`.
     """
 
     # Whether a layer may be given codes that learning starts from.
@@ -59,33 +44,20 @@ class TaskCodes:
     def teacher(self, table):
         if table is not None:
             table = tf.constant(check_table(table, "teacher"), "float32")
-            if self._table_shape is not None:
-                _check_shape(table, self._table_shape)
+        _check_teacher(table, self._table_shape)
         self._teacher = table
 
     def check_teacher(self, input_dim, output_dim):
         """Raises if there is a teacher, and it is not of a table's shape."""
-        if self._teacher is not None:
-            _check_shape(self._teacher, (input_dim, output_dim))
+        _check_teacher(self._teacher, (input_dim, output_dim))
 
     def set_shape(self, input_dim, composition):
-        """Says whose codes are learned, and raises if they cannot be.
-
-        Args:
-            input_dim: Integer.
-            composition: `Composition` that knows its `output_dim`.
-        """
+        """Says whose codes are learned, and raises if they cannot be."""
         self._table_shape = input_dim, composition.output_dim
         self.check_teacher(*self._table_shape)
 
     def build(self, add_weight, rows):
-        """Makes what only learning needs.
-
-        Args:
-            add_weight: Function `add_weight(name, shape, **kwargs)`, else as
-                `Layer.add_weight`.
-            rows: `CodedRows` whose codes are learned.
-        """
+        """Makes what only learning needs of `CodedRows`."""
         self._add_weight = add_weight
         self.rows = rows
         # Files of the layer have it.
@@ -100,16 +72,7 @@ class TaskCodes:
         return weight
 
     def step(self, ids, mask=None):
-        """Vectors of ids in a training step, in which codes are learned.
-
-        Args:
-            ids: Integer tensor `(ids,)`.
-            mask: Optional boolean tensor `(ids,)`, false where an id is
-                padding, which does not count.
-
-        Returns:
-            Tensor `(ids, output_dim)` and a list of losses, scalars.
-        """
+        """Vectors `(ids, output_dim)` in a training step, and losses."""
         dtype = exact_dtype(self.rows)
         counts = tf.ones_like(ids, dtype)
         if mask is not None:
@@ -130,32 +93,14 @@ class TaskCodes:
         return repeat_rows(vectors, places), losses
 
     def step_sums(self, ids, weights, mask=None):
-        """Weighted sums of vectors in such a training step.
-
-        Args:
-            ids: Integer tensor `(groups, length)`.
-            weights: Float tensor `(groups, length)`.
-            mask: Optional boolean tensor `(groups, length)`, as for `step`.
-
-        Returns:
-            Tensor `(groups, output_dim)` and a list of losses, scalars.
-        """
+        """Weighted sums of vectors of `(groups, length)` ids, and losses."""
         if mask is not None:
             mask = tf.reshape(mask, (-1,))
         vectors, losses = self.step(tf.reshape(ids, (-1,)), mask)
         return weighted_sums(vectors, weights), losses
 
     def learn(self, ids, counts):
-        """Vectors of ids in a training step, and what is lost besides.
-
-        Args:
-            ids: Integer tensor `(ids,)`, each id once.
-            counts: Float tensor `(ids,)`, how often each counts.
-
-        Returns:
-            Tensor `(ids, output_dim)` and a list of tensors `(ids,)`, whose
-            means over ids are added to the loss.
-        """
+        """Vectors of different ids, and losses of each id."""
         raise NotImplementedError
 
     def subcodes(self, ids):
@@ -170,11 +115,7 @@ class TaskCodes:
         return of_all_ids(self.subcodes, self.rows.num_rows, size)
 
     def restart(self, vectors):
-        """Called when the vectors of all ids have changed, not their codes.
-
-        Args:
-            vectors: Array `(input_dim, output_dim)`.
-        """
+        """Called when the vectors of all ids have changed, not their codes."""
 
     @property
     def codes(self):
@@ -200,13 +141,14 @@ class TaskCodes:
         return cls(**config)
 
 
-def _check_shape(teacher, shape):
-    if tuple(teacher.shape) != shape:
-        raise ValueError(
-            "`teacher` must have the shape of the layer's table, "
-            f"(input_dim, output_dim)={shape}. Received: an array of shape "
-            f"{tuple(teacher.shape)}."
-        )
+def _check_teacher(teacher, shape):
+    got = None if teacher is None else tuple(teacher.shape)
+    require(
+        got is None or shape in (None, got),
+        "`teacher` must have the shape of the layer's table, "
+        f"(input_dim, output_dim)={shape}.",
+        shape=got,
+    )
 
 
 def exact_dtype(rows):

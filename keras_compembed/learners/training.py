@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras_compembed.utils.custom_gradient import custom_gradient
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import check_positive_number
+from keras_compembed.utils.validation import require
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -69,13 +70,7 @@ class Training:
         )
 
     def with_defaults(self, iterations, learning_rate):
-        """The same settings, with a learner's own in place of None.
-
-        Args:
-            iterations: Integer.
-            learning_rate: Function of `iterations` that gives a number or a
-                `LearningRateSchedule`.
-        """
+        """The same settings; a learner's own rate is a function of steps."""
         # Not by its config, which schedules of one's own may lack.
         filled = copy.copy(self)
         if filled.iterations is None:
@@ -98,17 +93,63 @@ class Training:
         return cls(**config)
 
 
+@keras.saving.register_keras_serializable(package="keras_compembed")
+class TemperatureSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A temperature that falls with the steps down to a floor.
+
+    `max(floor, base / (1 + rate * step))`
+
+    Example:
+
+    >>> schedule = TemperatureSchedule(base=1.0, rate=0.01, floor=0.5)
+    >>> [float(schedule(step)) for step in (0, 25, 1000)]
+    [1.0, 0.800000011920929, 0.5]
+    >>> learner = kc.learners.KDCodeLearner(temperature=schedule)
+
+    Args:
+        base: Positive number, the temperature at first. Defaults to `1.0`.
+        rate: Positive number, how fast it falls: to half of `base` in
+            `1 / rate` steps. Defaults to `1e-3`.
+        floor: Positive number of at most `base`. Defaults to `0.5`.
+
+    Raises:
+        ValueError: if a number is not positive, or `floor` is above `base`.
+
+    References:
+        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section 3
+    """
+
+    def __init__(self, base=1.0, rate=1e-3, floor=0.5):
+        super().__init__()
+        self.base = check_positive_number("base", base)
+        self.rate = check_positive_number("rate", rate)
+        self.floor = check_positive_number("floor", floor)
+        require(
+            self.floor <= self.base,
+            "`floor` must be at most `base`.",
+            base=base,
+            floor=floor,
+        )
+
+    def __call__(self, step):
+        falling = self.base / (1 + self.rate * tf.cast(step, tf.float32))
+        return tf.maximum(self.floor, falling)
+
+    def get_config(self):
+        return {"base": self.base, "rate": self.rate, "floor": self.floor}
+
+
 def get_training(identifier):
     """A `Training`, from one, its serialized form, or None."""
     if identifier is None:
         return Training()
     if isinstance(identifier, dict):
         identifier = keras.saving.deserialize_keras_object(identifier)
-    if not isinstance(identifier, Training):
-        raise ValueError(
-            "`training` must be None or a `keras_compembed.learners.Training`. "
-            f"Received: training={identifier!r}."
-        )
+    require(
+        isinstance(identifier, Training),
+        "`training` must be None or a `keras_compembed.learners.Training`.",
+        training=identifier,
+    )
     return identifier
 
 
@@ -170,9 +211,7 @@ class KeepBest(keras.callbacks.Callback):
         elif self.validations:
             raise ValueError(
                 "The loss became NaN or infinite before the first validation. "
-                "Lower `learning_rate`, or scale the table. "
-                "Received: learning_rate="
-                f"{self.model.training.learning_rate}."
+                "Lower `learning_rate`, or scale the table."
             )
 
 
@@ -196,18 +235,6 @@ def seeded_defaults(seed):
         yield
     finally:
         random.setstate(state)
-
-
-def check_callbacks(callbacks):
-    """Returns a list of Keras callbacks, or raises."""
-    found = keras.tree.flatten(callbacks)
-    for callback in found:
-        if not isinstance(callback, keras.callbacks.Callback | None):
-            raise ValueError(
-                "`callbacks` must be a list of Keras callbacks. "
-                f"Received: callbacks={callbacks!r}."
-            )
-    return [callback for callback in found if callback is not None]
 
 
 def drawn_places(num_rows, weight, batch_size, seed):

@@ -62,7 +62,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     ... )
     >>> small, = tuner.get_best_models()
     >>> trial, = tuner.oracle.get_best_trials()
-    >>> trial.metrics.get_best_value("litert_bytes") <= 20_000
+    >>> bool(trial.metrics.get_best_value("litert_bytes") <= 20_000)
     True
 
     Args:

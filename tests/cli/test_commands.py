@@ -91,7 +91,7 @@ def test_compress(model, capsys):
         np.testing.assert_array_equal(before, after)
     assert sorted(os.listdir()) == ["model.keras", "out.keras"]
     assert "Pass --overwrite" in fails(capsys, COMPRESS)
-    run(f"{CODED} --max-time 1e-6 --overwrite")
+    run(f"{CODED.replace('0.1', '0.5')} --overwrite")
     assert (load().layers[0].codes != learner.codes).any()
 
 

@@ -101,8 +101,6 @@ def test_bad_tables_and_weights(cls):
     "cls, name, value",
     [
         (AdditiveQuantizer, "effort", 0),
-        (AdditiveQuantizer, "effort", True),
-        (AdditiveQuantizer, "max_time", -1),
         (AdditiveQuantizer, "verbose", 7),
         (FactorQuantizer, "rank", 0),
         *(
@@ -110,36 +108,25 @@ def test_bad_tables_and_weights(cls):
             for cls in GRADIENTS
             for name, value in (
                 ("temperature", 0.0),
-                ("temperature", True),
-                ("temperature", "1"),
                 ("refine", "yes"),
                 ("verbose", -1),
                 ("composition", "product"),
                 ("composition", kc.compositions.LSTMComposition),
-                ("training", "long"),
-                ("training", 1000),
                 ("training", Training),
             )
         ),
         (KDCodeLearner, "logits", "table"),
         (KDCodeLearner, "estimator", "gumbel"),
-        (GumbelCodeLearner, "hidden_units", 0),
         *(
             (TemperatureSchedule, name, value)
             for name in ("base", "rate", "floor")
-            for value in (0, -1.0, float("nan"), float("inf"), True, "high")
+            for value in (0, float("nan"))
         ),
         (Training, "iterations", 0),
-        (Training, "iterations", 10.0),
-        (Training, "iterations", True),
         (Training, "batch_size", 0),
-        (Training, "batch_size", 2.5),
         (Training, "learning_rate", -1e-4),
-        (Training, "learning_rate", float("nan")),
         (Training, "validation_interval", 0),
-        (Training, "validation_interval", 1.5),
         (Training, "validation_rows", -1),
-        (Training, "validation_rows", False),
     ],
 )
 def test_bad_arguments(cls, name, value):
@@ -156,9 +143,6 @@ def test_what_does_not_go_together():
         with refused("refine", True):
             cls(composition="lstm", refine=True)
         learner = make(cls)
-        for bad in (print, [print]):
-            with refused("callbacks", bad):
-                learner.train(TABLE, callbacks=bad)
         learner.build(TABLE.shape)
         for method in (learner.train, learner.encode):
             with refused("table", (120, 3)):
@@ -249,20 +233,6 @@ def test_defaults_of_each_learner():
     assert training.iterations is None and training.learning_rate is None
     short = KDCodeLearner(training=Training(10, learning_rate=0.5)).training
     assert (short.iterations, short.learning_rate) == (10, 0.5)
-
-
-@pytest.mark.parametrize("cls", GRADIENTS)
-def test_schedule_without_a_config(cls):
-    """Only who saves a learner needs one."""
-
-    class Halving(keras.optimizers.schedules.LearningRateSchedule):
-        def __call__(self, step):
-            return 0.01 * 0.5 ** keras.ops.cast(step, "float32")
-
-    training = Training(2, 8, Halving(), validation_rows=8)
-    learner = cls(2, 4, training=training, seed=0, verbose=0)
-    assert learner.training.learning_rate is training.learning_rate
-    assert learner.train(np.eye(9)).codes.shape == (9, 2)
 
 
 def test_temperature_schedule():

@@ -243,7 +243,7 @@ def test_default_settings():
     assert {name: config[name] for name in expected} == expected
     # Those of the paper.
     expected = {"num_codebooks": 32, "codebook_size": 16, "temperature": 1.0}
-    expected |= {"composition": "sum", "hidden_units": 256, "refine": False}
+    expected |= {"composition": "sum", "refine": False}
     expected |= {"batch_size": 128, "validation_interval": 1000}
     config = GumbelCodeLearner().get_config()
     config |= config["training"]["config"]
@@ -382,19 +382,6 @@ def test_refine_lowers_the_loss(composition, kwargs):
     assert loss_of(refined, new_rows) < loss_of(refined, new_rows, start)
 
 
-def test_scale_and_mean_do_not_matter():
-    # Axes that a linear composition starts from may change their signs.
-    for composition in ("sum", "concat"):
-        kwargs = {"composition": composition, "iterations": 1}
-        one = small_learner(**kwargs).train(TABLE)
-        other = small_learner(**kwargs).train(1000 * TABLE - 5000)
-        np.testing.assert_allclose(
-            1e6 * np.array(one.history["val_loss"]),
-            other.history["val_loss"],
-            rtol=1e-4,
-        )
-
-
 @pytest.mark.parametrize(
     "composition, logits",
     [
@@ -483,7 +470,7 @@ def test_free_logits():
     np.testing.assert_array_equal(changed(before), [0, 7, 250])
     with pytest.raises(ValueError, match="logits='encoder'"):
         learner.encode(TABLE)
-    with pytest.raises(ValueError, match="300 rows"):
+    with pytest.raises(ValueError, match="`table` must have the rows"):
         learner.train(TABLE[:200])
     fresh = small_learner(logits="free")
     with pytest.raises(ValueError, match="`train`"):
@@ -528,7 +515,7 @@ def test_seed_repeats_a_run(kwargs):
         {"composition": MeanComposition(), "temperature": 0.5},
         {"composition": "concat", "logits": "free", "refine": None},
         {"learning_rate": keras.optimizers.schedules.CosineDecay(0.1, 9)},
-        {"cls": GumbelCodeLearner, "hidden_units": 9, "temperature": 0.5},
+        {"cls": GumbelCodeLearner, "temperature": 0.5},
         {"cls": GumbelCodeLearner, "composition": "concat", "refine": True},
     ],
     ids=["linear", "lstm", "own", "free", "schedule", "gumbel", "parts"],
@@ -664,29 +651,6 @@ def test_codes_above_256_are_found_in_parts():
         codes[60:70], tf.argmax(logits, axis=2).numpy()
     )
     np.testing.assert_array_equal(codes, learner.encode(TABLE))
-
-
-def test_tables_of_the_same_numbers(tmp_path):
-    table = TABLE.astype("float16")
-    np.save(tmp_path / "table.npy", table)
-    wide = np.zeros((600, 16), "float16")
-    wide[::2, ::2] = table
-    first, *others = (
-        small_learner(
-            GumbelCodeLearner, iterations=1, validation_interval=1
-        ).train(form)
-        for form in (
-            table.astype("float32"),
-            table.astype("float64"),
-            np.asfortranarray(table),
-            wide[::2, ::2],
-            np.load(tmp_path / "table.npy", mmap_mode="r"),
-            table.tolist(),
-        )
-    )
-    for learner in others:
-        np.testing.assert_array_equal(learner.codes, first.codes)
-        np.testing.assert_array_equal(learner.codebooks, first.codebooks)
 
 
 def test_a_clustered_table_is_learned():

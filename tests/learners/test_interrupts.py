@@ -185,14 +185,3 @@ def test_searches_keep_to_one_thread(name):
         event()
         assert threads[-1] == {2}
     assert learner.codes is not None
-
-
-def test_layer_of_an_interrupted_learner():
-    learner = ADDITIVE()
-    layer, was_interrupted = interrupted(
-        lambda: kc.CodeEmbedding.from_table(TABLE, 4, 6, learner=learner), 150
-    )
-    assert was_interrupted
-    np.testing.assert_allclose(
-        layer.embeddings, learner.decode(learner.codes), atol=1e-5
-    )

@@ -178,18 +178,6 @@ def test_more_effort_is_more_faithful():
     assert much[-1] < little[-1]
 
 
-@SIZES
-def test_max_time_ends_what_would_take_days(rows):
-    table = make_table(rows)
-    learner = quantizer(effort=1e6, max_time=0.5).train(table)
-    assert learner.history["loss"][-1] == pytest.approx(
-        mean_loss(table, learner), rel=1e-4
-    )
-    learner = quantizer(max_time=1e-9).train(table)
-    energy = np.square(table - table.mean(axis=0)).sum(axis=1).mean()
-    assert mean_loss(table, learner) <= energy
-
-
 def test_progress(capsys):
     AdditiveQuantizer(2, 4, effort=0.1, seed=0).train(make_table(30))
     assert "loss" in capsys.readouterr().out

@@ -8,7 +8,6 @@ import keras_compembed as kc
 from keras_compembed.learners import coordinate_search as search
 from keras_compembed.learners import refinement
 from keras_compembed.learners.beam_encoding import encode_rows
-from keras_compembed.learners.row_blocks import row_blocks
 from keras_compembed.learners.straight_through import StraightThroughEncoder
 
 RIDGE = 0.01
@@ -141,31 +140,6 @@ def test_least_squares_of_very_many_codewords(weighted):
     assert right * 0.9999 <= found <= right * 1.01
 
 
-@pytest.mark.parametrize("codebook_size", [5, 64, 100])
-def test_sums_by_subcode(codebook_size):
-    rows, codes, codebooks, _ = random_problem(3, codebook_size)
-    sums = np.ones_like(codebooks)
-    search.sums_by_subcode(rows, codes, codebook_size, sums)
-    wanted = one_hot(codes, codebook_size).T @ rows
-    np.testing.assert_allclose(
-        sums.reshape(wanted.shape), wanted + 1, atol=1e-5
-    )
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("shape", [(3, 5, 70), (3, 20, 70), (300, 8, 900)])
-def test_co_occurrence(shape, weighted):
-    _, codes, _, weight = random_problem(*shape, width=1)
-    matrix = one_hot(codes, shape[1])
-    weight = weight if weighted else None
-    scaled = matrix if weight is None else matrix * weight[:, None]
-    np.testing.assert_allclose(
-        search.co_occurrence(codes, shape[1], weight),
-        scaled.T @ matrix,
-        rtol=1e-5,
-    )
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shape", [(900, 3), ((1 << 22) + 5, 1)])
 def test_mean_and_covariance(shape, weighted):
@@ -219,7 +193,7 @@ def test_a_beam_sees_each_row_by_itself():
 @pytest.mark.parametrize("shape", [(4, 8), (16, 256), (2, 65536)])
 @pytest.mark.parametrize("rows", [1, 16_384, 100_001])
 def test_blocks_are_all_rows(rows, shape):
-    parts = row_blocks(rows, *shape)
+    parts = search.row_blocks(rows, *shape)
     ids = np.concatenate([np.arange(rows)[part] for part in parts])
     np.testing.assert_array_equal(ids, np.arange(rows))
     assert len(parts) == 1 or min(4 * np.prod(shape), 16_384) <= parts[0].stop
@@ -392,24 +366,6 @@ class TestRefinement:
         assert (np.diff([before, *losses, after]) < 1e-3).all()
         assert after < 0.85 * losses[0]
         assert not np.array_equal(codes, CODES)
-
-    def test_wide_linear_refinement_is_that_of_a_sum(self):
-        linear, plain = make_composition("linear"), make_composition("sum")
-        linear.kernel.assign(np.eye(7))
-        first = RNG.normal(size=(3, 5, 7)).astype("float32")
-        steps = list(refinement.refine_composed(TABLE, CODES, linear, first))
-        codes, codebooks, losses = refined(steps)
-        linear.set_weights(steps[-1][2])
-        expected = refined(
-            refinement.refine_composed(TABLE, CODES, plain, first)
-        )
-        np.testing.assert_array_equal(codes, expected[0])
-        np.testing.assert_allclose(losses, expected[2], rtol=1e-5)
-        np.testing.assert_allclose(
-            linear.decode(codes, codebooks),
-            plain.decode(*expected[:2]),
-            atol=1e-5,
-        )
 
     @pytest.mark.parametrize("name", ["sum", "linear", "concat"])
     def test_what_was_refined_stays_as_it_is(self, name):

@@ -5,14 +5,12 @@ import json
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.learners import FollowingCodes
 from keras_compembed.learners import NearestCodes
 from keras_compembed.learners import SoftmaxCodes
-from keras_compembed.learners import TaskCodes
 
 ROWS, WIDTH, M, K = 12, 7, 3, 5
 TEACHER = np.random.default_rng(5).normal(size=(ROWS, WIDTH))
@@ -21,17 +19,6 @@ OPTIONS = [
     NearestCodes(commitment=0.5, temperature=0.7, teacher_weight=2.0),
     FollowingCodes(recode_every=3, teacher_weight=2.0),
 ]
-
-
-@keras.saving.register_keras_serializable(package="test_task_codes")
-class FirstCodes(TaskCodes):
-    """Learns that the first codewords are for all."""
-
-    def subcodes(self, ids):
-        return tf.zeros((tf.size(ids), M), "int32")
-
-    def learn(self, ids, counts):
-        return self.rows.compose(self.subcodes(ids)), [2.0 * counts]
 
 
 def kind(value):
@@ -130,19 +117,6 @@ def test_teacher_is_set_after_loading(tmp_path):
     again(ids, training=True)
     layer(ids, training=True)
     np.testing.assert_allclose(again.losses, layer.losses, rtol=1e-6)
-
-
-def test_task_codes_of_ones_own(tmp_path):
-    layer = make_layer(FirstCodes(), mask_zero=True)
-    model = keras.Sequential([keras.Input((2,), dtype="int32"), layer])
-    layer(np.array([[3, 3], [0, 5]]), training=True)
-    # Means over ids of 2 * counts, 4 twice and 2 once.
-    np.testing.assert_allclose(layer.losses, [10 / 3], rtol=1e-6)
-    model.save(tmp_path / "model.keras")
-    (again,) = keras.saving.load_model(tmp_path / "model.keras").layers
-    assert isinstance(again.learn_codes, FirstCodes)
-    again = kc.strip(again)
-    assert not again.codes.any()
 
 
 @pytest.mark.parametrize(
