@@ -44,17 +44,12 @@ class GumbelCodeLearner(GradientCodeLearner):
     Example:
 
     >>> table = np.random.default_rng(0).normal(size=(1000, 64))
-    >>> training = kc.learners.Training(
-    ...     iterations=20, validation_interval=10
-    ... )
     >>> learner = GumbelCodeLearner(
-    ...     num_codebooks=8, codebook_size=16, training=training, seed=0,
-    ...     verbose=0
+    ...     num_codebooks=8, codebook_size=16,
+    ...     training=kc.learners.Training(iterations=20), seed=0, verbose=0
     ... )
     >>> learner.train(table).codes.shape
     (1000, 8)
-    >>> len(learner.history["val_loss"])
-    2
 
     Args:
         num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.

@@ -198,7 +198,9 @@ class Queries:
         queries = read_rows(self.queries, ids, once=True)
         scores = self._scores(queries)
         sums = score_sums(scores, weights_of_different(ids, counts))
-        sums = kept_sums(self.score_sums.value, sums)
+        before = tf.convert_to_tensor(self.score_sums.value)
+        # Constants to gradients.
+        sums = tf.stop_gradient(_KEPT * before + sums)
         self.score_sums.assign(sums)
         return queries, normalize_scores(scores, sums)
 
@@ -281,8 +283,3 @@ def normalize_scores(scores, sums):
     variance = tf.math.divide_no_nan(second, total) - tf.square(mean)
     variance = tf.maximum(variance, 0.0)
     return (scores - mean) * tf.math.rsqrt(variance + _EPSILON)
-
-
-def kept_sums(before, sums):
-    """Statistics with those of a batch, constants to gradients."""
-    return tf.stop_gradient(_KEPT * tf.convert_to_tensor(before) + sums)

@@ -120,27 +120,6 @@ def test_files_of_keras_2(folder, capsys):
     assert "Lambda" in fails(capsys, "export code.h5 x.tflite")
 
 
-def test_compress_layers_by_path(folder, capsys):
-    towers = [
-        keras.Sequential(
-            [
-                keras.Input((None,), dtype="int32"),
-                keras.layers.Embedding(600, 32, name="words"),
-            ],
-            name=name,
-        )
-        for name in ("left", "right")
-    ]
-    inputs = keras.Input((None,), dtype="int32")
-    outputs = towers[0](inputs) + towers[1](inputs)
-    keras.Model(inputs, outputs).save("model.keras")
-    line = fails(capsys, f"{COMPRESS} --layers words")
-    assert "['left/words', 'right/words']" in line
-    run(f"{COMPRESS} --layers right/words")
-    layer = load().get_layer("right").get_layer("words")
-    assert isinstance(layer, kc.CodeEmbedding)
-
-
 def test_compress_within_limits(folder):
     model = save(
         "model.keras",
@@ -307,36 +286,30 @@ BAD_ARGUMENTS = {
         "-k many": "'many'",
         "--effort 0": "`effort`",
         "--max-bytes 500kib": "`max_bytes`",
-        "--layers x": "['tokens']",
         "--min-bytes 99999": "tokens: left",
+        "--layers x": "['tokens']",
         "--max-bytes 9k --ratio 3": "not allowed with argument --max-bytes",
         "--quantize int8": "--quantize must be given with",
         "-m 4 --epochs 7": "--epochs must be given with --max-bytes",
         "--ratio 3 -m 4": "`num_codebooks`",
         "--ratio 3 --effort 4": "--effort must not",
-        "--ratio 3 --frontier f.txt": "'.json'",
-        "--ratio 3 --data no.npz": "No such file",
         "--max-loss 0.5": "validation_data",
         "--max-loss 0.5 --data model.keras": "x_validation and y_validation",
     },
     "export model.keras": {
         "b.bin": "'.tflite'",
         "b.tflite --quantize int3": "'int3'",
-        "b.tflite --optimize-for speed": "'speed'",
         "b.tflite --min-runtime old": "`min_runtime`",
         "b.tflite --top-k -1": "`top_k`",
-        "b.tflite --top-k 2": "such as `CANESoftmax`",
     },
     "report": {
         ".": "the folder '.'",
-        "model.keras gone": "No such file: 'gone'",
         "model.keras model.keras": "has none",
         "model.keras --json a --plot ./a": "file of its own",
         "model.keras --json /dev/null --overwrite": "the device",
         "model.keras --import no.such": "No module named 'no'",
         "model.keras --html a.htm": "'.html'",
         "model.keras --words model.keras": "given with --html",
-        "model.keras --html a.html --words a=no": "file: 'no'",
         "model.keras --html a.html --frontier compute": "ORIGINAL",
         "model.keras --html a.html --frontier model.keras": "`Frontier.save`",
     },
