@@ -396,13 +396,9 @@ class NeverComposed(SumComposition):
         raise AssertionError("A vector is composed.")
 
 
-@pytest.mark.parametrize("learn_codes", [None, "follow"])
-def test_no_vector_is_composed(learn_codes):
-    # Latent vectors start as those composed.
+def test_no_vector_is_composed():
     codes_of = np.zeros((ROWS, 5), int)
-    layer = codes(
-        learn_codes=learn_codes, composition=NeverComposed(), codes=codes_of
-    )
+    layer = codes(composition=NeverComposed(), codes=codes_of)
     model = keras.Sequential([layer, keras.layers.Dense(2)])
     model.compile("sgd", "mse", run_eagerly=True)
     model.fit(draw()[0], np.ones((6, 2)), verbose=0)

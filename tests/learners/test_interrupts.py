@@ -95,6 +95,8 @@ def check_kept(learner, table):
         np.testing.assert_array_equal(learner.codes, learner.encode(table))
 
 
+# Of one that comes as a generator is closed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", LEARNERS)
 def test_ctrl_c_anywhere(name):
     make, table, every = LEARNERS[name]
