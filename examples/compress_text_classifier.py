@@ -319,7 +319,7 @@ def make_card(args, command):
             "under the licences of Python (PSF), numpy (BSD), and keras and "
             "tensorflow (Apache-2.0).",
         }
-    return kc.presets.ModelCard(**card)
+    return card
 
 
 def save_smallest(args, card, model, figures, dataset, texts, vocabulary):

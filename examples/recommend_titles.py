@@ -261,7 +261,7 @@ def make_card(args, command):
         "behind. `vectorize` of `examples/job_titles.py` does this, and "
         "`sample.json` has ids to try another against."
     )
-    return kc.presets.ModelCard(**CARD, command=command, inputs=inputs)
+    return CARD | {"command": command, "inputs": inputs}
 
 
 def main(argv=None):

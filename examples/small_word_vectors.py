@@ -135,12 +135,12 @@ def make_card(args, tests):
         value = getattr(args, name)
         if value != getattr(defaults, name):
             command += f" --{name} {value}"
-    return kc.presets.ModelCard(
-        summary="Vectors of {words:,} English words, {columns} numbers each, "
-        "in {megabytes:.2f} MB: the most frequent words of film reviews.",
-        license="other",
-        command=f"{command} --save saved_models/{args.save.name}",
-        data="The first {words:,} of 75,102 skip-gram vectors (gensim's "
+    return {
+        "summary": "Vectors of {words:,} English words, {columns} numbers "
+        "each, in {megabytes:.2f} MB: the most frequent words of film reviews.",
+        "license": "other",
+        "command": f"{command} --save saved_models/{args.save.name}",
+        "data": "The first {words:,} of 75,102 skip-gram vectors (gensim's "
         "Word2Vec: window 5, 5 negative samples, 4 epochs) that were trained "
         "for this project on the 100,000 reviews of the Large Movie Review "
         "Dataset (Maas et al., 2011; texts alone, no ratings), the posts of 20 "
@@ -152,7 +152,7 @@ def make_card(args, tests):
         "{table_bytes:,} of float32. The table is in a folder that `--data` or "
         "the environment variable `COMPEMBED_DATA` names; it is not in the "
         "repository.",
-        results="Of word pairs, Spearman's correlation of cosines with what "
+        "results": "Of word pairs, Spearman's correlation of cosines with what "
         "people say, over the pairs whose words are known; of analogies, the "
         "share that is right, among these words. `table` is float32 as it was "
         "trained, `centred` is float32 less what was taken off, `these` are "
@@ -160,28 +160,28 @@ def make_card(args, tests):
         + table_of_scores(tests)
         + "\n\nOf the ten nearest words of `centred`, {neighbours:.0%} are "
         "among the ten nearest here.",
-        limits="They were trained on some 36 million words, most of them "
+        "limits": "They were trained on some 36 million words, most of them "
         "about films: what is said of other subjects is known less well, and "
         "a word has the sense that it has there. Reviewers write harsh "
         "words and prejudice, and the vectors repeat them: they are no ground "
         "for deciding about anyone. Words are single tokens of `[a-z0-9]`, "
         "perhaps with an apostrophe, or one of `! ? . , ;`.",
-        attribution="Vectors alone are here, and no text. The reviews come "
+        "attribution": "Vectors alone are here, and no text. The reviews come "
         "without a licence file, for research; who published them asks to "
         "cite Maas et al., Learning Word Vectors for Sentiment Analysis, ACL "
         "2011. The posts of 20 Newsgroups are public Usenet "
         "posts, without a licence file. The books are in the public domain in "
         "the United States. Whoever needs more certainty should train vectors "
         "of their own.",
-        files={
+        "files": {
             "vectors.npz": "words and vectors, for `kc.from_preset` or "
             "`kc.vectors.CompressedVectors.load`",
             "sample.json": f"{SAMPLE} words, some of their numbers, and "
             "their nearest words",
         },
-        language="en",
-        tags=("word-vectors", "feature-extraction"),
-    )
+        "language": "en",
+        "tags": ("word-vectors", "feature-extraction"),
+    }
 
 
 def make_sample(small):

@@ -63,7 +63,7 @@ CARD = {
     "license": "apache-2.0",
     "task": "text-classification",
     "language": "en",
-    "tags": ("mediapipe",),
+    "tags": ["mediapipe"],
     "data": "The docstrings of Python, NumPy, Keras and TensorFlow, as "
     "installed: {training_texts:,} to train on. A SentencePiece vocabulary of "
     "{vocabulary_size:,} pieces was learned from them, and a classifier that "
@@ -325,7 +325,7 @@ def save(folder, model, path, args, argv, figures, dataset):
     kc.save_preset(
         model,
         folder,
-        kc.presets.ModelCard(**CARD, command=command),
+        CARD | {"command": command},
         figures,
         files={
             "model.tflite": path,

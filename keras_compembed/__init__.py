@@ -24,7 +24,6 @@ from keras_compembed import learners
 from keras_compembed import methods
 from keras_compembed import noises
 from keras_compembed import optimizers
-from keras_compembed import presets
 from keras_compembed import reports
 from keras_compembed import text
 from keras_compembed import transforms
@@ -70,6 +69,7 @@ from keras_compembed.metrics.ranking_metrics import NDCGAtK
 from keras_compembed.metrics.ranking_metrics import PrecisionAtK
 from keras_compembed.metrics.ranking_metrics import RecallAtK
 from keras_compembed.presets.from_preset import from_preset
+from keras_compembed.presets.preset_folder import preset_folder
 from keras_compembed.presets.save_preset import save_preset
 from keras_compembed.presets.upload_preset import upload_preset
 from keras_compembed.version import __version__
@@ -115,7 +115,7 @@ __all__ = [
     "methods",
     "noises",
     "optimizers",
-    "presets",
+    "preset_folder",
     "reports",
     "save_preset",
     "strip",

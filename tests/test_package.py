@@ -62,10 +62,24 @@ def test_wheel_has_what_is_no_code(tmp_path):
     (path,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(path) as wheel:
         packed = set(wheel.namelist())
+        wheel.extractall(tmp_path / "site")
     package = root / "keras_compembed"
     for file in package.rglob("*"):
         if file.is_file() and "__pycache__" not in file.parts:
             assert file.relative_to(root).as_posix() in packed
+    code = (
+        "import keras_compembed as kc; print(kc.preset_folder('review_words')"
+    )
+    code += ", kc.from_preset('review_words').most_similar('good', topn=1))"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path / "site",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    place = tmp_path / "site/keras_compembed/saved_models/review_words"
+    assert result.stdout.startswith(f"{place} [('"), result.stderr
 
 
 def test_another_backend_is_refused(monkeypatch):

@@ -90,7 +90,7 @@ def test_docstring_classifier(docstrings, models):
 
 
 def test_file_of_docstring_classifier(docstrings):
-    folder = kc.presets.get_folder("docstring_classifier")
+    folder = kc.preset_folder("docstring_classifier")
     model = kc.export.LiteRTModel(folder / "model.tflite")
     got = accuracy(model.predict(docstrings["ids"]), docstrings["labels"])
     assert got == pytest.approx(docstrings["litert_accuracy"], abs=0.0201)

@@ -11,25 +11,21 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras_compembed as kc
-from keras_compembed.presets import preset_files
-from keras_compembed.presets.card_text import format_card
-from keras_compembed.presets.get_folder import NAMES
-from keras_compembed.utils.files import replacing
+from keras_compembed.presets.card import format_card
+from keras_compembed.presets.preset_folder import CARD
+from keras_compembed.presets.preset_folder import NAMES
 
 
 def cards():
     """Yields the path of each card and what it says."""
     for name in NAMES:
-        folder = kc.presets.get_folder(name)
-        card = format_card(folder, kc.from_preset(name))
-        yield folder / preset_files.CARD, card
+        folder = kc.preset_folder(name)
+        yield folder / CARD, format_card(folder, kc.from_preset(name))
 
 
 def main():
     for path, card in cards():
-        with replacing(path, overwrite=True) as beside:
-            with open(beside, "w", encoding="utf-8") as file:
-                file.write(card)
+        path.write_text(card, "utf-8")
         print(path)
 
 

@@ -1,12 +1,13 @@
 """Puts a preset on the Hugging Face Hub."""
 
+import json
 import pathlib
 
-from keras_compembed.presets import preset_files
-from keras_compembed.presets.card_text import read_json
-from keras_compembed.presets.get_folder import split_address
-from keras_compembed.utils.extras import require
-from keras_compembed.utils.validation import check_boolean
+from keras_compembed.presets.preset_folder import CARD
+from keras_compembed.presets.preset_folder import RECORD
+from keras_compembed.presets.preset_folder import split_address
+from keras_compembed.utils import extras
+from keras_compembed.utils.validation import require
 
 
 def upload_preset(folder, address, private=False):
@@ -39,22 +40,13 @@ def upload_preset(folder, address, private=False):
         ImportError: if `huggingface_hub` is missing.
     """
     repository, revision = split_address(address)
-    if revision:
-        raise ValueError(
-            f"`address` must have no revision. Received: address={address!r}"
-        )
-    record = pathlib.Path(folder) / preset_files.RECORD
-    if not record.is_file():
-        raise FileNotFoundError(
-            "`folder` must be a preset that `kc.save_preset` wrote. "
-            f"Received: {str(folder)!r}, without '{preset_files.RECORD}'."
-        )
-    check_boolean("private", private)
-    hub = require("huggingface_hub", "hub")
+    require(not revision, "`address` must have no revision.", address=address)
+    record = json.loads((pathlib.Path(folder) / RECORD).read_text("utf-8"))
+    hub = extras.require("huggingface_hub", "hub")
     hub.create_repo(repository, private=private, exist_ok=True)
     return hub.upload_folder(
         repo_id=repository,
         folder_path=folder,
-        allow_patterns=[*read_json(record)["files"], preset_files.CARD],
-        commit_message=f"{read_json(record)['name']}, by keras_compembed",
+        allow_patterns=[*record["files"], CARD],
+        commit_message=f"{record['name']}, by keras_compembed",
     )
