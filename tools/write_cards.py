@@ -6,21 +6,25 @@ For when the form of cards has changed. What they say comes from `preset.json`
 and `figures.json`, which stay as they are.
 """
 
+import json
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import keras_compembed as kc
 from keras_compembed.presets.card import format_card
-from keras_compembed.presets.preset_folder import CARD
-from keras_compembed.presets.preset_folder import NAMES
+from keras_compembed.presets.from_preset import NAMES
+from keras_compembed.presets.from_preset import SAVED_MODELS
 
 
 def cards():
     """Yields the path of each card and what it says."""
     for name in NAMES:
-        folder = kc.preset_folder(name)
-        yield folder / CARD, format_card(folder, kc.from_preset(name))
+        folder = SAVED_MODELS / name
+        record, figures = (
+            json.loads((folder / file).read_text("utf-8"))
+            for file in ("preset.json", "figures.json")
+        )
+        yield folder / "README.md", format_card(folder, record, figures)
 
 
 def main():

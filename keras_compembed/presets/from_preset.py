@@ -1,17 +1,22 @@
 """Reads the model or the vectors of a preset."""
 
-import json
-import re
-import zipfile
+import os
+import pathlib
 
 import keras
 
-from keras_compembed.presets.preset_folder import MODEL
-from keras_compembed.presets.preset_folder import VECTORS
-from keras_compembed.presets.preset_folder import preset_folder
+from keras_compembed.utils import extras
 from keras_compembed.utils.saved_words import check_saved_words
 from keras_compembed.utils.validation import require
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
+
+MODEL, VECTORS, RECORD = "model.keras", "vectors.npz", "preset.json"
+# In the installed package, where setup.py copies them, or in the repository.
+_PLACES = [
+    pathlib.Path(__file__).parents[place] / "saved_models" for place in (1, 2)
+]
+SAVED_MODELS = next(filter(pathlib.Path.is_dir, _PLACES), _PLACES[0])
+NAMES = sorted(path.parent.name for path in SAVED_MODELS.glob(f"*/{RECORD}"))
 
 
 def from_preset(preset):
@@ -27,16 +32,12 @@ def from_preset(preset):
     300
 
     Args:
-        preset: String or path-like, one of:
-
-            - the name of a preset that comes with this package, such as
-              `"docstring_classifier"`
-            - the path of a folder that `keras_compembed.save_preset` wrote.
-              Where it has the same name as one of those, write `"./name"`.
-            - `"hf://user/repository"`, a repository of the Hugging Face Hub
-              with such a folder's files, or with what Keras itself writes
-              there; `"hf://user/repository@revision"` is one state of it. It
-              needs the extra `hub`, and is fetched once.
+        preset: String or path-like: the name of a preset that comes with this
+            package, such as `"docstring_classifier"`; the path of a folder
+            that `keras_compembed.save_preset` wrote (`"./name"` where it is
+            also a name); or `"hf://user/repository"`, or with `@revision`, of
+            the Hugging Face Hub, written by `upload_preset` or by Keras. It
+            is fetched once, and needs the extra `hub`.
 
     Returns:
         A Keras model, not compiled, or a
@@ -45,42 +46,56 @@ def from_preset(preset):
     Raises:
         ValueError: if `preset` is none of them, or Keras cannot read its
             model.
-        FileNotFoundError: if the folder holds no model.
         ImportError: if it is on the Hub, and `huggingface_hub` is missing.
-        OSError: if the Hub does not give it.
     """
     folder = preset_folder(preset)
-    path = folder / MODEL
-    if (folder / VECTORS).is_file() and not path.is_file():
+    if (folder / VECTORS).is_file():
         return CompressedVectors.load(folder / VECTORS)
-    # What `model.save("hf://...")` writes.
-    if (folder / "config.json").is_file():
-        return keras.saving.load_model(folder, compile=False)
+    path = folder / MODEL
     if not path.is_file():
-        raise FileNotFoundError(
-            f"`preset` must hold the file '{MODEL}' or '{VECTORS}'. "
-            f"Received: the folder {str(folder)!r}."
+        # What `model.save("hf://...")` writes.
+        return keras.saving.load_model(folder, compile=False)
+    check_saved_words(path)
+    return keras.saving.load_model(path, compile=False)
+
+
+def preset_folder(preset):
+    """Finds the folder of a preset, and fetches it first if need be.
+
+    For files beside the model: the LiteRT file, labels, vocabulary.
+
+    Example:
+
+    >>> folder = preset_folder("docstring_classifier")
+    >>> labels = (folder / "labels.txt").read_text("utf-8").splitlines()
+    >>> labels[0]
+    '_collections_abc'
+    >>> phone = kc.export.LiteRTModel(folder / "model.tflite")
+
+    Args:
+        preset: String or path-like, see `keras_compembed.from_preset`.
+
+    Returns:
+        A `pathlib.Path`.
+
+    Raises:
+        ValueError, ImportError: same as `keras_compembed.from_preset`.
+    """
+    # A path is never a name.
+    if isinstance(preset, str) and preset in NAMES:
+        return SAVED_MODELS / preset
+    text = os.fspath(preset)
+    if text.startswith("hf://"):
+        hub = extras.require("huggingface_hub", "hub")
+        repository, _, revision = text.removeprefix("hf://").partition("@")
+        return pathlib.Path(
+            hub.snapshot_download(repository, revision=revision or None)
         )
     require(
-        zipfile.is_zipfile(path),
-        f"`preset` must hold a whole file '{MODEL}', not one that is cut short "
-        "or stands for a file that Git LFS has to fetch.",
-        path=str(path),
+        os.path.isdir(preset),
+        f"`preset` must be one of {', '.join(map(repr, NAMES))}, the path of a "
+        "folder, or 'hf://user/repository'. To get a folder from the Hugging "
+        "Face Hub, run: hf download user/repository --local-dir folder.",
+        preset=text,
     )
-    check_saved_words(path)
-    try:
-        return keras.saving.load_model(path, compile=False)
-    except Exception as error:
-        with zipfile.ZipFile(path) as archive:
-            written = json.loads(archive.read("metadata.json"))["keras_version"]
-        if _numbers(written) <= _numbers(keras.__version__):
-            raise
-        raise ValueError(
-            f"`preset` was written by Keras {written}, and Keras "
-            f"{keras.__version__} cannot read it. Update Keras. "
-            f"Received: {str(path)!r}"
-        ) from error
-
-
-def _numbers(version):
-    return [int(number) for number in re.findall(r"\d+", version)[:2]]
+    return pathlib.Path(preset)

@@ -3,9 +3,8 @@
 import json
 import pathlib
 
-from keras_compembed.presets.preset_folder import CARD
-from keras_compembed.presets.preset_folder import RECORD
-from keras_compembed.presets.preset_folder import split_address
+from keras_compembed.presets.from_preset import RECORD
+from keras_compembed.presets.save_preset import CARD
 from keras_compembed.utils import extras
 from keras_compembed.utils.validation import require
 
@@ -13,9 +12,8 @@ from keras_compembed.utils.validation import require
 def upload_preset(folder, address, private=False):
     """Puts a preset on the Hugging Face Hub.
 
-    It needs the extra `hub`, and that you have logged in, as with
-    `hf auth login`. Files of the preset alone are sent, whatever else
-    is in the folder.
+    It needs the extra `hub`, and that you have logged in by `hf auth login`.
+    Files of the preset alone are sent, whatever else is in the folder.
 
     Example:
 
@@ -26,8 +24,7 @@ def upload_preset(folder, address, private=False):
 
     Args:
         folder: String or path-like, what `keras_compembed.save_preset` wrote.
-        address: String, `"hf://user/repository"`. The repository is made if
-            it does not exist.
+        address: String, `"hf://user/repository"`, made if it does not exist.
         private: Boolean, whether a repository that is made is private.
             Defaults to False.
 
@@ -35,14 +32,17 @@ def upload_preset(folder, address, private=False):
         String, the address of the page of that change.
 
     Raises:
-        ValueError: if `address` has another form.
         FileNotFoundError: if the folder is no preset.
         ImportError: if `huggingface_hub` is missing.
     """
-    repository, revision = split_address(address)
-    require(not revision, "`address` must have no revision.", address=address)
+    require(
+        address.startswith("hf://") and "@" not in address,
+        "`address` must be 'hf://user/repository'.",
+        address=address,
+    )
     record = json.loads((pathlib.Path(folder) / RECORD).read_text("utf-8"))
     hub = extras.require("huggingface_hub", "hub")
+    repository = address.removeprefix("hf://")
     hub.create_repo(repository, private=private, exist_ok=True)
     return hub.upload_folder(
         repo_id=repository,
