@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_compembed.layers.code_embedding import CodeEmbedding
 from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.utils.validation import check_table
+from keras_compembed.utils.validation import require
 
 _CHUNK_ELEMENTS = 1 << 20
 
@@ -15,22 +16,16 @@ class TableRows:
     """Rows of an array or of a layer, read by slice or by ids as float32."""
 
     def __init__(self, name, source):
-        if hasattr(source, "most_similar"):
-            raise ValueError(
-                f"`{name}` must be an array or a built embedding layer. "
-                f"Received: {source!r}: pass its `vectors`, or its `table()` "
-                "where it has one."
-            )
         if not isinstance(source, keras.layers.Layer):
             self._table = check_table(source, name)
             self.shape = self._table.shape
             self._read = self._table.__getitem__
             return
-        if not source.built or not hasattr(source, "input_dim"):
-            raise ValueError(
-                f"`{name}` must be an array or a built embedding layer. "
-                f"Received: {name}={source!r}."
-            )
+        require(
+            source.built and hasattr(source, "input_dim"),
+            f"`{name}` must be an array or a built embedding layer.",
+            source=source,
+        )
         self.shape = (source.input_dim, source.output_dim)
         if isinstance(source, CodeEmbedding):
             codes = source.codes

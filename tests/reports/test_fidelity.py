@@ -80,16 +80,6 @@ def test_sample_is_seeded():
     assert {first.neighbor_overlap} != set(others)
 
 
-def test_same_table():
-    table, _ = make_tables()
-    result = fidelity(table, table.copy())
-    assert result.mean_squared_distance == 0
-    assert result.relative_squared_error == 0
-    assert result.centred_relative_squared_error == 0
-    assert result.mean_cosine == pytest.approx(1)
-    assert result.neighbor_overlap == 1
-
-
 def test_mean_row_explains_raw_but_not_centred_energy():
     table, _ = make_tables()
     rebuilt = np.broadcast_to(table.mean(axis=0), table.shape)

@@ -221,27 +221,6 @@ def test_stored_bytes_of_anchors_are_those_of_the_sparsified_layer():
     assert rows == 4 * 1001 + (2 + 4) * row.num_nonzeros
 
 
-def test_anchors_with_codes_and_a_reference():
-    anchors = anchor_embedding(name="words")
-    inputs = keras.Input((None,), dtype="int32")
-    codes = CodeEmbedding(50, 8, 4, 16, name="kinds")
-    model = keras.Model(inputs, anchors(inputs) + codes(inputs))
-    original = keras.layers.Embedding(
-        1000, 8, weights=anchors.embeddings, name="words"
-    )
-    report = size_report(model, original)
-    fidelity = {row.name: row.fidelity for row in report.embeddings}
-    assert fidelity["words"].mean_squared_distance == 0
-    assert fidelity["kinds"] is None
-    assert report.other_bytes == 0
-    figures = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    words = {row["name"]: row for row in figures["embeddings"]}["words"]
-    assert words["num_nonzeros"] == 1000
-    lines = str(report).split("\n")
-    assert max(map(len, lines)) <= 100
-    assert "mean squared distance 0," in str(report)
-
-
 @pytest.mark.parametrize("is_built", [False, True])
 @pytest.mark.parametrize("learn_rows", [False, True])
 def test_rounded_rows(is_built, learn_rows):
