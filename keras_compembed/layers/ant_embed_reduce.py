@@ -11,10 +11,9 @@ from keras_compembed.layers.embed_reduce import EmbedReduce
 class ANTEmbedReduce(EmbedReduce, ANTEmbedding):
     """An `ANTEmbedding` that sums or averages the vectors of each row of ids.
 
-    Drop-in replacement of `keras_rs.layers.EmbedReduce`, and of a
-    `keras.layers.Embedding` with `GlobalAveragePooling1D` behind it. It gives
-    what pooling the vectors of an `ANTEmbedding` gives, in less time: weights
-    of anchors are added up before they meet the anchors.
+    Drop-in replacement of `keras_rs.layers.EmbedReduce`, in less time than
+    pooling behind an `ANTEmbedding`: weights of anchors are added up before
+    they meet the anchors.
 
     Example:
 

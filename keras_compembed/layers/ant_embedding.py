@@ -314,10 +314,8 @@ class ANTEmbedding(LookupLayer):
             A built `ANTEmbedding`.
 
         Raises:
-            ValueError: if the table is not a finite matrix, its largest
-                number is above 1e12, or below 1e-12 and not 0, a number is
-                out of range, or an argument says what anchors are or what is
-                made of rows.
+            ValueError: if the table is not a finite matrix of numbers up to
+                1e12, or an argument is out of range.
 
         References:
             - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), appendix

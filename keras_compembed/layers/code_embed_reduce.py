@@ -11,11 +11,9 @@ from keras_compembed.layers.embed_reduce import EmbedReduce
 class CodeEmbedReduce(EmbedReduce, CodeEmbedding):
     """A `CodeEmbedding` that sums or averages the vectors of each row of ids.
 
-    Drop-in replacement of `keras_rs.layers.EmbedReduce`, and of a
-    `keras.layers.Embedding` with `GlobalAveragePooling1D` behind it. It gives
-    what pooling the vectors of a `CodeEmbedding` gives, at a fraction of the
-    time, because it composes none: it counts how often each codeword is named,
-    by weights, and multiplies the counts by the codebooks once,
+    Drop-in replacement of `keras_rs.layers.EmbedReduce`, at a fraction of the
+    time of pooling behind a `CodeEmbedding`: it counts how often each codeword
+    is named, by weights, and multiplies the counts by the codebooks once,
 
     `sum_t w_t E(id_t) = sum_m,k n[m, k] codebooks[m, k]`
 

@@ -125,11 +125,9 @@ class CodeEmbedding(LookupLayer):
         The input's shape followed by `output_dim`; with `reverse`,
         `(..., input_dim)`. Both are computed in the variable dtype. At the end
         vectors are cast to the compute dtype, and logits to the dtype of a
-        product with `embeddings`. A reverse call of up to `output_dim` vectors
-        adds up products of vectors and codewords by the codes of all ids; of
-        more vectors, with compositions that are not linear and while codes
-        are learned, it composes the whole table for a while, so that it takes
-        as much memory as a reverse call of an uncompressed table.
+        product with `embeddings`. A reverse call of more than `output_dim`
+        vectors, with a composition that is not linear, or while codes are
+        learned, composes the whole table for a while.
 
     Raises:
         ValueError: if an argument is unknown or out of range, an array has
@@ -259,9 +257,8 @@ class CodeEmbedding(LookupLayer):
             A built `CodeEmbedding`.
 
         Raises:
-            ValueError: if the table is not a finite matrix or the learner has
-                another code shape or composition, or no seed though one is
-                given.
+            ValueError: if the table is not a finite matrix, or the learner
+                has another code shape or composition.
         """
         table = check_table(table, shards=True)
         num_codebooks, codebook_size = check_code_shape(

@@ -11,11 +11,9 @@ from keras_compembed.layers.quantized_embedding import QuantizedEmbedding
 class QuantizedEmbedReduce(EmbedReduce, QuantizedEmbedding):
     """A `QuantizedEmbedding` that sums or averages the vectors of each row.
 
-    Drop-in replacement of `keras_rs.layers.EmbedReduce`, and of a
-    `keras.layers.Embedding` with `GlobalAveragePooling1D` behind it. It gives
-    what pooling the vectors of a `QuantizedEmbedding` gives, in less time:
-    integers are summed with their scales as weights, and the sums are
-    multiplied by the projection.
+    Drop-in replacement of `keras_rs.layers.EmbedReduce`, in less time than
+    pooling behind a `QuantizedEmbedding`: integers are summed with their
+    scales as weights, and the sums are multiplied by the projection.
 
     Example:
 

@@ -121,9 +121,7 @@ class QuantizedEmbedding(LookupLayer):
         dtype, and logits to the dtype of a product with `embeddings`.
 
     Raises:
-        ValueError: if a size or number is out of range, `bits` or
-            `scale_dtype` is none of those above, `learn_rows` or `mask_zero`
-            is no boolean, or `seed` is no integer of at least 0.
+        ValueError: if an argument is of a wrong kind or out of range.
 
     References:
         - [Bengio, Leonard & Courville, 2013](
@@ -222,9 +220,8 @@ class QuantizedEmbedding(LookupLayer):
             A built `QuantizedEmbedding`.
 
         Raises:
-            ValueError: if the table is not a finite matrix, its largest
-                number is above 1e12, or below 1e-12 and not 0, or the layer
-                refuses an argument.
+            ValueError: if the table is not a finite matrix of numbers up to
+                1e12, or the layer refuses an argument.
         """
         table = check_fitted_table(table, shards=True, warn=False)
         sample_weight = check_sample_weight(sample_weight, len(table))

@@ -116,10 +116,6 @@ def _find_rule(optimizer):
     return None
 
 
-def _one(step):
-    return 1.0
-
-
 def _adam(optimizer):
     amsgrad = getattr(optimizer, "amsgrad", False)
     return (
@@ -133,7 +129,7 @@ def _root_of_sum(name):
     def rule(optimizer):
         return (
             name,
-            _one,
+            lambda step: 1.0,
             lambda values: tf.sqrt(values + optimizer.epsilon),
         )
 
@@ -141,7 +137,7 @@ def _root_of_sum(name):
 
 
 def _adamax(optimizer):
-    return "norm", _one, lambda values: values + optimizer.epsilon
+    return "norm", lambda step: 1.0, lambda values: values + optimizer.epsilon
 
 
 # What each divides by, from the `update_step` of Keras. AdamW is an Adam.

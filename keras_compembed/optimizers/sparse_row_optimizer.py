@@ -50,10 +50,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
       row's slots hold averages over the steps that looked it up.
     - Weight decay is applied to the rows looked up. A rare row decays less.
     - Bias corrections and learning-rate schedules follow `iterations`, the
-      steps of training, not those of a row. The first step of a row at
-      iteration t takes moments of one gradient for moments of t. With Adam's
-      defaults and large t, it is `learning_rate` times 0.1 / sqrt(0.001),
-      about 3.2.
+      steps of training, not those of a row: with Adam's defaults, the first
+      step of a row at a late iteration is about 3.2 times `learning_rate`.
 
     Where every step looks up all rows it is equal to `inner` with a dense
     gradient.
@@ -79,9 +77,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     >>> model.compile(SparseRowOptimizer("adam"), "mse")
 
     Args:
-        inner: Keras optimizer, its name, or its config. Its updates must be
-            elementwise. One of your own keeps slots in lists, with an entry
-            for each variable, as Keras's do.
+        inner: Keras optimizer, its name, or its config, with elementwise
+            updates and slots in lists, as Keras's have.
         name: Optional string.
 
     Raises:
@@ -133,9 +130,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         self.inner.exclude_from_weight_decay(var_list, var_names)
 
-    # Private methods of Keras from here on: none that is public comes between
-    # clipping and weight decay, which would make gradients dense or read
-    # whole tables, and `update_step`.
+    # Private methods of Keras from here on: what is public makes gradients
+    # dense or reads whole tables.
     def _backend_apply_gradients(self, grads, trainable_variables):
         grads = self._clip(grads, trainable_variables)
         self.inner._apply_weight_decay(
