@@ -16,6 +16,7 @@ EXTRAS = (
     "ai_edge_litert",
     "faiss",
     "huggingface_hub",
+    "jinja2",
     "keras_tuner",
     "matplotlib",
     "scipy",

@@ -91,6 +91,13 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
             "Pass `overwrite=True` to replace those of the preset in it."
         )
     contents = dict(files or {})
+    own = {MODEL, VECTORS, RECORD, FIGURES, CARD}
+    require(
+        own.isdisjoint(contents)
+        and all(os.path.basename(name) == name for name in contents),
+        f"`files` must have names of files other than {sorted(own)}.",
+        files=list(contents),
+    )
     if figures is not None:
         contents[FIGURES] = figures
     with naming_path(str(folder)), temporary_folder(folder.parent) as beside:

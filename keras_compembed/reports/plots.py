@@ -275,28 +275,6 @@ def model_parts(report):
     return {name: count for name, count in parts.items() if count}
 
 
-def plot_pareto_front(front, path, overwrite=False):
-    """Draws what a search found: the metric against bytes of LiteRT files."""
-    figure, axes = _new_figure(path, overwrite)
-    axes.set_xscale("log")
-    kinds = [(front.trials, "none", _BASELINE), (front.best, _CODES, _CODES)]
-    for trials, fill, color in kinds:
-        sizes = [trial.litert_bytes / 2**10 for trial in trials]
-        scores = [trial.score for trial in trials]
-        line = "-o" if fill != "none" else "o"
-        axes.plot(sizes, scores, line, ms=6, lw=1, mfc=fill, color=color)
-    axes.set_xlabel("size of the LiteRT file (kB of 2**10 bytes, log scale)")
-    axes.set_ylabel(front.metric)
-    axes.grid(alpha=0.25)
-    marks = [(x.litert_bytes / 2**10, x.score) for x in front.trials]
-    labels = [
-        (x.litert_bytes / 2**10, x.score, x.method, _CODES) for x in front.best
-    ]
-    axes.margins(x=0.15, y=0.1)
-    _label(figure, axes, labels, [[mark] for mark in marks])
-    _save(figure, path, overwrite)
-
-
 def _new_figure(path, overwrite, size=(7.2, 4.4)):
     """An empty figure without a window, once `path` is known to be free."""
     # Not pyplot: it keeps state and may open a window.
