@@ -233,21 +233,3 @@ def test_defaults_of_each_learner():
     assert training.iterations is None and training.learning_rate is None
     short = KDCodeLearner(training=Training(10, learning_rate=0.5)).training
     assert (short.iterations, short.learning_rate) == (10, 0.5)
-
-
-def test_temperature_schedule():
-    schedule = TemperatureSchedule(base=2.0, rate=0.5, floor=0.25)
-    steps = [0, 1, 2, 6, 14, 100]
-    expected = [2.0, 2 / 1.5, 1.0, 0.5, 0.25, 0.25]
-    # A few float32 operations.
-    np.testing.assert_allclose(
-        [float(schedule(step)) for step in steps], expected, rtol=1e-6
-    )
-    step = keras.Variable(6, dtype="int64")
-    assert float(schedule(step)) == pytest.approx(0.5)
-    config = keras.saving.serialize_keras_object(schedule)
-    again = keras.saving.deserialize_keras_object(config)
-    assert isinstance(again, TemperatureSchedule)
-    assert again.get_config() == schedule.get_config()
-    config = KDCodeLearner().get_config()["temperature"]
-    assert config["config"] == TemperatureSchedule().get_config()

@@ -602,44 +602,6 @@ def test_sample_weight_counts(cls):
     )
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        np.zeros((50, 3)),
-        np.full((50, 3), 7.0),
-        np.hstack([np.ones((50, 1)), clustered_table(50, 3)]),
-        np.arange(60).reshape(20, 3) % 5,
-        np.eye(3, dtype=bool),
-        np.ones((1, 2)),
-        clustered_table(5),
-    ],
-    ids="zeros constant column integers booleans single few".split(),
-)
-@pytest.mark.parametrize(
-    "cls, composition",
-    [
-        (KDCodeLearner, "concat"),
-        (KDCodeLearner, "linear"),
-        (GumbelCodeLearner, "sum"),
-    ],
-)
-def test_unusual_tables(table, cls, composition):
-    learner = small_learner(
-        cls,
-        num_codebooks=2,
-        composition=composition,
-        refine=True,
-        iterations=1,
-        validation_interval=1,
-    )
-    learner.train(table)
-    assert learner.codes.shape == (len(table), 2)
-    assert learner.codes.max() < 6
-    assert np.isfinite(learner.codebooks).all()
-    assert np.isfinite(learner.decode(learner.codes)).all()
-    assert np.isfinite(learner.history["val_loss"]).all()
-
-
 def test_codes_above_256_are_found_in_parts():
     learner = small_learner(
         num_codebooks=2, codebook_size=16384, iterations=1, batch_size=4

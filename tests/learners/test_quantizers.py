@@ -178,13 +178,6 @@ def test_more_effort_is_more_faithful():
     assert much[-1] < little[-1]
 
 
-def test_progress(capsys):
-    AdditiveQuantizer(2, 4, effort=0.1, seed=0).train(make_table(30))
-    assert "loss" in capsys.readouterr().out
-    quantizer().train(make_table(30))
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(
     "backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)]
 )
