@@ -40,8 +40,7 @@ class ApproximateNearest(Selector):
     scored.
 
     Lists follow the vectors: all classes are assigned anew in the first step,
-    and then after each `refresh_every` steps of training. That takes about
-    `2 * num_classes * num_lists * width` operations. Lists are of bounded
+    and then after each `refresh_every` steps of training. Lists are of bounded
     length; classes for which there is no room go to the next nearest, so that
     each class is in one list. Once training is over,
     `keras_compembed.candidates.fit_search` makes them anew for prediction.

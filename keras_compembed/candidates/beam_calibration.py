@@ -16,11 +16,9 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
 
     Recall is the share of the `k` best classes of all that are among the `k`
     classes that the search returns. Widths are doubled until it is reached.
-    Do this once the model is trained, on validation data; `head.top_k`, and
-    models of `keras_compembed.top_k_model` and files that are made from then
-    on, use the width. What has predicted before keeps the width that it has:
-    make it anew. So does training, until the model is compiled again. For
-    the width of before, set `head.selector.beam_width = None`.
+    Do this once the model is trained, on validation data. `head.top_k`, and
+    models and files that are made from then on, use the width; models that
+    have predicted or trained before keep theirs until they are made anew.
 
     Example:
 

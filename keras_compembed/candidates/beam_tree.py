@@ -51,8 +51,7 @@ class BeamTree(Selector):
             time, in prediction at least as many as classes are asked for.
             Defaults to `None`: `num_candidates` of the layer. Time grows with
             it. In training, a width below `num_candidates` makes steps faster
-            and candidates miss more labels: with some 100 shared noises,
-            models are nearly as good. For prediction,
+            and candidates miss more labels. For prediction,
             `keras_compembed.candidates.calibrate_beam` finds what a recall
             takes. May be set later, before the model is compiled.
         max_frontier: Integer. Entries of the tree that are scored for every

@@ -58,12 +58,9 @@ class GroupBlocks:
 
     def __init__(self, groups, num_groups):
         rows = groups.shape[0]
-        if rows is None:
-            rows = tf.shape(groups)[0]
-            most = tf.minimum(rows, rows // BLOCK + num_groups)
-        else:
-            most = min(rows, rows // BLOCK + num_groups)
-        self._blocks = most
+        smaller = min if rows is not None else tf.minimum
+        rows = tf.shape(groups)[0] if rows is None else rows
+        most = self._blocks = smaller(rows, rows // BLOCK + num_groups)
         # By group, then by place.
         order = tf.argsort(groups, stable=True)
         ordered = tf.gather(groups, order)

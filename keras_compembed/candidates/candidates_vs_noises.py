@@ -1,7 +1,6 @@
 """Candidates vs. Noises Estimation: what a step draws, and its losses."""
 
 import collections
-import dataclasses
 import functools
 import numbers
 
@@ -28,15 +27,8 @@ _COMPARED = 32
 _NONE = float("-inf")
 
 
-@dataclasses.dataclass(frozen=True)
-class Draw:
-    """What a step considers."""
-
-    losses: tf.Tensor
-    hit: tf.Tensor
-    best: tf.Tensor
-
-
+# What a step considers.
+Draw = collections.namedtuple("Draw", ["losses", "hit", "best"])
 Noises = collections.namedtuple(
     "Noises", ["ids", "offsets", "left_out", "label_offset"]
 )

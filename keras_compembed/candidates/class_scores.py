@@ -55,8 +55,7 @@ class ClassScores:
         tree: Optional built `TreeArrays`.
         nodes: Optional Keras variable `(num_nodes, width)`, vectors of the
             tree's inner nodes. Without it the tree counts for nothing.
-        node_bias: Optional Keras variable `(num_nodes,)`, biases of the
-            tree's inner nodes: there if `bias` and `nodes` are.
+        node_bias: Optional Keras variable `(num_nodes,)`, their biases.
         table_is_own: Boolean, whether `table` has no other use, such as
             looking up the input. Defaults to `True`.
 
@@ -92,9 +91,6 @@ class ClassScores:
 
         Args:
             ids: Integer tensor `(ids,)`.
-
-        Returns:
-            float32 tensor `(ids, width)`.
         """
         vectors = self._own_vectors(ids)
         if self.nodes is not None:
@@ -106,9 +102,6 @@ class ClassScores:
 
         Args:
             ids: Integer tensor `(ids,)`.
-
-        Returns:
-            float32 tensor `(ids,)`.
         """
         if self.bias is None:
             return tf.zeros(tf.shape(ids))
@@ -325,13 +318,11 @@ class ClassScores:
         Args:
             features: float32 tensor `(rows, width)`.
             *groups: Integer tensors of ids: `(rows, number)`; `(number,)` for
-                classes that all rows share; `(blocks, 1, number)` for classes
-                that blocks of rows share; or `(1, parts, number)` for classes
-                that rows share whose places leave the same rest divided by
-                `parts`, which is known; or `CandidateGroups`. Ids of -1 stand
-                for no class. One group at least is of rows.
-            block: Integer, rows next to each other that make a block; the
-                last block may have fewer. Needed for groups of blocks.
+                classes that all rows share; `(blocks, 1, number)` for those
+                of blocks of rows; `(1, parts, number)` for those of each of so
+                many parts that rows are dealt to in turn; `CandidateGroups`.
+                Ids of -1 stand for no class. One group is of rows.
+            block: Integer, rows next to each other that make a block.
             offsets: Optional list of float tensors, one for each group, of
                 the shape of its ids: what is added to biases.
 

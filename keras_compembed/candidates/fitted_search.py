@@ -26,12 +26,11 @@ def fit_search(
 ):
     """A layer of the same classes that searches lists of them to predict.
 
-    The fastest ways to train, such as `FrequentClasses` with noises that are
-    shared, or a sampled softmax, leave nothing to search by: predictions
-    score all classes. This makes a layer with the same class vectors and
-    biases and an `ApproximateNearest` selector. Its lists are made from the
-    vectors and are equally long, and it opens as few of them as find what
-    scoring all classes would find.
+    The fastest ways to train, such as `FrequentClasses` with shared noises,
+    leave nothing to search by: predictions score all classes. This makes a
+    layer with the same class vectors and biases and an `ApproximateNearest`
+    selector. Its lists are made from the vectors and are equally long, and it
+    opens as few of them as find what scoring all classes would find.
 
     Recall is the share of the `k` best classes of all that are among the `k`
     classes that the search returns. It is counted on `features`, so give
@@ -175,19 +174,13 @@ def _even_lists(points, number, capacity):
     return lists
 
 
-def list_of_classes(head):
-    """The list of each class, integer array `(num_classes,)`."""
+def _lists_to_open(head, features, k):
+    """Lists to open, likeliest first, until each best class is found."""
     lists = head.selector.lists.numpy()
     list_of = np.empty(head.num_classes, "int64")
     rows, places = np.nonzero(lists >= 0)
     list_of[lists[rows, places]] = rows
-    return list_of
-
-
-def _lists_to_open(head, features, k):
-    """Lists to open, likeliest first, until each best class is found."""
-    list_of = list_of_classes(head)
-    number = head.selector.lists.shape[0]
+    number = len(lists)
     opened = []
     size = max(1, min(256, _ENTRIES // number))
     for start in range(0, len(features), size):

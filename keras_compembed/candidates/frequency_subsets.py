@@ -24,9 +24,8 @@ class FrequencySubsets(CountsSelector):
     goes to the subset of the highest score; its candidates are drawn there
     evenly, or are the whole subset if that is small.
 
-    This is here to be compared with. What it chooses is seldom the label, as
-    nearly all of a rare class's subset is not drawn; on Penn Treebank, `NGram`
-    and `FrequentClasses` with more noises did far better.
+    This is here to be compared with: on Penn Treebank, `NGram` and
+    `FrequentClasses` with more noises did far better.
 
     Example:
 

@@ -15,9 +15,8 @@ from keras_compembed.utils.validation import require
 class AllClasses(Selector):
     """Every class is a candidate of every example.
 
-    A layer with this selector draws no noises and trains the softmax over all
-    classes. Up to some thousands of classes, that is one matrix product and
-    as fast as any choice among them.
+    The layer draws no noises and trains the softmax over all classes. Up to
+    some thousands of classes, that is as fast as any choice among them.
 
     Example:
 

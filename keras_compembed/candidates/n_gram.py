@@ -19,10 +19,8 @@ _ENTRIES = 1 << 24
 class NGram(Selector):
     """Looks candidates up by a context, such as the word before.
 
-    What Han et al. suggest for language models (section 5). Nothing is
-    scored, so that this is the fastest of all selectors.
-
-    The layer is called with the context, an integer for each example:
+    What Han et al. suggest for language models (section 5). The layer is
+    called with the context, an integer for each example:
     `head(features, context=ids)`. Contexts that the table does not have, such
     as -1, get the candidates of `fallback`; so do all without a context.
     Prediction scores all classes.

@@ -102,9 +102,7 @@ class Selector(WholeLoad, keras.layers.Layer):
         return
 
     def top_k(self, scores, features, k):
-        """The classes of the highest scores.
-
-        The base class scores all classes, in chunks.
+        """The classes of the highest scores; here, all are scored in chunks.
 
         Args:
             scores: `ClassScores`.

@@ -349,16 +349,6 @@ def test_scores_stay_what_they_are(kwargs):
     np.testing.assert_allclose(found, best, atol=1e-4)
 
 
-def test_vectors_that_are_not_finite():
-    head, features = make_head()
-    vectors = head.kernel.numpy()
-    vectors[7] = np.nan
-    head.kernel.assign(vectors)
-    features = features.reshape(20, 15, WIDTH)
-    searched = fit_search(head, features, 0.9, CLASSES, verbose=0)
-    assert 7 not in searched.top_k(features[0, :3], 10)[0].numpy()
-
-
 def test_wrong_searches():
     head, features = make_head()
     for argument, values in {

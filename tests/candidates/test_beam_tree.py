@@ -21,26 +21,6 @@ from keras_compembed.candidates import calibrate_beam
 from keras_compembed.trees import ClassTree
 
 
-def test_frontier():
-    """Inner nodes of one depth, and all classes above them."""
-    tree = TREES["taxonomy"]()
-    head = make_head(tree, max_frontier=9)
-    entries, vectors, biases = head.selector.frontier(head.scores)
-    entries = entries.numpy()
-    assert (np.diff(entries) > 0).all()
-    number = int(np.sum(entries < tree.num_nodes))
-    assert 0 < number < len(entries)
-    ends = np.cumsum(tree.level_sizes)
-    depth = 1 + int(np.searchsorted(ends, entries[0], side="right"))
-    classes = entries[number:] - tree.num_nodes
-    scores = head.scores
-    of_classes = scores.class_vectors(classes), scores.class_biases(classes)
-    for got, *parts in zip(
-        (vectors, biases), scores._of_nodes(depth), of_classes, strict=True
-    ):
-        np.testing.assert_array_equal(got, np.concatenate(parts))
-
-
 def vectors_of(head):
     classes = np.arange(head.num_classes)
     return (

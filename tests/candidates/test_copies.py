@@ -170,14 +170,6 @@ def test_counts_are_those_of_the_layer_that_loads_weights(tmp_path):
     assert (tables[0] != tables[1]).any()
 
 
-@pytest.mark.apart
-def test_means_that_are_missing_under_xla():
-    """Which leaves checks out."""
-    model = keras.models.clone_model(means_model())
-    model.compile("sgd", kc.CANELoss(), jit_compile=True)
-    assert np.isnan(model.fit(*data(), verbose=0).history["loss"])
-
-
 def test_means_come_with_files(tmp_path):
     model = again = means_model()
     for name in ("once.keras", "twice.keras"):

@@ -96,14 +96,6 @@ def test_routes_to_the_highest_score():
     assert set(parents[ids.ravel()]) == {1}
 
 
-def test_nan_scores_choose_some_subset():
-    selector = make()
-    scores = routing(4)
-    features = tf.fill((2, 4), float("nan"))
-    ids = selector.select(scores, features).numpy()
-    assert (ids.max(axis=1) >= 0).all() and (ids < 100).all()
-
-
 @pytest.mark.parametrize("num_groups", [2, 3, 6])
 def test_split_is_even(num_groups):
     counts = np.random.default_rng(0).permutation(COUNTS)
@@ -132,14 +124,6 @@ def test_no_subset_is_empty(num_groups):
         groups = split_evenly(np.asarray(counts, "float64"), num_groups)
         assert set(groups) == set(range(num_groups))
         assert len(groups) == len(counts)
-
-
-def test_as_many_subsets_as_classes():
-    selector = make(np.array([5, 1, 0]), 3, 2)
-    assert [list(group) for group in members(selector)] == [[0], [1], [2]]
-    np.testing.assert_array_equal(
-        choose(selector, np.arange(3)), [[0, -1], [1, -1], [2, -1]]
-    )
 
 
 @pytest.mark.parametrize(

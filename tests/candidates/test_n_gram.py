@@ -103,19 +103,6 @@ def test_text_by_hand(text, num_classes, arguments, contexts, right):
     np.testing.assert_array_equal(select(selector, contexts), right)
 
 
-@pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.apart)]
-)
-def test_in_graphs(jit_compile):
-    selector = built(NGram(TABLE, fallback=[3, 2, 1]))
-    function = tf.function(
-        lambda context: selector.select(None, None, context),
-        jit_compile=jit_compile,
-    )
-    context = tf.constant([1, -7], "int64")
-    np.testing.assert_array_equal(function(context), [[2, -1, -1], [3, 2, 1]])
-
-
 def test_wrong_tables():
     for arguments, argument, received in (
         ((None,), "table", None),

@@ -349,17 +349,6 @@ def test_batches_without_examples(share_noises):
         np.testing.assert_array_equal(one, other)
 
 
-def test_starts_at_class_frequencies():
-    for selector in ("tree", "huffman", "frequent", "subsets"):
-        head = make_head(
-            selector, class_counts=COUNTS, kernel_initializer="zeros"
-        )
-        head.build((None, WIDTH))
-        _, bias = table_of(head)
-        expected = np.log(COUNTS / COUNTS.sum())
-        np.testing.assert_allclose(bias, expected, rtol=1e-5)
-
-
 def test_noises_follow_class_counts():
     counts = np.where(np.arange(CLASSES) < 50, COUNTS, 0)
     head = make_head(class_counts=counts)
@@ -372,22 +361,6 @@ def test_noises_follow_class_counts():
     # The config is short.
     head = make_head(class_counts=COUNTS, noise=kc.noises.UnigramNoise(COUNTS))
     assert len(json.dumps(head.get_config())) < 4000
-
-
-def test_starts_at_class_means():
-    rng = np.random.default_rng(0)
-    means = rng.normal(size=(CLASSES, WIDTH)).astype("float32")
-    tree = kc.trees.ClassTree.from_vectors(
-        means, branching=4, seed=0, verbose=0
-    )
-    head = kc.CANESoftmax(CLASSES, kc.candidates.BeamTree(tree, max_frontier=4))
-    head.build((None, WIDTH))
-    kernel, _ = table_of(head)
-    np.testing.assert_allclose(kernel, means - tree.root_mean, atol=1e-5)
-    other = kc.CANESoftmax(CLASSES, kc.candidates.BeamTree(tree))
-    other.build((None, WIDTH + 1))
-    assert np.abs(other.kernel.numpy()).max() <= 0.05
-    np.testing.assert_array_equal(other.nodes.numpy(), 0)
 
 
 def test_too_few_classes_train_the_full_softmax():

@@ -182,20 +182,6 @@ def test_training():
     assert result["top_5_accuracy"] == result["accuracy"]
 
 
-def test_training_over_all_classes():
-    """Without candidates, training knows the true accuracy."""
-    with pytest.warns(UserWarning, match="full softmax"):
-        model = make_model(num_candidates=30, num_noises=10)
-    x, y = examples()
-    y[:30] = all_scores(model.layers[-1], x[:30]).argmax(axis=1)
-    right = expected(model.layers[-1], x, y)
-    history = model.fit(x, y, batch_size=100, verbose=0).history
-    assert history["accuracy"][0] == pytest.approx(right["accuracy"])
-    assert 0.3 <= right["accuracy"] < 0.5
-    assert history["coverage"][0] == 1
-    assert history["loss"][0] == pytest.approx(right["loss"], rel=1e-4)
-
-
 def test_two_devices(strategy):
     """Under a strategy, Keras builds metrics from tensors without marks."""
     with strategy.scope():

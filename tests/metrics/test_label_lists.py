@@ -317,14 +317,6 @@ def test_sequences_masks_and_weights():
     np.testing.assert_allclose(metric.result(), expected, rtol=1e-5)
 
 
-def test_doubled_labels_count_once():
-    features, _ = make_examples()
-    outputs = make_head()(features[:2])
-    once = kc.CANELoss()([[3, 7, -1], [1, -1, -1]], outputs)
-    twice = kc.CANELoss()([[3, 7, 3], [1, 1, 1]], outputs)
-    np.testing.assert_allclose(once, twice, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     "lists",
     [

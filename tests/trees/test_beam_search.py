@@ -49,16 +49,6 @@ def test_as_by_brute_force(name, max_frontier):
     np.testing.assert_allclose(probabilities.numpy().sum(axis=1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_without_biases(name):
-    tree, features = TREES[name](), make_features()
-    head = make_head(tree, beam_width=2, use_bias=False)
-    ids, scores, _ = head.selector.top_k(head.scores, features, 2)
-    right_ids, right_scores = best(search(head, tree, features, 2), 2)
-    np.testing.assert_array_equal(ids, right_ids)
-    np.testing.assert_allclose(scores, right_scores, **ROUNDING)
-
-
 @pytest.mark.parametrize(
     "beam_width, num_candidates, k, of_candidates, of_top_k",
     [
