@@ -304,7 +304,7 @@ def read_output(tensor, name):
         "`keras_compembed.CANESoftmax`, unchanged: the last layer of the "
         "model, without a wrapper such as `TimeDistributed` (it takes "
         "features `(batch, time, width)` itself) and without a cast.",
-        shape=tuple(tensor.shape),
+        shape=tensor.shape,
     )
     return output
 

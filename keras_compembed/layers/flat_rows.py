@@ -42,7 +42,7 @@ def flat_labels(y_true, y_pred, num_classes, name, lists):
         f"`{name}` must be given one integer label for each example, of shape "
         f"{tuple(leading)}, or lists of fewer than {num_classes} "
         "(`num_classes`), with a last axis. Use `argmax` for one-hot labels.",
-        shape=tuple(labels.shape),
+        shape=None if rank is None else tuple(labels.shape),
     )
     if rank is not None and number is not None:
         return tf.reshape(labels, (-1,) if number == 1 else (-1, number))
