@@ -41,17 +41,13 @@ class CompressedVectors:
     """Words and their vectors, in few bytes in memory and in files.
 
     Names are those of gensim's `KeyedVectors`. Vectors are stored as a layer
-    of this package stores its rows: as codes, as integers of few bits, or as
-    weights of anchors. No table is made to look up words, to compare them or
-    to find their neighbours.
-
-    Numbers that rows share, such as codebooks, have eight bits in files, and
-    are rounded when this object is made: loaded vectors equal the saved ones
-    to the last bit.
+    of this package stores its rows: as codes, integers of few bits or weights
+    of anchors. Numbers that rows share, such as codebooks, are rounded to
+    eight bits at once, so loaded vectors equal the saved ones.
 
     If vectors had `subwords`, an unknown word has the mean vector of its
     character n-grams, and is `in` if one of them has a vector.
-    `key_to_index`, `len` and neighbours have the words only.
+    `key_to_index`, `len` and neighbors have the words only.
 
     Example:
 
@@ -63,9 +59,7 @@ class CompressedVectors:
     ... )
     >>> small["word7"].shape, small[["word7", "word8"]].shape
     ((32,), (2, 32))
-    >>> [(neighbour, similarity)] = small.most_similar("word7", topn=1)
-    >>> "word7" in small, "word600" in small
-    (True, False)
+    >>> [(neighbor, similarity)] = small.most_similar("word7", topn=1)
 
     Args:
         words: List of different strings, the words of the layer's ids.
@@ -207,8 +201,7 @@ class CompressedVectors:
 
         Raises:
             FileNotFoundError: if there is no such file.
-            ValueError: if it is something else, damaged, or of a later
-                version of this package.
+            ValueError: if it is another file, damaged, or of a later version.
         """
         small = cls.__new__(cls)
         small._set(*vectors_file.read(path, {x.kind: x for x in _KINDS}))
@@ -397,8 +390,7 @@ class CompressedVectors:
         """The words nearest to each of many.
 
         The same as `[most_similar(query, topn=topn) for query in queries]`, to
-        the rounding of floats, in less time: vectors of the table are made a
-        part at a time, once for hundreds of queries.
+        the rounding of floats, in less time.
 
         Args:
             queries: List of words, or float array `(queries, columns)`.
@@ -456,7 +448,7 @@ class CompressedVectors:
 
     def _name(self, rows, scores):
         """Pairs of words and scores, of rows."""
-        words = [self.index_to_key[row] for row in rows.tolist()]
+        words = map(self.index_to_key.__getitem__, rows.tolist())
         return list(zip(words, scores.tolist(), strict=True))
 
     def _check_vector(self, vector):
@@ -479,11 +471,8 @@ class CompressedVectors:
     def as_keyed_vectors(self):
         """All vectors of words, as gensim's `KeyedVectors`.
 
-        For what gensim has: `evaluate_word_pairs`, `evaluate_word_analogies`,
-        `doesnt_match` and so on. It holds the whole table.
-
-        Raises:
-            ImportError: without gensim (`keras-compembed[vectors]`).
+        For `evaluate_word_pairs`, `evaluate_word_analogies` and so on. Needs
+        gensim (`keras-compembed[vectors]`) and holds the whole table.
         """
         models = extras.require("gensim.models", "vectors")
         keyed = models.KeyedVectors(self.vector_size, dtype="float32")
@@ -491,14 +480,13 @@ class CompressedVectors:
         return keyed
 
     def save_word2vec_format(self, path, binary=False, overwrite=False):
-        """Writes the vectors of all words as word2vec does, a few at a time.
+        """Writes the vectors of all words as word2vec does.
 
         Args:
             path: String or path-like.
             binary: Boolean. Whether numbers are float32, not text. Defaults
                 to `False`.
-            overwrite: Boolean. Whether the file may exist. Defaults to
-                `False`.
+            overwrite: Boolean. Whether it may exist. Defaults to `False`.
 
         Raises:
             FileExistsError: if it does.
@@ -524,10 +512,8 @@ class CompressedVectors:
     def to_layers(self, mask_zero=False, unknown=None, **kwargs):
         """Keras layers from strings to these vectors.
 
-        The first makes ids of words, the second vectors of ids; together they
-        are a front of a model, and the second alone can be trained, saved and
-        exported as any layer of this package. A look-up of strings has no
-        n-grams: unknown words get one id, with `subwords` too.
+        The first makes ids of words, the second vectors of ids. All unknown
+        words get one id, with `subwords` too.
 
         Args:
             mask_zero: Boolean. Whether id 0 is padding, which the string `""`

@@ -151,6 +151,20 @@ def test_folders_of_models(tmp_path):
         assert_read(read_vectors(folder))
 
 
+def test_models_on_the_hub(tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    folder = write_folder(tmp_path / "model", {"wte.weight": VECTORS})
+
+    def fetch(repository, name, revision):
+        assert (repository, revision) == ("user/model", "v1")
+        if not (folder / name).exists():
+            raise hub.errors.EntryNotFoundError(name)
+        return str(folder / name)
+
+    monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    assert_read(read_vectors("hf://user/model@v1"))
+
+
 @pytest.mark.parametrize(
     "text, words, options",
     [
