@@ -55,7 +55,6 @@ from keras_compembed.layers.top_classes import TopClasses
 from keras_compembed.layers.top_classes import TopIds
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.losses.cane_loss import CANELoss
-from keras_compembed.losses.class_loss import ClassLoss
 from keras_compembed.losses.in_batch_softmax_loss import InBatchSoftmaxLoss
 from keras_compembed.losses.sampled_losses import NCELoss
 from keras_compembed.losses.sampled_losses import SampledSoftmaxLoss
@@ -80,7 +79,6 @@ __all__ = [
     "CANELoss",
     "CANESoftmax",
     "ClassAccuracy",
-    "ClassLoss",
     "CodeEmbedReduce",
     "CodeEmbedding",
     "Coverage",

@@ -14,7 +14,7 @@ PARTS = {
     "frequency_subsets inverted_lists",
     "codes": "coded_rows field_columns packing",
     "compositions": "scaled_composition sum_composition",
-    "compression": "allocation code_shapes spectrum",
+    "compression": "allocation code_shapes frontier spectrum",
     "export": "compressed_rows flatbuffer int8_matrices packed_offsets",
     "layers": "lookup_layer",
     "learners": "beam_encoding coordinate_search refinement straight_through",

@@ -11,26 +11,16 @@ _MAX_METHODS = 60
 
 @dataclasses.dataclass(frozen=True)
 class FrontierPoint:
-    """One way to store the tables of a model.
+    """One way to store the tables of a model."""
 
-    Args:
-        methods: Dict from the name of a layer to the name of its method,
-            e.g. `{"words": "codes 16x16"}`.
-        file_bytes: Integer, bytes of the LiteRT file.
-        error: Optional number, the squared error of rows over the squared
-            distances of rows from their mean, rows and tables weighted.
-            Defaults to `None`: not measured.
-        score: Optional number, the metric on validation data after tuning.
-            Defaults to `None`: not tuned.
-        is_exported: Boolean. Whether `file_bytes` was counted in a file, and
-            not computed. Defaults to `False`.
-        is_chosen: Boolean. Whether the search chose it. Defaults to `False`.
-    """
-
+    # Names of methods by the name of the layer.
     methods: dict
     file_bytes: int
+    # Squared errors of rows over their squared distances from the mean.
     error: float | None = None
+    # The metric on validation data after tuning.
     score: float | None = None
+    # Whether `file_bytes` was counted in a file.
     is_exported: bool = False
     is_chosen: bool = False
 
@@ -48,22 +38,10 @@ class Frontier:
 
     `print` it, take its `to_dict()`, `save` it as JSON, or `plot` it.
 
-    Example:
-
-    >>> larger = kc.compression.FrontierPoint(
-    ...     {"words": "int4"}, file_bytes=150_000, error=0.01
-    ... )
-    >>> smaller = kc.compression.FrontierPoint(
-    ...     {"words": "codes 16x16"}, 50_000, error=0.3, is_chosen=True
-    ... )
-    >>> frontier = kc.compression.Frontier([larger, smaller], 60_000)
-    >>> frontier.chosen.name
-    'codes 16x16'
-    >>> kc.compression.Frontier.from_dict(frontier.to_dict()) == frontier
-    True
-
     Args:
-        points: Sequence of `FrontierPoint`; kept smallest file first.
+        points: Sequence of points, kept smallest file first. Each has
+            `methods` (a dict from the layer's name to the method's),
+            `file_bytes`, `error`, `score`, `is_exported` and `is_chosen`.
         limit_bytes: Optional integer, the bytes that the file may have.
             Defaults to `None`: no limit.
         quantize: Same as in `keras_compembed.export.export_litert`.
@@ -95,7 +73,7 @@ class Frontier:
 
     @property
     def chosen(self):
-        """The `FrontierPoint` that the search chose, or None."""
+        """The point that the search chose, or None."""
         return next((point for point in self.points if point.is_chosen), None)
 
     @property

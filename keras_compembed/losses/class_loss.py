@@ -10,24 +10,9 @@ from keras_compembed.utils.validation import check_label
 
 
 class ClassLoss(keras.losses.Loss):
-    """Base of losses that find their layer by the output they are given.
+    """Base of losses that find their layer by the output they are given."""
 
-    Args:
-        evaluation: `"exact"` or `"sampled"`. Whether `evaluate`, and the
-            validation of `fit`, report the cross-entropy over all classes,
-            computed in chunks, or what training reports. Defaults to
-            `"exact"`.
-        ignore_class: Optional integer. Label of examples that do not count,
-            as for `keras.losses.SparseCategoricalCrossentropy`. Defaults to
-            `None`.
-        name: Optional string.
-        reduction: Same as for `keras.losses.Loss`. Defaults to
-            `"sum_over_batch_size"`.
-
-    Attributes:
-        reads_class_output: True. What layers know these losses by.
-    """
-
+    # What layers know these losses by.
     reads_class_output = True
 
     def __init__(
@@ -45,17 +30,7 @@ class ClassLoss(keras.losses.Loss):
         self.ignore_class = check_label("ignore_class", ignore_class)
 
     def training_losses(self, examples):
-        """Losses of examples in training.
-
-        In the base class, those of what the layer draws: of candidates and
-        noises, or of all classes where it does not sample.
-
-        Args:
-            examples: `ClassExamples`.
-
-        Returns:
-            Tensor `(rows,)`. A Keras mask on it leaves examples out.
-        """
+        """Losses `(rows,)` of examples in training; a mask leaves some out."""
         return examples.draw().losses
 
     def __call__(self, y_true, y_pred, sample_weight=None):

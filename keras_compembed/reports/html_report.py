@@ -8,7 +8,7 @@ import unicodedata
 import keras
 import numpy as np
 
-from keras_compembed import compression
+from keras_compembed.compression import frontier as frontiers
 from keras_compembed.compression.left_tables import left_tables
 from keras_compembed.export.export_litert import export_litert
 from keras_compembed.layers.code_embedding import CodeEmbedding
@@ -149,7 +149,7 @@ def _figures(model, original, words, data, frontier):
         model=model,
     )
     require(
-        isinstance(frontier, compression.Frontier | None),
+        isinstance(frontier, frontiers.Frontier | None),
         "`frontier` must be a `keras_compembed.compression.Frontier`.",
         frontier=frontier,
     )
@@ -282,7 +282,7 @@ def _place(model, sizes, frontier):
             own = near.mean_squared_distance * row.input_dim
             error += own
             spread += own / near.centred_relative_squared_error
-    return compression.FrontierPoint(
+    return frontiers.FrontierPoint(
         methods={},
         file_bytes=counted or sizes.total_bytes,
         error=error / spread if spread else None,

@@ -15,7 +15,7 @@ import pytest
 
 import keras_compembed as kc
 from keras_compembed.compression import Frontier
-from keras_compembed.compression import FrontierPoint
+from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed_command import main
 
 COMPRESS = "compress model.keras -o out.keras -m 2 -k 4 --effort 0.1 --seed 0"

@@ -4,7 +4,7 @@ import pytest
 from errors import refused
 
 from keras_compembed.compression import Frontier
-from keras_compembed.compression import FrontierPoint
+from keras_compembed.compression.frontier import FrontierPoint
 
 POINTS = (
     FrontierPoint({"words": "int4"}, 150_000, error=0.01, score=0.9),
