@@ -85,6 +85,6 @@ def test_picture(tmp_path):
     FRONTIER.plot(path)
     assert path.read_bytes().startswith(b"\x89PNG")
     Frontier(POINTS[2:]).plot(path, overwrite=True)
-    with pytest.raises(ValueError, match="2 points"):
+    with pytest.raises(ValueError, match="points=2"):
         nothing = [FrontierPoint({"words": str(i)}, i) for i in (1, 2)]
         Frontier(nothing).plot(path, overwrite=True)
