@@ -60,8 +60,7 @@ class ApproximateNearest(Selector):
             assigned anew. Defaults to `None`: 100, or `num_classes / 500` if
             that is more.
         capacity_factor: Number of at least 1, room of the lists for each
-            class. With more, fewer classes are away from the list they are
-            nearest to, and examples take longer. Defaults to `2.0`.
+            class: more is slower and finds more. Defaults to `2.0`.
         **kwargs: `name` of `keras.layers.Layer`.
 
     Raises:

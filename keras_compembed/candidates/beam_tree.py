@@ -31,8 +31,7 @@ class BeamTree(Selector):
     prediction then take a time that grows with the depth of the tree.
 
     The top of the tree is not searched but scored whole, as far down as that
-    is a small product: it is as fast, and overlooks nothing. A tree of up to
-    `max_frontier` classes is never searched at all.
+    is a small product. A tree of up to `max_frontier` classes is not searched.
 
     **A tree that follows training.** With `refresh_every`, the tree is built
     anew from the vectors of classes, as `ClassTree.from_vectors` does, so

@@ -13,9 +13,8 @@ BLOCK = 8
 class CandidateGroups:
     """Candidates of groups of examples: what a `Selector` may return.
 
-    Examples of a group have the same candidates. Class vectors are read once
-    for each group that occurs in a batch, and scores are matrix products,
-    which is several times faster than vectors looked up for each example.
+    Class vectors are read once for each group that occurs in a batch, and
+    scores are matrix products.
 
     The group of an example may depend on its own features, and on what was
     learned in earlier steps, and on nothing else. In a language model the

@@ -61,9 +61,8 @@ class CountsSelector(Selector):
 class FrequentClasses(CountsSelector):
     """The same candidates for all examples: those that occur most.
 
-    With one set for all, their scores are a matrix product, which is far
-    faster than rows looked up for each example. For classes of very different
-    frequency, such as words; then `share_noises` of the layer too.
+    With one set for all, their scores are a matrix product. For classes of
+    very different frequency, such as words; then `share_noises` too.
 
     Example:
 

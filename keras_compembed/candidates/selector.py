@@ -24,9 +24,7 @@ class Selector(WholeLoad, keras.layers.Layer):
     ...     def select(self, scores, features, context=None):
     ...         return tf.range(self.num_candidates)
 
-    `scores` is a `ClassScores`: what classes are scored by. A selector is a
-    layer so that what it keeps, such as trees and tables, is saved with the
-    model.
+    A selector is a layer so that what it keeps is saved with the model.
 
     Attributes:
         num_classes: Integer, from `attach`.

@@ -61,8 +61,7 @@ class CANESoftmax(ClassHead):
     Predictions are what `top_k` and `keras_compembed.top_k_model` return, and
     what a file of `keras_compembed.export.export_litert` answers; `predict` of
     a model that ends in the layer returns features, and warns of it once.
-    `evaluate` computes the loss over all classes, some examples and some
-    classes at a time, so that memory does not grow with the batch.
+    `evaluate` computes the loss over all classes, in parts.
 
     **Choice of candidates.** What all examples of a batch share is scored by
     one matrix product: a thousand classes then take no longer than a few
