@@ -52,7 +52,6 @@ from keras_compembed.layers.reversible_quantized_embedding import (
 )
 from keras_compembed.layers.sparse_embedding import SparseEmbedding
 from keras_compembed.layers.top_classes import TopClasses
-from keras_compembed.layers.top_classes import TopIds
 from keras_compembed.layers.top_classes import top_k_model
 from keras_compembed.losses.cane_loss import CANELoss
 from keras_compembed.losses.in_batch_softmax_loss import InBatchSoftmaxLoss
@@ -98,7 +97,6 @@ __all__ = [
     "SampledSoftmaxLoss",
     "SparseEmbedding",
     "TopClasses",
-    "TopIds",
     "__version__",
     "anchors",
     "candidates",

@@ -9,21 +9,24 @@ import keras_compembed as kc
 TESTS = pathlib.Path(__file__).parent
 # Algorithms on plain arrays and files: parts with an interface of their own.
 PARTS = {
-    "anchors": "cooccurrence k_means_plus_plus",
-    "candidates": "candidate_groups default_choice fitted_search "
+    "anchors": "anchor_initializer cooccurrence k_means_plus_plus mixed",
+    "candidates": "candidate_groups class_scores default_choice fitted_search "
     "frequency_subsets inverted_lists",
     "codes": "coded_rows field_columns packing",
     "compositions": "scaled_composition sum_composition",
     "compression": "allocation code_shapes frontier spectrum",
     "export": "compressed_rows flatbuffer int8_matrices packed_offsets",
-    "layers": "lookup_layer",
-    "learners": "beam_encoding coordinate_search refinement straight_through",
-    "noises": "random_bits",
+    "layers": "lookup_layer top_classes",
+    "methods": "method",
+    "learners": "beam_encoding code_learner coordinate_search factor_quantizer "
+    "following_codes query_codes refinement straight_through",
+    "noises": "noise random_bits",
     "optimizers": "unique_places",
+    "reports": "code_statistics",
     "rounding": "round_factors round_rows rounded_rows rounded_table",
     "text": "normalization vectorization",
     "transforms": "dense_rows fixed_rows lazy_rows mixture proximal_step "
-    "separation sparse_coding",
+    "separation sparse_coding sparse_transform",
     "trees": "balanced_k_means beam_search tree_arrays",
     "utils": "byte_counts chunks custom_gradient each_once files log_sums "
     "one_thread packed_arrays saved_seed sizes table_shards validation",

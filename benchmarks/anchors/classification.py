@@ -25,6 +25,8 @@ from benchmarks.common.arguments import Flag
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data import text_ids
+from keras_compembed.anchors.anchor_initializer import Dynamic
+from keras_compembed.anchors.mixed import Mixed
 from keras_compembed.reports.plots import plot_accuracy_against_size
 
 # Adam's rate falls to this part of its start, not to 0: T must be able to
@@ -299,15 +301,15 @@ class Training:
         elif row.anchors == "tf-idf":
             chosen = kc.anchors.TfIdf(scores=tf_idf(texts), seed=self.seed)
         else:
-            chosen = kc.anchors.Dynamic(self.seed)
+            chosen = Dynamic(self.seed)
         shape = layer["num_anchors"] // sets, self.task.width
         ids = chosen.choose(len(texts.words), shape[0])
         parts = []
         for seed in range(sets):
-            basis = kc.anchors.Dynamic(sets * self.seed + seed).vectors(*shape)
+            basis = Dynamic(sets * self.seed + seed).vectors(*shape)
             basis *= row.length / np.sqrt(self.task.width)
             parts.append(kc.anchors.Given(basis, ids=ids))
-        return parts[0] if sets == 1 else kc.anchors.Mixed(parts)
+        return parts[0] if sets == 1 else Mixed(parts)
 
 
 def options(settings):

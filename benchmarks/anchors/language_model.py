@@ -21,6 +21,7 @@ from benchmarks.common import word_lstm
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.data.words import Text
+from keras_compembed.anchors.anchor_initializer import Dynamic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +87,7 @@ def make_embedding(row, num_words, recipe):
         num_words,
         recipe.units,
         num_anchors=row.num_anchors,
-        anchors_initializer=kc.anchors.Dynamic(recipe.seed),
+        anchors_initializer=Dynamic(recipe.seed),
         l1=row.l1,
         # A few short numbers, the layer's own start, would give rare words
         # no gradient to grow by.

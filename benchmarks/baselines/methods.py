@@ -7,8 +7,8 @@ from benchmarks.baselines.quotient_remainder_embedding import (
 )
 from benchmarks.baselines.tensor_train_embedding import TensorTrainEmbedding
 from benchmarks.baselines.word2ket_embedding import Word2KetEmbedding
-from keras_compembed.methods import Fit
-from keras_compembed.methods import Method
+from keras_compembed.methods.method import Fit
+from keras_compembed.methods.method import Method
 
 
 class BaselineMethod(Method):

@@ -16,10 +16,7 @@ _MOST = (1 << 32) - 1
 
 
 def count_pairs(tokens, input_dim, window, ignore=()):
-    """Counts how often two different ids are at most `window` places apart.
-
-    Returns sorted keys `u * input_dim + v`, where u < v, and counts.
-    """
+    """Counts how often two different ids are at most `window` places apart."""
     window = check_positive_int("window", window)
     ignored = np.zeros(input_dim, bool)
     ignored[check_ids("ignore", list(ignore), input_dim)] = True

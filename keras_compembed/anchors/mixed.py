@@ -12,31 +12,7 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class Mixed(AnchorInitializer):
-    """Several sets of anchors, each chosen in its own way.
-
-    Sets are of equal size, the first ones of one more where the number of
-    anchors does not divide.
-
-    Example:
-
-    >>> frequent = kc.anchors.Frequency([5, 9, 0, 7])
-    >>> initializer = Mixed([frequent, kc.anchors.Dynamic()])
-    >>> initializer.choose(input_dim=4, num_anchors=5)
-    array([ 1,  3,  0, -1, -1])
-
-    Args:
-        initializers: Sequence of `AnchorInitializer`, one for each set. Give
-            sets of random anchors an instance each: the same instance
-            chooses the same anchors again.
-
-    Raises:
-        ValueError: if there are no initializers, or one of them is none or is
-            itself `Mixed`; if there are fewer anchors than sets.
-
-    References:
-        - [Liang et al., 2021](https://arxiv.org/abs/2003.08197), section
-          3.1 and Figure 3
-    """
+    """Several sets of anchors, each chosen in its own way."""
 
     def __init__(self, initializers):
         super().__init__(seed=0)

@@ -4,7 +4,6 @@ from keras_compembed.candidates.approximate_nearest import ApproximateNearest
 from keras_compembed.candidates.beam_calibration import calibrate_beam
 from keras_compembed.candidates.beam_tree import BeamTree
 from keras_compembed.candidates.candidate_groups import CandidateGroups
-from keras_compembed.candidates.class_scores import ClassScores
 from keras_compembed.candidates.fitted_search import fit_search
 from keras_compembed.candidates.frequency_subsets import FrequencySubsets
 from keras_compembed.candidates.frequent_classes import AllClasses
@@ -17,7 +16,6 @@ __all__ = [
     "ApproximateNearest",
     "BeamTree",
     "CandidateGroups",
-    "ClassScores",
     "FrequencySubsets",
     "FrequentClasses",
     "NGram",

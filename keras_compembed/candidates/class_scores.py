@@ -31,38 +31,7 @@ _LEAST_ROWS = 32
 
 
 class ClassScores:
-    """What classes are scored by: their vectors and their biases.
-
-    The score of a class is the product of features with its vector, plus its
-    bias. If there is a tree, vectors and biases are sums over the path from
-    the root to the class.
-
-    A `CANESoftmax` makes one of its weights, and hands it to its selector.
-
-    Example:
-
-    >>> kernel = keras.Variable(np.random.normal(size=(1000, 16)))
-    >>> scores = kc.candidates.ClassScores(kernel)
-    >>> scores.class_vectors(tf.constant([3, 5])).shape
-    TensorShape([2, 16])
-
-    Args:
-        table: Keras variable `(num_classes, width)`, or a layer with
-            `input_dim`, `output_dim` and `embed`, such as `ANTEmbedding` or
-            `FeatureEmbedding`: the parts of vectors that classes have for
-            themselves.
-        bias: Optional Keras variable `(num_classes,)`, the same of biases.
-        tree: Optional built `TreeArrays`.
-        nodes: Optional Keras variable `(num_nodes, width)`, vectors of the
-            tree's inner nodes. Without it the tree counts for nothing.
-        node_bias: Optional Keras variable `(num_nodes,)`, their biases.
-        table_is_own: Boolean, whether `table` has no other use, such as
-            looking up the input. Defaults to `True`.
-
-    Attributes:
-        num_classes: Integer.
-        width: Integer, that of features.
-    """
+    """What classes are scored by: their vectors and their biases."""
 
     def __init__(
         self,
@@ -87,22 +56,14 @@ class ClassScores:
             self.num_classes, self.width = table.shape
 
     def class_vectors(self, ids):
-        """Vectors of classes, summed over paths, without gradients.
-
-        Args:
-            ids: Integer tensor `(ids,)`.
-        """
+        """Vectors of classes, summed over paths, without gradients."""
         vectors = self._own_vectors(ids)
         if self.nodes is not None:
             vectors += self._sum_above(self.nodes, ids)
         return vectors
 
     def class_biases(self, ids):
-        """Biases of classes, summed over paths, without gradients.
-
-        Args:
-            ids: Integer tensor `(ids,)`.
-        """
+        """Biases of classes, summed over paths, without gradients."""
         if self.bias is None:
             return tf.zeros(tf.shape(ids))
         biases = gather_rows(self.bias, ids)
@@ -140,17 +101,7 @@ class ClassScores:
         return ids, tf.where(exists, scores, float("-inf"))
 
     def exact(self, features, labels):
-        """Losses and ranks of labels by the scores of all classes, in parts.
-
-        Args:
-            features: float32 tensor `(rows, width)`.
-            labels: int32 tensor `(rows,)`, or `(rows, labels)`.
-
-        Returns:
-            Tensors of the shape of `labels`: cross-entropies, and the
-            number of classes that are scored above the label, or equal with
-            a smaller id.
-        """
+        """Losses and ranks of labels by the scores of all classes, in parts."""
         rows, classes = chunk_sizes(
             features.shape[0], self.num_classes, self.width
         )
@@ -206,17 +157,7 @@ class ClassScores:
         return (total[:, None] if several else total) - own, ranks
 
     def top_k(self, features, k):
-        """The classes of the highest scores of all, scored in parts.
-
-        Args:
-            features: float32 tensor `(rows, width)`.
-            k: Integer, at most `num_classes`.
-
-        Returns:
-            Tensors: `(rows, k)` int32 ids, best first, and `(rows, k)`
-            scores, where NaN leaves fewer classes -1 and minus infinity; and
-            `(rows,)`, the logarithm of the sum of exponentials of all scores.
-        """
+        """The classes of the highest scores of all, scored in parts."""
         known = features.shape[0]
         size = self._rows_by_table(known)
         if size:
@@ -283,14 +224,7 @@ class ClassScores:
         return tf.where(scores > float("-inf"), ids, -1), scores, total
 
     def score_all(self, features):
-        """Scores of all classes, in memory all at once.
-
-        Args:
-            features: float32 tensor `(rows, width)`.
-
-        Returns:
-            Tensor `(rows, num_classes)`, with gradients for all classes.
-        """
+        """Scores of all classes, in memory all at once."""
         # Products make gradients dense: a row that comes in several slices
         # would count several times in an optimizer's second moments.
         ids = tf.range(self.num_classes)
@@ -313,23 +247,7 @@ class ClassScores:
         return scores + biases
 
     def score(self, features, *groups, block=None, offsets=None):
-        """Scores of some classes, with gradients for these alone.
-
-        Args:
-            features: float32 tensor `(rows, width)`.
-            *groups: Integer tensors of ids: `(rows, number)`; `(number,)` for
-                classes that all rows share; `(blocks, 1, number)` for those
-                of blocks of rows; `(1, parts, number)` for those of each of so
-                many parts that rows are dealt to in turn; `CandidateGroups`.
-                Ids of -1 stand for no class. One group is of rows.
-            block: Integer, rows next to each other that make a block.
-            offsets: Optional list of float tensors, one for each group, of
-                the shape of its ids: what is added to biases.
-
-        Returns:
-            List of tensors `(rows, number)`, one for each group; the score of
-            no class is that of class 0.
-        """
+        """Scores of some classes, with gradients for these alone."""
         if offsets is None:
             offsets = [tf.zeros(tf.shape(ids_of(group))) for group in groups]
         # One look-up for all of a kind: each has a scatter in its gradient.

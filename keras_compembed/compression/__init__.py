@@ -3,7 +3,6 @@
 from keras_compembed.compression.budget_search import BudgetSearch
 from keras_compembed.compression.compress_model import compress_model
 from keras_compembed.compression.find_frontier import find_frontier
-from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.magnitude_pruning import MagnitudePruning
 from keras_compembed.compression.polynomial_sparsity import PolynomialSparsity
 from keras_compembed.compression.prune_vocabulary import prune_vocabulary
@@ -11,7 +10,6 @@ from keras_compembed.compression.recode_embeddings import RecodeEmbeddings
 
 __all__ = [
     "BudgetSearch",
-    "Frontier",
     "MagnitudePruning",
     "PolynomialSparsity",
     "RecodeEmbeddings",

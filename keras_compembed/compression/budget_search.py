@@ -47,10 +47,10 @@ class BudgetSearch:
     {'words': 'codes 4x16'}
 
     Args:
-        methods: Optional list of `keras_compembed.methods.Method`s to choose
-            from. Defaults to `None`: tables of 8, 4 and 2 bits, narrow ones of
-            4 and 2 bits, codes of all shapes, codes of a factor, and anchors,
-            some thousands of settings.
+        methods: Optional list of methods of `keras_compembed.methods` to
+            choose from. Defaults to `None`: tables of 8, 4 and 2 bits, low-rank
+            ones of 4 and 2 bits, codes of all shapes, low-rank codes, and
+            anchors, some thousands of settings.
         quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`, as in
             `keras_compembed.export.export_litert`: bytes are those of such a
             file. Defaults to `None`.

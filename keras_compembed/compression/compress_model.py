@@ -155,9 +155,9 @@ def compress_model(
             it takes a `seed` too, it gets the one below where it has none of
             its own. Defaults to `None`: `AdditiveQuantizer`, or for
             compositions other than `"sum"` `KDCodeLearner`.
-        method: Optional `keras_compembed.methods.Method`, another way to store
-            tables, in place of the four arguments on codes. Defaults to
-            `None`: `keras_compembed.methods.Codes` of these.
+        method: Optional method of `keras_compembed.methods`, another way to
+            store tables, in place of the four arguments on codes. Defaults
+            to `None`: `keras_compembed.methods.Codes` of these.
         optimize_for: `None` or `"latency"`, which codes tables that give rows
             in fewer, larger codebooks with as many bits a row, which LiteRT
             files look up faster, if the table is still 10 times smaller.

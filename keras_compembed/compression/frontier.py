@@ -34,24 +34,7 @@ class FrontierPoint:
 
 @dataclasses.dataclass(frozen=True)
 class Frontier:
-    """What a search among ways to store tables looked at.
-
-    `print` it, take its `to_dict()`, `save` it as JSON, or `plot` it.
-
-    Args:
-        points: Sequence of points, kept smallest file first. Each has
-            `methods` (a dict from the layer's name to the method's),
-            `file_bytes`, `error`, `score`, `is_exported` and `is_chosen`.
-        limit_bytes: Optional integer, the bytes that the file may have.
-            Defaults to `None`: no limit.
-        quantize: Same as in `keras_compembed.export.export_litert`.
-        min_runtime: Same as in `keras_compembed.export.export_litert`.
-        original_bytes: Optional integer, bytes of the float32 LiteRT file of
-            the model as it is.
-        original_score: Optional number, the metric of the model as it is.
-        metric: Optional string, the name of the metric of scores, e.g.
-            `"accuracy"`.
-    """
+    """What a search among ways to store tables looked at."""
 
     points: tuple
     limit_bytes: int | None = None
@@ -97,15 +80,7 @@ class Frontier:
         return cls(**{**content, "points": tuple(points)})
 
     def save(self, path, overwrite=False):
-        """Writes it as JSON.
-
-        Args:
-            path: String or path-like, the file to write.
-            overwrite: Boolean, whether it may exist. Defaults to `False`.
-
-        Raises:
-            FileExistsError: if `path` exists and `overwrite` is False.
-        """
+        """Writes it as JSON."""
         with replacing(path, overwrite) as temporary:
             with open(temporary, "w", encoding="utf-8") as file:
                 json.dump(self.to_dict(), file, indent=2)
@@ -113,11 +88,7 @@ class Frontier:
 
     @classmethod
     def load(cls, path):
-        """Reads what `save` wrote.
-
-        Raises:
-            ValueError: if the file is no frontier.
-        """
+        """Reads what `save` wrote."""
         with open(path, encoding="utf-8") as file:
             try:
                 return cls.from_dict(json.load(file))

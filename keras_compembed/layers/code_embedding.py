@@ -55,7 +55,7 @@ class CodeEmbedding(LookupLayer):
     backward as if by a softmax; `"nearest"` takes the nearest key, and with
     composition `"concat"` codewords are the keys. A training step touches the
     queries of its own ids only. `"follow"` starts from codes and lets them
-    follow the task, see `FollowingCodes`. `kc.strip` drops the queries when
+    follow the task, see `RecodeEmbeddings`. `kc.strip` drops the queries when
     done.
 
     The table also gives logits: `layer(vectors, reverse=True)`, or
@@ -95,9 +95,8 @@ class CodeEmbedding(LookupLayer):
         mask_zero: Boolean. Whether id 0 is padding to be masked, as in
             `keras.layers.Embedding`. Defaults to `False`.
         learn_codes: `None`, `"softmax"`, `"nearest"`, `"follow"` or a
-            `SoftmaxCodes`, `NearestCodes` or `FollowingCodes` of
-            `keras_compembed.learners`. How codes are learned during
-            training. Defaults to `None`: they are fixed.
+            `keras_compembed.learners.SoftmaxCodes`. How codes are learned
+            during training. Defaults to `None`: they are fixed.
         seed: Optional integer. Seed of random codes.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
 
@@ -500,7 +499,7 @@ class CodeEmbedding(LookupLayer):
     def recode(self):
         """Gives each id the code nearest its latent vector.
 
-        For layers with `learn_codes="follow"`, see `FollowingCodes`.
+        For layers with `learn_codes="follow"`, see `RecodeEmbeddings`.
 
         Returns:
             Integer, the ids whose codes changed.

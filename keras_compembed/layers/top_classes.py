@@ -84,36 +84,7 @@ class TopClasses(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class TopIds(keras.layers.Layer):
-    """Turns vectors into the ids whose vectors suit them best.
-
-    The last layer of a recommender that answers: `table(queries,
-    reverse=True)` and the best of it, without a logit for each id in memory.
-    It holds the table and shares its weights, in files too; only
-    `keras.models.clone_model` makes it a table of its own.
-
-    Example:
-
-    >>> items = kc.CodeEmbedding(1000, 8, num_codebooks=4)
-    >>> answer = TopIds(items, k=3)(np.zeros((2, 8), "float32"))
-    >>> answer["ids"].shape
-    TensorShape([2, 3])
-
-    Args:
-        table: `CodeEmbedding`, `ReversibleCodeEmbedding` or `ANTEmbedding`.
-        k: Integer. Defaults to `5`.
-        **kwargs: `name` of `keras.layers.Layer`. The dtype is that of `table`.
-
-    Input shape:
-        Float tensor `(..., output_dim)`.
-
-    Output shape:
-        A dict: `"ids"`, int32 `(..., k)`, best first, of equal ones the lower
-        first; and `"scores"`, floats `(..., k)`, their logits.
-
-    Raises:
-        ValueError: if `table` is no such layer, or `k` is not from 1 to its
-            `input_dim`.
-    """
+    """Turns vectors into the ids whose vectors suit them best."""
 
     def __init__(self, table, k=5, **kwargs):
         require(

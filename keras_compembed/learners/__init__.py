@@ -1,12 +1,8 @@
 """Learners of codes: for a table, or along with a task."""
 
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
-from keras_compembed.learners.code_learner import CodeLearner
-from keras_compembed.learners.factor_quantizer import FactorQuantizer
-from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.learners.gumbel_code_learner import GumbelCodeLearner
 from keras_compembed.learners.kd_code_learner import KDCodeLearner
-from keras_compembed.learners.query_codes import NearestCodes
 from keras_compembed.learners.query_codes import SoftmaxCodes
 from keras_compembed.learners.random_code_learner import RandomCodeLearner
 from keras_compembed.learners.training import TemperatureSchedule
@@ -14,12 +10,8 @@ from keras_compembed.learners.training import Training
 
 __all__ = [
     "AdditiveQuantizer",
-    "CodeLearner",
-    "FactorQuantizer",
-    "FollowingCodes",
     "GumbelCodeLearner",
     "KDCodeLearner",
-    "NearestCodes",
     "RandomCodeLearner",
     "SoftmaxCodes",
     "TemperatureSchedule",

@@ -15,46 +15,7 @@ from keras_compembed.utils.validation import require
 
 
 class FactorQuantizer(CodeLearner):
-    """Learns codes of a factor of a table, for composition `"linear"`.
-
-    An `AdditiveQuantizer` codes the table's largest `rank` axes; then codes,
-    codebooks and the matrix that makes them wide again are fitted to the
-    table in turn. Narrow codebooks take `rank / columns` of the bytes, which
-    counts where tables have few rows. Ctrl-C keeps the best found so far.
-
-    Example:
-
-    >>> table = np.random.default_rng(0).normal(size=(1000, 64))
-    >>> learner = FactorQuantizer(
-    ...     num_codebooks=8, codebook_size=16, rank=16, seed=0, verbose=0
-    ... )
-    >>> learner.train(table).codebooks.shape
-    (8, 16, 16)
-    >>> learner.decode(learner.codes).shape
-    (1000, 64)
-
-    Args:
-        num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
-            Defaults to `16`.
-        rank: Integer, the width of codewords. Tables must have as many
-            columns at least. Defaults to `16`.
-        effort: Same as in `AdditiveQuantizer`. Defaults to `1.0`.
-        seed: Optional integer. Makes `train` and `encode` repeatable.
-        verbose: `0` or `1`, whether to show progress. Defaults to `1`.
-
-    Attributes:
-        history: Dict of lists. `"loss"` and `"seconds"` are those of narrow
-            rows, `"refined_loss"` those of the table before each fit.
-
-    Raises:
-        ValueError: if a size or the seed is out of range, or `effort` is not a
-            positive number.
-
-    References:
-        - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section
-          2.2 (the composition)
-    """
+    """Learns codes of a factor of a table, for composition `"linear"`."""
 
     def __init__(
         self,

@@ -14,35 +14,7 @@ from keras_compembed.utils.validation import require
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class FollowingCodes(TaskCodes):
-    """Lets codes follow the task: `learn_codes="follow"`.
-
-    Each id has a latent vector: at first the id's own vector, or, after
-    `CodeEmbedding.from_table`, the table's row. Training adds to it the
-    task's gradients with respect to the id's vector, and `recode` gives ids
-    the codes nearest their latent vectors.
-
-    Example:
-
-    >>> layer = kc.CodeEmbedding(
-    ...     100, 8, num_codebooks=4,
-    ...     learn_codes=FollowingCodes(recode_every=50),
-    ... )
-
-    Args:
-        recode_every: Optional integer. Training steps from one `recode` by
-            the callback `RecodeEmbeddings` to the next. Training without the
-            callback warns: nothing else recodes. Defaults to `None`: as the
-            callback says, and `kc.strip` warns if nothing recoded.
-        teacher: Optional array `(input_dim, output_dim)`. Vectors are drawn
-            to its rows while codes are learned. It is not saved: set the
-            attribute after loading to go on with it.
-        teacher_weight: Positive number. Weight of the mean squared distance
-            to the teacher's rows. Defaults to `1.0`.
-
-    Raises:
-        ValueError: if `recode_every` is not a positive integer, `teacher` is
-            not a finite matrix, or `teacher_weight` is not positive.
-    """
+    """Lets codes follow the task: `learn_codes="follow"`."""
 
     starts_from_codes = True
 
@@ -109,11 +81,7 @@ class FollowingCodes(TaskCodes):
             )
 
     def recode(self):
-        """Gives each id the code nearest its latent vector.
-
-        Returns:
-            Integer, the ids whose codes changed.
-        """
+        """Gives each id the code nearest its latent vector."""
         self.is_recoded = True
         old = self.rows.codes
         new = nearest_composed(

@@ -32,12 +32,7 @@ _CHUNK_LOGITS = 1 << 21
 
 
 class GradientCodeLearner(keras.Model, CodeLearner):
-    """Base class of learners that train codes end to end.
-
-    `build_logits(rows, columns)` makes weights, `logits(inputs)` gives scores
-    `(rows, num_codebooks, codebook_size)`, and `picks(logits)` how much each
-    codeword counts in training.
-    """
+    """Base class of learners that train codes end to end."""
 
     def __init__(
         self,

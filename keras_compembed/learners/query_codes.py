@@ -76,34 +76,7 @@ class SoftmaxCodes(TaskCodes):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class NearestCodes(TaskCodes):
-    """Learns codes by distances: `learn_codes="nearest"`.
-
-    Each id has a query, and each part of it takes the nearest key. With
-    composition `"concat"` codewords are the keys, and gradients go straight
-    from vectors to queries; with others, the gradient is that of a softmax.
-
-    Example:
-
-    >>> layer = kc.CodeEmbedding(
-    ...     100, 8, num_codebooks=4, composition="concat",
-    ...     learn_codes=NearestCodes(commitment=0.5),
-    ... )
-
-    Args:
-        commitment: Number of at least 0. Weight of the squared distance from
-            queries to their codewords, with `"concat"`. Defaults to `0.25`.
-        temperature: Positive number. Divides scores before the softmax of
-            the gradient, with other compositions. Defaults to `1.0`.
-        teacher: Same as in `SoftmaxCodes`.
-        teacher_weight: Same as in `SoftmaxCodes`. Defaults to `1.0`.
-
-    Raises:
-        ValueError: if `commitment` is below 0, another number is not
-            positive, or `teacher` is not a finite matrix.
-
-    References:
-        - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
-    """
+    """Learns codes by distances: `learn_codes="nearest"`."""
 
     def __init__(
         self,

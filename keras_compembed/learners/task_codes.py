@@ -18,10 +18,7 @@ _CHUNK_ELEMENTS = 1 << 22
 
 
 class TaskCodes:
-    """Base class of the ways to learn codes along with a task.
-
-    Subclasses have `subcodes` and `learn`, and, with weights, `build`.
-    """
+    """Base class of the ways to learn codes along with a task."""
 
     # Whether a layer may be given codes that learning starts from.
     starts_from_codes = False

@@ -2,8 +2,6 @@
 
 from keras_compembed.methods.anchors import Anchors
 from keras_compembed.methods.codes import Codes
-from keras_compembed.methods.method import Fit
-from keras_compembed.methods.method import Method
 from keras_compembed.methods.pruned import Pruned
 from keras_compembed.methods.rounded import Rounded
 from keras_compembed.methods.vocabulary import Vocabulary
@@ -11,8 +9,6 @@ from keras_compembed.methods.vocabulary import Vocabulary
 __all__ = [
     "Anchors",
     "Codes",
-    "Fit",
-    "Method",
     "Pruned",
     "Rounded",
     "Vocabulary",

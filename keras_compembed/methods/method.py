@@ -7,33 +7,14 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """One use of a method, on one table.
-
-    Args:
-        options: Dict, arguments of the method's layers besides their sizes.
-        from_table: Callable `from_table(table, sample_weight=None, **kwargs)`
-            that fits a table `(input_dim, output_dim)` and returns a built
-            layer that gives its rows; further arguments are the layer's.
-    """
+    """One use of a method, on one table."""
 
     options: dict
     from_table: Callable
 
 
 class Method(abc.ABC):
-    """Base of the ways to store a table, each with settings of its own.
-
-    A method tells which layers hold a table in this way, how to fit one to a
-    table, and what that takes in a file. It holds no table itself.
-
-    Attributes:
-        rows: The class of layers that give rows, a `LookupLayer`.
-        reduce: The class of layers that sum or average rows, or None.
-        reversible: The class of layers that also project vectors back to ids,
-            as `keras.layers.ReversibleEmbedding`, or None.
-        is_by_row: Boolean, whether a row is stored by its numbers alone, so
-            that a sample of rows tells what the whole table loses.
-    """
+    """Base of the ways to store a table, each with settings of its own."""
 
     rows = None
     reduce = None

@@ -8,8 +8,6 @@ from keras_compembed.utils.validation import require
 
 __all__ = [
     "LearnedNoise",
-    "Noise",
-    "UniformNoise",
     "UnigramNoise",
 ]
 _NOISES = {"uniform": UniformNoise, "learned": LearnedNoise}

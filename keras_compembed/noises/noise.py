@@ -8,29 +8,7 @@ from keras_compembed.utils.validation import require
 
 
 class Noise(keras.layers.Layer):
-    """Base of the distributions that noise classes are sampled from.
-
-    A noise belongs to one `keras_compembed.CANESoftmax`, which calls
-    `attach`, then `build`. Classes have integer weights; those of a row that
-    are excluded, its candidates, are cut out of the line that weights lie on,
-    end to end, and a class is where a random number falls. No draw is ever
-    rejected, and `log_prob` is that of the integers, not of what they were
-    made from.
-
-    A noise is a layer so that its table is saved with the model.
-
-    For a distribution of your own write `weight_below` and `class_at`:
-
-    >>> @keras.saving.register_keras_serializable()
-    ... class EvenClasses(kc.noises.Noise):
-    ...     def weight_below(self, ids):
-    ...         return (tf.cast(ids, "int64") + 1) // 2
-    ...     def class_at(self, weights):
-    ...         return tf.cast(2 * weights, "int32")
-
-    Attributes:
-        num_classes: Integer, from `attach`.
-    """
+    """Base of the distributions that noise classes are sampled from."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -170,23 +148,7 @@ def _log(weights):
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
 class UniformNoise(Noise):
-    """All classes but the excluded ones are drawn alike.
-
-    What the paper samples from. It needs no memory and knows nothing of the
-    data; where some classes are much more frequent than others, `UnigramNoise`
-    and `LearnedNoise` estimate the loss with less variance.
-
-    Example:
-
-    >>> noise = UniformNoise()
-    >>> noise.attach(num_classes=5)
-    >>> bits = tf.constant([[0, 1, 2]], "int64")
-    >>> noise.sample(bits, excluded=tf.constant([[3, 0]])).numpy()
-    array([[1, 2, 4]], dtype=int32)
-
-    References:
-        - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 6
-    """
+    """All classes but the excluded ones are drawn alike."""
 
     def weight_below(self, ids):
         return tf.cast(ids, "int64")

@@ -1,6 +1,5 @@
 """Sizes, fidelity, statistics of codes, pictures, pages."""
 
-from keras_compembed.reports.code_statistics import code_usage
 from keras_compembed.reports.code_statistics import words_sharing_codes
 from keras_compembed.reports.fidelity import fidelity
 from keras_compembed.reports.html_report import html_report
@@ -10,7 +9,6 @@ from keras_compembed.reports.plots import plot_frontier
 from keras_compembed.reports.size_report import size_report
 
 __all__ = [
-    "code_usage",
     "fidelity",
     "html_report",
     "plot_accuracy_against_size",

@@ -20,34 +20,7 @@ def code_balance(codes, codebook_size=None):
 
 
 def code_usage(codes, codebook_size=None):
-    """How evenly codes use codebooks.
-
-    Example:
-
-    >>> usage = code_usage([[0, 1], [0, 0], [1, 0], [1, 0]], codebook_size=4)
-    >>> usage["perplexity"][0], usage["num_unused"]
-    (2.0, 4)
-
-    Args:
-        codes: Integer array `(rows, num_codebooks)`, or a built
-            `CodeEmbedding`.
-        codebook_size: Integer from 2 to 65536, needed with an array.
-
-    Returns:
-        Dict that `json` can write: `"entropy_bits"`, a number for each
-        codebook, at most log2(codebook_size); `"perplexity"`, 2 to that
-        power, how many equally used codewords would be as varied;
-        `"largest_share"`, of the subcode used most in each codebook;
-        `"unused"`, a list of `[codebook, subcode]` that no row uses, and
-        `"num_unused"`, its length.
-
-    Raises:
-        ValueError: if the codes are no matrix of subcodes below
-            `codebook_size`, or there are none.
-
-    References:
-        - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Figure 3
-    """
+    """How evenly codes use codebooks."""
     balance = code_balance(codes, codebook_size)
     logarithms = np.log2(np.where(balance > 0, balance, 1))
     entropy = np.abs(np.sum(balance * logarithms, axis=1))

@@ -172,8 +172,9 @@ def plot_frontier(frontier, path, overwrite=False):
     The line joins the points that no smaller one is as good as.
 
     Args:
-        frontier: `keras_compembed.compression.Frontier` with points that have
-            an error or a score. Scores are drawn if two points have one.
+        frontier: A frontier, such as `BudgetSearch.frontier`, with points
+            that have an error or a score. Scores are drawn if two points have
+            one.
         path: String or path-like, the picture to write; the suffix says the
             format (`.png`, `.svg`, `.pdf`).
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.

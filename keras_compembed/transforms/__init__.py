@@ -3,11 +3,9 @@
 from keras_compembed.transforms.l1 import L1
 from keras_compembed.transforms.mixture import Mixture
 from keras_compembed.transforms.sparse_rows import SparseRows
-from keras_compembed.transforms.sparse_transform import SparseTransform
 
 __all__ = [
     "L1",
     "Mixture",
     "SparseRows",
-    "SparseTransform",
 ]

@@ -7,30 +7,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class SparseTransform:
-    """A matrix of which only the non-zeros are held, row after row.
-
-    Row i has its numbers in `values[offsets[i]:offsets[i + 1]]`, and the
-    columns that they are in at the same places of `columns`: the layout known
-    as CSR.
-
-    Example:
-
-    >>> rows = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
-    >>> transform = SparseTransform.from_parts([rows], num_columns=3)
-    >>> transform.columns, transform.values
-    (array([1, 0, 2], dtype=uint8), array([2., 1., 3.]))
-    >>> transform.keep_largest(2).dense_rows()
-    array([[0., 2., 0.],
-           [0., 0., 3.]])
-
-    Attributes:
-        offsets: int32 array `(rows + 1,)`, from 0 to the number of non-zeros;
-            int64 where there are too many for that.
-        columns: Integer array `(nonzeros,)`, rising within a row.
-        values: float32 array `(nonzeros,)`, none of them 0; float64 where it
-            was made of such rows.
-        num_columns: Integer.
-    """
+    """A matrix of which only the non-zeros are held, row after row."""
 
     offsets: np.ndarray
     columns: np.ndarray
@@ -44,12 +21,7 @@ class SparseTransform:
 
     @classmethod
     def from_parts(cls, parts, num_columns):
-        """Collects the non-zeros of dense rows.
-
-        Args:
-            parts: Iterable of arrays `(some rows, num_columns)`, in order.
-            num_columns: Integer.
-        """
+        """Collects the non-zeros of dense rows."""
         counts, columns, values = [], [], []
         for part in parts:
             part = np.asarray(part)
@@ -111,10 +83,7 @@ class SparseTransform:
         return self._part(kept)
 
     def fill(self, nnz, max_nonzeros):
-        """The same with places for `nnz` numbers, of which some may be 0.
-
-        The first rows that have less than `max_nonzeros` get them.
-        """
+        """The same with places for `nnz` numbers, of which some may be 0."""
         if self.nnz == nnz:
             return self
         lengths = self.row_lengths

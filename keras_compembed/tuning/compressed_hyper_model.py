@@ -68,7 +68,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     Args:
         model: A built and compiled `keras.Model`. It is left as it is, and
             must not be trained further during the search.
-        methods: Optional list of `keras_compembed.methods.Method` to choose
+        methods: Optional list of methods of `keras_compembed.methods` to choose
             from. Defaults to `None`: some fifty of rows of few bits, narrow
             rows, codes and anchors.
         max_bytes: Optional integer, the bytes that the LiteRT file of the

@@ -4,11 +4,7 @@ import numpy as np
 
 
 class TableShards:
-    """A table whose rows lie one after the other in several arrays.
-
-    It is read a part at a time, so the arrays may be memory-mapped files. For
-    all else it is an array: `numpy.asarray(shards)`.
-    """
+    """A table whose rows lie one after the other in several arrays."""
 
     ndim = 2
 

@@ -15,10 +15,7 @@ _MOST_BUCKETS = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NgramBuckets:
-    """Finds the rows of a word's n-grams, as fastText does.
-
-    Words are strings, or bytes of any encoding.
-    """
+    """Finds the rows of a word's n-grams, as fastText does."""
 
     min_n: int
     max_n: int

@@ -11,11 +11,7 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 class StoredRows(abc.ABC):
-    """Rows of a look-up layer, as files hold them and in plain arrays.
-
-    `rows` are integer arrays of what single rows have, `shared` the
-    `SmallFloats` of what they share, `settings` go into JSON.
-    """
+    """Rows of a look-up layer, as files hold them and in plain arrays."""
 
     kind = shared_kind = None
     # The layer that may be stored so.

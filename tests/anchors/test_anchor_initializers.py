@@ -10,6 +10,8 @@ from errors import refused
 
 import keras_compembed as kc
 from keras_compembed import anchors
+from keras_compembed.anchors.anchor_initializer import Dynamic
+from keras_compembed.anchors.mixed import Mixed
 
 COUNTS = [5, 9, 0, 9, 7, 1]
 TABLE = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")
@@ -18,16 +20,14 @@ DOCUMENTS = [[0, 1, 1, 5], [0, 2], [], np.array([0, 4, 4, 4, 2])]
 
 def every_initializer():
     return [
-        anchors.Dynamic(seed=1),
+        Dynamic(seed=1),
         anchors.Frequency(COUNTS, seed=1),
         anchors.TfIdf(DOCUMENTS, seed=1),
         anchors.TfIdf(scores=COUNTS, seed=1),
         anchors.KMeansPlusPlus(TABLE, seed=1),
         anchors.FrequencyThenKMeansPlusPlus(COUNTS, TABLE, seed=1),
         anchors.Given(TABLE[:4], ids=[4, -1, 0, -1], seed=1),
-        anchors.Mixed(
-            [anchors.Frequency(COUNTS, seed=1), anchors.Dynamic(seed=2)]
-        ),
+        Mixed([anchors.Frequency(COUNTS, seed=1), Dynamic(seed=2)]),
     ]
 
 
@@ -65,7 +65,7 @@ def test_contract(initializer):
 
 
 def random_basis(num_anchors, width, seed):
-    return anchors.Dynamic(seed=seed).vectors(num_anchors, width)
+    return Dynamic(seed=seed).vectors(num_anchors, width)
 
 
 def test_random_basis_is_orthogonal_block_by_block():
@@ -85,10 +85,10 @@ def test_random_basis_is_orthogonal_block_by_block():
 
 def test_default_seed_follows_keras():
     keras.utils.set_random_seed(3)
-    first = anchors.Dynamic().vectors(4, 8)
-    second = anchors.Dynamic().vectors(4, 8)
+    first = Dynamic().vectors(4, 8)
+    second = Dynamic().vectors(4, 8)
     keras.utils.set_random_seed(3)
-    np.testing.assert_array_equal(anchors.Dynamic().vectors(4, 8), first)
+    np.testing.assert_array_equal(Dynamic().vectors(4, 8), first)
     assert not np.allclose(first, second)
 
 
@@ -190,10 +190,8 @@ def test_given():
 
 
 def test_mixed():
-    frequency, dynamic = anchors.Frequency(COUNTS), anchors.Dynamic()
-    initializer = anchors.Mixed(
-        [frequency, dynamic, anchors.KMeansPlusPlus(TABLE)]
-    )
+    frequency, dynamic = anchors.Frequency(COUNTS), Dynamic()
+    initializer = Mixed([frequency, dynamic, anchors.KMeansPlusPlus(TABLE)])
     assert initializer.sizes(8) == (3, 3, 2)
     ids = initializer.choose(6, 8)
     np.testing.assert_array_equal(ids[:6], [1, 3, 4, -1, -1, -1])
@@ -205,7 +203,7 @@ def test_mixed():
 @pytest.mark.parametrize(
     "make, name, arguments",
     [
-        (anchors.Dynamic, "seed", {"seed": -1}),
+        (Dynamic, "seed", {"seed": -1}),
         *(
             (anchors.Frequency, "counts", {"counts": counts})
             for counts in ([], [[1, 2]], ["a"], [1, -1], [1, np.nan], [np.inf])
@@ -226,11 +224,11 @@ def test_mixed():
         ),
         (anchors.Orthogonality, "weight", {"weight": -1}),
         *(
-            (anchors.Mixed, "initializers", {"initializers": parts})
+            (Mixed, "initializers", {"initializers": parts})
             for parts in (
                 [],
                 ["dynamic"],
-                [anchors.Mixed([anchors.Dynamic()])],
+                [Mixed([Dynamic()])],
             )
         ),
     ],
@@ -241,6 +239,6 @@ def test_bad_arguments(make, name, arguments):
 
 
 def test_fewer_anchors_than_sets():
-    pair = [anchors.Dynamic(), anchors.Dynamic()]
+    pair = [Dynamic(), Dynamic()]
     with pytest.raises(ValueError, match="at least 2"):
-        anchors.Mixed(pair).sizes(1)
+        Mixed(pair).sizes(1)

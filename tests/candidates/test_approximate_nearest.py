@@ -10,11 +10,11 @@ from errors import refused
 import keras_compembed as kc
 from keras_compembed.candidates import ApproximateNearest
 from keras_compembed.candidates import BeamTree
-from keras_compembed.candidates import ClassScores
 from keras_compembed.candidates import FrequentClasses
 from keras_compembed.candidates import fit_search
 from keras_compembed.candidates import fitted_search
 from keras_compembed.candidates import inverted_lists
+from keras_compembed.candidates.class_scores import ClassScores
 
 WIDTH = 8
 

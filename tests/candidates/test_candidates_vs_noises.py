@@ -8,8 +8,8 @@ import keras_compembed as kc
 from keras_compembed.candidates import CandidateGroups
 from keras_compembed.candidates import Selector
 from keras_compembed.noises import LearnedNoise
-from keras_compembed.noises import UniformNoise
 from keras_compembed.noises import UnigramNoise
+from keras_compembed.noises.noise import UniformNoise
 
 
 class Given(Selector):

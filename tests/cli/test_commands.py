@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
-from keras_compembed.compression import Frontier
+from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed_command import main
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from errors import refused
 
 import keras_compembed as kc
+from keras_compembed.layers.top_classes import TopIds
 
 V, D = 53, 6
 # Bits that share bytes, fill them, cross them, and take two.
@@ -167,7 +168,7 @@ def test_top_k_is_of_logits(kwargs):
     layer = kc.ReversibleCodeEmbedding(V, D, 3, 16, seed=0, **kwargs)
     queries = keras.random.normal((4, D), seed=1, dtype=layer.compute_dtype)
     logits = layer(queries, reverse=True)
-    top_ids = kc.TopIds(layer, 7)
+    top_ids = TopIds(layer, 7)
     answer = top_ids(queries)
     assert answer["scores"].dtype == logits.dtype
     spec = top_ids(keras.KerasTensor((4, D), layer.compute_dtype))
@@ -193,9 +194,9 @@ def test_what_has_no_best_rows():
         with refused("queries", queries.dtype):
             layer.top_k(queries, 2)
     with refused("table"):
-        kc.TopIds(keras.layers.Dense(3), 2)
+        TopIds(keras.layers.Dense(3), 2)
     with refused("k", V + 1):
-        kc.TopIds(layer, V + 1)
+        TopIds(layer, V + 1)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_ragged_queries(layer):
     for got, flat in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(got.row_lengths(), [2, 0, 1])
         np.testing.assert_allclose(got.flat_values, flat, atol=1e-6)
-    answer = kc.TopIds(layer, 4)(queries)
+    answer = TopIds(layer, 4)(queries)
     np.testing.assert_array_equal(answer["ids"], wanted[1])
 
 
@@ -245,7 +246,7 @@ def test_devices_read_rows_in_chunks(strategy):
     with strategy.scope():
         layer = kc.ANTEmbedding(V, D, 7, seed=0)
         inputs = keras.Input((D,))
-        model = keras.Model(inputs, kc.TopIds(layer, 4)(inputs))
+        model = keras.Model(inputs, TopIds(layer, 4)(inputs))
     vectors = np.random.default_rng(3).normal(size=(5, D)).astype("float32")
     answer = model.predict(vectors, batch_size=4, verbose=0)
     logits = np.asarray(layer(vectors, reverse=True))

@@ -3,7 +3,7 @@ import json
 import pytest
 from errors import refused
 
-from keras_compembed.compression import Frontier
+from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.frontier import FrontierPoint
 
 POINTS = (

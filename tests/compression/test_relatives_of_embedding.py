@@ -8,6 +8,7 @@ from compressing import compress
 from compressing import run
 
 import keras_compembed as kc
+from keras_compembed.learners.code_learner import CodeLearner
 
 layers = keras.layers
 V, D, KEPT = 400, 16, 30
@@ -15,7 +16,7 @@ IDS = np.random.default_rng(0).integers(1, V, size=(24, 6)).astype("int32")
 IDS[:, 4:] *= np.arange(24)[:, None] % 2
 
 
-class FirstRows(kc.learners.CodeLearner):
+class FirstRows(CodeLearner):
     """Its codewords are the first rows of the table."""
 
     num_codebooks, codebook_size = 1, KEPT

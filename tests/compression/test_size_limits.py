@@ -16,8 +16,8 @@ from keras_compembed.compression import BudgetSearch
 from keras_compembed.compression import find_frontier
 from keras_compembed.methods import Anchors
 from keras_compembed.methods import Codes
-from keras_compembed.methods import Fit
 from keras_compembed.methods import Rounded
+from keras_compembed.methods.method import Fit
 
 layers = keras.layers
 METHODS = [Codes(2, 8), Rounded(2, rank=4), Rounded(2), Rounded(4)]

@@ -8,6 +8,7 @@ import pytest
 from errors import refused
 
 import keras_compembed as kc
+from keras_compembed.learners.following_codes import FollowingCodes
 from keras_compembed.transforms import SparseRows
 from keras_compembed.transforms.sparse_coding import sparse_code
 
@@ -280,7 +281,7 @@ def tree_selector():
     return kc.candidates.BeamTree(kc.trees.ClassTree.random(ROWS, 4, seed=0))
 
 
-TAUGHT = kc.learners.FollowingCodes(teacher=TABLE)
+TAUGHT = FollowingCodes(teacher=TABLE)
 RELATED = kc.anchors.Relations(np.array([[0, 1]]), ROWS)
 MIXED = of_class(kc.ANTEmbedding, num_anchors=12, mixture="sparsemax")
 UNTIED = codes(kc.ReversibleCodeEmbedding, tie_weights=False)

@@ -15,12 +15,13 @@ import tensorflow as tf
 from layer_cases import BATCH_SIZE
 
 import keras_compembed as kc
+from keras_compembed.learners.query_codes import NearestCodes
 
 TEACHER = np.random.default_rng(3).normal(size=(layer_cases.IDS, 8))
 TEACHER_CASE = layer_cases.LayerCase(
     "codes-teacher",
     layer_cases.codes(
-        learn_codes=kc.learners.NearestCodes(teacher=TEACHER), mask_zero=True
+        learn_codes=NearestCodes(teacher=TEACHER), mask_zero=True
     ),
     layer_cases.LookUp(),
 )

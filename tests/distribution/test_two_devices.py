@@ -12,6 +12,7 @@ import tensorflow as tf
 from children import run_python
 
 import keras_compembed as kc
+from keras_compembed.learners.following_codes import FollowingCodes
 
 BATCH_SIZE, IDS = 16, 40
 
@@ -127,7 +128,7 @@ def test_recoding(strategy):
     steps = []
 
     def train(run_eagerly):
-        layer = coded(learn_codes=kc.learners.FollowingCodes(recode_every=3))
+        layer = coded(learn_codes=FollowingCodes(recode_every=3))
         model = classifier(layer, keras.optimizers.SGD(3.0), run_eagerly)
         recode = layer.recode
 

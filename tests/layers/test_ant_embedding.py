@@ -12,14 +12,14 @@ from keras_compembed import ANTEmbedding
 from keras_compembed.anchors import Frequency
 from keras_compembed.anchors import Given
 from keras_compembed.anchors import KMeansPlusPlus
-from keras_compembed.anchors import Mixed
 from keras_compembed.anchors import Relations
+from keras_compembed.anchors.mixed import Mixed
 from keras_compembed.transforms import L1
 from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
-from keras_compembed.transforms import SparseTransform
 from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.mixture import ACTIVATIONS
+from keras_compembed.transforms.sparse_transform import SparseTransform
 
 INPUTS = np.random.default_rng(0).integers(30, size=(4, 7))
 STORAGES = ("dense", "lazy", "sparse")

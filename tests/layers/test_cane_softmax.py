@@ -10,6 +10,7 @@ from errors import refused
 from layer_checks import check_config
 
 import keras_compembed as kc
+from keras_compembed.noises.noise import UniformNoise
 
 CLASSES, WIDTH = 60, 8
 COUNTS = 1 + 600 // np.arange(1, CLASSES + 1)
@@ -31,7 +32,7 @@ class GivenInATree(kc.candidates.BeamTree):
     select = Given.select
 
 
-class GivenNoise(kc.noises.UniformNoise):
+class GivenNoise(UniformNoise):
     drawn = None
 
     def sample(self, bits, excluded=None):
@@ -356,7 +357,7 @@ def test_noises_follow_class_counts():
     q = np.maximum(counts, 0.5) ** 0.75
     log_q = head.noise.log_prob(tf.range(CLASSES))
     np.testing.assert_allclose(log_q, np.log(q / q.sum()), rtol=1e-5)
-    assert isinstance(make_head().noise, kc.noises.UniformNoise)
+    assert isinstance(make_head().noise, UniformNoise)
     assert isinstance(make_head(noise="learned").noise, kc.noises.LearnedNoise)
     # The config is short.
     head = make_head(class_counts=COUNTS, noise=kc.noises.UnigramNoise(COUNTS))

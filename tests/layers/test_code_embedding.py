@@ -12,10 +12,11 @@ from layer_checks import largest_tensor
 
 import keras_compembed as kc
 from keras_compembed.compositions.scaled_composition import ScaledComposition
+from keras_compembed.learners.following_codes import FollowingCodes
 
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
 HIDDEN = np.random.default_rng(4).normal(size=(2, 3, 6)).astype("float32")
-FOLLOWS_ANOTHER = kc.learners.FollowingCodes(teacher=np.ones((3, 30)))
+FOLLOWS_ANOTHER = FollowingCodes(teacher=np.ones((3, 30)))
 
 
 @keras.saving.register_keras_serializable(package="test_code_embedding")

@@ -19,6 +19,7 @@ from layer_cases import codes
 from layer_cases import head
 
 import keras_compembed as kc
+from keras_compembed.learners.following_codes import FollowingCodes
 
 # Within a period of what is done every so many steps.
 FIRST, SECOND = 5 * BATCH_SIZE, 8 * BATCH_SIZE
@@ -89,7 +90,7 @@ def two_towers():
 
 MODELS = {
     "codes that follow": (
-        codes(learn_codes=kc.learners.FollowingCodes(recode_every=3)),
+        codes(learn_codes=FollowingCodes(recode_every=3)),
         sgd,
     ),
     "codes in half precision": (

@@ -10,6 +10,7 @@ from layer_checks import largest_tensor
 import keras_compembed as kc
 from keras_compembed.compositions.scaled_composition import ScaledComposition
 from keras_compembed.compositions.sum_composition import SumComposition
+from keras_compembed.learners.following_codes import FollowingCodes
 
 ROWS, WIDTH, LENGTH = 50, 12, 7
 COMBINERS = ("mean", "sum", "sqrtn")
@@ -440,9 +441,7 @@ def trained(layer, ids):
             CODE_LAYERS,
             {
                 "composition": "concat",
-                "learn_codes": kc.learners.FollowingCodes(
-                    teacher=np.ones((ROWS, WIDTH))
-                ),
+                "learn_codes": FollowingCodes(teacher=np.ones((ROWS, WIDTH))),
             },
         ),
         (anchors, ANCHOR_LAYERS, {"storage": "dense"}),

@@ -13,6 +13,8 @@ from layer_checks import largest_tensor
 from small_learners import make_learner
 
 import keras_compembed as kc
+from keras_compembed.learners.following_codes import FollowingCodes
+from keras_compembed.learners.query_codes import NearestCodes
 
 ROWS, WIDTH, M, K = 40, 7, 4, 8
 IDS = np.array([[0, 29, 3], [3, 3, 7]], dtype="int32")
@@ -25,8 +27,8 @@ MODES = [
 TEACHER = functools.partial(kc.learners.SoftmaxCodes, 1.0)
 KINDS = {
     "softmax": kc.learners.SoftmaxCodes,
-    "nearest": kc.learners.NearestCodes,
-    "follow": kc.learners.FollowingCodes,
+    "nearest": NearestCodes,
+    "follow": FollowingCodes,
 }
 
 

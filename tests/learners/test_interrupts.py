@@ -11,6 +11,7 @@ from small_learners import make_learner
 
 import keras_compembed as kc
 from keras_compembed import learners
+from keras_compembed.learners.factor_quantizer import FactorQuantizer
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(12, 8)) + 2
@@ -46,7 +47,7 @@ def quantizer(cls, **kwargs):
 
 
 ADDITIVE = functools.partial(quantizer, learners.AdditiveQuantizer)
-FACTORS = functools.partial(quantizer, learners.FactorQuantizer, rank=3)
+FACTORS = functools.partial(quantizer, FactorQuantizer, rank=3)
 RANDOM = functools.partial(learners.RandomCodeLearner, 4, 6, seed=0)
 LSTM = kc.compositions.LSTMComposition(code_dim=3)
 KD = functools.partial(gradient_learner, learners.KDCodeLearner)

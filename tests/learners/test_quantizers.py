@@ -10,8 +10,8 @@ import pytest
 
 import keras_compembed as kc
 from keras_compembed.learners import AdditiveQuantizer
-from keras_compembed.learners import FactorQuantizer
 from keras_compembed.learners import RandomCodeLearner
+from keras_compembed.learners.factor_quantizer import FactorQuantizer
 
 
 def make_table(num_rows=300, width=12, seed=0):

@@ -21,8 +21,8 @@ from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.noises import LearnedNoise
-from keras_compembed.noises import UniformNoise
 from keras_compembed.noises import UnigramNoise
+from keras_compembed.noises.noise import UniformNoise
 
 ROWS = 20
 COUNTS = np.maximum(counts(), 0.5)

@@ -8,9 +8,9 @@ from errors import refused
 
 import keras_compembed as kc
 from keras_compembed.noises import LearnedNoise
-from keras_compembed.noises import Noise
-from keras_compembed.noises import UniformNoise
 from keras_compembed.noises import UnigramNoise
+from keras_compembed.noises.noise import Noise
+from keras_compembed.noises.noise import UniformNoise
 
 NUM_CLASSES = 13
 COUNTS = np.array([50, 0, 3, 1000, 0.5, 7, 7, 1e-9, 20, 4, 0, 0, 90])

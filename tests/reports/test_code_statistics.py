@@ -5,8 +5,8 @@ import pytest
 from errors import refused
 
 import keras_compembed as kc
-from keras_compembed.reports import code_usage
 from keras_compembed.reports import words_sharing_codes
+from keras_compembed.reports.code_statistics import code_usage
 
 CODES = np.array([[0, 3], [0, 1], [2, 3], [0, 3], [2, 1], [0, 3], [2, 3]])
 WORDS = ["nba", "dog", "yo", "nfl", "cat", "mlb", "ya"]

@@ -8,7 +8,7 @@ import pytest
 from errors import refused
 
 import keras_compembed as kc
-from keras_compembed.compression import Frontier
+from keras_compembed.compression.frontier import Frontier
 from keras_compembed.compression.frontier import FrontierPoint
 from keras_compembed.reports import html_report
 

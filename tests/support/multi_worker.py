@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_compembed as kc
+from keras_compembed.learners.following_codes import FollowingCodes
 
 ROWS, LENGTH, IDS, WIDTH, BATCH_SIZE, EPOCHS = 80, 5, 60, 8, 16, 2
 COUNTS = 1 + 600 // np.arange(1, IDS + 1)
@@ -61,7 +62,7 @@ def codes():
     make = functools.partial(
         kc.CodeEmbedding, IDS, WIDTH, num_codebooks=4, codebook_size=8
     )
-    follow = kc.learners.FollowingCodes(recode_every=3)
+    follow = FollowingCodes(recode_every=3)
     # Codes without a seed, and rounded rows, are other ones on each worker
     # until one sends its own to the others.
     layers = [

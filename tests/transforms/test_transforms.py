@@ -11,7 +11,6 @@ from keras_compembed.anchors import Given
 from keras_compembed.transforms import L1
 from keras_compembed.transforms import Mixture
 from keras_compembed.transforms import SparseRows
-from keras_compembed.transforms import SparseTransform
 from keras_compembed.transforms.dense_rows import DenseRows
 from keras_compembed.transforms.fixed_rows import FixedRows
 from keras_compembed.transforms.lazy_rows import LazyRows
@@ -20,6 +19,7 @@ from keras_compembed.transforms.mixture import entmax
 from keras_compembed.transforms.mixture import sparsemax
 from keras_compembed.transforms.proximal_step import shrink
 from keras_compembed.transforms.separation import Separation
+from keras_compembed.transforms.sparse_transform import SparseTransform
 
 
 def by_bisection(row, power):

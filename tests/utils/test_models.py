@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
+from keras_compembed.layers.top_classes import TopIds
 from keras_compembed.utils.saved_seed import load_seed
 from keras_compembed.utils.saved_seed import save_seed
 
@@ -25,7 +26,7 @@ def heads():
 
 def answers():
     table = kc.CodeEmbedding(ROWS, WIDTH, 2, 4)
-    return [kc.TopIds(table, 2), kc.TopIds(table, 3)], lambda layer: layer.table
+    return [TopIds(table, 2), TopIds(table, 3)], lambda layer: layer.table
 
 
 def load(model, folder):

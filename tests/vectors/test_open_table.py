@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import keras_compembed as kc
+from keras_compembed.learners.factor_quantizer import FactorQuantizer
 from keras_compembed.utils.table_shards import TableShards
 
 safetensors = pytest.importorskip("safetensors.numpy")
@@ -59,7 +60,7 @@ def learners():
     training = kc.learners.Training(5, batch_size=16)
     return [
         kc.learners.AdditiveQuantizer(2, 4, seed=0, verbose=0),
-        kc.learners.FactorQuantizer(2, 4, 3, seed=0, verbose=0),
+        FactorQuantizer(2, 4, 3, seed=0, verbose=0),
         kc.learners.RandomCodeLearner(2, 4, seed=0),
         kc.learners.GumbelCodeLearner(
             2, 4, training=training, seed=0, verbose=0

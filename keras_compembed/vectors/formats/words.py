@@ -13,11 +13,7 @@ _NUMBERED = re.compile(r"\s*[0-9]+[ \t,;]+\S.*|.*\S[ \t,;]+[0-9]+\s*")
 
 
 def find_words(options, count, default=None):
-    """A word for each row of a table, None for a row without.
-
-    `options.words`, or else `default`, are words, ids by words, or a file of
-    either. Files found beside models may have fewer words than rows.
-    """
+    """A word for each row of a table, None for a row without."""
     words = default if options.words is None else options.words
     if words is None:
         raise ValueError(
