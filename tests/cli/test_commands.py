@@ -4,9 +4,7 @@ import importlib
 import json
 import os
 import re
-import signal
 import sys
-import tempfile
 import zipfile
 
 import keras
@@ -398,36 +396,6 @@ def test_modules_of_the_model(folder, capsys, monkeypatch):
     assert not load().compiled
     save("code.keras", keras.layers.Lambda(lambda x: x + 1))
     assert "safe_mode" in fails(capsys, "report code.keras")
-
-
-@pytest.mark.skipif(
-    not hasattr(signal, "SIGXFSZ"), reason="no limit on file sizes here"
-)
-def test_full_disk_leaves_the_old_file(folder, capsys):
-    resource = pytest.importorskip("resource")
-    embedding = keras.layers.Embedding(600, 32)
-    save("model.keras", embedding, keras.layers.Dense(1000))
-    (folder / "out.keras").write_text("old")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for size, message in (
-        (2_000, "Cannot write to the folder"),
-        # What is tried first fits, the file does not.
-        (100_000, "Cannot write 'out.keras'"),
-    ):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-        try:
-            assert main(f"{CODED} --overwrite".split()) == 1
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert message in capsys.readouterr().err
-        assert (folder / "out.keras").read_text() == "old"
-        assert sorted(os.listdir()) == ["model.keras", "out.keras"]
-
-
-def test_temporary_folder_that_does_not_serve(model, capsys, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setenv("TMPDIR", "/no/such")
-    assert "TMPDIR='/no/such'" in fails(capsys, "report model.keras")
 
 
 def test_interrupts_and_bugs(model, capsys, monkeypatch):

@@ -40,17 +40,6 @@ def test_hull_of_a_curve():
     assert lower_hull(np.array([5]), np.array([1.0])) == [0]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_hull_is_below_all_points(seed):
-    sizes, losses = random_curve(np.random.default_rng(seed), 12)
-    hull = lower_hull(sizes, losses)
-    assert (np.diff(sizes[hull]) > 0).all()
-    slopes = np.diff(losses[hull]) / np.diff(sizes[hull])
-    assert (slopes < 0).all() and (np.diff(slopes) > 0).all()
-    line = np.interp(sizes, sizes[hull], losses[hull])
-    assert (losses >= line - 1e-12).all()
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_choice_is_within_a_step_of_the_best(seed):
     rng = np.random.default_rng(seed)

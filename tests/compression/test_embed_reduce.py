@@ -73,18 +73,6 @@ def test_half_precision():
     small([IDS, WEIGHTS])
 
 
-def test_files_and_codes_that_follow(tmp_path):
-    model = functional()
-    model.compile("sgd", "mse", run_eagerly=True)
-    small = compress(model, recode_every=1)
-    recode = kc.compression.RecodeEmbeddings()
-    small.fit(IDS, np.ones((2, WIDTH)), callbacks=[recode], verbose=0)
-    check(model, small, IDS)
-    small.save(tmp_path / "small.keras")
-    loaded = keras.saving.load_model(tmp_path / "small.keras")
-    np.testing.assert_array_equal(loaded(IDS), small(IDS))
-
-
 class MethodsOnly(EmbedReduce):
     def norms(self):
         return keras.ops.norm(self.embeddings, axis=-1)

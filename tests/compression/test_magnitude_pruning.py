@@ -1,22 +1,35 @@
 """Numbers made zero in training: by the schedule, the smallest, everywhere."""
 
-import children
 import keras
 import numpy as np
 import pytest
 from errors import refused
-from keras_2 import needs_tfmot
-from pruning_twin import IDS
-from pruning_twin import WIDTH
-from pruning_twin import compiled
-from pruning_twin import data
 
 from keras_compembed.compression import MagnitudePruning
 from keras_compembed.compression import PolynomialSparsity
 
+IDS, WIDTH = 30, 4
+
+
+def data(batches):
+    rng = np.random.default_rng(0)
+    ids = rng.integers(IDS, size=(8 * batches, 6)).astype("int32")
+    return ids, ids[:, 0] % 3
+
 
 def make_model(optimizer=None, **kwargs):
-    model = compiled(keras, optimizer, **kwargs)
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((6,), dtype="int32"),
+            layers.Embedding(IDS, WIDTH, name="words"),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(3, name="scores"),
+        ]
+    )
+    optimizer = optimizer or keras.optimizers.SGD(4.0)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, jit_compile=False, **kwargs)
     rng = np.random.default_rng(3)
     for weight, scale in zip(model.weights, (0.05, 0.5, 0), strict=True):
         weight.assign(rng.normal(scale=scale, size=weight.shape))
@@ -251,23 +264,3 @@ def test_bad_arguments():
         MagnitudePruning(SCHEDULE, "words")
     with refused("variables", "[]"):
         MagnitudePruning(SCHEDULE, [])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("share, begin", [(0.8, 0), (0.9, 2), (0.95, 4)])
-def test_every_step_is_that_of_the_twin(share, begin, tmp_path):
-    """By tensorflow-model-optimization, in tf_keras."""
-    needs_tfmot()
-    schedule = PolynomialSparsity(
-        share, end_step=16, begin_step=begin, frequency=2
-    )
-    model, record = make_model(), Record()
-    np.savez(tmp_path / "weights.npz", *model.get_weights())
-    code = "import pruning_twin; pruning_twin.write_twin_tables()"
-    done = children.run_python(code, share, begin, 16, 2, 22, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    twin = np.load(tmp_path / "tables.npy")
-    fit(model, 22, MagnitudePruning(schedule), record)
-    for table, same in zip(record.tables[:-1], twin[1:], strict=True):
-        np.testing.assert_array_equal(table != 0, same != 0)
-        np.testing.assert_allclose(table, same, rtol=1e-5, atol=1e-7)

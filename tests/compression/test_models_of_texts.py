@@ -131,16 +131,6 @@ def within(max_bytes, model, search):
     )
 
 
-def test_search_trains_on_texts(trained):
-    data = (TEXTS.tolist(), LABELS)
-    both = {"train_data": data, "validation_data": data}
-    search = kc.compression.BudgetSearch(
-        [kc.methods.Rounded(2)], epochs=1, num_tuned=1, **both
-    )
-    within(20_000, trained, search)
-    assert search.frontier.chosen.score is not None
-
-
 def test_tokenizer_counts_in_a_limit(trained, tmp_path):
     pytest.importorskip("tensorflow_text")
     pytest.importorskip("mediapipe")

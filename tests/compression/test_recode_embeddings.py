@@ -120,20 +120,6 @@ def test_codes_are_nearest_the_latents_for_the_codebooks():
         assert (distances.min(axis=1) > 0.999 * best - 1e-5).all()
 
 
-def test_what_is_done_is_said(capsys):
-    fit(compressed(), RecodeEmbeddings(2, verbose=1), batch_size=40)
-    assert f"of {ROWS} ids of words have new codes" in capsys.readouterr().out
-
-
-def test_round_trip(tmp_path):
-    model = compressed()
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    again, layer = (x.get_layer("words") for x in (loaded, model))
-    assert again.learn_codes.recode_every == 4
-    np.testing.assert_array_equal(again.latents, layer.latents)
-
-
 def test_bad_arguments():
     with refused("every", 0):
         RecodeEmbeddings(every=0)

@@ -81,22 +81,6 @@ def test_every_row_is_that_of_keras(kind, length, path):
             assert error_of(path, towers([layer]), ids) < 2e-6
 
 
-def test_a_trained_model_before_and_after_it_is_sparsified(path):
-    layer = anchor_embedding(storage="sparse", l1=1e-3)
-    pool = keras.layers.GlobalAveragePooling1D()
-    model = towers([layer, pool, keras.layers.Dense(3)])
-    model.compile("sgd", "mse", run_eagerly=True)
-    ids = random_ids(60, 7)
-    model.fit(ids, ids[:, :3] % 2, epochs=2, verbose=0)
-    assert 0 < layer.density < 0.9
-    for sparsified in (False, True):
-        if sparsified:
-            model = kc.strip(model)
-        export(model, path, random_ids(1, 1), random_ids(5, 11))
-        values = layer.get_transform().values.tobytes()
-        assert any(content[:-4] == values for *_, content in read_tensors(path))
-
-
 @pytest.mark.parametrize(
     ("storage", "mixture", "quantize"),
     [

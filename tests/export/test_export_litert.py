@@ -12,13 +12,11 @@ import pytest
 import tensorflow as tf
 from errors import refused
 from export_models import ROWS
-from export_models import anchor_embedding
 from export_models import code_embedding
 from export_models import error_of
 from export_models import export
 from export_models import ids_input
 from export_models import random_ids
-from export_models import read_tensors
 from export_models import towers
 from export_models import write
 
@@ -57,39 +55,6 @@ class Watch(L.Layer):
         if tf.executing_eagerly():
             self.seen.append(np.asarray(inputs))
         return inputs + 0
-
-
-def test_several_inputs_and_shared_and_nested_layers(path):
-    embed = code_embedding()
-    anchors = anchor_embedding(mask_zero=True)
-    inner = keras.Sequential(
-        [ids_input(), embed, L.GlobalMaxPooling1D()], name="inner"
-    )
-    left, right = ids_input(name="left"), ids_input(name="right")
-    features = keras.Input((3,), name="features")
-    pool = L.GlobalAveragePooling1D()
-    model = keras.Model(
-        {"left": left, "right": right, "features": features},
-        {
-            "score": L.Concatenate()([inner(left), inner(right), features]),
-            "vectors": embed(left) + anchors(left),
-            "pooled": pool(anchors(left)) - pool(anchors(right)),
-        },
-    )
-    inputs = {
-        "left": random_ids(2, 5),
-        "right": random_ids(2, 8),
-        "features": np.ones((2, 3), "float32"),
-    }
-    inputs["left"][:, 3:] = 0
-    export(model, path, inputs)
-    names = kc.export.LiteRTModel(path).input_names
-    assert set(names) == {"left", "right", "features"}
-    # What several look-ups read is there once.
-    codes = [data for kind, _, data in read_tensors(path) if kind == "UINT8"]
-    assert len(set(codes)) == len(codes)
-    values = anchors.get_transform().values.tobytes()
-    assert path.read_bytes().count(values) == 1
 
 
 class Subclassed(keras.Model):

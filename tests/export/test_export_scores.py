@@ -233,12 +233,6 @@ def test_reversible(settings, path):
         assert kc.export.LiteRTModel(path)(*users(2)).dtype == "float32"
 
 
-def test_anchors(path):
-    table = kc.ANTEmbedding(V, D, 8, seed=0)
-    table.build()
-    check(two_towers(table), path, *users(1, 3), k=5)
-
-
 def test_ties_go_to_lower_ids(path):
     codes = np.zeros((V, 2), "int32")
     # Chunks of ids meet between the second and the third.

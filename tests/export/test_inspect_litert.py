@@ -84,13 +84,6 @@ def test_bytes_by_part(exported):
         file.constant_bytes + file.graph_bytes + sum(file.metadata.values())
     )
     assert set(file.metadata) >= {"min_runtime_version"}
-    lines = str(file).splitlines()
-    assert lines[0] == (
-        f"{path}: {export.file_bytes:,} bytes, runtime 2.18.0 or newer"
-    )
-    assert lines[1:3] == ["Inputs:", "  right  int32  (None, None)"]
-    assert len(lines) < 25 and max(map(len, lines[1:])) <= 100
-    assert any(line.startswith("  51,200  8") for line in lines)
     figures = json.loads(json.dumps(file.to_dict()))
     assert [ROWS, 4] in [part["shape"] for part in figures["constants"]]
     assert figures["graph_bytes"] == file.graph_bytes

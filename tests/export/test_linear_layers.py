@@ -211,21 +211,6 @@ def test_folded_convolution(length, path):
 
 
 @pytest.mark.parametrize(
-    "length", [None, pytest.param(6, marks=pytest.mark.slow)]
-)
-def test_dense_behind_rows(length, path):
-    rows = [
-        [table(name=f"table_{place}"), dense(name=f"last_{place}"), L.LSTM(3)]
-        for place, table in enumerate((codes, anchors))
-    ]
-    model = towers(*rows, length=length)
-    made = export(model, path, texts(4, length or 5))
-    assert made.pooled_layers == ()
-    assert set(made.folded_layers) == {"last_0", "last_1"}
-    assert set(made.held_layers) == {"table_0", "table_1"}
-
-
-@pytest.mark.parametrize(
     ("units", "options", "is_folded"),
     [
         # Of 24 columns and 80 codewords: a kernel of 24 x units and 80 x 24

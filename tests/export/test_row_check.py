@@ -5,7 +5,6 @@ import os
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from export_models import ROWS
 from export_models import anchor_embedding
 from export_models import code_embedding
@@ -212,27 +211,3 @@ def test_layers_that_the_converter_looks_up_are_named(path, capsys):
     assert made.not_held_layers == ("positions",)
     assert made.max_error < 1e-6 and made.max_row_error < 1e-6
     assert "rows of 'positions' were not compared" in capsys.readouterr().out
-
-
-@keras.saving.register_keras_serializable(package="test_row_check")
-class Counted(kc.compositions.LSTMComposition):
-    """Notes how many codes it composes vectors of at once."""
-
-    counts = []
-
-    def compose_codes(self, codebooks, subcodes):
-        if tf.executing_eagerly():
-            self.counts.append(len(subcodes))
-        return super().compose_codes(codebooks, subcodes)
-
-
-def test_rows_that_take_long_are_sampled(path):
-    """Those of an LSTM, if all codes are those of Keras."""
-    layer = code_embedding(
-        3, 16, 6, input_dim=5000, composition=Counted(), name="inner"
-    )
-    model = keras.Sequential([ids_input(4), layer])
-    Counted.counts.clear()
-    made = write(model, path)
-    assert made.held_layers == ("inner",)
-    assert 1024 <= max(Counted.counts) < 2000

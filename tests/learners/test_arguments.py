@@ -1,8 +1,5 @@
 """What learners refuse, tables at the bounds, and settings of training."""
 
-import json
-
-import keras
 import numpy as np
 import pytest
 from errors import refused
@@ -202,34 +199,3 @@ def test_zeros_are_a_table(cls):
     # As published, the first codebooks are not those of the table.
     close = 1 if cls is GumbelCodeLearner else 1e-12
     np.testing.assert_allclose(learner.decode(learner.codes), 0, atol=close)
-
-
-@pytest.mark.parametrize(
-    "rate", [None, 0.5, keras.optimizers.schedules.CosineDecay(0.1, 9)]
-)
-def test_training_comes_back_with_its_learner(rate):
-    training = Training(7, 6, rate, validation_interval=5, validation_rows=4)
-    for learner in (make(KDCodeLearner), GumbelCodeLearner(training=training)):
-        config = json.loads(json.dumps(learner.get_config()))
-        again = type(learner).from_config(config).training
-        assert again.get_config() == learner.training.get_config()
-        assert type(again.learning_rate) is type(learner.training.learning_rate)
-    form = keras.saving.serialize_keras_object(training)
-    again = keras.saving.deserialize_keras_object(json.loads(json.dumps(form)))
-    assert again.get_config() == training.get_config()
-
-
-def test_defaults_of_each_learner():
-    training = Training(batch_size=3)
-    kd, gumbel = (cls(training=training).training for cls in GRADIENTS)
-    assert (kd.iterations, gumbel.iterations) == (10_000, 200_000)
-    assert kd.batch_size == gumbel.batch_size == 3
-    # By half a cosine to a hundredth.
-    rates = [
-        float(kd.learning_rate(step)) for step in (0, 5000, 10_000, 20_000)
-    ]
-    np.testing.assert_allclose(rates, [1e-2, 5.05e-3, 1e-4, 1e-4], rtol=1e-5)
-    assert gumbel.learning_rate == 1e-4
-    assert training.iterations is None and training.learning_rate is None
-    short = KDCodeLearner(training=Training(10, learning_rate=0.5)).training
-    assert (short.iterations, short.learning_rate) == (10, 0.5)

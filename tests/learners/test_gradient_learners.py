@@ -236,20 +236,6 @@ def test_noise_is_gumbel_and_new_each_time():
     assert first.var() == pytest.approx(np.pi**2 / 6, abs=0.15)
 
 
-def test_default_settings():
-    expected = {"num_codebooks": 32, "codebook_size": 16, "logits": "encoder"}
-    expected |= {"composition": "linear", "estimator": "straight_through"}
-    config = KDCodeLearner().get_config()
-    assert {name: config[name] for name in expected} == expected
-    # Those of the paper.
-    expected = {"num_codebooks": 32, "codebook_size": 16, "temperature": 1.0}
-    expected |= {"composition": "sum", "refine": False}
-    expected |= {"batch_size": 128, "validation_interval": 1000}
-    config = GumbelCodeLearner().get_config()
-    config |= config["training"]["config"]
-    assert {name: config[name] for name in expected} == expected
-
-
 def test_temperature_follows_the_steps(tmp_path):
     schedule = TemperatureSchedule(base=2.0, rate=1.0, floor=0.1)
     learner = small_learner(temperature=schedule)
@@ -539,26 +525,6 @@ def test_save_and_load(tmp_path, kwargs):
 
 
 @pytest.mark.parametrize(
-    "kwargs",
-    [
-        {"composition": "linear", "logits": "free", "refine": None},
-        {"cls": GumbelCodeLearner},
-    ],
-    ids=["free", "gumbel"],
-)
-def test_training_goes_on_after_loading(kwargs, tmp_path):
-    learner = small_learner(eager=False, **kwargs)
-    learner.train(TABLE).save(tmp_path / "learner.keras")
-    again = keras.saving.load_model(tmp_path / "learner.keras")
-    assert type(again.optimizer) is type(learner.optimizer)
-    for one in (learner, again):
-        one.train(TABLE)
-        assert one.optimizer.iterations == 12
-    np.testing.assert_array_equal(again.codes, learner.codes)
-    np.testing.assert_array_equal(again.codebooks, learner.codebooks)
-
-
-@pytest.mark.parametrize(
     "dtype, logits",
     [
         ("mixed_bfloat16", "encoder"),
@@ -613,23 +579,6 @@ def test_codes_above_256_are_found_in_parts():
         codes[60:70], tf.argmax(logits, axis=2).numpy()
     )
     np.testing.assert_array_equal(codes, learner.encode(TABLE))
-
-
-def test_a_clustered_table_is_learned():
-    table = clustered_table()
-    learner = small_learner(
-        GumbelCodeLearner, False, iterations=400, validation_interval=100
-    ).train(table)
-    assert learner.codes.dtype == np.uint8
-    assert learner.codes.max() < 6
-    losses = learner.history
-    assert [len(losses[name]) for name in ("loss", "val_loss")] == [4, 4]
-    assert learner.optimizer.iterations == 400
-    np.testing.assert_allclose(learner.optimizer.learning_rate, 1e-2)
-    np.testing.assert_array_equal(learner.encode(table), learner.codes)
-    energy = np.square(table - table.mean(axis=0)).sum(axis=1).mean()
-    assert losses["loss"][-1] < 0.5 * losses["loss"][0]
-    assert loss_of(learner, table) < 0.3 * energy
 
 
 class Spoil(keras.callbacks.Callback):

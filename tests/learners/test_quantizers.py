@@ -4,11 +4,9 @@ codes to compare with."""
 import tracemalloc
 
 import joblib
-import keras
 import numpy as np
 import pytest
 
-import keras_compembed as kc
 from keras_compembed.learners import AdditiveQuantizer
 from keras_compembed.learners import RandomCodeLearner
 from keras_compembed.learners.factor_quantizer import FactorQuantizer
@@ -167,17 +165,6 @@ def test_memory_beyond_the_table_is_bounded(tmp_path):
     assert peak < table.nbytes / 2
 
 
-def test_more_effort_is_more_faithful():
-    table = np.random.default_rng(0).normal(size=(500, 16))
-    little, much = (
-        quantizer(6, 8, effort=effort).train(table).history["loss"]
-        for effort in (0.02, 1.0)
-    )
-    # Sweeps while it cools down, three at zero, and what was kept.
-    assert (len(little), len(much)) == (1 + 3 + 1, 50 + 3 + 1)
-    assert much[-1] < little[-1]
-
-
 @pytest.mark.parametrize(
     "backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)]
 )
@@ -273,20 +260,3 @@ def test_random_codes_are_random_and_repeatable():
     assert more.shape == one.codes.shape
     assert not np.array_equal(more, one.codes)
     np.testing.assert_array_equal(more, again.encode(table))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [quantizer, factor_quantizer, lambda: RandomCodeLearner(3, 4, seed=0)],
-    ids=["additive", "factors", "random"],
-)
-def test_layer_has_what_was_learned(make):
-    learner = make()
-    layer = kc.CodeEmbedding.from_table(
-        FACTORS, learner.num_codebooks, learner.codebook_size, learner=learner
-    )
-    fitted = make().train(FACTORS)
-    rows = keras.ops.convert_to_numpy(layer.embeddings)
-    np.testing.assert_allclose(
-        rows, fitted.decode(fitted.codes), atol=1e-4 * np.abs(FACTORS).max()
-    )

@@ -300,14 +300,6 @@ def test_outputs_without_a_mark():
         model.fit(*data(), verbose=0)
 
 
-def test_nan_features_give_nan():
-    x, y = data()
-    x[3] = np.nan
-    model = make_model(run_eagerly=True)
-    assert np.isnan(model.evaluate(x, y, verbose=0))
-    assert np.isnan(model.fit(x, y, verbose=0).history["loss"]).all()
-
-
 def test_own_training_step_in_a_graph(caplog):
     """AutoGraph, which reads all that is called there, has nothing to say."""
     head, (x, y) = make_head(), data()

@@ -179,35 +179,6 @@ def test_equal_to_tensorflow(name):
     np.testing.assert_allclose(losses, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_in_batch_as_keras_rs():
-    layers = pytest.importorskip("keras_rs").layers
-    layer = random_layer()
-    features, _ = examples(8)
-    labels = np.array([3, 0, 5, 7, 1, 2, 9, 10])
-    features_, kernel, bias = float64_arrays(layer, features)
-    scores = (features_ @ kernel.T + bias)[:, labels].astype("float32")
-    q = COUNTS / COUNTS.sum()
-    probabilities = (1 - (1 - q) ** 7).astype("float32")[labels]
-    scores = layers.SamplingProbabilityCorrection()(scores, probabilities)
-    wanted = tf.nn.softmax_cross_entropy_with_logits(
-        np.eye(8, dtype="float32"), scores
-    )
-    loss = kc.InBatchSoftmaxLoss(reduction="none")
-    losses = loss(labels, layer(features, training=True))
-    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
-
-
-def test_with_many_samples_it_is_the_full_softmax():
-    """Also where labels repeat."""
-    layer = random_layer(UnigramNoise(counts() + 1))
-    features, labels = examples(ROWS)
-    loss = kc.SampledSoftmaxLoss(num_sampled=2000, reduction="none")
-    losses = loss(labels, layer(features, training=True))
-    scores = features @ layer.kernel.numpy().T + layer.bias.numpy()
-    wanted = log_sum_exp(scores) - own(scores, labels)
-    np.testing.assert_allclose(losses, wanted, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["sampled", "in_batch"])
 def test_fit(name, tmp_path):
     reached = []
@@ -238,21 +209,6 @@ def test_fit(name, tmp_path):
 
     check_exact(model, log_probabilities)
     check_files(model, tmp_path / "model.keras")
-
-
-def test_reduced_precision():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        model, losses = fit(
-            make_layer,
-            kc.InBatchSoftmaxLoss(),
-            optimizer=keras.optimizers.SGD(0.2),
-            epochs=15,
-            jit_compile=False,
-        )
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert losses[-1] < 0.5 * losses[0]
 
 
 def test_trees_and_noises_that_learn():
@@ -332,13 +288,6 @@ def test_metrics_of_training(name):
 @pytest.mark.parametrize("name", ["sampled", "in_batch"])
 def test_batches_of_any_size(name):
     check_any_size(random_layer(), random_layer(), LOSSES[name][0]())
-
-
-def test_diverged():
-    features, labels = examples(ROWS)
-    features[:] = np.nan
-    outputs = random_layer()(features, training=True)
-    assert np.isnan(kc.InBatchSoftmaxLoss()(labels, outputs))
 
 
 @pytest.mark.parametrize("name", LOSSES)

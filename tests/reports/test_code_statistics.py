@@ -38,15 +38,6 @@ def test_usage():
     assert usage["num_unused"] == 7
 
 
-@pytest.mark.parametrize(
-    "codebook_size, expected",
-    [(2, "0 1"), (16, "0 1"), (17, "00 01"), (65536, "0000 0001")],
-)
-def test_widths_of_codes(codebook_size, expected):
-    groups = words_sharing_codes([[0, 1], [0, 1]], "ab", codebook_size)
-    assert groups == [(expected, ["a", "b"])]
-
-
 def test_words_sharing_codes():
     assert words_sharing_codes(CODES, WORDS, 4) == [
         ("0 3", ["nba", "nfl", "mlb"]),

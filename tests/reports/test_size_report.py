@@ -281,65 +281,6 @@ def test_no_embeddings():
     assert str(report) == "No embedding layers; all weights: 36 B"
 
 
-def many_tables(number):
-    inputs = keras.Input((None,), dtype="int32")
-    parts = [
-        keras.layers.Embedding(10 * (place + 1), 8, name=f"table_{place}")(
-            inputs
-        )
-        for place in range(number)
-    ]
-    codes = CodeEmbedding(1000, 8, 2, 16, name="codes")(inputs)
-    return keras.Model(inputs, keras.layers.Add()([*parts, codes]))
-
-
-def test_many_tables_are_summed_up():
-    report = size_report(many_tables(39))
-    assert len(report.embeddings) == len(report.to_dict()["embeddings"]) == 40
-    assert report.embeddings[0].name == "table_0"
-    lines = str(report).split("\n")
-    names = [line.split()[0] for line in lines[2:14]]
-    assert names == [f"table_{38 - place}" for place in range(12)]
-    # 27 tables of 10 to 270 rows, and the codes.
-    rest = 32 * 10 * 27 * 28 // 2
-    cells = lines[14].split()
-    assert cells[:3] == ["28", "smaller", "ones"]
-    assert cells[3:7] == ["1000", "B", "1.00", "KB"]
-    stored, table = rest + 1000 + 1024, rest + 32 * 1000
-    assert cells[7] == f"{stored / 1024:.0f}"
-    assert cells[9] == f"{table / 1024:.0f}"
-    assert cells[-1] == f"{table / stored:.1f}"
-    assert lines[15].startswith("all embeddings")
-    assert "`to_dict()` has each of the smaller layers." in lines
-    assert not any(line.startswith("codes:") for line in lines)
-
-
-def test_text_fits_100_columns_and_is_aligned():
-    long_name = CodeEmbedding(999_999, 1024, 255, 999, name="n" * 40)
-    small = CodeEmbedding(10, 4, 2, 4, name="small")
-    lines = str(size_report(keras.Sequential([long_name, small]))).split("\n")
-    assert max(map(len, lines)) <= 100
-    assert len({len(line) for line in lines[:5]}) == 1
-    assert lines[0].split()[-1] == "Ratio"
-    assert lines[4].startswith("all embeddings")
-    # Long names are told apart.
-    inputs = keras.Input((None,), dtype="int32")
-    towers = [
-        keras.Sequential(
-            [keras.layers.Embedding(10, 8, name="embedding_of_words")],
-            name=name,
-        )
-        for name in ("left_tower", "right_tower")
-    ]
-    report = size_report(keras.Model(inputs, [x(inputs) for x in towers]))
-    names = [row.name for row in report.embeddings]
-    assert names == [f"{x.name}/embedding_of_words" for x in towers]
-    assert [line.split()[0] for line in str(report).split("\n")[2:4]] == [
-        "left_tower/embedding_of_words",
-        "...t_tower/embedding_of_words",
-    ]
-
-
 def exact_codes():
     """A layer, and the table that it holds without error."""
     rng = np.random.default_rng(0)

@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from children import run_python
 from errors import refused
 
 import keras_compembed as kc
@@ -149,22 +148,6 @@ def test_model(tokenizer, tmp_path):
     # Without an input.
     model = keras.Sequential(classifier(tokenizer).layers)
     assert model(tf.constant(TEXTS)).shape == (5, 2)
-
-
-@pytest.mark.slow
-def test_new_process(pieces, tmp_path):
-    model = classifier(pieces)
-    path = tmp_path / "m.keras"
-    model.save(path)
-    code = (
-        "import sys, keras, keras_compembed, tensorflow as tf;"
-        "model = keras.saving.load_model(sys.argv[1]);"
-        "print(model(tf.constant(['the red cat'])).numpy().tolist())"
-    )
-    done = run_python(code, path)
-    np.testing.assert_allclose(
-        json.loads(done.stdout), model(tf.constant(["the red cat"])), 1e-5
-    )
 
 
 @pytest.mark.parametrize("module", ["tensorflow_text", "sentencepiece"])

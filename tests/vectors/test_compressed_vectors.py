@@ -255,7 +255,7 @@ def test_unknown_words(small):
 
 
 @pytest.mark.parametrize("name", [METHODS[0].name, "int2 rank 9"])
-def test_layers_in_a_model(learned, name, tmp_path):
+def test_layers_in_a_model(learned, name):
     small = learned[name]
     lookup, embedding = small.to_layers(mask_zero=True)
     model = keras.Sequential(
@@ -276,18 +276,7 @@ def test_layers_in_a_model(learned, name, tmp_path):
     before = np.array(embedding.embeddings)
     model.fit(texts, np.zeros((2, 2)), epochs=2, verbose=0)
     assert not np.allclose(embedding.embeddings, before)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(loaded(texts), model(texts), atol=1e-6)
-
-    tail = keras.Sequential(
-        [keras.Input((3,), dtype="int32"), *loaded.layers[1:]]
-    )
-    path = tmp_path / "tail.tflite"
-    # It is checked against Keras.
-    kc.export.export_litert(tail, path, verbose=0)
-
-    trained = CompressedVectors(["", "<unk>", *WORDS], loaded.layers[1])
+    trained = CompressedVectors(["", "<unk>", *WORDS], model.layers[1])
     # Of eight bits again.
     np.testing.assert_allclose(trained.table(), embedding.embeddings, atol=0.05)
 
@@ -312,17 +301,8 @@ def test_layers_of_odd_words():
             small.to_layers()
 
 
-def test_word2vec_format(learned, tmp_path):
+def test_compressed_files_are_not_read_as_tables(learned, tmp_path):
     small = learned[METHODS[0].name]
-    path = tmp_path / "small.out"
-    for binary in (False, True):
-        small.save_word2vec_format(path, binary=binary, overwrite=binary)
-        read = kc.vectors.read_vectors(path)
-        assert read.words == WORDS
-        np.testing.assert_array_equal(read.vectors, small.table())
-    with pytest.raises(FileExistsError):
-        small.save_word2vec_format(path)
-    # Compressed files are not read as tables.
     small.save(tmp_path / "small.npz")
     with pytest.raises(ValueError, match="CompressedVectors.load"):
         kc.vectors.read_vectors(tmp_path / "small.npz")
