@@ -1,10 +1,5 @@
 """Prints the tables of all records, or updates those of pages in `docs/`.
 
-    python -m benchmarks tables
-    python -m benchmarks tables codes.learning litert.lookups
-    python -m benchmarks tables --write
-    python -m benchmarks tables --check
-
 `--write` replaces what stands between `<!-- table: NAME -->` and
 `<!-- /table -->` in the pages; `--check` fails if that would change them.
 """
@@ -56,12 +51,8 @@ def main(arguments=None):
     for name in args.names or NAMES:
         if name not in NAMES:
             parser.error(f"There is no such benchmark. Received: {name}")
-        print(f"## {name}\n\n{whole_table(name)}\n")
-
-
-def whole_table(name):
-    """All rows of the record of a benchmark."""
-    return of_rows(read(name.replace(".", "/")))
+        rows = read(name.replace(".", "/"))
+        print(f"## {name}\n\n{of_rows(rows)}\n")
 
 
 def update_pages(pages, is_check):
@@ -111,11 +102,6 @@ def pick(rows, name=None, **fields):
     if len(found) > 1:
         raise ValueError(f"Several rows are {name!r} with {fields}.")
     return found[0] if found else None
-
-
-def themselves(*names):
-    """Labels that are the names."""
-    return {name: name for name in names}
 
 
 def by_size(rows, labels, key, size, unit, **fields):
@@ -404,7 +390,7 @@ def class_steps():
     return class_speed(
         "training",
         {
-            **themselves("sampled softmax 1000"),
+            "sampled softmax 1000": "sampled softmax 1000",
             "frequent 250+750": "CANE, 250 frequent classes, 750 noises",
             "tree 10+10": "CANE, tree, 10 candidates, 10 noises",
         },
@@ -417,7 +403,7 @@ def class_steps():
 def class_predictions():
     return class_speed(
         "prediction",
-        themselves("all scores", "beam of 10"),
+        {"all scores": "all scores", "beam of 10": "beam of 10"},
         "milliseconds",
         batch_size=1,
         jit_compile=False,

@@ -1,13 +1,9 @@
 """How few parameters does a text classifier's embedding need?
 
-    python -m benchmarks anchors.classification
-    python -m benchmarks anchors.classification --tasks imdb --rows 'full|l1'
-
-Table 1 of Liang et al. on IMDB and 20 Newsgroups: a full `Embedding`, then an
-`ANTEmbedding` in many settings. Parameters are the anchors and the non-zeros of
-T. All rows train for the same epochs and are tested after the last one.
-
-Paper: https://arxiv.org/abs/2003.08197
+Table 1 of Liang et al. (https://arxiv.org/abs/2003.08197) on IMDB and 20
+Newsgroups: a full `Embedding`, then an `ANTEmbedding` in many settings.
+Parameters are the anchors and the non-zeros of T. All rows train for the same
+epochs and are tested after the last one.
 """
 
 import dataclasses

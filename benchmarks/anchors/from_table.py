@@ -1,13 +1,10 @@
 """What do anchors lose that begin from a table half way? Liang et al.
 
-    python -m benchmarks anchors.from_table --seeds 0,1,2
-
 An LSTM on Penn Treebank with one matrix in and out, and the paper's CNN on 20
 Newsgroups, train for half of the epochs with a table. Then anchors and sparse
 rows are fitted to it, or words are selected, and all trains on. Rows train for
 equally long. First halves are kept in `--cache`.
-
-Paper: https://arxiv.org/abs/2003.08197
+Paper: https://arxiv.org/abs/2003.08197.
 """
 
 import dataclasses

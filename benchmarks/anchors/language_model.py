@@ -1,12 +1,9 @@
 """What do anchors cost in perplexity, in and out? Table 2 of Liang et al.
 
-    python -m benchmarks anchors.language_model --num-anchors 500
-
 An LSTM on Penn Treebank that reads and predicts words with one matrix, a table
 or an `ANTEmbedding` from nothing. Steps take a softmax over frequent words and
 a sample of the others (appendix C); perplexity is over all words.
-
-Paper: https://arxiv.org/abs/2003.08197
+Paper: https://arxiv.org/abs/2003.08197.
 """
 
 import dataclasses

@@ -1,7 +1,5 @@
 """What do the ways to hold the transform of an `ANTEmbedding` cost?
 
-    python -m benchmarks anchors.storage
-
 The time of a training step as the table grows, for each `storage`, with Adam
 and in `SparseRowOptimizer`, in turns; and the most memory that a process takes
 to train 1,000,000 rows of 1,000 anchors.

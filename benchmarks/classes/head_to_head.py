@@ -1,7 +1,5 @@
 """Which way to train very many classes is best in the same processor time?
 
-    python -m benchmarks classes.head_to_head --seeds 0,1,2
-
 Models of words, places, job titles and answers of a graph are trained by
 `CANESoftmax` and its rivals. Each method makes as many steps as fit into the
 time of `STEPS` steps of `--reference`; the time of a step is measured in turns,

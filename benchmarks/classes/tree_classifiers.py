@@ -1,14 +1,10 @@
 """Are frozen features classified as well and as fast as by other trees?
 
-    python -m benchmarks classes.tree_classifiers --seeds 0,1,2
-
 Tables 1 and 2 of the paper on job titles, each the mean of the vectors of its
 words, 1,016 classes: a linear layer by `CANESoftmax` with a tree, the rivals,
 and Recall Tree and LOMTree of the package vowpalwabbit, if it is installed.
 Rates are the best of four on the validation part, with the first seed. Times
-are of the processor on one thread.
-
-Paper: https://arxiv.org/abs/1711.00658
+are of the processor on one thread. Paper: https://arxiv.org/abs/1711.00658.
 """
 # ruff: noqa: E402
 

@@ -1,7 +1,5 @@
 """Do straight-through gradients find clusters, and what does it take?
 
-    python -m benchmarks codes.clusters --seeds 0,1,2,3,4
-
 Figure 2 (c) and (d) of Chen, Min & Sun: 10,000 rows in 100 clusters, one
 codebook of 100 codewords, so that learning is k-means. Straight-through
 gradients at a falling and a constant temperature, and soft codes.

@@ -1,13 +1,8 @@
 """What do codes cost in perplexity? Table 1 and Figure 2 of Chen, Min & Sun.
 
-    python -m benchmarks codes.language_model
-    python -m benchmarks codes.language_model --rows 'conventional|linear'
-
 The paper's small LSTM on Penn Treebank with a table, then with codes learned
 from that table and fixed, or learned with the model. All rows are trained for a
-few epochs of Adam with a sampled softmax.
-
-Paper: https://arxiv.org/abs/1711.03067
+few epochs of Adam with a sampled softmax (https://arxiv.org/abs/1711.03067).
 """
 
 import dataclasses

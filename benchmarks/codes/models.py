@@ -1,7 +1,5 @@
 """Which models does `compress_model` take, and what files come of them?
 
-    python -m benchmarks codes.models
-
 Models with random weights, and a copy of each with random codes, saved and
 exported. A new process reads the copy's `.keras` file; differences are the
 largest of an output, over its largest value, to the copy.

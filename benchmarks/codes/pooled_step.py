@@ -1,7 +1,5 @@
 """What does a training step cost where vectors are pooled from codes?
 
-    python -m benchmarks codes.pooled_step
-
 A classifier that averages words, in a table, codes or anchors, trained by `fit`
 with `SparseRowOptimizer(Adam)`. All take turns in one process; figures are
 medians over rounds. Words are drawn uniformly or by Zipf's law.

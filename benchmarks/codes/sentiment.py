@@ -1,7 +1,5 @@
 """How well are reviews classified over compressed word vectors?
 
-    python -m benchmarks codes.sentiment --seeds 0,1,2
-
 Table 3 of Shu & Nakayama, 2018 (https://arxiv.org/abs/1711.01068): IMDB, an
 LSTM of 150 units, 75,102 vectors of words that are not trained: the table's,
 rounded, pruned, or codes learned by `AdditiveQuantizer` or by the paper's

@@ -1,7 +1,5 @@
 """What does a training step cost as the table of queries grows?
 
-    python -m benchmarks codes.training_step
-
 A classifier whose `CodeEmbedding` learns its codes from a table of queries, by
 `fit`, with and without `SparseRowOptimizer`. Both take turns in one process;
 figures are medians over rounds. The ids of a batch are uniform.

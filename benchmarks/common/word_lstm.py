@@ -185,11 +185,7 @@ def make_model(embedding, text, recipe, jit_compile="auto"):
 
 
 def train(model, text):
-    """Trains by the model's recipe.
-
-    Returns:
-        The perplexity of the validation part after each epoch, and seconds.
-    """
+    """Trains by the recipe; validation perplexity by epoch, and seconds."""
     size = model.recipe.batch_size
     start = time.time()
     history = model.fit(

@@ -1,7 +1,4 @@
-"""Tasks with many classes.
-
-Job titles of O*NET (1,016 occupations), and classes made up at any number.
-"""
+"""Tasks with many classes: job titles of O*NET, and classes made up."""
 
 import collections
 import csv

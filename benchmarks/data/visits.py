@@ -81,11 +81,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def rank(user_table, item_table, users, seen, relevant):
-    """Mean recall and NDCG of the first 20 items not seen.
-
-    `seen` and `relevant` are arrays `(pairs, 2)` of users and items, and
-    each of `users` is in a pair of `relevant`.
-    """
+    """Mean recall and NDCG of the first 20 items not seen; both by pairs."""
     num_items = len(item_table)
     seen, relevant = (
         np.sort(part[:, 0].astype("int64") * num_items + part[:, 1])

@@ -29,10 +29,7 @@ class WordScore:
 
 
 class WordPairs:
-    """Spearman's correlation of cosines with what people say of pairs.
-
-    Words are looked up whatever their case, as in gensim; the first counts.
-    """
+    """Correlation of cosines with what people say of pairs, as gensim's."""
 
     def __init__(self, pairs, name="word pairs"):
         self.pairs = [tuple(pair) for pair in pairs]
@@ -65,11 +62,7 @@ class WordPairs:
 
 
 class WordAnalogies:
-    """The share of analogies that vectors answer right (3CosAdd), as gensim.
-
-    Of all words but the other three, the answer is the one with the highest
-    cosine with `second - first + third` (Mikolov et al., 2013).
-    """
+    """The share of analogies that vectors answer right (3CosAdd), as gensim."""
 
     def __init__(self, questions, restrict_vocab=None, name="analogies"):
         self.questions = [tuple(question) for question in questions]

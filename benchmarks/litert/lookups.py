@@ -1,8 +1,5 @@
 """What do look-ups cost in LiteRT: tables, rounded tables, and codes?
 
-    python -m benchmarks litert.lookups \\
-        --picture docs/latency_against_bytes.png
-
 Files of one look-up, of rows and of their mean, for several lengths. Tables and
 codes are random; rounded tables have a scale for each row. Each file takes
 turns with the float32 table's on one thread; ratios are of medians.

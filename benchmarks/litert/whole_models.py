@@ -1,7 +1,5 @@
 """What do whole models cost in LiteRT, with tables and with codes?
 
-    python -m benchmarks litert.whole_models
-
 Files of models with random weights, a text at a time, on one thread, each in
 turns with that of float32 tables; ratios are of medians. The
 encoder-decoder is two files, which decode greedily.

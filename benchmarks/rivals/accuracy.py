@@ -1,7 +1,5 @@
 """Which way to store a table is best, at so many bytes, for which model?
 
-    python -m benchmarks rivals.accuracy --seeds 0,1,2
-
 Classifiers of texts and a recommender are trained with their tables stored in a
 16th, 64th and 128th of the float32 bytes, each method in its largest setting
 that fits. All train for equally many epochs: what is made of a trained table

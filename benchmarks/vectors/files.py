@@ -1,7 +1,5 @@
 """How long do word vectors take to compress, to open and to search?
 
-    python -m benchmarks vectors.files
-
 Writes a table of word vectors as text, compresses it by the command, opens both
 files in turns, and finds the ten nearest words in the compressed vectors and by
 a float32 product in NumPy, in turns on one thread. The text (220 MB) and the

@@ -1,7 +1,5 @@
 """What is left of vectors of words in so many bytes, by what people say?
 
-    python -m benchmarks vectors.quality --seeds 0,1,2
-
 Each method in the largest setting that fits in a part of the table's bytes,
 with no training after. The vectors are those of a LiteRT file with
 `quantize="int8"`: their error, how many of the nearest words stay so, how well
