@@ -3,8 +3,8 @@
 import json
 import zipfile
 
-import golden_litert
-import golden_vectors
+# A file holds its layer.
+import hosts  # noqa: F401
 import keras
 import make_golden
 import numpy as np
@@ -12,21 +12,12 @@ import pytest
 
 import keras_compembed as kc
 
-COMMAND = "python tests/support/make_golden.py"
-MODELS, VECTORS, LITERT = make_golden.KINDS
 
-
-def names(kind):
-    """Names of what is made, and of what is there."""
-    made, _, folder, ending = kind
-    return sorted({*made, *(path.stem for path in folder.glob(f"*{ending}"))})
-
-
-def path_of(name, kind):
-    *_, folder, ending = kind
-    path = folder / f"{name}{ending}"
-    assert path.exists(), f"No {path.name}: run `{COMMAND}`, and commit it."
-    return path
+def every(pattern, number):
+    """Files of one kind, as parameters; none of them may get lost."""
+    paths = sorted(make_golden.FOLDER.glob(pattern))
+    assert len(paths) >= number
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.stem)
 
 
 def load_model(path):
@@ -49,9 +40,8 @@ def load_arrays(path):
         }
 
 
-@pytest.mark.parametrize("name", names(MODELS))
-def test_models_load_answer_the_same_and_train_on(name):
-    path = path_of(name, MODELS)
+@every("*.keras", 33)
+def test_models_load_answer_the_same_and_train_on(path):
     model = load_model(path)
     # Single batches are done sooner than graphs of them.
     model.run_eagerly = True
@@ -89,12 +79,11 @@ def assert_close(got, expected, key=""):
     )
 
 
-@pytest.mark.parametrize("name", names(VECTORS))
-def test_vectors_load_and_answer_the_same(name, tmp_path):
-    path = path_of(name, VECTORS)
+@every("vectors/*.npz", 13)
+def test_vectors_load_and_answer_the_same(path, tmp_path):
     small = kc.vectors.CompressedVectors.load(path)
     expected = json.loads(path.with_suffix(".json").read_text("utf-8"))
-    got = golden_vectors.describe(small)
+    got = make_golden.describe_vectors(small)
     assert set(got) == set(expected)
     for key in ("words", "method", "unknown"):
         assert got[key] == expected[key]
@@ -116,9 +105,8 @@ def test_vectors_load_and_answer_the_same(name, tmp_path):
     assert again <= 1.02 * path.stat().st_size + 500
 
 
-@pytest.mark.parametrize("name", names(LITERT))
-def test_litert_files_are_run_and_made_anew_alike(name, tmp_path):
-    path = path_of(name, LITERT)
+@every("litert/*.tflite", 28)
+def test_litert_files_are_run_and_made_anew_alike(path, tmp_path):
     model = load_model(path.with_suffix(".keras"))
     expected = load_arrays(path)
     inputs = expected.pop("inputs")
@@ -126,7 +114,7 @@ def test_litert_files_are_run_and_made_anew_alike(name, tmp_path):
     again = tmp_path / path.name
     kc.export.export_litert(model, again, verbose=0, **options)
     for file in (path, again):
-        got = golden_litert.run(file, inputs)
+        got = make_golden.run_litert(file, inputs)
         assert set(got) == set(expected)
         for key, values in expected.items():
             assert_close(got[key], values, key)

@@ -24,9 +24,3 @@ class Attributes(keras.layers.Layer):
     def call(self, inputs):
         places = keras.ops.arange(LENGTH)
         return self.tokens(inputs) * self.scale + self._positions(places)
-
-
-def in_functional(layer):
-    inputs = keras.Input((LENGTH,), dtype="int32")
-    outputs = keras.layers.Dense(2)(layer(inputs))
-    return keras.Model(inputs, outputs)

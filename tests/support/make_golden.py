@@ -1,80 +1,38 @@
-"""Makes the golden files: small files that every later version must read.
+"""Makes golden files: small files that every later version must read.
 
-    python tests/support/make_golden.py
+    python tests/support/make_golden.py NAME...
 
 In `tests/golden`:
 
-- `NAME.keras`, a trained model around each layer named below, and `NAME.npz`,
-  what it held and answered when it was made.
+- `NAME.keras`, a trained model around the layer `NAME` of `layer_cases.py`,
+  and `NAME.npz`, what it held and answered when it was made.
 - `vectors/NAME.npz`, compressed word vectors, and `NAME.json`, what they
-  answered.
+  answered: by `write_vectors`.
 - `litert/NAME.tflite`, a file of the model `NAME.keras` beside it, and
-  `NAME.npz`, inputs and what the file answered.
+  `NAME.npz`, inputs and what the file answered: by `write_litert`.
 
 Files that exist are left as they are: what an earlier version wrote is the
-point of them. `--overwrite` makes all of them again.
+point of them.
 """
 
 import argparse
+import json
 import os
 import pathlib
 import zipfile
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import golden_litert
-import golden_vectors
-import hosts
 import keras
 import layer_cases
 import numpy as np
 
 import keras_compembed as kc
 
-# Codes in a layer that makes its tables itself.
-HELD = "codes-held"
-# Vectors of a tower of items, as inputs and as those of classes.
-TOWER = "feature-embedding"
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
-# Losses in the place of that of the case.
-LOSSES = {
-    "classes-sampled": kc.SampledSoftmaxLoss,
-    "classes-nce": kc.NCELoss,
-    "classes-in-batch": kc.InBatchSoftmaxLoss,
-}
-NAMES = (
-    "codes",
-    "codes-concat",
-    "codes-lstm",
-    "codes-softmax",
-    "codes-nearest",
-    "codes-follow",
-    HELD,
-    "codes-pooled",
-    "codes-pooled-follow",
-    "reversible",
-    "reversible-untied",
-    "rounded-narrow",
-    "rounded-learned",
-    "rounded-pooled-learned",
-    "rounded-reversible",
-    "anchors-dense",
-    "anchors-lazy",
-    "anchors-sparse",
-    "anchors-fixed",
-    "anchors-trained-places",
-    "anchors-pooled",
-    "pruned",
-    "vocabulary",
-    "vocabulary-rounded",
-    TOWER,
-    "classes-tree",
-    "classes-nearest",
-    "classes-ngram",
-    "classes-frequent",
-    "classes-subsets",
-    *LOSSES,
-)
+# Those that are not among the words have vectors of their n-grams.
+UNKNOWN = ["word999", "wordless"]
+QUERIES = ["the", "été", "word26"]
 
 
 def input_name(number):
@@ -101,86 +59,38 @@ def describe(model, inputs, labels):
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
-def train(name):
-    """A trained model of a case, inputs and labels."""
-    if name == HELD:
-        return train_held()
-    if name == TOWER:
-        return train_tower()
-    wanted = "classes-frequent" if name in LOSSES else name
-    (case,) = (case for case in layer_cases.CASES if case.name == wanted)
-    model, _ = case.build()
-    if name in LOSSES:
-        model.compile("sgd", LOSSES[name]())
-    case.train(model)
-    return model, *case.task.examples(layer_cases.BATCH_SIZE)
-
-
-def train_tower():
-    rng = np.random.default_rng(0)
-    rows, width = layer_cases.CLASSES, layer_cases.FEATURES
-    text = keras.Input((3,), name="text")
-    kind = keras.Input((), dtype="int32", name="kind")
-    kinds = keras.layers.Embedding(5, 4)(kind)
-    both = keras.layers.Concatenate()([text, kinds])
-    tower = keras.Model(
-        {"text": text, "kind": kind}, keras.layers.Dense(width, "tanh")(both)
-    )
-    features = {
-        "text": rng.normal(size=(rows, 3)),
-        "kind": rng.integers(5, size=rows),
+def describe_vectors(small):
+    """What vectors answer, as JSON holds it."""
+    unknown = [word for word in UNKNOWN if word in small]
+    letters = small.subwords()
+    return {
+        "words": small.words,
+        "method": small.method,
+        "table": small.table().tolist(),
+        "vectors": small[[*small.words[:3], *unknown]].tolist(),
+        "unknown": unknown,
+        "letters": None if letters is None else letters.vectors.tolist(),
+        "most_similar": [small.most_similar(q, topn=3) for q in QUERIES],
+        "analogy": small.most_similar(["the", "word9"], ["word20"], topn=3),
     }
-    items = kc.FeatureEmbedding(features, tower)
-    head = kc.CANESoftmax(
-        rows,
-        kc.candidates.FrequentClasses(layer_cases.COUNTS),
-        num_candidates=4,
-        num_noises=5,
-        class_embedding=items,
-        seed=0,
-    )
-    ids = keras.Input((4,), dtype="int32")
-    mean = keras.layers.GlobalAveragePooling1D()(items(ids))
-    model = keras.Model(ids, head(mean))
-    metrics = [kc.ClassAccuracy(k=2), kc.Coverage(), kc.Perplexity()]
-    model.compile("adam", kc.CANELoss(), metrics=metrics)
-    inputs = rng.integers(rows, size=(16, 4)).astype("int32")
-    labels = inputs[:, 0]
-    model.fit(inputs, labels, verbose=0)
-    return model, inputs, labels
 
 
-def train_held():
-    model = hosts.in_functional(hosts.Attributes(name="host"))
-    model.compile("sgd", "mse")
-    small = kc.compression.compress_model(
-        model, num_codebooks=2, codebook_size=4, min_bytes=1000, seed=0
-    )
-    inputs = np.arange(4 * hosts.LENGTH).reshape(4, -1) % hosts.ROWS
-    labels = np.ones((4, hosts.LENGTH, 2), "float32")
-    small.fit(inputs, labels, verbose=0)
-    return small, inputs, labels
+def run_litert(path, inputs):
+    """What a file answers, by name."""
+    outputs = kc.export.LiteRTModel(path)(inputs)
+    return outputs if isinstance(outputs, dict) else {"outputs": outputs}
 
 
-def write(name, folder):
-    """Trains the model of a case; writes it and what it answers."""
-    # Names of layers are the same whatever was made before.
-    keras.utils.clear_session()
-    keras.utils.set_random_seed(0)
-    model, inputs, labels = train(name)
-    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-    path = folder / f"{name}.keras"
-    model.save(path)
-    deflate(path)
-    # Rows that owe shrinkage have paid it in the file.
-    arrays = describe(keras.saving.load_model(path), inputs, labels)
-    for number, array in enumerate(inputs):
-        arrays[input_name(number)] = array
-    np.savez_compressed(path.with_suffix(".npz"), labels=labels, **arrays)
+def new(path):
+    """The path, where nothing may be yet."""
+    if path.exists():
+        raise FileExistsError(path)
+    return path
 
 
-def deflate(path):
-    """Compresses a `.keras` file, which Keras stores as it is."""
+def save(model, path):
+    """Writes a compressed `.keras` file, which Keras stores as it is."""
+    model.save(new(path))
     with zipfile.ZipFile(path) as archive:
         members = [
             (info.filename, archive.read(info)) for info in archive.infolist()
@@ -190,32 +100,50 @@ def deflate(path):
             archive.writestr(name, content)
 
 
-def write_litert(name, folder):
-    keras.utils.clear_session()
-    golden_litert.write(name, folder)
-    deflate(folder / f"{name}.keras")
+def write(name):
+    """Trains the model of a layer; writes it and what it answers."""
+    keras.utils.set_random_seed(0)
+    (case,) = (case for case in layer_cases.CASES if case.name == name)
+    model, _ = case.build()
+    case.train(model)
+    inputs, labels = case.task.examples(layer_cases.BATCH_SIZE)
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    path = FOLDER / f"{name}.keras"
+    save(model, path)
+    # Rows that owe shrinkage have paid it in the file.
+    arrays = describe(keras.saving.load_model(path), inputs, labels)
+    for number, array in enumerate(inputs):
+        arrays[input_name(number)] = array
+    np.savez_compressed(path.with_suffix(".npz"), labels=labels, **arrays)
 
 
-# What there is of each kind, how it is made, where, and how its name ends.
-KINDS = (
-    (NAMES, write, FOLDER, ".keras"),
-    (golden_vectors.CASES, golden_vectors.write, FOLDER / "vectors", ".npz"),
-    (golden_litert.CASES, write_litert, FOLDER / "litert", ".tflite"),
-)
+def write_vectors(name, small):
+    """Writes `CompressedVectors`, with words of `QUERIES`."""
+    path = new(FOLDER / "vectors" / f"{name}.npz")
+    small.save(path)
+    answers = describe_vectors(kc.vectors.CompressedVectors.load(path))
+    text = json.dumps(answers) + "\n"
+    path.with_suffix(".json").write_text(text, "utf-8")
 
 
-def main(arguments=None):
+def write_litert(name, model, inputs, **options):
+    """Writes a model and its file, with options of `export_litert`."""
+    path = FOLDER / "litert" / f"{name}.tflite"
+    save(model, path.with_suffix(".keras"))
+    kc.export.export_litert(model, path, verbose=0, **options)
+    np.savez_compressed(
+        path.with_suffix(".npz"),
+        inputs=inputs,
+        options=json.dumps(options),
+        **run_litert(path, inputs),
+    )
+
+
+def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--overwrite", action="store_true")
-    args = parser.parse_args(arguments)
-    for names, make, folder, ending in KINDS:
-        folder.mkdir(exist_ok=True)
-        for name in names:
-            path = folder / f"{name}{ending}"
-            if args.overwrite or not path.exists():
-                path.unlink(missing_ok=True)
-                make(name, folder)
-                print(path.relative_to(FOLDER.parents[1]))
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    for name in parser.parse_args().names:
+        write(name)
 
 
 if __name__ == "__main__":
