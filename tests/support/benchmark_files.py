@@ -28,13 +28,8 @@ POSITIVE = ("milliseconds", "_ms", "ratio", "second", "file_bytes", "fastest")
 def quick(name, *, by=None, **flags):
     """Runs a benchmark in its quick mode, and looks at all its figures.
 
-    Args:
-        name: String, such as `"codes.learning"`.
-        by: Optional name of what rows of one name differ in.
-        **flags: Such as `rows="int4"`.
-
-    Returns:
-        Dict from names of rows, or pairs of `by` and names, to figures.
+    Returns a dict from names of rows, or, where rows of one name differ in
+    `by`, from pairs of that and names, to figures.
     """
     for library in LIBRARIES.get(name, LIBRARIES.get(name.split(".")[0], ())):
         pytest.importorskip(library)

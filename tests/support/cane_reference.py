@@ -32,14 +32,6 @@ def loss_and_gradient(scores, label, candidates, noises, q, form="separate"):
     Noises that are candidates, which happens where examples share noises
     drawn from all classes, count as 0. Then `q` sums to 1 over all classes,
     otherwise over those outside the candidates.
-
-    Args:
-        scores: Array `(classes,)`.
-        label: Integer.
-        candidates: Class ids, distinct but for -1.
-        noises: Class ids, not empty.
-        q: Array `(classes,)`.
-        form: `"separate"` or `"joint"`.
     """
     scores = np.asarray(scores, "float64")
     candidates = [k for k in candidates if k >= 0]
@@ -84,23 +76,10 @@ def head(
     form="separate",
     sample_weight=None,
 ):
-    """Mean loss of a batch, and its gradients.
+    """Losses of a batch, without weights, the mean loss, and its gradients.
 
-    Args:
-        features: Array `(rows, width)`.
-        kernel: Array `(classes, width)`, the class vectors.
-        bias: Array `(classes,)`.
-        labels: Integers `(rows,)`.
-        candidates: Integers `(rows, m)`, or `(m,)` for all rows.
-        noises: Integers `(rows, n)`, or `(n,)` for all rows.
-        q: Array `(rows, classes)`, or `(classes,)` for all rows.
-        form: As for `loss_and_gradient`.
-        sample_weight: Array `(rows,)`; the sum of weighted losses is divided
-            by the number of rows.
-
-    Returns:
-        Dict of `losses` `(rows,)`, without weights, `loss`, `features`,
-        `kernel` and `bias`.
+    `candidates`, `noises` and `q` have an array for each row, or one for all.
+    The sum of weighted losses is divided by the number of rows.
     """
     features = np.asarray(features, "float64")
     kernel = np.asarray(kernel, "float64")
@@ -136,18 +115,9 @@ def head(
 def labels_as_noises(row, order, labels, drawn, excluded=()):
     """Noises of an example where labels of others come first.
 
-    Labels that are not excluded take the places but the last, then what is
-    drawn. An example leaves out its own, or else the last of these places.
-
-    Args:
-        row: Integer, the example.
-        order: Integers, all examples, in the order in which labels are taken.
-        labels: Class ids of all examples, -1 for those that do not count.
-        drawn: Class ids, one for each place.
-        excluded: Class ids, candidates of all examples.
-
-    Returns:
-        List of class ids, one fewer than places.
+    In their `order`, labels that are not excluded take the places but the
+    last, then what is drawn. An example leaves out its own, or else the last
+    of these places.
     """
     kept = [i for i in order if labels[i] >= 0 and labels[i] not in excluded]
     places = len(drawn) - 1
@@ -167,13 +137,10 @@ def outside(q, candidates):
 def expected_gradient(
     scores, p, candidates, q, num_noises, form="separate", shared=False
 ):
-    """Gradient in expectation over labels and noises, by enumeration.
+    """Gradient in expectation over labels, of chances `p`, and noises.
 
-    Args:
-        p: Array `(classes,)`, probabilities of labels.
-        q: Array `(classes,)` of sum 1 over all classes.
-        shared: Boolean, whether noises are drawn from all classes, otherwise
-            from those outside the candidates.
+    Shared noises are drawn from all classes, by `q`; others from those outside
+    the candidates.
     """
     if not shared:
         q = outside(q, candidates)
@@ -219,9 +186,6 @@ def edge_gradients(tree, edges, features, label, candidates, noises, q):
 
     Equations 10 and 11, to be climbed: the loss has the opposite sign. Edges
     on all paths are among them, with a gradient of 0 (Proposition 1).
-
-    Returns:
-        Dict from an edge to an array like its parameters.
     """
     found = paths(tree)
     weights = np.exp(path_scores(tree, edges, features))

@@ -25,11 +25,7 @@ def start(target, *arguments):
 def run_python(code, *arguments, folder=None, **environment):
     """Runs code as `python -c` does; returns a `subprocess.CompletedProcess`.
 
-    Args:
-        code: String.
-        *arguments: What `sys.argv` has behind "-c".
-        folder: The folder it runs in. Defaults to the folder of this process.
-        **environment: Variables of the environment, strings.
+    In a folder, or that of this process, with variables of the environment.
     """
     arguments = [str(argument) for argument in arguments]
     with tempfile.TemporaryDirectory() as temporary:

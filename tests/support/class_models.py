@@ -104,10 +104,7 @@ def check_equal(value, gradients, reference, arrays):
 def check_any_size(eager, traced, loss):
     """Traced for batches of any size, a loss is what it is otherwise.
 
-    Args:
-        eager: Layer.
-        traced: The same, or another that draws alike.
-        loss: Loss.
+    The layers draw alike.
     """
     features, labels = examples(20)
     shapes = tf.TensorSpec((None, WIDTH)), tf.TensorSpec((None,), "int32")
@@ -137,35 +134,10 @@ def fit(make_layer, loss, scope=None, optimizer=None, epochs=2, **kwargs):
     return model, history.history["loss"]
 
 
-def check_files(model, path):
-    """A file gives a model that is as good, and trains on alike."""
-    features, labels = examples()
-    model.save(path)
-    again = keras.saving.load_model(path)
-    assert type(again.loss) is type(model.loss)
-    assert again.loss.get_config() == model.loss.get_config()
-    assert again.layers[-1].get_config() == model.layers[-1].get_config()
-    for a, b in zip(again.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
-    losses = [
-        each.evaluate(features, labels, batch_size=BATCH_SIZE, verbose=0)
-        for each in (model, again)
-    ]
-    np.testing.assert_allclose(*losses, rtol=1e-6)
-    before = again.layers[-1].trainable_weights[0].numpy()
-    again.run_eagerly = True
-    part = features[: 2 * BATCH_SIZE], labels[: 2 * BATCH_SIZE]
-    again.fit(*part, batch_size=BATCH_SIZE, verbose=0)
-    after = again.layers[-1].trainable_weights[0].numpy()
-    assert np.isfinite(after).all() and not np.allclose(before, after)
-
-
 def check_exact(model, log_probabilities):
     """Evaluation and predictions are by the probabilities of all classes.
 
-    Args:
-        model: Model that ends in a layer of classes.
-        log_probabilities: From features to an array of all log-probabilities.
+    `log_probabilities` is a function of features.
     """
     inputs, labels = examples()
     layer = model.layers[-1]

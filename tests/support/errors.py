@@ -8,16 +8,9 @@ import pytest
 
 @contextlib.contextmanager
 def refused(argument=None, received=None, error=ValueError):
-    """Expects an error that names an argument and what was received.
+    """Expects an error that names an argument in backticks, if given.
 
-    Args:
-        argument: String, the name that stands in backticks, or `None`.
-        received: What is printed behind "Received:", or a part of it; any
-            object. Defaults to `None`, no such part is looked for.
-        error: Class of the error. Defaults to `ValueError`.
-
-    Yields:
-        What `pytest.raises` yields.
+    And what was received, or a part of it, behind "Received:".
     """
     with pytest.raises(error) as caught:
         yield caught

@@ -98,16 +98,7 @@ def error_of(path, model, *inputs):
 def export(model, path, *inputs, bound=None, **options):
     """Exports a model, and holds the file to it on some inputs.
 
-    Args:
-        model: A `keras.Model`.
-        path: The file.
-        *inputs: Same as in `error_of`.
-        bound: Float, the largest difference allowed. Defaults to `None`: by
-            `quantize`.
-        **options: Those of `export_litert`.
-
-    Returns:
-        A `LiteRTExport`.
+    The largest difference allowed is by `quantize`, unless it is given.
     """
     made = write(model, path, **options)
     bound = BOUNDS[options.get("quantize")] if bound is None else bound

@@ -20,17 +20,13 @@ COUNTS = 1 + 300 // np.arange(1, CLASSES + 1)
 
 @dataclasses.dataclass(frozen=True)
 class LayerCase:
-    """A layer and a task.
-
-    Attributes:
-        name: String.
-        make: Function from keyword arguments of `keras.layers.Layer` to a new
-            layer, with the same weights each time.
-        task: `LookUp`, `NextId` or `Classes`.
-    """
+    """A layer and a task."""
 
     name: str
+    # From arguments of `keras.layers.Layer` to a new layer, of the same
+    # weights each time.
     make: typing.Callable
+    # `LookUp`, `NextId` or `Classes`.
     task: object
 
     def __str__(self):
@@ -119,11 +115,7 @@ class NextId:
 
 
 class Classes:
-    """Classes of features, by Zipf's law.
-
-    Args:
-        context: Boolean. Whether the layer is called with a context.
-    """
+    """Classes of features, by Zipf's law, with a context or without."""
 
     def __init__(self, context=False):
         self.context = context

@@ -24,11 +24,7 @@ def check_config(layer):
 
 
 def check_id_types(layer):
-    """A look-up takes what `keras.layers.Embedding` takes.
-
-    Args:
-        layer: A layer with `input_dim` above 6 that turns ids into vectors.
-    """
+    """A look-up of ids up to 6 takes what `keras.layers.Embedding` takes."""
     ids = np.array([[1, 0, 3], [6, 5, 3]])
     expected = np.asarray(layer(ids), dtype="float32")
 
@@ -73,11 +69,7 @@ def check_id_types(layer):
 
 
 def check_ragged_training(layer):
-    """Ragged and sparse ids can be trained on.
-
-    Args:
-        layer: As for `check_id_types`.
-    """
+    """Ragged and sparse ids can be trained on."""
     ids = np.array([[1, 0, 3], [6, 5, 3]])
     ragged = tf.RaggedTensor.from_row_lengths(ids.ravel(), [2, 1, 3])
     model = Pooled(layer)
@@ -89,14 +81,9 @@ def check_ragged_training(layer):
 
 
 def check_policy(layer, inputs, tmp_path):
-    """A layer of any dtype policy is called, trained, saved and loaded.
-
-    Args:
-        layer: The layer, not in use.
-        inputs: Array with a batch axis.
-        tmp_path: Folder for files.
-    """
-    model = _sequential(layer, inputs)
+    """A new layer of any dtype policy is called, trained, saved and loaded."""
+    spec = keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)
+    model = keras.Sequential([spec, layer])
     # In half precision, Keras's defaults are 0 and 1.
     adam = keras.optimizers.Adam(0.02, beta_2=0.9, epsilon=1e-3)
     model.compile(adam, "mse", run_eagerly=True)
@@ -121,12 +108,7 @@ def check_policy(layer, inputs, tmp_path):
 
 
 def largest_tensor(function, *signature):
-    """Numbers in the largest tensor of a graph, but for what is stored.
-
-    Args:
-        function: Function of tensors.
-        *signature: `tf.TensorSpec` of each.
-    """
+    """Numbers in the largest tensor of a graph, but for what is stored."""
     graph = tf.function(function).get_concrete_function(*signature).graph
     return max(
         tensor.shape.num_elements() or 0
@@ -134,26 +116,6 @@ def largest_tensor(function, *signature):
         for tensor in op.outputs
         if tensor.dtype != tf.resource and op.type != "ReadVariableOp"
     )
-
-
-def check_frozen(layer, train):
-    """Training leaves a layer with `trainable=False` as it is.
-
-    Args:
-        layer: A built layer.
-        train: Function without arguments that trains what holds it.
-    """
-    assert not layer.trainable_weights
-    before = [weight.numpy() for weight in layer.weights]
-    train()
-    layer(np.zeros((2, 3), "int32"), training=True)
-    for weight, old in zip(layer.weights, before, strict=True):
-        np.testing.assert_array_equal(weight.numpy(), old, weight.path)
-
-
-def _sequential(layer, inputs):
-    spec = keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)
-    return keras.Sequential([spec, layer])
 
 
 class Pooled(keras.Model):
@@ -199,10 +161,7 @@ def assert_weights(model, expected, rtol=1e-5, atol=1e-6):
 def check_any_converter(model, inputs, folder):
     """TensorFlow's converter takes a model, with built-in ops alone.
 
-    Args:
-        model: A Keras model.
-        inputs: Array, or tuple of arrays of different dtypes.
-        folder: `pathlib.Path` to write to.
+    Where there are several inputs, their dtypes differ.
     """
     model.export(folder / "saved_model", verbose=False)
     converter = tf.lite.TFLiteConverter.from_saved_model(

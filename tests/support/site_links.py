@@ -7,16 +7,7 @@ import urllib.parse
 
 
 class Page(html.parser.HTMLParser):
-    """What a page links to, and where it can be linked to.
-
-    Args:
-        path: `pathlib.Path` of the file.
-
-    Attributes:
-        tags: Set of the names of its elements.
-        anchors: Set of their ids.
-        links: List of what links and pictures refer to.
-    """
+    """Tags of a page, their ids, and what links and pictures refer to."""
 
     def __init__(self, path):
         super().__init__()
@@ -42,15 +33,9 @@ def read_pages(folder):
 
 
 def broken_links(pages):
-    """Links between pages, and to pictures, that lead nowhere.
-
-    Args:
-        pages: What `read_pages` returned.
-
-    Returns:
-        List of strings, each a page and a link.
-    """
-    root = pathlib.Path(os.path.commonpath([*pages, *map(_folder, pages)]))
+    """Links between pages, and to pictures, that lead nowhere."""
+    folders = map(os.path.dirname, pages)
+    root = pathlib.Path(os.path.commonpath([*pages, *folders]))
     return [
         f"{page.path.relative_to(root).as_posix()}: {link}"
         for page in pages.values()
@@ -59,10 +44,6 @@ def broken_links(pages):
         for link in page.links
         if not _leads_somewhere(page, link, pages)
     ]
-
-
-def _folder(path):
-    return os.path.dirname(path)
 
 
 def _leads_somewhere(page, link, pages):

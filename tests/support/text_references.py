@@ -21,14 +21,7 @@ def word_ids(text, vocabulary, standardize):
 
 
 def hard_texts(words, count, seed=0, noise=()):
-    """Strings of words, spaces, marks and signs of all kinds.
-
-    Args:
-        words: List of strings.
-        count: Integer.
-        seed: Integer.
-        noise: List of strings to be among them.
-    """
+    """Strings of words, noise, spaces, marks and signs of all kinds."""
     signs = [
         *"abcABC019 .,!'\"-_=\t\n\r\v\f\u2581\u0130\u0131\u00e9\u00c9\u00df",
         *"\u2019\u201c\u00a0\u2003\u3000\u200d\u0301\ufb01\uff21\u65e5\u0439",
