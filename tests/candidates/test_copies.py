@@ -170,14 +170,6 @@ def test_counts_are_those_of_the_layer_that_loads_weights(tmp_path):
     assert (tables[0] != tables[1]).any()
 
 
-def test_means_come_with_files(tmp_path):
-    model = again = means_model()
-    for name in ("once.keras", "twice.keras"):
-        again.save(tmp_path / name)
-        again = keras.saving.load_model(tmp_path / name)
-    assert fitted(again)[0] == fitted(model)[0]
-
-
 def test_what_configs_do_not_need():
     """Means, with a start of one's own; they have about 3 bytes a class."""
     start = keras.initializers.RandomNormal(seed=1)

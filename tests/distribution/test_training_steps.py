@@ -26,25 +26,16 @@ TEACHER_CASE = layer_cases.LayerCase(
     layer_cases.LookUp(),
 )
 CASES = {case.name: case for case in [*layer_cases.CASES, TEACHER_CASE]}
-WAYS = ("train step", "eager", "graph", "apart", "accumulated", "devices")
 # One of each way, and of each way that a layer trains.
-FAST = [
+STEPS = [
     ("codes-teacher", "devices"),
     ("codes-softmax", "train step"),
     ("codes-follow", "accumulated"),
     ("anchors-lazy", "devices"),
     ("anchors-dense", "apart"),
     ("anchors-sparse", "graph"),
+    ("classes-subsets", "eager"),
     ("classes-tree", "train step"),
-]
-SLOW = [
-    (name, way)
-    for name in (
-        *("codes-softmax", "codes-teacher", "anchors-lazy", "anchors-sparse"),
-        *("classes-tree", "classes-frequent", "classes-subsets"),
-    )
-    for way in WAYS
-    if (name, way) not in FAST
 ]
 
 
@@ -188,10 +179,7 @@ def accumulate(case):
     return made
 
 
-@pytest.mark.parametrize(
-    ("name", "way"),
-    [*FAST, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)],
-)
+@pytest.mark.parametrize(("name", "way"), STEPS)
 def test_steps_learn_what_fit_learns(name, way, strategy):
     case = CASES[name]
     if way == "train step":

@@ -325,23 +325,6 @@ def test_classes(strategy, name):
 
 
 @pytest.mark.slow
-def test_files_of_classes_in_a_scope(strategy, tmp_path):
-    x, labels = multi_worker.classes()
-    with strategy.scope():
-        model = multi_worker.softmax("tree")
-        model.save(tmp_path / "model.keras")
-        loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(
-        loaded.evaluate(x, labels, verbose=0),
-        model.evaluate(x, labels, verbose=0),
-        rtol=1e-6,
-    )
-    loaded.fit(x, labels, verbose=0)
-    ids, _ = loaded.layers[-1].top_k(x[:3], k=2)
-    assert ids.shape == (3, 2)
-
-
-@pytest.mark.slow
 def test_a_cell_of_a_notebook_may_run_again():
     """Two strategies made one after the other, in a process of its own."""
     done = run_python("import strategies_in_a_row as s; s.main()")

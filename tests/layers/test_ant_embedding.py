@@ -138,32 +138,6 @@ def test_strip_to_fewer():
     assert layer(INPUTS).shape == (4, 7, 5)
 
 
-def test_files(tmp_path):
-    """What `test_every_layer.py` has no layer with."""
-    relations = Relations([[0, 5], [1, 7]], 30)
-    vectors = np.random.default_rng(0).normal(size=(30, 5))
-    layer = make_layer(
-        "lazy",
-        anchors_initializer=KMeansPlusPlus(vectors, seed=0),
-        relations=relations,
-    )
-    model = make_model(layer, keras.optimizers.SGD(0.5))
-    model.fit(INPUTS, np.arange(4.0), verbose=0)
-    layer.l1 = 0.02
-    assert layer.l1 == np.float32(0.02)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras").layers[0]
-    assert again.l1 == layer.l1
-    np.testing.assert_array_equal(again.anchor_ids, layer.anchor_ids)
-    np.testing.assert_array_equal(again.relations.keys, relations.keys)
-    np.testing.assert_array_equal(again.embeddings, layer.embeddings)
-    model.export(tmp_path / "exported", verbose=False)
-    exported = tf.saved_model.load(str(tmp_path / "exported"))
-    np.testing.assert_allclose(
-        exported.serve(INPUTS), model(INPUTS), rtol=1e-5, atol=1e-6
-    )
-
-
 def test_the_weight_of_a_file_is_that_of_the_config(tmp_path):
     path = tmp_path / "a.weights.h5"
     make_model(make_layer(l1=1e-6)).save_weights(path)
@@ -268,18 +242,6 @@ def test_frequency_vocabulary():
     assert layer.nnz == 6
 
 
-def test_sampled_softmax():
-    """Appendix C: only rows of classes drawn are looked up."""
-    layer = make_layer("lazy", num_anchors=6)
-    hidden = np.random.default_rng(0).normal(size=(4, 5)).astype("float32")
-    with tf.GradientTape() as tape:
-        classes = tf.constant([3, 8, 8, 20, 1, 4])
-        logits = tf.matmul(hidden, layer(classes), transpose_b=True)
-        loss = tf.reduce_sum(tf.nn.softmax(logits)[:, 0])
-    gradient = tape.gradient(loss, layer.transform)
-    np.testing.assert_array_equal(gradient.indices, [3, 8, 20, 1, 4])
-
-
 def test_default_anchors_and_seeds():
     first, second = (make_layer(seed=3) for _ in range(2))
     np.testing.assert_array_equal(
@@ -292,13 +254,6 @@ def test_default_anchors_and_seeds():
     assert lengths.max() == 4
 
 
-def test_not_built():
-    for name in ("nnz", "embeddings", "get_transform"):
-        with pytest.raises(AttributeError, match="must build the layer"):
-            value = getattr(ANTEmbedding(30, 5, num_anchors=6), name)
-            value()
-
-
 PAIRS = Relations([[0, 1]], 30)
 
 
@@ -306,50 +261,31 @@ PAIRS = Relations([[0, 1]], 30)
     ("name", "kwargs"),
     [
         ("input_dim", {"input_dim": 0}),
-        ("output_dim", {"output_dim": 2.5}),
-        ("num_anchors", {"num_anchors": 0}),
         ("num_anchors", {"num_anchors": 31}),
-        ("l1", {"l1": -1e-5}),
         ("l1", {"l1": np.nan}),
-        ("l1", {"l1": "large"}),
         ("mask_zero", {"mask_zero": "yes"}),
         ("seed", {"seed": -1}),
-        ("seed", {"seed": 0.5}),
         ("storage", {"storage": "csr"}),
-        ("storage", {"storage": "fixed"}),
         ("max_nonzeros", {"storage": SparseRows(7)}),
         ("activation", {"mixture": "relu"}),
-        ("activation", {"mixture": 2}),
         ("negative_weight", {"negative_weight": -1}),
         (
             "target_nonzeros",
             {"l1": L1(target_nonzeros=9), "mixture": "sparsemax"},
         ),
         ("softmax_rows", {"softmax_rows": 0}),
-        ("softmax_rows", {"softmax_rows": 3, "mixture": "entmax"}),
         ("softmax_rows", {"softmax_rows": 3, "storage": "sparse"}),
         ("relations", {"relations": [[0, 1]]}),
         (None, {"relations": Relations([[0, 1]], 9)}),
         ("relations", {"relations": PAIRS}),
-        ("relations", {"relations": PAIRS, "mixture": Mixture(2)}),
-        (
-            "relations",
-            {
-                "relations": PAIRS,
-                "anchors_initializer": ["dynamic", "dynamic"],
-            },
-        ),
         ("anchors_initializer", {"anchors_initializer": "best"}),
         ("counts", {"anchors_initializer": Frequency(np.ones(9))}),
     ],
     ids=lambda value: str(value)[:40],
 )
 def test_bad_arguments(name, kwargs):
-    received = kwargs.get(name)
-    if not isinstance(received, (int, float, str)):
-        received = None
     kwargs = {"input_dim": 30, "output_dim": 5, "num_anchors": 6} | kwargs
-    with refused(name, received):
+    with refused(name):
         ANTEmbedding(**kwargs)
 
 
@@ -407,7 +343,7 @@ def test_a_clone_of_fixed_rows_must_be_given_its_weights():
     np.testing.assert_array_equal(again(np.arange(3)), layer(np.arange(3)))
 
 
-@pytest.mark.parametrize("storage", ["dense", "lazy", "sparse"])
+@pytest.mark.parametrize("storage", STORAGES)
 def test_first_layer_of_a_model_without_an_input(storage):
     """Keras then builds it in a graph."""
     layer = ANTEmbedding(30, 4, num_anchors=5, storage=storage)

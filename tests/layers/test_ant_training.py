@@ -209,18 +209,6 @@ def test_adam(storage, threshold, l1):
     assert 0.01 < (weights["T"] == 0).mean() < 0.99
 
 
-def test_lazy_adam_is_dense_where_all_rows_are_looked_up():
-    models = []
-    for storage in ("dense", "lazy"):
-        model, layer = make_model(storage, make_adam(rows=True), l1=0.02)
-        ids = np.tile(np.arange(ROWS).reshape(15, 4), (6, 1))
-        labels = (ids % 3 == 0).sum(axis=1)
-        model.fit(ids, labels, batch_size=15, shuffle=False, verbose=0)
-        assert 0.01 < (layer.get_transform().dense_rows() == 0).mean() < 0.99
-        models.append(model)
-    check_alike(*models, "all rows")
-
-
 @pytest.mark.parametrize("storage", ["dense", "lazy"])
 def test_free_entries(storage):
     pairs = [[0, 10], [1, 20], [2, 30], [3, 3 + 30], [0, 5], [7, 4]]
@@ -380,12 +368,6 @@ def loss_of(model, ids, labels):
     return tf.reduce_mean(tf.square(model(ids, training=True)[:, 0] - labels))
 
 
-def gradients_of(model, ids, labels):
-    with tf.GradientTape() as tape:
-        loss = loss_of(model, ids, labels)
-    return tape.gradient(loss, model.trainable_variables)
-
-
 def make_adam(rows):
     # A large epsilon, so that rounding is not made much of.
     optimizer = keras.optimizers.Adam(0.02, epsilon=1e-3)
@@ -406,20 +388,6 @@ def check_alike(model, expected, name):
         model.get_weights()[-2:], expected.get_weights()[-2:], strict=True
     ):
         np.testing.assert_allclose(a, b, atol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("storage", ["dense", "lazy"])
-def test_accumulated_gradients_with_adam(storage):
-    models = []
-    for steps, batch_size in ((None, 32), (4, 8)):
-        optimizer = keras.optimizers.Adam(
-            0.02, epsilon=1e-3, gradient_accumulation_steps=steps
-        )
-        model, layer = make_model(storage, optimizer, l1=0.02)
-        model.fit(*examples(), batch_size=batch_size, shuffle=False, verbose=0)
-        models.append(model)
-        assert 0.01 < (layer.get_transform().dense_rows() == 0).mean()
-    check_alike(*models, storage)
 
 
 @pytest.mark.parametrize("storage", ["lazy", "sparse"])

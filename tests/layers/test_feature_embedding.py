@@ -311,7 +311,6 @@ def test_one_array_of_features_and_vectors_of_length_1():
     ("name", "value"),
     [
         ("features", np.array(["a"])),
-        ("features", np.zeros((0, 3))),
         ("features", {}),
         ("features", {"a": np.zeros(3), "b": np.zeros(4)}),
         ("features", np.array([[1.0], [np.nan]])),

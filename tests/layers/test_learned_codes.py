@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from errors import refused
-from layer_checks import check_frozen
 from layer_checks import largest_tensor
 from small_learners import make_learner
 
@@ -363,24 +362,6 @@ def test_bad_calls():
         make_layer().reset_codebooks()
     with refused("learn_codes"):
         kc.CodeEmbedding.from_table(np.eye(4), 2, 4, learn_codes="softmax")
-
-
-@pytest.mark.parametrize("mode", [MODES[1], MODES[3]], ids=mode_name)
-def test_a_frozen_layer_keeps_everything(mode):
-    options = {"teacher": np.ones((ROWS, WIDTH))}
-    model = make_model(options=options, **mode)
-    compile_model(model, run_eagerly=True)
-    layer = model.layers[0]
-    layer.trainable = False
-    compile_model(model, run_eagerly=True)
-    check_frozen(layer, lambda: model.fit(*task(), verbose=0))
-    assert not layer.losses
-    layer.trainable = True
-    compile_model(model, run_eagerly=True)
-    before = [weight.numpy() for weight in layer.trainable_weights]
-    model.fit(*task(), verbose=0)
-    for weight, old in zip(layer.trainable_weights, before, strict=True):
-        assert not np.array_equal(weight.numpy(), old)
 
 
 def test_reset_codebooks_keeps_codes():

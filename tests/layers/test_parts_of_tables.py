@@ -157,7 +157,6 @@ def test_bad_arguments():
     with refused("bits", 4):
         SparseEmbedding(10, 4, bits=4)
     for name, value, shown in (
-        ("num_rows", 0, 0),
         ("num_rows", 11, 11),
         ("num_shared_rows", 0, 0),
         ("sharing", "hash", "hash"),
@@ -173,15 +172,10 @@ def test_bad_arguments():
 
 
 def test_methods():
-    assert Vocabulary(40, 3).name == "vocabulary of 40, 3 shared"
-    name = "vocabulary of 40, 3 near, int4"
-    assert Vocabulary(40, 3, "nearest", rows=Rounded(4)).name == name
     assert Vocabulary(40, 3).reason_against(43, 6) is None
     assert "40 + 3 rows" in Vocabulary(40, 3).reason_against(42, 6)
     assert "150 ids" in Vocabulary(40, scores=COUNTS).reason_against(151, 6)
     codes = kc.methods.Codes(8, 16, "concat")
     assert "narrower" in Vocabulary(40, rows=codes).reason_against(150, 6)
-    assert Pruned(0.985).name == "pruned 98.5%"
-    assert Pruned(0.9, 8).name == "pruned 90% int8"
     assert Pruned(0.9).reason_against(1000, 64) is None
     assert "32 bits" in Pruned(0.5).reason_against(2**28, 256)

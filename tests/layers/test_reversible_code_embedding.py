@@ -214,10 +214,3 @@ def test_tables_that_do_not_go_together(arguments):
             TABLES[0], 4, 8, learner=learner, **arguments
         )
     assert learner.codebooks is None
-
-
-def test_sizes_before_the_layer_is_built():
-    layer = kc.ReversibleCodeEmbedding(V, D, 2, 16, tie_weights=False)
-    report = kc.reports.size_report(layer)
-    assert report.table_bytes == 2 * 4 * V * D
-    assert report.embedding_bytes == 2 * (V + 4 * 2 * 16 * D)

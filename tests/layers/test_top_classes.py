@@ -104,16 +104,6 @@ def test_models(make, tmp_path):
         np.testing.assert_array_equal(values, answer[name])
 
 
-def test_all_classes_add_up_to_one():
-    model = sequential()
-    predictor = kc.top_k_model(model, k=CLASSES)
-    answer = predictor(inputs_of(model))
-    np.testing.assert_allclose(
-        np.sum(answer["probabilities"], axis=-1), 1, rtol=1e-5
-    )
-    assert (np.sort(answer["ids"]) == np.arange(CLASSES)).all()
-
-
 @pytest.mark.parametrize("make", [sequential, language_model])
 def test_probabilities_of_all_classes(make, tmp_path):
     """Exact ones, where the search of a tree finds some."""

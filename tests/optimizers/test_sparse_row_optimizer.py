@@ -258,34 +258,24 @@ def make_data(rows=48):
     return rng.integers(30, size=(rows, 7)), rng.integers(3, size=rows)
 
 
-def compile_model(model, optimizer, run_eagerly=True, **kwargs):
+def compile_model(model, optimizer, run_eagerly=True):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    if kwargs:
-        run_eagerly = False
-    model.compile(optimizer, loss, run_eagerly=run_eagerly, **kwargs)
+    model.compile(optimizer, loss, run_eagerly=run_eagerly)
     return model
 
 
-def fit(model, epochs=2, **kwargs):
-    history = model.fit(
-        *make_data(),
-        batch_size=16,
-        epochs=epochs,
-        shuffle=False,
-        verbose=0,
-        **kwargs,
-    )
-    return history.history["loss"]
+def fit(model):
+    return model.fit(
+        *make_data(), batch_size=16, epochs=2, shuffle=False, verbose=0
+    ).history["loss"]
 
 
-def adam(learning_rate=0.05):
-    return kc.optimizers.SparseRowOptimizer(
-        keras.optimizers.Adam(learning_rate)
-    )
+def adam():
+    return kc.optimizers.SparseRowOptimizer(keras.optimizers.Adam(0.05))
 
 
-def fitted(optimizer=None, layer="embedding", **kwargs):
-    model = compile_model(make_model(layer), optimizer or adam(), **kwargs)
+def fitted(optimizer):
+    model = compile_model(make_model(), optimizer)
     losses = fit(model)
     return [*model.get_weights(), *losses]
 
@@ -315,34 +305,11 @@ def test_two_devices_equal_one(strategy):
             np.testing.assert_array_equal(first, other)
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_save_and_load(tmp_path, scaled):
-    path = tmp_path / "model.keras"
-    optimizer = adam()
-    if scaled:
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    model = compile_model(make_model(), optimizer)
-    fit(model)
-    model.save(path)
-    loaded = keras.saving.load_model(path)
-    loaded.run_eagerly = True
-    assert type(loaded.optimizer) is type(optimizer)
-    assert loaded.optimizer.iterations == model.optimizer.iterations == 6
-    losses = fit(model)
-    assert fit(loaded) == losses
-    for a, b in zip(
-        (*model.weights, *model.optimizer.variables),
-        (*loaded.weights, *loaded.optimizer.variables),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
-
-
 def test_loss_scale_around():
     scaled = keras.optimizers.LossScaleOptimizer(
         adam(), initial_scale=1024.0, dynamic_growth_steps=2
     )
-    expected = fitted()
+    expected = fitted(adam())
     # Powers of two change exponents only.
     assert_same(fitted(scaled), expected)
     assert scaled.dynamic_scale > 1024
@@ -359,23 +326,6 @@ def test_loss_scale_around():
     assert isinstance(inner, kc.optimizers.SparseRowOptimizer)
     # float16 has 11 bits.
     np.testing.assert_allclose(losses, expected[-2:], rtol=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("layer", "kwargs"),
-    [
-        ("embedding", {"steps_per_execution": 3}),
-        pytest.param(
-            "embedding", {"jit_compile": True}, marks=pytest.mark.apart
-        ),
-        pytest.param("codes", {"jit_compile": True}, marks=pytest.mark.apart),
-    ],
-)
-def test_compiled_steps(layer, kwargs):
-    for a, b in zip(
-        fitted(None, layer, **kwargs), fitted(None, layer), strict=True
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_from_a_trained_optimizer():
@@ -396,13 +346,6 @@ def test_from_a_trained_optimizer():
     [
         (lambda: None, "inner='NoneType'"),
         (lambda: "adafactor", "inner='Adafactor'"),
-        (lambda: keras.optimizers.Muon(), "inner='Muon'"),
-        (
-            lambda: keras.optimizers.LossScaleOptimizer(
-                keras.optimizers.Adam()
-            ),
-            "inner='LossScaleOptimizer'",
-        ),
         (
             lambda: kc.optimizers.SparseRowOptimizer("adam"),
             "inner='SparseRowOptimizer'",
@@ -412,10 +355,6 @@ def test_from_a_trained_optimizer():
             "gradient_accumulation_steps=4",
         ),
         (lambda: keras.optimizers.Adam(use_ema=True), "use_ema=True"),
-        (
-            lambda: keras.optimizers.Adam(loss_scale_factor=8.0),
-            "loss_scale_factor=8.0",
-        ),
     ],
 )
 def test_refused(make_inner, received):
