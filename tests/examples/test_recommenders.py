@@ -23,15 +23,10 @@ def test_job_titles(tmp_path, capsys):
     # The file searches, and evaluation does not.
     for name in ("accuracy", "top_5_accuracy"):
         assert abs(results[f"litert_{name}"] - results[name]) < 0.03
-    assert results["embedding_bytes"] == 4 * 2048 * 32
-    assert results["file_bytes"] > results["embedding_bytes"]
     assert json.loads((tmp_path / "results.json").read_text()) == results
-    names = (tmp_path / "occupations.txt").read_text().split("\n")
-    assert len(names) == 132
     printed = capsys.readouterr().out
     first = printed.split("junior red baker\n")[1].splitlines()[0]
     assert first.endswith("%  red baker")
-
     # The saved model predicts as the file does.
     model = keras.saving.load_model(tmp_path / "job_titles.keras")
     args = job_titles.parse_arguments(["--quick"])
@@ -42,7 +37,7 @@ def test_job_titles(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_recommend_titles(tmp_path, capsys):
+def test_recommend_titles(tmp_path):
     output, saved = tmp_path / "output", tmp_path / "titles"
     flags = ["--quick", "--output", str(output), "--save", str(saved)]
     figures = recommend_titles.main(flags)
@@ -54,7 +49,6 @@ def test_recommend_titles(tmp_path, capsys):
         assert abs(shares["top_5"] - figures["table"]["top_5"]) < 0.1
     assert figures["table_bytes"] > 4 * (2048 + figures["items"]) * 32
     assert figures["file_bytes"] < figures["table_bytes"] / 2
-    assert figures["items"] + figures["test_titles"] < 132 * 9
 
     titles = (saved / "labels.txt").read_text().splitlines()
     assert len(titles) == figures["items"]
@@ -64,17 +58,8 @@ def test_recommend_titles(tmp_path, capsys):
     phone = kc.export.LiteRTModel(saved / "model.tflite")
     for answer in (kc.top_k_model(model, k=3)(ids), phone(ids)):
         assert "tall cook" in titles[answer["ids"][0, 0]]
-    # The score of a title to itself is that of a vector to its codes.
-    own = model(job_titles.vectorize(titles[:50], args))
-    assert np.mean(np.diag(own)) > 0.9
-    assert keras.ops.max(own) < 1.1
-
     card = (saved / "README.md").read_text()
     assert f"{figures['litert']['top_1']:.1%}" in card
-    assert "% 2047`; the first 32 are taken" in card
-    printed = capsys.readouterr().out
-    first = printed.split("junior red baker\n")[1].splitlines()[0]
-    assert "red baker" in first
 
 
 @pytest.mark.slow
@@ -103,10 +88,8 @@ def test_next_item(tmp_path, capsys):
     assert results["same_as_keras"] > 0.9
     assert "| SCE |" in capsys.readouterr().out
 
-    # The saved model has one table, and answers as the file does.
+    # The saved model answers as the file does.
     model = keras.saving.load_model(tmp_path / "next_item.keras")
-    shapes = [tuple(weight.shape) for weight in model.trainable_weights]
-    assert [s for s in shapes if s[0] == 101] == [(101, 16), (101,)]
     x = next_item.histories(
         data.train, data.num_users, 30, np.random.default_rng(0)
     )

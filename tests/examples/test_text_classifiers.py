@@ -54,8 +54,6 @@ def test_anchors(tmp_path, capsys):
         # LiteRT repeats Keras.
         assert row["litert_accuracy"] == row["keras_accuracy"]
     assert json.loads((tmp_path / "ant/results.json").read_text()) == rows
-    words = (tmp_path / "ant/vocabulary.txt").read_text().split("\n")
-    assert 8 * len(words) == table["parameters"]
     model = keras.saving.load_model(tmp_path / "ant/anchors.keras")
     layer = model.get_layer("words")
     assert layer.nnz == anchors["nonzeros"]
@@ -109,7 +107,6 @@ def test_demo_on_a_file(tmp_path, capsys, monkeypatch):
     for name in ("accuracy_against_size.png", "code_balance.png"):
         assert (output / name).read_bytes().startswith(b"\x89PNG")
     said = capsys.readouterr().out
-    assert "codes 8x16 float32" in said
     assert "Mean and standard deviation of 2 seeds" in said
     assert (output / "seed_1/codes_8x16_int8.tflite").exists()
 
@@ -124,11 +121,6 @@ def test_demo_on_a_file(tmp_path, capsys, monkeypatch):
     figures = json.loads((saved / "figures.json").read_text())
     accuracies = rows[-1]["keras_accuracy_by_seed"]
     assert figures["keras_accuracy"] == accuracies[0]
-    # The fine-tuned table as float32.
-    assert figures["table"]["file_bytes"] == sizes[2]
-    card = (saved / "README.md").read_text()
-    assert f"{accuracies[0]:.1%} are right in Keras" in card
-    assert "in 8 x 16 codes" in card and f"--save={saved}" in card
 
 
 WEIGHTS = """
@@ -260,7 +252,5 @@ def test_words_are_composed_from_words_of_their_class(tmp_path, capsys):
     anchors = {anchor for _, _, anchor in pairs}
     assert not anchors & ({"the", "of"} | {word for _, word, _ in pairs})
     said = capsys.readouterr().out
-    assert re.search(r"^fruitaa +[a-z]+, ", said, re.M)
-    assert re.search(r"^nowhere +-$", said, re.M)
     accuracy = re.search(r"test texts: ([\d.]+), with", said)
     assert float(accuracy.group(1)) > 0.8

@@ -501,10 +501,9 @@ def test_seed_repeats_a_run(kwargs):
         {"composition": MeanComposition(), "temperature": 0.5},
         {"composition": "concat", "logits": "free", "refine": None},
         {"learning_rate": keras.optimizers.schedules.CosineDecay(0.1, 9)},
-        {"cls": GumbelCodeLearner, "temperature": 0.5},
         {"cls": GumbelCodeLearner, "composition": "concat", "refine": True},
     ],
-    ids=["linear", "lstm", "own", "free", "schedule", "gumbel", "parts"],
+    ids=["linear", "lstm", "own", "free", "schedule", "gumbel"],
 )
 def test_save_and_load(tmp_path, kwargs):
     learner = small_learner(iterations=1, **kwargs).train(TABLE)

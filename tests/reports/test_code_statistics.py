@@ -50,19 +50,6 @@ def test_words_sharing_codes():
     assert words_sharing_codes([[0], [1], [2]], codebook_size=3) == []
 
 
-def test_words_sharing_codes_against_a_dict():
-    codes = np.random.default_rng(0).integers(13, 16, size=(400, 5))
-    groups = {}
-    for row, code in enumerate(codes):
-        name = " ".join("0123456789ABCDEF"[subcode] for subcode in code)
-        groups.setdefault(name, []).append(row)
-    shared = {code: rows for code, rows in groups.items() if len(rows) > 1}
-    result = words_sharing_codes(codes, codebook_size=16)
-    assert dict(result) == shared
-    sizes = [len(rows) for _, rows in result]
-    assert sizes == sorted(sizes, reverse=True)
-
-
 def sharing(codes, size=None):
     return words_sharing_codes(codes, WORDS, size)
 

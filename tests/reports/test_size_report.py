@@ -67,8 +67,6 @@ def test_exact_bits_and_whole_bytes():
     assert row.parts == {"codes": 2000, "codebooks": 3 * 10 * 7 * 4}
     exact = 1000 * 9.965784 / 8 + 840
     assert row.exact_bytes == pytest.approx(exact)
-    text = str(size_report(CodeEmbedding(1000, 7, 3, 10)))
-    assert "9.96578 bits per row, 16 as stored; codebooks 420 B in" in text
 
 
 @pytest.mark.parametrize(
@@ -202,9 +200,7 @@ def test_anchors(storage):
     assert row.stored_bytes == row.id_bytes + 640
     assert (row.table_bytes, row.table_int8_bytes) == (32_000, 8000)
     assert row.exact_bytes is None and row.code_bits is None
-    text = str(size_report(layer))
-    assert "20 anchors" in text
-    assert "1,000 non-zeros, 1 per row; with the anchors 1,160 numbers" in text
+    assert "1,000 non-zeros, 1 per row" in str(size_report(layer))
 
 
 def test_stored_bytes_of_anchors_are_those_of_the_sparsified_layer():
@@ -238,9 +234,6 @@ def test_rounded_rows(is_built, learn_rows):
     assert row.stored_bytes == sum(sizes) == report.to_dict()["total_bytes"]
     if is_built and not learn_rows:
         assert count_bytes(layer.weights) == row.stored_bytes
-    text = str(report)
-    assert "int4 rank 15" in text
-    assert "rounded rows 7.81 KB, scales 1004 B, projection 1.76 KB" in text
 
 
 def test_other_layers_that_look_up():
@@ -341,5 +334,3 @@ def test_tokenizer():
     assert report.tokenizer_bytes == tokenizer.count_bytes() > 1000
     assert report.total_bytes == 4 * 4 * 102
     assert report.to_dict()["tokenizer_bytes"] == report.tokenizer_bytes
-    assert "The tokenizer takes " in str(report)
-    assert "tokenizer" not in str(size_report(model.layers[1]))

@@ -95,15 +95,6 @@ def test_wrong_inputs(inputs, received):
         kc.text.WordTokenizer(["a"])(inputs)
 
 
-def test_data_sets(tokenizer):
-    data = tf.data.Dataset.from_tensor_slices(TEXTS)
-    ids = tokenizer(TEXTS)
-    (found,) = data.batch(5).map(tokenizer)
-    np.testing.assert_array_equal(found, ids)
-    for row, wanted in zip(data.map(tokenizer), ids, strict=True):
-        np.testing.assert_array_equal(row, wanted[: len(row)])
-
-
 def test_copies(tokenizer):
     ids = tokenizer(TEXTS)
     config = json.loads(json.dumps(tokenizer.get_config()))
@@ -158,12 +149,6 @@ def test_without_the_extra(module, monkeypatch):
         kc.text.WordTokenizer(["a"])
     with pytest.raises(ImportError, match="text"):
         kc.text.SentencePieceTokenizer.train(["a b c"], 10)
-
-
-def test_older_tensorflow_text(monkeypatch):
-    monkeypatch.setattr(tensorflow_text, "__version__", "2.18.0")
-    with pytest.raises(ImportError, match="2.18.0"):
-        kc.text.WordTokenizer(["a"])
 
 
 def test_counts(tokenizer):

@@ -66,18 +66,6 @@ def test_bytes_of_a_word():
     assert 12 < tokenizer.count_bytes() / len(words) < 19
 
 
-def test_settings_of_a_vectorization():
-    layer = keras.layers.TextVectorization(
-        vocabulary=["b", "a"], output_sequence_length=3, name="words"
-    )
-    tokenizer = as_tokenizer(layer)
-    assert tokenizer.get_vocabulary() == layer.get_vocabulary()
-    assert tokenizer.sequence_length == 3 and tokenizer.name == "words"
-    np.testing.assert_array_equal(
-        tokenizer(["a b a b", ""]), layer(tf.constant(["a b a b", ""]))
-    )
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -5,7 +5,6 @@ import shutil
 import tempfile
 
 import pytest
-from errors import refused
 
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import check_temporary_folder
@@ -74,11 +73,6 @@ def test_only_files_are_replaced(tmp_path):
     os.symlink(tmp_path / "none", path)
     with pytest.raises(FileExistsError):
         check_output(path)
-
-
-def test_overwrite_is_a_boolean(tmp_path):
-    with refused("overwrite", "yes"):
-        check_output(tmp_path / "out", overwrite="yes")
 
 
 def test_folders_that_nothing_can_be_written_to(tmp_path, monkeypatch):
