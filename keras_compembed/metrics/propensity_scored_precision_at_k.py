@@ -27,7 +27,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
     count most are found.
 
     From the ranks of labels among all classes, in evaluation only: logs of
-    training hold NaN.
+    training hold NaN without `in_training`.
 
     Example:
 
@@ -51,6 +51,8 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
+        in_training: Boolean. Whether steps of training count, too. Defaults
+            to `False`.
 
     Raises:
         ValueError: if a number is out of range, or counts are not finite
@@ -74,6 +76,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         name=None,
         dtype=None,
         ignore_class=None,
+        in_training=False,
     ):
         self.class_counts = check_scores("class_counts", class_counts)
         self.num_examples = check_positive_int(
@@ -85,7 +88,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         scale = (math.log(num_examples) - 1) * (b + 1) ** a
         weights = 1 + scale * (self.class_counts + b) ** -a
         self._weights = np.asarray(weights, "float32")
-        super().__init__(k, name, dtype, ignore_class)
+        super().__init__(k, name, dtype, ignore_class, in_training)
 
     def values(self, examples):
         weights = self._weights_of(examples)

@@ -4,26 +4,36 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.metrics.class_metrics import ClassMetric
+from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 
 
 class RankingMetric(ClassMetric):
     """Base of means over examples that ranks of all classes are needed for."""
 
-    def __init__(self, k=5, name=None, dtype=None, ignore_class=None):
+    def __init__(
+        self,
+        k=5,
+        name=None,
+        dtype=None,
+        ignore_class=None,
+        in_training=False,
+    ):
         self.k = check_positive_int("k", k)
+        self.in_training = check_boolean("in_training", in_training)
         super().__init__(name or f"{self.prefix}_at_{k}", dtype, ignore_class)
 
     def skips(self, examples):
         # As much work as a full softmax.
-        return examples.training
+        return examples.training and not self.in_training
 
     def result(self):
         # NaN after steps of training.
         return self.total / keras.ops.cast(self.count, self.dtype)
 
     def get_config(self):
-        return {**super().get_config(), "k": self.k}
+        config = {"k": self.k, "in_training": self.in_training}
+        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable(package="keras_compembed")
@@ -31,7 +41,7 @@ class PrecisionAtK(RankingMetric):
     """Share of the `k` classes scored highest that are labels.
 
     From the ranks of labels among all classes, in evaluation only: logs of
-    training hold NaN.
+    training hold NaN without `in_training`.
 
     Example:
 
@@ -46,6 +56,8 @@ class PrecisionAtK(RankingMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
+        in_training: Boolean. Whether steps of training count, too. Defaults
+            to `False`.
 
     Raises:
         ValueError: if `k` is not a positive integer.
@@ -63,7 +75,7 @@ class RecallAtK(RankingMetric):
     """Share of the labels that are among the `k` classes scored highest.
 
     From the ranks of labels among all classes, in evaluation only: logs of
-    training hold NaN.
+    training hold NaN without `in_training`.
 
     Example:
 
@@ -78,6 +90,8 @@ class RecallAtK(RankingMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
+        in_training: Boolean. Whether steps of training count, too. Defaults
+            to `False`.
 
     Raises:
         ValueError: if `k` is not a positive integer.
@@ -97,7 +111,7 @@ class NDCGAtK(RankingMetric):
     """Normalized discounted cumulative gain of labels in the `k` best classes.
 
     From the ranks of labels among all classes, in evaluation only: logs of
-    training hold NaN.
+    training hold NaN without `in_training`.
 
     Example:
 
@@ -112,6 +126,8 @@ class NDCGAtK(RankingMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
+        in_training: Boolean. Whether steps of training count, too. Defaults
+            to `False`.
 
     Raises:
         ValueError: if `k` is not a positive integer.

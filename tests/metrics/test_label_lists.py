@@ -135,6 +135,17 @@ def test_training_steps_rank_no_classes(where, request):
         assert 0 < known[f"val_{name}"][1] == result[name] < 1
 
 
+@pytest.mark.parametrize("name", RANKINGS)
+def test_training_steps_rank_classes_if_asked(name):
+    metric = RANKINGS[name](in_training=True)
+    again = type(metric).from_config(metric.get_config())
+    model = make_model(metrics=[again])
+    x, y = make_examples()
+    (got,) = model.fit(x, y, verbose=0).history[name]
+    metric.update_state(y, make_head()(x))
+    assert got == pytest.approx(float(metric.result()), rel=0.2)
+
+
 @pytest.mark.parametrize("k", [1, 3, CLASSES])
 @pytest.mark.parametrize("name", METRICS)
 def test_metrics_are_those_of_all_scores(name, k):
