@@ -18,7 +18,7 @@ class ExchangedLayers:
     """Mixed into the class of a layer that makes layers by itself."""
 
     def get_config(self):
-        cls = _own_class(self)
+        cls = own_class(self)
         try:
             # Keras looks whether `get_config` is its default one.
             _set_class(self, cls)
@@ -47,7 +47,7 @@ class ExchangedLayers:
     def __reduce__(self):
         _, arguments = super().__reduce__()
         # Pickles find classes by their modules and names, and not this one.
-        return _unpickle, (_own_class(self), *arguments)
+        return _unpickle, (own_class(self), *arguments)
 
     @classmethod
     def from_config(cls, config):
@@ -153,7 +153,7 @@ def _remember(layer, places):
     vars(layer)["_exchanged_places"] = places
     # Before 3.15, Keras leaves what is in lists in lists out of files.
     vars(layer)[KEPT_LAYERS] = [layer_at(layer, each[0]) for each in places]
-    _set_class(layer, _with_exchanged(_own_class(layer)))
+    _set_class(layer, _with_exchanged(own_class(layer)))
 
 
 def _serialize(layer):
@@ -168,7 +168,8 @@ def _module(cls):
     return None if cls.__module__ == "__main__" else cls.__module__
 
 
-def _own_class(layer):
+def own_class(layer):
+    """The class of a layer as its module has it."""
     cls = type(layer)
     return cls.__bases__[1] if ExchangedLayers in cls.__bases__ else cls
 

@@ -5,6 +5,7 @@ import numpy as np
 
 from keras_compembed.candidates.frequent_classes import AllClasses
 from keras_compembed.candidates.frequent_classes import FrequentClasses
+from keras_compembed.compression.exchanged_layers import own_class
 from keras_compembed.compression.held_objects import custom_objects
 from keras_compembed.compression.strip import compressed_layers
 from keras_compembed.compression.strip import copy_with
@@ -107,7 +108,9 @@ def _check_head(head):
 
 
 def _grown_head(head, class_embedding):
-    config = head.get_config()
+    # As its own class writes it, where a copy had to remember more.
+    cls = own_class(head)
+    config = cls.get_config(head)
     number = class_embedding.input_dim
     for part, name in (
         (config, "class_counts"),
@@ -117,7 +120,7 @@ def _grown_head(head, class_embedding):
         counts = unpack_array(part.get(name))
         if counts is not None:
             part[name] = pack_array(_longer(counts, number))
-    new = type(head).from_config(
+    new = cls.from_config(
         {**config, "num_classes": number, "class_embedding": None}
     )
     new.class_embedding = class_embedding

@@ -273,6 +273,13 @@ def test_tied_classes_grow(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     head = loaded.get_layer("head")
     assert head.class_embedding is loaded.get_layer("words")
+    for copy in (kc.strip(large), loaded):
+        larger = kc.grow(copy, {"words": VECTORS})
+        head = larger.get_layer("head")
+        assert head.num_classes == ROWS + 2 * NEW
+        assert head.class_embedding is larger.get_layer("words")
+        larger.save(tmp_path / "model.keras")
+        keras.saving.load_model(tmp_path / "model.keras")
     with refused("CANESoftmax"):
         kc.grow(classifier(lambda counts: tree_selector()), {"words": VECTORS})
 
