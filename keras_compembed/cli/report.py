@@ -10,6 +10,7 @@ from keras_compembed.reports.html_report import html_report
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
 from keras_compembed.vectors.read_vectors import read_vectors
+from keras_compembed.vectors.word_vectors import WordVectors
 
 _OUTPUTS = {"json": "", "plot": "", "html": ".html"}
 
@@ -22,12 +23,7 @@ def run(arguments):
         files.check_output(output, _OUTPUTS[name], overwrite, *taken)
         taken.append(output)
     if arguments.model.endswith(".npz"):
-        vectors = None if path is None else read_vectors(path)
-        small = CompressedVectors.load(arguments.model)
-        found = learn.describe(small, vectors)
-        if arguments.json:
-            files.write_json(found, arguments.json, overwrite)
-        return learn.format_lines(found)
+        return _report_vectors(arguments)
     page = _page(arguments)
     model = files.load_model(arguments.model, arguments.imports)
     original = path and files.load_model(path, arguments.imports)
@@ -43,6 +39,28 @@ def run(arguments):
     if arguments.plot:
         report.plot(arguments.plot, overwrite)
     return report
+
+
+def _report_vectors(arguments):
+    """What is said of compressed vectors."""
+    for name in ("plot", "html", "words", "data", "frontier"):
+        if getattr(arguments, name):
+            raise ValueError(f"--{name} must be given with a model.")
+    small = CompressedVectors.load(arguments.model)
+    original = arguments.original and read_vectors(arguments.original)
+    # A file may have more words, as with `learn --limit`.
+    if original and original.words[: len(small)] != small.words:
+        raise ValueError(
+            "ORIGINAL must begin with the words of the compressed vectors. "
+            f"Received: {arguments.original!r}."
+        )
+    if original:
+        rows = original.vectors[: len(small)]
+        original = WordVectors(small.words, rows)
+    found = learn.describe(small, original)
+    if arguments.json:
+        files.write_json(found, arguments.json, arguments.overwrite)
+    return learn.format_lines(found)
 
 
 def _page(arguments):

@@ -52,6 +52,18 @@ def test_within_a_number_of_bytes(glove, capsys):
     learn("glove.txt -o small.npz -m 3 -k 8 --limit 50 --overwrite")
     small = CompressedVectors.load("small.npz")
     assert len(small) == 50 and small.method == "codes 3x8"
+    # The first words of the file are compared, and no others.
+    assert main("report small.npz glove.txt".split()) == 0
+    assert "50 x 12" in capsys.readouterr().out
+    with open("glove.txt") as file, open("other.txt", "w") as other:
+        other.writelines(file.readlines()[::-1])
+    for command, says in (
+        ("small.npz other.txt", "must begin with the words"),
+        ("small.npz --html page.html", "--html must be given with a model"),
+        ("small.npz --words glove.txt", "--words must"),
+    ):
+        assert main(["report", *command.split()]) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_words_of_files(tmp_path, monkeypatch):
