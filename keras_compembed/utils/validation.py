@@ -23,7 +23,10 @@ _UNEVEN = 1e3
 def require(condition, rule, **received):
     """Raises a ValueError that gives the rule and what was received."""
     if not condition:
-        values = ", ".join(f"{key}={x!r}" for key, x in received.items())
+        # Of a list of a million words, the beginning.
+        values = ", ".join(
+            f"{key}={repr(x)[:1000]}" for key, x in received.items()
+        )
         raise ValueError(f"{rule} Received: {values}.")
 
 

@@ -375,6 +375,7 @@ def test_arrays_that_are_refused(tmp_path):
         (VECTORS[0], "rows and columns"),
         (VECTORS[:0], "rows and columns"),
         (np.array([[None]]), "a pickle"),
+        (np.array([{"a": 1}]), "a pickle"),
         (np.full((2, 2), [[1.0], [np.nan]]), "in row 1"),
         (whole[:-1], "its array is cut off"),
         (whole[:20] + b"(" + whole[21:], "table.npy' cannot be read"),
@@ -408,6 +409,9 @@ def test_wrong_arguments():
             read_vectors(**{"path": __file__, **options})
     with refused("path", "none.txt", FileNotFoundError):
         read_vectors("none.txt")
+    with refused("words") as caught:
+        read_vectors(__file__, "word2vec_binary", words=["word"] * 10**5)
+    assert len(str(caught.value)) < 2000
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -32,13 +32,13 @@ def read_header(stream):
 
 
 def check_table(shape, dtype):
-    if len(shape) != 2 or 0 in shape:
-        raise ValueError(f"a table has rows and columns, not the shape {shape}")
     if dtype.kind == "O":
         raise ValueError(
             "its array is a pickle of objects, which is not opened: save "
             "numbers as float32, and words as strings"
         )
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"a table has rows and columns, not the shape {shape}")
     if dtype.kind not in "fiub" and dtype.name != "bfloat16":
         raise ValueError(f"a table has real numbers, not {dtype}")
 
