@@ -17,6 +17,8 @@ class Mixed(AnchorInitializer):
     def __init__(self, initializers):
         super().__init__(seed=0)
         self.initializers = list(initializers)
+        # Only files of earlier versions have others than equal ones.
+        self._sizes = None
         fit = [
             isinstance(each, AnchorInitializer) and not isinstance(each, Mixed)
             for each in self.initializers
@@ -32,6 +34,8 @@ class Mixed(AnchorInitializer):
         number = len(self.initializers)
         rule = f"`num_anchors` must be at least {number}, one for each set."
         require(num_anchors >= number, rule, num_anchors=num_anchors)
+        if self._sizes is not None:
+            return self._sizes
         each, more = divmod(num_anchors, number)
         return (each + 1,) * more + (each,) * (number - more)
 
@@ -51,12 +55,17 @@ class Mixed(AnchorInitializer):
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
-        return {"initializers": [serialize(x) for x in self.initializers]}
+        return {
+            "initializers": [serialize(x) for x in self.initializers],
+            "sizes": self._sizes,
+        }
 
     @classmethod
     def from_config(cls, config):
         deserialize = keras.saving.deserialize_keras_object
-        return cls([deserialize(x) for x in config["initializers"]])
+        mixed = cls([deserialize(x) for x in config["initializers"]])
+        mixed._sizes = config.get("sizes")
+        return mixed
 
 
 def get_anchor_initializer(value, num_sets=1, seed=None):
@@ -102,7 +111,9 @@ def without_data(initializer, input_dim, num_anchors, output_dim):
             without_data(part, input_dim, size, output_dim)
             for part, size in initializer.sets(num_anchors)
         ]
-        return Mixed(parts)
+        short = Mixed(parts)
+        short._sizes = initializer._sizes
+        return short
     vectors = initializer.vectors(num_anchors, output_dim)
     drawn = random_basis(num_anchors, output_dim, initializer.seed)
     return Given(

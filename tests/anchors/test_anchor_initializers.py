@@ -198,6 +198,14 @@ def test_mixed():
     vectors = initializer.vectors(8, 3)
     np.testing.assert_array_equal(vectors[3:6], dynamic.vectors(3, 3))
     np.testing.assert_array_equal(vectors[6:], TABLE[ids[6:]])
+    # Of earlier versions, where sets could have sizes of their own.
+    parts = [anchors.Given(ids=[2]), anchors.Given(ids=[0, 1, 3])]
+    config = {**Mixed(parts).get_config(), "sizes": [1, 3]}
+    layer = make_layer(Mixed.from_config(config))
+    copy = kc.ANTEmbedding.from_config(layer.get_config())
+    for each in (layer, copy):
+        each.build()
+        np.testing.assert_array_equal(each.anchor_ids, [2, 0, 1, 3])
 
 
 @pytest.mark.parametrize(
