@@ -293,7 +293,8 @@ def test_words_by_their_rows(tmp_path):
     np.save(tmp_path / "table.npy", VECTORS)
     ids = {word: 5 - row for row, word in enumerate(WORDS)}
     (tmp_path / "vocab.json").write_text(json.dumps(ids))
-    for words in (ids, tmp_path / "vocab.json"):
+    of_numpy = dict(zip(ids, np.array(list(ids.values())), strict=True))
+    for words in (ids, of_numpy, tmp_path / "vocab.json"):
         read = read_vectors(tmp_path / "table.npy", words=words)
         assert_read(read, WORDS[::-1])
 

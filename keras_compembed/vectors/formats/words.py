@@ -1,6 +1,7 @@
 """The words of a table's rows."""
 
 import json
+import numbers
 import os
 import re
 from collections.abc import Mapping
@@ -66,9 +67,10 @@ def _read_ids(path):
 def _place(ids, count, limit):
     words = [None] * count
     for word, row in ids.items():
-        if limit == count and type(row) is int and row >= count:
+        is_row = isinstance(row, numbers.Integral) and row >= 0
+        if limit == count and is_row and row >= count:
             continue  # Rows that are not read.
-        if type(row) is not int or not 0 <= row < count:
+        if not is_row or row >= count:
             raise ValueError(f"{word!r} has the row {row!r} of {count}")
         if words[row] is not None:
             raise ValueError(f"{word!r} and {words[row]!r} have the row {row}")
