@@ -46,14 +46,24 @@ class MethodSearch:
         ]
 
     def find(self):
-        """The best `Method`."""
+        """The best `Method`; after Ctrl-C, the best that was measured."""
         with StopRequest().watching() as stop:
-            self._measure_kinds(stop)
-            for _ in range(_MEASURED):
-                choice = self._best()
-                if self._errors.known(choice) is not None:
-                    break
-                self._measure(choice, stop)
+            try:
+                self._measure_kinds(stop)
+                for _ in range(_MEASURED):
+                    choice = self._best()
+                    if self._errors.known(choice) is not None:
+                        break
+                    self._measure(choice, stop)
+            except KeyboardInterrupt:
+                measured = [
+                    x
+                    for x in self._choices
+                    if self._errors.known(x) is not None and self._fits(x)
+                ]
+                if not measured:
+                    raise
+                choice = min(measured, key=self._errors.known)
         return choice.method
 
     def _fits(self, choice):

@@ -440,7 +440,7 @@ def test_what_cannot_be_stored_is_not_learned(vectors, monkeypatch):
         CompressedVectors.learn(vectors, Codes(4, 8, Own()))
 
 
-def test_interrupt_in_the_search(vectors, monkeypatch):
+def test_interrupt_in_the_search(vectors, monkeypatch, tmp_path):
     train = AdditiveQuantizer.train
     calls = []
 
@@ -454,11 +454,13 @@ def test_interrupt_in_the_search(vectors, monkeypatch):
     monkeypatch.setattr(AdditiveQuantizer, "train", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(KeyboardInterrupt):
-            CompressedVectors.learn(vectors, max_bytes=6000, verbose=0)
+        small = CompressedVectors.learn(vectors, max_bytes=6000, verbose=0)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert len(calls) == 1
+    # One in the search, and perhaps one for the best that it measured.
+    assert 1 <= len(calls) <= 2
+    small.save(tmp_path / "small.npz")
+    assert (tmp_path / "small.npz").stat().st_size <= 6000
 
 
 def test_word_vectors():
