@@ -132,7 +132,9 @@ def test_counts_equal_the_naive_ones(window):
     assert (np.diff(keys) > 0).all()
 
 
-@pytest.mark.parametrize("input_dim", [12, 200_000])
+@pytest.mark.parametrize(
+    "input_dim", [12, pytest.param(200_000, marks=pytest.mark.slow)]
+)
 def test_counts_of_long_texts(input_dim):
     """Read part by part; of the larger vocabulary, most pairs are new."""
     rng = np.random.default_rng(0)
@@ -206,6 +208,7 @@ def test_pairs_kept():
     np.testing.assert_array_equal(dense(found), information >= 0.1)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text():
     tokens = np.random.default_rng(0).integers(50, size=8_000_000)
     tokens = tokens.astype("uint8")

@@ -289,10 +289,10 @@ def test_learners(strategy, name, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *("tree", "labels", "items"),
+        *("labels", "items"),
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("subsets", "shared", "sides")
+            for name in ("tree", "subsets", "shared", "sides")
         ),
     ],
 )

@@ -252,7 +252,7 @@ OPTIMIZERS = {
     ("name", "storage"),
     [
         *((name, "dense") for name in OPTIMIZERS),
-        ("adam", "lazy"),
+        pytest.param("adam", "lazy", marks=pytest.mark.slow),
         ("rows", "sparse"),
     ],
 )

@@ -347,14 +347,19 @@ def with_refreshed_tree():
     ("selector", "loss", "metrics", "lists"),
     [
         ("frequent", kc.CANELoss("sampled"), [], False),
-        ("frequent", kc.CANELoss(), [kc.RecallAtK], True),
-        ("subsets", kc.CANELoss(), [kc.Coverage], False),
+        pytest.param(
+            *("frequent", kc.CANELoss(), [kc.RecallAtK], True),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *("subsets", kc.CANELoss(), [kc.Coverage], False),
+            marks=pytest.mark.slow,
+        ),
         (with_refreshed_tree, kc.CANELoss(), [kc.Coverage], False),
-        (
+        pytest.param(
             lambda: kc.candidates.ApproximateNearest(refresh_every=4),
-            kc.CANELoss(),
-            [kc.Coverage],
-            False,
+            *(kc.CANELoss(), [kc.Coverage], False),
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -59,9 +59,8 @@ def nonzeros(scope, sparse=False, run_eagerly=True):
     return layer.nnz
 
 
-@pytest.mark.parametrize(
-    "sparse", [pytest.param(False, marks=pytest.mark.slow), True]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("sparse", [False, True])
 def test_columns_of_sparse_rows_are_taken_as_in_float32(sparse):
     """By their gradients, which are those of scaled losses."""
     expected = nonzeros(contextlib.nullcontext(), sparse)

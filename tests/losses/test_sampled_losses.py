@@ -178,7 +178,9 @@ def test_equal_to_tensorflow(name):
     np.testing.assert_allclose(losses, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["sampled", "in_batch"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("sampled", marks=pytest.mark.slow), "in_batch"]
+)
 def test_fit(name):
     reached = []
     for layer, loss in (

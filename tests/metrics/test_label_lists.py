@@ -282,7 +282,10 @@ LOSSES = {
 
 @pytest.mark.parametrize(
     ("name", "devices"),
-    [*((name, 1) for name in LOSSES), ("cane", 2)],
+    [
+        *((name, 1) for name in LOSSES),
+        pytest.param("cane", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_every_loss_learns_all_labels_of_lists(name, devices, strategy):
     with strategy.scope() if devices > 1 else contextlib.nullcontext():

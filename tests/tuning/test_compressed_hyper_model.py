@@ -161,6 +161,7 @@ def test_tuners(name, options, hypermodel, tmp_path):
     assert size == file_bytes(model, tmp_path) < hypermodel.original_bytes
 
 
+@pytest.mark.slow
 def test_two_objectives_and_a_seed(tmp_path):
     model, scores = make_model(), []
     for name in ("one", "two"):

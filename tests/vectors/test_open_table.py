@@ -69,6 +69,7 @@ def learners():
     ]
 
 
+@pytest.mark.slow
 def test_learners_read_a_list_as_one_table(shards, monkeypatch):
     weight = np.arange(600.0)
     for learner, other in zip(learners(), learners(), strict=True):
