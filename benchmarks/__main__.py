@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 NAMES = (
-    "rivals.accuracy",
+    "comparison.accuracy",
     "codes.learning",
     "codes.language_model",
     "codes.clusters",

@@ -147,7 +147,7 @@ def code_learning():
     return markdown(head, lines)
 
 
-RIVAL_TASKS = {
+COMPARED_TASKS = {
     "clinc150": "accuracy",
     "20newsgroups": "accuracy",
     "docstrings": "accuracy",
@@ -158,8 +158,8 @@ RIVAL_TASKS = {
 def winners():
     """For each task and size, the best and what is level with it."""
     lines = []
-    for task, metric in RIVAL_TASKS.items():
-        rows = read("rivals/accuracy", task)
+    for task, metric in COMPARED_TASKS.items():
+        rows = read("comparison/accuracy", task)
         whole = figure(f"test.{metric}", "{:.1f}", 100)(
             pick(rows, method="table")
         )
@@ -411,7 +411,7 @@ def class_predictions():
 
 
 TABLES = {
-    "rivals.best": winners,
+    "comparison.best": winners,
     "codes.learning": code_learning,
     "codes.pooled_step": pooled_steps,
     "codes.training_step": steps_of_rows,

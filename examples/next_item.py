@@ -96,7 +96,7 @@ def parse_arguments(argv=None):
         "--history", type=int, default=128, help="items read to recommend"
     )
     parser.add_argument(
-        "--samples", type=int, default=1000, help="items that rivals sample"
+        "--samples", type=int, default=1000, help="items that baselines sample"
     )
     parser.add_argument(
         "--seconds",

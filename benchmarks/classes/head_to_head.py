@@ -1,7 +1,7 @@
 """Which way to train very many classes is best in the same processor time?
 
 Models of words, places, job titles and answers of a graph are trained by
-`CANESoftmax` and its rivals. Each method makes as many steps as fit into the
+`CANESoftmax` and baselines. Each method makes as many steps as fit into the
 time of `STEPS` steps of `--reference`; the time of a step is measured in turns,
 on one thread. The learning rate is the task's, or the best of `--rates` on the
 validation part with the first seed. What `--bounds` names makes all steps.
@@ -46,7 +46,7 @@ STEPS = {
     "wordnet": 1989,
 }
 RATES = {"job_titles": 2e-3, "wordnet": 3e-2}
-# Sampled classes of rivals, where 1,000 are not the best.
+# Sampled classes of baselines, where 1,000 are not the best.
 SAMPLES = {
     ("gowalla", "sampled softmax"): 4000,
     ("wordnet", "sampled softmax"): 4000,
@@ -72,7 +72,7 @@ class HeadToHead(Benchmark):
         "tasks": ("ptb", "gutenberg", "gowalla"),
         "reference": Flag("CANE in one group", "whose time all have"),
         "rates": Flag((), "to choose from", reader((0.0,))),
-        "samples": Flag((), "sampled classes of rivals", reader((0,))),
+        "samples": Flag((), "sampled classes of baselines", reader((0,))),
         "methods": (
             "CANE by default",
             "CANE in one group",
@@ -170,8 +170,8 @@ class HeadToHead(Benchmark):
 
 
 def has_samples(name):
-    """Whether a method of `METHODS` is a rival that samples classes."""
-    return METHODS[name].is_rival and METHODS[name].samples is None
+    """Whether a method of `METHODS` is a baseline that samples classes."""
+    return METHODS[name].is_baseline and METHODS[name].samples is None
 
 
 def row_of(task, name, samples=None):

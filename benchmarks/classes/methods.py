@@ -1,4 +1,4 @@
-"""Ways to train very many classes: `CANESoftmax` in several settings, rivals.
+"""Ways to train very many classes: `CANESoftmax` in several settings, others.
 
 A line of `METHODS` is a method; `LOSSES` has the losses.
 """
@@ -24,7 +24,7 @@ class Method:
     groups: int | None = None
 
     @property
-    def is_rival(self):
+    def is_baseline(self):
         return self.loss != "cane"
 
 
@@ -122,7 +122,7 @@ def make_head(method, samples, task, seed):
 
 def sizes(method, samples):
     """Numbers of candidates and noises of the layer."""
-    if method.is_rival:
+    if method.is_baseline:
         # It samples as many as both together.
         return 1, max(1, samples - 1)
     candidates = method.candidates

@@ -1,7 +1,7 @@
 """What do training and prediction over many classes cost?
 
 Times of a training step by plain `fit`, of `CANESoftmax` in several settings
-and of its rivals, and of the best 5 classes by beam search and by all scores,
+and of baselines, and of the best 5 classes by beam search and by all scores,
 in Keras and in LiteRT files. What is compared takes turns in one process;
 figures are medians over rounds. Labels follow Zipf's law; weights are random.
 """

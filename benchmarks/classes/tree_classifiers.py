@@ -1,7 +1,7 @@
 """Are frozen features classified as well and as fast as by other trees?
 
 Tables 1 and 2 of the paper on job titles, each the mean of the vectors of its
-words, 1,016 classes: a linear layer by `CANESoftmax` with a tree, the rivals,
+words, 1,016 classes: a linear layer by `CANESoftmax` with a tree, baselines,
 and Recall Tree and LOMTree of the package vowpalwabbit, if it is installed.
 Rates are the best of four on the validation part, with the first seed. Times
 are of the processor on one thread. Paper: https://arxiv.org/abs/1711.00658.
@@ -180,7 +180,7 @@ def make_head(row, task, seed, branching):
     else:
         selector = kc.candidates.AllClasses()
         if row.noises:
-            # It is not asked by rivals, which sample as many as both.
+            # It is not asked by baselines, which sample as many as both.
             selector = kc.candidates.FrequentClasses(counts)
     return kc.CANESoftmax(
         task.num_classes,

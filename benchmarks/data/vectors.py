@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.vectors import read_vectors
 
 # Skip-gram vectors of words in reviews, 75,102 x 300.
@@ -53,7 +53,7 @@ def load_tokens(path=None):
             )
         folder = pathlib.Path(spec.origin).parent
         path = folder / "model" / "model.safetensors"
-    safetensors = require("safetensors", "vectors")
+    safetensors = import_extra("safetensors", "vectors")
     with safetensors.safe_open(path, framework="numpy") as file:
         table = file.get_tensor("embeddings.word_embeddings.weight")
     return table.astype("float32", copy=False)

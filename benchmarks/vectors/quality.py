@@ -20,13 +20,13 @@ import keras_compembed as kc
 from benchmarks.baselines import methods as baselines
 from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
+from benchmarks.comparison.methods import QUANTIZE
+from benchmarks.comparison.methods import Sizes
 from benchmarks.data import vectors
 from benchmarks.data.word_tests import ANALOGIES
 from benchmarks.data.word_tests import PAIRS
 from benchmarks.data.word_tests import WordAnalogies
 from benchmarks.data.word_tests import WordPairs
-from benchmarks.rivals.methods import QUANTIZE
-from benchmarks.rivals.methods import Sizes
 from keras_compembed import methods
 
 TABLE = "table"

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_compembed.compression.copy_check import all_same
 from keras_compembed.compression.copy_check import arrays_of
 from keras_compembed.compression.copy_check import made_up_inputs
-from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.keras_2_file import read_keras_2_file
 from keras_compembed.utils.one_line import on_one_line
 
@@ -51,7 +51,7 @@ def from_tf_keras(model_or_path):
         ValueError: if a file is of another kind, Keras 3 has no such layers
             (all are named), or outputs differ.
     """
-    tf_keras = require("tf_keras", "tf_keras")
+    tf_keras = import_extra("tf_keras", "tf_keras")
     model = model_or_path
     if isinstance(model, (str, os.PathLike)):
         model = _load(tf_keras, os.fspath(model))
@@ -84,7 +84,7 @@ def _load(tf_keras, path):
         )
     with contextlib.ExitStack() as stack:
         if re.search('"(ClusterWeights|PruneLowMagnitude|Quantize)', config):
-            tfmot = require(_TFMOT, "prune")
+            tfmot = import_extra(_TFMOT, "prune")
             stack.enter_context(tfmot.sparsity.keras.prune_scope())
             stack.enter_context(tfmot.clustering.keras.cluster_scope())
             stack.enter_context(tfmot.quantization.keras.quantize_scope())
@@ -93,7 +93,7 @@ def _load(tf_keras, path):
 
 def _strip(tf_keras, model):
     """The same model without wrappers of tensorflow-model-optimization."""
-    tfmot = require(_TFMOT, "prune")
+    tfmot = import_extra(_TFMOT, "prune")
 
     def strip(layer):
         if isinstance(layer, tf_keras.Model):

@@ -10,6 +10,9 @@ from keras_compembed.methods.codes import Codes
 from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.sizes import count_bytes
 
+# As `compress_model` has it.
+_MIN_BYTES = 65_536
+
 
 @dataclasses.dataclass(frozen=True)
 class LeftTable:
@@ -22,15 +25,15 @@ class LeftTable:
     reason: str | None
 
 
-def left_tables(model, min_bytes=65_536, method=None):
+def left_tables(model):
     """The Embedding layers of a model, and why some cannot be replaced."""
-    method = method or Codes()
+    method = Codes()
     held = layers_that_hold(model)
     tables = []
     for name, layer in named_layers(model, keras.layers.Embedding).items():
         size = count_bytes(layer.weights)
         shape = layer.input_dim, layer.output_dim
-        reason = reason_to_skip(layer, method, min_bytes, held)
+        reason = reason_to_skip(layer, method, _MIN_BYTES, held)
         if not reason and method.litert_bytes(*shape) >= size:
             reason = f"{method.name} would be no smaller than it is"
         tables.append(LeftTable(name, *shape, size, reason))

@@ -12,7 +12,7 @@ from keras_compembed.export.file_input import FileInput
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_file import MEDIAPIPE_TOKENIZER
 from keras_compembed.export.litert_file import has_tf_text
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
@@ -38,7 +38,7 @@ def _interpreter(module, file, **kwargs):
     )
     make = module.Interpreter
     if has_tf_text(file.ops):
-        registrar = extras.require(
+        registrar = import_extra(
             "tensorflow_text.core.pybinds.tflite_registrar", "text"
         )
         make = functools.partial(

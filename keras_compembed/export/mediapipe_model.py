@@ -9,7 +9,7 @@ import numpy as np
 from keras_compembed.export.file_metadata import check_text
 from keras_compembed.export.inspect_litert import inspect_litert
 from keras_compembed.export.litert_file import has_tf_text
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.validation import require
 
 # Classes of MediaPipe Tasks, and their methods.
@@ -79,8 +79,8 @@ class MediaPipeModel:
         if task is None:
             task = "classifier" if self._labels else "embedder"
         name, method = _OBJECTS[task]
-        tasks = extras.require("mediapipe.tasks.python", "mediapipe")
-        texts = extras.require("mediapipe.tasks.python.text", "mediapipe")
+        tasks = import_extra("mediapipe.tasks.python", "mediapipe")
+        texts = import_extra("mediapipe.tasks.python.text", "mediapipe")
         options = getattr(texts, f"{name}Options")(
             base_options=tasks.BaseOptions(model_asset_path=os.fspath(path))
         )

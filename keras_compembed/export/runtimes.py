@@ -14,7 +14,8 @@ from keras_compembed.export.mediapipe_model import read_text
 from keras_compembed.export.text_front import convert_tokenizer
 from keras_compembed.export.tracing import all_layers
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
+from keras_compembed.utils.extras import import_tensorflow_text
 from keras_compembed.utils.model_outputs import output_names
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import require
@@ -80,9 +81,9 @@ class Runtime:
             "`input_signature` says.",
             input_signature=input_signature,
         )
-        extras.require_tensorflow_text()
+        import_tensorflow_text()
         if self.task is not None:
-            extras.require("mediapipe", "mediapipe")
+            import_extra("mediapipe", "mediapipe")
             _check_for_mediapipe(split)
         try:
             split.as_tokenizer()

@@ -571,7 +571,7 @@ def _check_codebooks(codebooks, shape):
     codebooks = np.asarray(codebooks)
     require(
         codebooks.shape == shape,
-        f"`codebooks` must have shape {shape}",
+        f"`codebooks` must have shape {shape}.",
         got=codebooks.shape,
     )
     flat = check_table(codebooks.reshape(-1, shape[-1]), name="codebooks")

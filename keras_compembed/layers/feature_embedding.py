@@ -242,12 +242,8 @@ def _check_array(name, array):
     dtype = "float32" if array.dtype.kind == "f" else "int32"
     with np.errstate(over="ignore"):
         kept = array.astype(dtype)
-    require(
-        dtype == "float32" or (kept == array).all(),
-        f"{name} must be integers of 32 bits.",
-        lowest=array.min(),
-        highest=array.max(),
-    )
+    large = [] if dtype == "float32" else array[kept != array][:1].tolist()
+    require(not large, f"{name} must be integers of 32 bits.", first=large)
     bad = np.argwhere(~np.isfinite(kept))[:1].tolist()
     require(not bad, f"{name} must be finite as float32.", first=bad)
     return kept

@@ -5,7 +5,7 @@ import pathlib
 
 import keras
 
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.saved_words import check_saved_words
 from keras_compembed.utils.validation import require
 from keras_compembed.vectors.compressed_vectors import CompressedVectors
@@ -86,7 +86,7 @@ def preset_folder(preset):
         return SAVED_MODELS / preset
     text = os.fspath(preset)
     if text.startswith("hf://"):
-        hub = extras.require("huggingface_hub", "hub")
+        hub = import_extra("huggingface_hub", "hub")
         repository, _, revision = text.removeprefix("hf://").partition("@")
         return pathlib.Path(
             hub.snapshot_download(repository, revision=revision or None)

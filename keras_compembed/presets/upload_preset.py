@@ -5,7 +5,7 @@ import pathlib
 
 from keras_compembed.presets.from_preset import RECORD
 from keras_compembed.presets.save_preset import CARD
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.validation import require
 
 
@@ -41,7 +41,7 @@ def upload_preset(folder, address, private=False):
         address=address,
     )
     record = json.loads((pathlib.Path(folder) / RECORD).read_text("utf-8"))
-    hub = extras.require("huggingface_hub", "hub")
+    hub = import_extra("huggingface_hub", "hub")
     repository = address.removeprefix("hf://")
     hub.create_repo(repository, private=private, exist_ok=True)
     return hub.upload_folder(

@@ -4,7 +4,7 @@ import io
 import math
 import re
 
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.sizes import format_bytes
 
 # Colours in the light, which variables of the page stand for.
@@ -27,7 +27,7 @@ _DOTS = {
 
 def frontier_charts(frontier, place):
     """SVG of the error and of the score by bytes, each in two widths."""
-    markup = extras.require("markupsafe", "plots")
+    markup = import_extra("markupsafe", "plots")
     charts = []
     for figure in ("error", "score"):
         points = [x for x in frontier if _height(x, figure) is not None]
@@ -45,8 +45,8 @@ def _height(point, figure):
 
 
 def _draw(frontier, points, place, figure, width):
-    matplotlib = extras.require("matplotlib", "plots")
-    module = extras.require("matplotlib.figure", "plots")
+    matplotlib = import_extra("matplotlib", "plots")
+    module = import_extra("matplotlib.figure", "plots")
     options = {
         "axes.edgecolor": _EDGE,
         "axes.labelcolor": _SOFT,

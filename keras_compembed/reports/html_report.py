@@ -27,7 +27,7 @@ from keras_compembed.reports.size_report import EMBEDDINGS
 from keras_compembed.reports.size_report import size_report
 from keras_compembed.reports.word_neighbors import word_neighbors
 from keras_compembed.reports.words_by_layer import words_by_layer
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.layer_names import named_layers
@@ -110,7 +110,7 @@ def html_report(
 
 
 def _read_template():
-    jinja2 = extras.require("jinja2", "plots")
+    jinja2 = import_extra("jinja2", "plots")
     environment = jinja2.Environment(
         autoescape=True,
         finalize=_visible,

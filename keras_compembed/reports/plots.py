@@ -3,7 +3,7 @@
 import os
 
 from keras_compembed.reports.code_statistics import code_balance
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import check_output
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.sizes import format_bytes
@@ -126,7 +126,7 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     """
     require(rows, "`rows` must not be empty.", rows=rows)
     figure, axes = _new_figure(path, overwrite)
-    ticker = extras.require("matplotlib.ticker", "plots")
+    ticker = import_extra("matplotlib.ticker", "plots")
     axes.set_xscale("log")
     points, marks, ranges = [], [], []
     for row in rows:
@@ -279,7 +279,7 @@ def model_parts(report):
 def _new_figure(path, overwrite, size=(7.2, 4.4)):
     """An empty figure without a window, once `path` is known to be free."""
     # Not pyplot: it keeps state and may open a window.
-    module = extras.require("matplotlib.figure", "plots")
+    module = import_extra("matplotlib.figure", "plots")
     check_output(path, overwrite)
     figure = module.Figure(figsize=size, dpi=160, layout="constrained")
     return figure, figure.subplots()
@@ -302,7 +302,7 @@ def _frame(axes, marks):
 
 def _label(figure, axes, points, drawn):
     """Writes each label at the nearest place where it covers nothing."""
-    transforms = extras.require("matplotlib.transforms", "plots")
+    transforms = import_extra("matplotlib.transforms", "plots")
     figure.draw_without_rendering()
     # From here on the axes must not move under the labels.
     figure.set_layout_engine("none")

@@ -7,7 +7,7 @@ import tempfile
 from keras_compembed.text.messages import get_class
 from keras_compembed.text.normalization import compact_rules
 from keras_compembed.text.normalization import read_rules
-from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import import_extra
 
 # Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -121,7 +121,7 @@ def count_bytes(tokenizer):
 
 def _compile(replacements):
     """The table of replacements in SentencePiece's own form."""
-    sentencepiece = require("sentencepiece", "text")
+    sentencepiece = import_extra("sentencepiece", "text")
     lines = [
         f"{_codes(old)}\t{_codes(new)}" for old, new in replacements.items()
     ]

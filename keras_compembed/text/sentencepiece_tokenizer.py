@@ -10,7 +10,8 @@ import tensorflow as tf
 from keras_compembed.text import piece_table
 from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
+from keras_compembed.utils.extras import import_tensorflow_text
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_positive_int
 from keras_compembed.utils.validation import require
@@ -93,7 +94,7 @@ class SentencePieceTokenizer(Tokenizer):
         unknown_if_empty=True,
         **kwargs,
     ):
-        text = extras.require_tensorflow_text()
+        text = import_tensorflow_text()
         proto = piece_table.parse(_read(model))
         _check_kind(proto)
         piece_table.compact(proto)
@@ -142,7 +143,7 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
             ValueError: if the texts do not give so many pieces.
         """
-        sentencepiece = extras.require("sentencepiece", "text")
+        sentencepiece = import_extra("sentencepiece", "text")
         check_positive_int("vocabulary_size", vocabulary_size, 3)
         check_boolean("lowercase", lowercase)
         content, problems = io.BytesIO(), []

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
-from keras_compembed.utils import extras
+from keras_compembed.utils.extras import import_extra
+from keras_compembed.utils.extras import import_tensorflow_text
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
@@ -82,7 +83,7 @@ class WordPieceTokenizer(Tokenizer):
         unknown_if_empty=True,
         **kwargs,
     ):
-        text = extras.require_tensorflow_text()
+        text = import_tensorflow_text()
         pieces = _check_pieces(vocabulary)
         pad_id, unknown_id = pieces.index(_PAD), pieces.index(_UNKNOWN)
         super().__init__(
@@ -127,7 +128,7 @@ class WordPieceTokenizer(Tokenizer):
         Raises:
             ValueError: if `texts` are no texts, or hold no words.
         """
-        tools = extras.require(
+        tools = import_extra(
             "tensorflow_text.tools.wordpiece_vocab.bert_vocab_from_dataset",
             "text",
         )

@@ -11,7 +11,7 @@ from keras_compembed.text.piece_table import SPACE
 from keras_compembed.text.piece_table import Piece
 from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
-from keras_compembed.utils.extras import require_tensorflow_text
+from keras_compembed.utils.extras import import_tensorflow_text
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_order
 from keras_compembed.utils.validation import check_positive_int
@@ -88,7 +88,7 @@ class WordTokenizer(Tokenizer):
         unknown_if_empty=True,
         **kwargs,
     ):
-        text = require_tensorflow_text()
+        text = import_tensorflow_text()
         check_choice("standardize", standardize, STANDARDIZATIONS)
         words = _check_words(vocabulary)
         super().__init__(

@@ -53,7 +53,7 @@ class TransformStart:
         values[rows, 0] = 1
         return values.astype(dtype or "float64")
 
-    def columns(self, shape, dtype="int32"):
+    def columns(self, shape):
         """The columns of the places of `values`, different ones in a row."""
         num_rows, places = shape
         num_anchors = len(self.anchor_ids)
@@ -62,9 +62,8 @@ class TransformStart:
         rows, columns = one_hot_rows(self.anchor_ids)
         first[rows, 0] = columns
         stride = num_anchors // places
-        return ((first + stride * np.arange(places)) % num_anchors).astype(
-            dtype
-        )
+        columns = (first + stride * np.arange(places)) % num_anchors
+        return columns.astype("int32")
 
     def _drawn_seed(self):
         # One for values and columns alike.

@@ -5,7 +5,7 @@ They need the extra `tune`.
 
 import typing
 
-from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import import_extra
 
 if typing.TYPE_CHECKING:
     from keras_compembed.tuning.compressed_hyper_model import (
@@ -18,7 +18,7 @@ __all__ = ["CompressedHyperModel"]
 def __getattr__(name):
     # A subclass of one of keras-tuner's, which may not be there.
     if name == "CompressedHyperModel":
-        require("keras_tuner", "tune")
+        import_extra("keras_tuner", "tune")
         from keras_compembed.tuning import compressed_hyper_model
 
         return compressed_hyper_model.CompressedHyperModel

@@ -3,7 +3,7 @@
 import importlib
 
 
-def require(module, extra):
+def import_extra(module, extra):
     """Imports `module`, or says which extra of this package brings it."""
     try:
         return importlib.import_module(module)
@@ -14,9 +14,9 @@ def require(module, extra):
         ) from error
 
 
-def require_tensorflow_text():
+def import_tensorflow_text():
     """Imports tensorflow-text, or says which version tokenizers need."""
-    module = require("tensorflow_text", "text")
+    module = import_extra("tensorflow_text", "text")
     # That of 2.18 writes beyond its memory in large batches.
     if tuple(map(int, module.__version__.split(".")[:2])) < (2, 21):
         raise ImportError(

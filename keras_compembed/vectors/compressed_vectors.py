@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.method import check_method
-from keras_compembed.utils import extras
 from keras_compembed.utils.byte_counts import number_of_bytes
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.files import replacing
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_fitted_table
@@ -474,7 +474,7 @@ class CompressedVectors:
         For `evaluate_word_pairs`, `evaluate_word_analogies` and so on. Needs
         gensim (`keras-compembed[vectors]`) and holds the whole table.
         """
-        models = extras.require("gensim.models", "vectors")
+        models = import_extra("gensim.models", "vectors")
         keyed = models.KeyedVectors(self.vector_size, dtype="float32")
         keyed.add_vectors(self.index_to_key, self.table())
         return keyed

@@ -72,7 +72,9 @@ class Training:
 
     def fit(self, seed, clock, epochs, steps_per_epoch):
         # The first step is traced, and the first turn compiled.
-        of_a_step = 1.0 if seed == 0 else 0.01 + 0.01 * self.row.method.is_rival
+        of_a_step = (
+            1.0 if seed == 0 else 0.01 + 0.01 * self.row.method.is_baseline
+        )
         clock.seconds = (steps_per_epoch - 1) * of_a_step
 
     def measure(self):
@@ -94,7 +96,10 @@ def test_steps_follow_time_and_rates_the_first_seed(tmp_path, monkeypatch):
     # rate; the row whose time all have is timed with them.
     Training.made.clear()
     head_to_head.main([*timed, "--seeds", "0,1", "--methods", "NCE"])
-    assert [each.row.method.is_rival for each in Training.made] == [False, True]
+    assert [each.row.method.is_baseline for each in Training.made] == [
+        False,
+        True,
+    ]
     assert Training.made[1].seed == 1 and Training.made[1].rates == (0.03,)
     # A bound makes all steps.
     flags[-1] = str(tmp_path / "bounds.json")

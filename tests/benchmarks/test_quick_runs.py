@@ -145,9 +145,9 @@ def test_lookups_in_litert(tmp_path):
         assert 500 < size - 2000 * row_bytes < 4000
 
 
-def test_rivals(tmp_path, monkeypatch):
+def test_comparison(tmp_path, monkeypatch):
     """Texts with two seeds, then visits."""
-    accuracy = load("rivals.accuracy")
+    accuracy = load("comparison.accuracy")
     monkeypatch.setattr(accuracy, "BEST", 1)
     monkeypatch.setattr(accuracy, "NUM_TUNED", 1)
     flags = ["--output", str(tmp_path / "record.json")]
@@ -155,7 +155,9 @@ def test_rivals(tmp_path, monkeypatch):
     texts = [*flags, "--tasks", "generated", "--seeds", "0,1"]
     texts += ["--methods", "table,search"]
     rows = accuracy.main([*texts, "--picture", str(tmp_path)])
-    assert (tmp_path / "rivals_generated.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "comparison_generated.png").read_bytes()[
+        :4
+    ] == b"\x89PNG"
     # The table has two seeds, the second at the first's rate.
     assert [len(row["runs"]) for row in rows] == [2, 1]
     first, second = (run["figures"] for run in rows[0]["runs"])

@@ -1,4 +1,4 @@
-"""Small tasks of classes, and what every rival has to do with them."""
+"""Small tasks of classes, and what every loss has to do with them."""
 
 import contextlib
 

@@ -8,7 +8,7 @@ import zipfile
 
 import numpy as np
 
-from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.vectors.formats.streams import open_stream
 from keras_compembed.vectors.formats.words import find_words
 
@@ -133,7 +133,7 @@ def choose_tensor(shapes, tensor):
 def tensor_shapes(path):
     """Shapes of tensors by their names."""
     # The library checks the header, and does not tell places.
-    safetensors = require("safetensors", "vectors")
+    safetensors = import_extra("safetensors", "vectors")
     with safetensors.safe_open(path, framework="numpy") as file:
         return {x: tuple(file.get_slice(x).get_shape()) for x in file.keys()}
 
@@ -146,7 +146,7 @@ def find_tensor(path, name, others=()):
     entry = header[name]
     if entry["dtype"] not in _DTYPES:
         raise ValueError(f"the tensor {name!r} of {entry['dtype']} is not read")
-    require("ml_dtypes", "vectors")  # It tells bfloat16 to NumPy.
+    import_extra("ml_dtypes", "vectors")  # It tells bfloat16 to NumPy.
     dtype = np.dtype(_DTYPES[entry["dtype"]])
     part = name.rpartition(".")[0] or name
     beside = [x for x in {*header, *others} if x.startswith(part) and x != name]

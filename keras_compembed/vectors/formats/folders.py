@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.vectors.formats import arrays
 from keras_compembed.vectors.formats.words import find_words
 
@@ -38,8 +38,8 @@ def _finder(path):
             return found if os.path.isfile(found) else None
 
         return find
-    hub = require("huggingface_hub", "hub")
-    errors = require("huggingface_hub.errors", "hub")
+    hub = import_extra("huggingface_hub", "hub")
+    errors = import_extra("huggingface_hub.errors", "hub")
     repository, _, revision = path.removeprefix(HUB).partition("@")
 
     def fetch(name):

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.vectors.formats.streams import plain_file
 from keras_compembed.vectors.formats.text import find_header
 from keras_compembed.vectors.ngram_buckets import NgramBuckets
@@ -17,7 +17,7 @@ _SENTENCE_END = b"</s>"  # fastText gives it no n-grams.
 
 
 def read_word2vec_binary(path, options):
-    models = require("gensim.models", "vectors")
+    models = import_extra("gensim.models", "vectors")
     with plain_file(path) as plain:
         with open(plain, "rb") as file:
             rows, columns = find_header(file.readline(64).rstrip(b"\n"))
@@ -54,7 +54,7 @@ class _WholeFile(io.BufferedReader):
 
 def read_fasttext(path, options):
     """Words, vectors as fastText composes them, and `Subwords` if asked for."""
-    binary = require("gensim.models._fasttext_bin", "vectors")
+    binary = import_extra("gensim.models._fasttext_bin", "vectors")
     with plain_file(path) as plain:
         with _WholeFile(open(plain, "rb", buffering=0)) as file:
 
@@ -112,7 +112,7 @@ def _subwords(ngrams, read, words, count, options):
 
 def read_gensim(path, options):
     """What gensim's `save` wrote: pickles, which may run any program."""
-    gensim = require("gensim", "vectors")
+    gensim = import_extra("gensim", "vectors")
     model = gensim.utils.SaveLoad.load(path)
     model = getattr(model, "wv", model)
     words, ngrams = list(model.index_to_key), None

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from keras_compembed.utils.extras import require
+from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.validation import check_order
 from keras_compembed.vectors.formats.streams import open_stream
 
@@ -59,7 +59,7 @@ def _read_ids(path):
         ids = json.load(file)
     if "model" in ids and "added_tokens" in ids:
         del ids  # It is large.
-        tokenizers = require("tokenizers", "vectors")
+        tokenizers = import_extra("tokenizers", "vectors")
         return tokenizers.Tokenizer.from_file(os.fspath(path)).get_vocab()
     return ids
 

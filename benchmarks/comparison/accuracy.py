@@ -29,12 +29,12 @@ from benchmarks.common.benchmark import Benchmark
 from benchmarks.common.benchmark import run
 from benchmarks.common.best_rows import check_names
 from benchmarks.common.best_rows import climb
-from benchmarks.rivals.methods import QUANTIZE
-from benchmarks.rivals.methods import RIVALS
-from benchmarks.rivals.pictures import draw
-from benchmarks.rivals.tasks import QUICK
-from benchmarks.rivals.tasks import TASKS
-from benchmarks.rivals.tasks import Texts
+from benchmarks.comparison.methods import QUANTIZE
+from benchmarks.comparison.methods import WAYS
+from benchmarks.comparison.pictures import draw
+from benchmarks.comparison.tasks import QUICK
+from benchmarks.comparison.tasks import TASKS
+from benchmarks.comparison.tasks import Texts
 from keras_compembed.utils.files import replacing
 
 TABLE, SEARCH = "table", "search"
@@ -65,9 +65,9 @@ class Accuracy(Benchmark):
     choices = {
         "tasks": tuple(task.name for task in TASKS),
         "ratios": (64, 16, 128),
-        "methods": (TABLE, *RIVALS, SEARCH),
+        "methods": (TABLE, *WAYS, SEARCH),
         "cache": Flag(
-            pathlib.Path("build", "rivals"), "folder of trained tables"
+            pathlib.Path("build", "comparison"), "folder of trained tables"
         ),
         "picture": Flag(None, "folder for a picture a task", pathlib.Path),
     }
@@ -82,7 +82,7 @@ class Accuracy(Benchmark):
         args = self.args
         known = {task.name: task for task in (*TASKS, *QUICK)}
         check_names("tasks", args.tasks, known)
-        check_names("methods", args.methods, (TABLE, *RIVALS, SEARCH))
+        check_names("methods", args.methods, (TABLE, *WAYS, SEARCH))
         tasks = [known[name] for name in args.tasks]
         found = [row_of_table(task) for task in tasks if TABLE in args.methods]
         return found + [
@@ -130,7 +130,7 @@ class Accuracy(Benchmark):
         elif row.method == SEARCH:
             figures = self.searched(row, task, seed)
         else:
-            figures = self.of_rival(row, task, seed)
+            figures = self.of_way(row, task, seed)
         return figures | {
             "data": task.digest,
             "cpu_seconds": time.process_time() - started,
@@ -162,18 +162,18 @@ class Accuracy(Benchmark):
             best["schedules"] = {x["method"]: x["tried"] for x in runs}
         return best | {"start": self.start(task, seed)[1]}
 
-    def of_rival(self, row, task, seed):
-        rival = RIVALS[row.method]
+    def of_way(self, row, task, seed):
+        way = WAYS[row.method]
         chosen = {}
         for name, shape in task.tables.items():
             limit = 4 * math.prod(shape) // row.ratio
-            chosen[name] = rival.largest(shape, task.counts[name], limit)
+            chosen[name] = way.largest(shape, task.counts[name], limit)
         if None in chosen.values():
             return {"method": "none fits", "bytes": None}
         table_model, spent = None, 0
-        if rival.is_of_table:
+        if way.is_of_table:
             table_model, spent = self.started_model(task, seed), self.half(task)
-        model = rival.model(task, chosen, table_model, seed)
+        model = way.model(task, chosen, table_model, seed)
         steps = task.steps(task.settings.epochs - spent)
         names = dict.fromkeys(method.name for method in chosen.values())
         return {
@@ -188,7 +188,7 @@ class Accuracy(Benchmark):
                 seed,
                 spent,
                 self.first_figures(row, seed),
-                functools.partial(rival.callbacks, task, chosen, steps),
+                functools.partial(way.callbacks, task, chosen, steps),
             ),
         }
 

@@ -40,7 +40,7 @@ class Sizes:
         return method.litert_bytes(*shape, QUANTIZE) <= limit
 
 
-class Rival:
+class Way:
     """A way to store tables, as a model of it is made and trained."""
 
     is_of_table = True
@@ -62,7 +62,7 @@ class Rival:
         return []
 
 
-class OfTable(Rival):
+class OfTable(Way):
     """Made of a trained table, and tuned."""
 
     def model(self, task, chosen, table_model, seed):
@@ -103,7 +103,7 @@ class Following(OfTable):
         return [kc.compression.RecodeEmbeddings(every)]
 
 
-class WhileTuned(Rival):
+class WhileTuned(Way):
     """The smallest numbers of a table become 0 while it is tuned."""
 
     def model(self, task, chosen, table_model, seed):
@@ -125,7 +125,7 @@ class WhileTuned(Rival):
         ]
 
 
-class FromNothing(Rival):
+class FromNothing(Way):
     """Trained from scratch."""
 
     is_of_table = False
@@ -231,7 +231,7 @@ def tensor_train(shape, counts):
     return [Sizes(baselines.TensorTrain, 512)]
 
 
-RIVALS = {
+WAYS = {
     "codes of 16": OfTable(codes()),
     "int2": OfTable(rounded(2)),
     "codes that follow": Following(codes()),

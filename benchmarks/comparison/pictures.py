@@ -1,4 +1,4 @@
-"""Pictures of records of `rivals.accuracy`."""
+"""Pictures of records of `comparison.accuracy`."""
 
 import statistics
 
@@ -23,7 +23,7 @@ def draw(rows, folder):
         of_task = [row for row in rows if row["row"]["task"]["name"] == task]
         if all(row["row"]["ratio"] == 1 for row in of_task):
             continue
-        draw_task(of_task, folder / f"rivals_{task}.png")
+        draw_task(of_task, folder / f"comparison_{task}.png")
 
 
 def draw_task(rows, path):
