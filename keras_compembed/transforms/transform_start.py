@@ -53,7 +53,7 @@ class TransformStart:
         values[rows, 0] = 1
         return values.astype(dtype or "float64")
 
-    def columns(self, shape):
+    def columns(self, shape, dtype="int32"):
         """The columns of the places of `values`, different ones in a row."""
         num_rows, places = shape
         num_anchors = len(self.anchor_ids)
@@ -63,7 +63,7 @@ class TransformStart:
         first[rows, 0] = columns
         stride = num_anchors // places
         columns = (first + stride * np.arange(places)) % num_anchors
-        return columns.astype("int32")
+        return columns.astype(dtype)
 
     def _drawn_seed(self):
         # One for values and columns alike.
