@@ -163,7 +163,11 @@ class CompressedHyperModel(keras_tuner.HyperModel):
             size = sum(table.bytes_of(method, quantize) for table in tables)
             if method.name in set.intersection(*names) and size < before:
                 sizes[method] = size
-        require(sizes, "`methods` must hold one that makes the tables smaller.")
+        require(
+            sizes,
+            "`methods` must hold one that makes the tables smaller.",
+            methods=[method.name for method in self._search.methods],
+        )
         least = room + min(sizes.values())
         require(
             self.max_bytes is None or least <= self.max_bytes,
