@@ -54,13 +54,11 @@ class BudgetSearch:
         quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`, as in
             `keras_compembed.export.export_litert`: bytes are those of such a
             file. Defaults to `None`.
-        min_runtime: Optional string, as in `export_litert`.
         runtime: `"litert"`, `"tf-text"` or `"mediapipe"`, as in
             `export_litert`. Of a model that takes texts, files for the last
             two hold its tokenizer, which counts. Defaults to `"litert"`.
-        labels: Optional, as in `export_litert`: labels count too.
-        input_signature: Optional structure of `tf.TensorSpec`, as in
-            `export_litert`: subclassed models need it.
+        min_runtime, labels, input_signature: As in `export_litert`. Labels
+            count too, and subclassed models need an `input_signature`.
         train_data: Optional tuple `(x, y)` or `(x, y, sample_weight)`, or
             batched `tf.data.Dataset`, to train the best few further on. Texts
             may be a list or an array of strings.

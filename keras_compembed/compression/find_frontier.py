@@ -39,12 +39,8 @@ def find_frontier(
         model: A built `keras.Model`.
         search: Optional `BudgetSearch`. Its data is used only to count how
             often ids occur. Defaults to `None`: a new one.
-        layers: Same as in `compress_model`.
-        layer_settings: Same as in `compress_model`.
-        min_bytes: Same as in `compress_model`.
-        seed: Optional integer, of the learners.
-        sample_inputs: Same as in `compress_model`.
-        verbose: `0` or `1`, whether to show progress.
+        layers, layer_settings, min_bytes, seed, sample_inputs, verbose: Same as
+            in `compress_model`.
 
     Returns:
         A `Frontier`.

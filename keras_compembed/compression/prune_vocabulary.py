@@ -42,8 +42,8 @@ def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
             those that the model is trained on.
         min_count: Positive integer, how often a token must occur. Defaults to
             `1`.
-        vocabulary_size: Optional positive integer, the most ids; the most
-            frequent are taken. Defaults to `None`.
+        vocabulary_size: Optional integer, the most ids, those that are most
+            frequent.
 
     Returns:
         A `keras.Model`, compiled as the model is.

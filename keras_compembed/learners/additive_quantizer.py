@@ -57,6 +57,8 @@ class AdditiveQuantizer(CodeLearner):
             kept without a seed, nor after Ctrl-C. Defaults to `None`.
 
     Attributes:
+        codes: Unsigned integers `(rows, num_codebooks)`, None before `train`.
+        codebooks: float32 `(num_codebooks, codebook_size, columns)`, or None.
         history: Dict of lists. `"loss"` is the mean squared distance of a row
             (of the rows in recent batches, while the encoder is trained), and
             last that of the codes and codebooks kept, the best of the run;

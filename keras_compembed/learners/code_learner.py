@@ -9,28 +9,14 @@ from keras_compembed.utils.validation import require
 
 
 class CodeLearner(abc.ABC):
-    """Base class of learners: `train` on a table, then `encode` and `decode`.
-
-    A learner works on plain arrays and knows no layers and no files.
-
-    Attributes:
-        num_codebooks: Integer, subcodes per row (M).
-        codebook_size: Integer, codewords per codebook (K).
-        composition: Name of how codewords become a row, or a `Composition`.
-        codebooks: float32 array `(num_codebooks, codebook_size, columns)`, or
-            of the composition's `codebooks_shape`; None before `train`.
-        codes: Unsigned integer array `(rows, num_codebooks)` of the table
-            trained on, or None before `train`.
-        history: Dict of lists, one entry an iteration. `"loss"` is the
-            reconstruction loss: the mean over rows of the squared distance
-            between a row and its reconstruction (equation 3 of
-            [Shu & Nakayama](https://arxiv.org/abs/1711.01068)).
-    """
+    """Base class of learners: `train` on a table, then `encode` and `decode`."""
 
     num_codebooks = None
     codebook_size = None
     composition = "sum"
+    # Of the composition's `codebooks_shape`.
     codebooks = None
+    # Of the table trained on.
     codes = None
 
     @abc.abstractmethod

@@ -52,21 +52,15 @@ class GumbelCodeLearner(GradientCodeLearner):
     (1000, 8)
 
     Args:
-        num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
-            Defaults to `16`.
-        composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
-            `Composition`. How codewords become a row. Defaults to `"sum"`,
-            the paper's.
+        num_codebooks, codebook_size, seed, verbose, **kwargs: Same as for
+            `KDCodeLearner`.
+        composition: Same as for `KDCodeLearner`. Defaults to `"sum"`, the
+            paper's.
         temperature: Positive number. Defaults to `1.0`.
         training: Optional `Training`. Its own defaults here are 200,000
             iterations at a learning rate of 1e-4, the paper's.
         refine: Boolean, see `KDCodeLearner`. Not in the paper. Defaults to
             `False`.
-        seed: Optional integer. Makes a run repeatable on one machine.
-        verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
-        **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
-            `"float32"`, whatever the global policy.
 
     Input shape:
         Tensor of shape `(batch_size, columns)`.

@@ -25,9 +25,7 @@ class RandomCodeLearner(CodeLearner):
     (1000, 8)
 
     Args:
-        num_codebooks: Integer. Subcodes per row (M). Defaults to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
-            Defaults to `16`.
+        num_codebooks, codebook_size: Same as for `AdditiveQuantizer`.
         seed: Optional integer. Makes codes repeatable.
 
     Raises:

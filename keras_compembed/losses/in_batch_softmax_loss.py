@@ -40,15 +40,8 @@ class InBatchSoftmaxLoss(ClassLoss):
     >>> model.compile("adam", loss=kc.InBatchSoftmaxLoss())
 
     Args:
-        evaluation: Same as for `keras_compembed.CANELoss`.
-        ignore_class: Same as for `keras_compembed.CANELoss`.
-        name: Optional string.
-        reduction: Same as for `keras.losses.Loss`.
-
-    Call arguments:
-        y_true: Same as for `keras_compembed.CANELoss`.
-        y_pred: Same as for `keras_compembed.CANELoss`.
-        sample_weight: Same as for `keras_compembed.CANELoss`.
+        evaluation, ignore_class, name, reduction: Same as for
+            `keras_compembed.CANELoss`, as are call arguments.
 
     Raises:
         ValueError: Same as for `keras_compembed.CANELoss`; or if the layer is

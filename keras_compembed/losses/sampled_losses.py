@@ -105,15 +105,8 @@ class SampledSoftmaxLoss(SampledLoss):
         num_sampled: Optional integer, the number of sampled classes, which
             all examples of a step share. Defaults to the candidates and
             noises of the layer together.
-        evaluation: Same as for `keras_compembed.CANELoss`.
-        ignore_class: Same as for `keras_compembed.CANELoss`.
-        name: Optional string.
-        reduction: Same as for `keras.losses.Loss`.
-
-    Call arguments:
-        y_true: Same as for `keras_compembed.CANELoss`.
-        y_pred: Same as for `keras_compembed.CANELoss`.
-        sample_weight: Same as for `keras_compembed.CANELoss`.
+        evaluation, ignore_class, name, reduction: Same as for
+            `keras_compembed.CANELoss`, as are call arguments.
 
     Raises:
         ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`
@@ -150,18 +143,9 @@ class NCELoss(SampledLoss):
     >>> model.compile("adam", loss=kc.NCELoss(num_sampled=40))
 
     Args:
-        num_sampled: Optional integer, the number of sampled classes, which
-            all examples of a step share. Defaults to the candidates and
-            noises of the layer together.
-        evaluation: Same as for `keras_compembed.CANELoss`.
-        ignore_class: Same as for `keras_compembed.CANELoss`.
-        name: Optional string.
-        reduction: Same as for `keras.losses.Loss`.
-
-    Call arguments:
-        y_true: Same as for `keras_compembed.CANELoss`.
-        y_pred: Same as for `keras_compembed.CANELoss`.
-        sample_weight: Same as for `keras_compembed.CANELoss`.
+        num_sampled: Same as for `keras_compembed.SampledSoftmaxLoss`.
+        evaluation, ignore_class, name, reduction: Same as for
+            `keras_compembed.CANELoss`, as are call arguments.
 
     Raises:
         ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`

@@ -119,9 +119,7 @@ class Coverage(ClassMetric):
 
     Args:
         name: String. Defaults to `"coverage"`.
-        dtype: Optional dtype, same as for `keras.metrics.Metric`.
-        ignore_class: Optional integer. Label of examples that do not count.
-            Defaults to `None`.
+        dtype, ignore_class: Same as for `ClassAccuracy`.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), Table 3
@@ -148,9 +146,7 @@ class Perplexity(ClassMetric):
 
     Args:
         name: String. Defaults to `"perplexity"`.
-        dtype: Optional dtype, same as for `keras.metrics.Metric`.
-        ignore_class: Optional integer. Label of examples that do not count.
-            Defaults to `None`.
+        dtype, ignore_class: Same as for `ClassAccuracy`.
     """
 
     _direction = "down"

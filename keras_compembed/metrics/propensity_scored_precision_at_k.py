@@ -26,8 +26,7 @@ class PropensityScoredPrecisionAtK(RankingMetric):
     could count, both summed over all examples. It is 1 where the labels that
     count most are found.
 
-    From the ranks of labels among all classes, in evaluation only: logs of
-    training hold NaN without `in_training`.
+    In evaluation only, as `PrecisionAtK`.
 
     Example:
 
@@ -41,18 +40,13 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         class_counts: Array `(num_classes,)`, how often each class is a label
             in the training data.
         num_examples: Integer of at least 3, training examples.
-        k: Integer. Defaults to `5`.
         a: Positive number. Defaults to `0.55`; the paper has 0.5 for
             Wikipedia and 0.6 for Amazon.
         b: Positive number. Defaults to `1.5`; the paper has 0.4 for Wikipedia
             and 2.6 for Amazon.
         name: Optional string. Defaults to `None`: e.g.
             `"propensity_scored_precision_at_5"`.
-        dtype: Optional dtype, same as for `keras.metrics.Metric`.
-        ignore_class: Optional integer. Label of examples that do not count.
-            Defaults to `None`.
-        in_training: Boolean. Whether steps of training count, too. Defaults
-            to `False`.
+        k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
 
     Raises:
         ValueError: if a number is out of range, or counts are not finite

@@ -74,8 +74,7 @@ class PrecisionAtK(RankingMetric):
 class RecallAtK(RankingMetric):
     """Share of the labels that are among the `k` classes scored highest.
 
-    From the ranks of labels among all classes, in evaluation only: logs of
-    training hold NaN without `in_training`.
+    In evaluation only, as `PrecisionAtK`.
 
     Example:
 
@@ -85,16 +84,8 @@ class RecallAtK(RankingMetric):
     >>> metric.update_state([[3, 7], [2, -1]], head(features))
 
     Args:
-        k: Integer. Defaults to `5`.
+        k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
         name: Optional string. Defaults to `None`: e.g. `"recall_at_5"`.
-        dtype: Optional dtype, same as for `keras.metrics.Metric`.
-        ignore_class: Optional integer. Label of examples that do not count.
-            Defaults to `None`.
-        in_training: Boolean. Whether steps of training count, too. Defaults
-            to `False`.
-
-    Raises:
-        ValueError: if `k` is not a positive integer.
     """
 
     prefix = "recall"
@@ -110,8 +101,7 @@ class RecallAtK(RankingMetric):
 class NDCGAtK(RankingMetric):
     """Normalized discounted cumulative gain of labels in the `k` best classes.
 
-    From the ranks of labels among all classes, in evaluation only: logs of
-    training hold NaN without `in_training`.
+    In evaluation only, as `PrecisionAtK`.
 
     Example:
 
@@ -121,16 +111,8 @@ class NDCGAtK(RankingMetric):
     >>> metric.update_state([[3, 7], [2, -1]], head(features))
 
     Args:
-        k: Integer. Defaults to `5`.
+        k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
         name: Optional string. Defaults to `None`: e.g. `"ndcg_at_5"`.
-        dtype: Optional dtype, same as for `keras.metrics.Metric`.
-        ignore_class: Optional integer. Label of examples that do not count.
-            Defaults to `None`.
-        in_training: Boolean. Whether steps of training count, too. Defaults
-            to `False`.
-
-    Raises:
-        ValueError: if `k` is not a positive integer.
     """
 
     prefix = "ndcg"

@@ -15,11 +15,7 @@ class Noise(keras.layers.Layer):
         self.num_classes = None
 
     def attach(self, num_classes):
-        """Tells the number of classes, before `build`.
-
-        Raises:
-            ValueError: if the noise is for another number of classes.
-        """
+        """Tells the number of classes, before `build`."""
         num_classes = check_positive_int("num_classes", num_classes)
         require(
             self.num_classes in (None, num_classes),
@@ -33,42 +29,17 @@ class Noise(keras.layers.Layer):
         self.built = True
 
     def weight_below(self, ids):
-        """The weight of all classes below each id.
-
-        Args:
-            ids: int32 tensor of any shape, from 0 to `num_classes`.
-
-        Returns:
-            int64 tensor. The total, of `num_classes`, is at most about 2 ** 38,
-            so that random bits fall evenly on weights.
-        """
+        """int64 weights of all classes below each id, in total up to 2**38."""
         raise NotImplementedError
 
     def class_at(self, weights):
-        """The last class of which `weight_below` is at most a weight.
-
-        Args:
-            weights: int64 tensor of any shape, from 0 to below the total.
-
-        Returns:
-            int32 tensor.
-        """
+        """The last class of which `weight_below` is at most a weight."""
         raise NotImplementedError
 
     def sample(self, bits, excluded=None):
-        """Classes outside the excluded ones, with replacement.
-
-        Args:
-            bits: int64 tensor of random bits, `(rows, noises)`, or
-                `(noises,)` for noises that all rows share.
-            excluded: Optional int32 tensor `(rows, excluded)`, or
-                `(excluded,)` for the same in all rows: ids that differ within
-                a row, -1 where there are fewer. Shared noises have the latter.
-
-        Returns:
-            int32 tensor of the shape of `bits`. Where no class that can be
-            drawn is left, -1.
-        """
+        """Classes outside the excluded ones, with replacement; -1 for none."""
+        # Of `bits` `(rows, noises)`, or `(noises,)` that all rows share; with
+        # -1 where a row of `excluded` has fewer ids.
         weights, starts, left = self._cut_out(excluded)
         shared = bits.shape.rank == 1
         if shared:
@@ -85,19 +56,7 @@ class Noise(keras.layers.Layer):
         return ids[0] if shared else ids
 
     def log_prob(self, ids, excluded=None):
-        """Logarithms of the probabilities that `sample` draws by.
-
-        A class that has no weight is given the least weight there can be, so
-        that a label that was never counted has a finite loss.
-
-        Args:
-            ids: int32 tensor `(rows, ids)` or `(ids,)`.
-            excluded: See `sample`.
-
-        Returns:
-            float32 tensor of the shape of `ids`, or `(rows, ids)` if what is
-            excluded differs between rows. 0 where an id is -1.
-        """
+        """Log probabilities that `sample` draws by; 0 where an id is -1."""
         _, _, left = self._cut_out(excluded)
         if ids.shape.rank == 1 and left.shape[0] == 1:
             left = left[0]
@@ -109,13 +68,7 @@ class Noise(keras.layers.Layer):
         return (ids >= 0) & (self._weights(tf.maximum(ids, 0)) > 0)
 
     def observe(self, labels, candidates_hit):
-        """Called once in each step of training.
-
-        Args:
-            labels: int32 tensor `(rows,)`; those out of range are ignored.
-            candidates_hit: Boolean tensor `(rows,)`, whether the candidates
-                held the label.
-        """
+        """Called once in each step of training; ignores labels out of range."""
         # AutoGraph warns of a body that is a docstring alone.
         return
 
@@ -142,6 +95,7 @@ class Noise(keras.layers.Layer):
 
 
 def _log(weights):
+    # At least 1: a label that was never counted has a finite loss.
     # float32 would be off by 1e-6 of numbers of size 20.
     return tf.math.log(tf.cast(tf.maximum(weights, 1), "float64"))
 

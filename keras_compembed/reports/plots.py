@@ -115,14 +115,11 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
             `keras_accuracy` and `litert_accuracy` (shares from 0 to 1; the
             other may be None or left out), and optionally `accuracy_range`,
             the lowest and the highest. More keys are not read.
-        path: String or path-like, the picture to write; the suffix says the
-            format (`.png`, `.svg`, `.pdf`).
-        overwrite: Boolean, whether `path` may exist. Defaults to `False`.
+        path, overwrite: Same as in `plot_code_balance`.
 
     Raises:
         ValueError: if there are no rows, or one has no accuracy.
-        FileExistsError: if `path` exists and `overwrite` is False.
-        ImportError: if matplotlib is not installed.
+        FileExistsError, ImportError: same as `plot_code_balance`.
     """
     require(rows, "`rows` must not be empty.", rows=rows)
     figure, axes = _new_figure(path, overwrite)
@@ -175,14 +172,11 @@ def plot_frontier(frontier, path, overwrite=False):
         frontier: A frontier, such as `BudgetSearch.frontier`, with points
             that have an error or a score. Scores are drawn if two points have
             one.
-        path: String or path-like, the picture to write; the suffix says the
-            format (`.png`, `.svg`, `.pdf`).
-        overwrite: Boolean, whether `path` may exist. Defaults to `False`.
+        path, overwrite: Same as in `plot_code_balance`.
 
     Raises:
         ValueError: if no point has an error or a score.
-        FileExistsError: if `path` exists and `overwrite` is False.
-        ImportError: if matplotlib is not installed.
+        FileExistsError, ImportError: same as `plot_code_balance`.
     """
     figure_name, label = "score", frontier.metric or "score"
     if sum(x.score is not None for x in frontier) < 2:

@@ -58,21 +58,8 @@ class SentencePieceTokenizer(Tokenizer):
         add_bos: Boolean. Whether a text begins with the model's token for
             that. Defaults to `False`.
         add_eos: Boolean. Whether it ends with one. Defaults to `False`.
-        sequence_length: Optional integer. So many ids of each text, cut off or
-            filled up behind. Defaults to `None`: as many as the longest text
-            of a batch has, and at least one.
-        unknown_if_empty: Boolean. Whether a text without tokens reads as one
-            unknown token. Defaults to `True`.
-        **kwargs: `name` of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: Strings: a tensor, an array, or a list of them.
-
-    Input shape:
-        `(batch,)` or `(batch, 1)`; or `()`, one text.
-
-    Output shape:
-        int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
+        sequence_length, unknown_if_empty, **kwargs: Same as for
+            `WordTokenizer`, as are inputs and outputs.
 
     Raises:
         ImportError: if tensorflow-text or sentencepiece are not installed.
@@ -129,8 +116,7 @@ class SentencePieceTokenizer(Tokenizer):
         Ids 0 and 1 are padding and the unknown.
 
         Args:
-            texts: Iterable of strings, or a `tf.data.Dataset` of them, such
-                as those to train a model on.
+            texts: Iterable of strings, or a `tf.data.Dataset` of them.
             vocabulary_size: Integer, the most pieces, the two included; few
                 texts give fewer. Defaults to `8000`.
             lowercase: Boolean. Whether upper and lower case are alike (Unicode

@@ -55,14 +55,7 @@ class Tokenizer(keras.layers.Layer):
         raise NotImplementedError
 
     def tokenize(self, texts):
-        """Ids of the tokens of texts, without padding.
-
-        Args:
-            texts: String tensor `(batch,)`.
-
-        Returns:
-            int32 `tf.RaggedTensor` `(batch, None)`.
-        """
+        """Ids of texts `(batch,)`, int32 ragged `(batch, None)`."""
         raise NotImplementedError
 
     @property
@@ -72,26 +65,15 @@ class Tokenizer(keras.layers.Layer):
         return {0, self.pad_id, self.unknown_id}
 
     def select(self, ids):
-        """A tokenizer of a part of the vocabulary.
+        """A tokenizer whose id `i` is the token that is `ids[i]` here.
 
         Args:
             ids: Integers in ascending order, `needed_ids` among them.
-
-        Returns:
-            A layer of the same class and settings. Its id `i` is the token
-            that is `ids[i]` here.
         """
         raise NotImplementedError
 
     def count_ids(self, texts):
-        """How often each id is among the tokens of texts.
-
-        Args:
-            texts: Iterable of strings, or a `tf.data.Dataset` of them.
-
-        Returns:
-            int64 array `(vocabulary_size,)`.
-        """
+        """How often each id is in texts, an int64 array."""
         counts = np.zeros(self.vocabulary_size, "int64")
         texts = iter(read_texts(texts))
         while part := list(itertools.islice(texts, _AT_ONCE)):
@@ -133,10 +115,7 @@ class Tokenizer(keras.layers.Layer):
         Args:
             texts: Iterable of strings, or a `tf.data.Dataset` of them, such
                 as those to train on.
-            min_count: Positive integer, how often a token must occur. Defaults
-                to `1`.
-            vocabulary_size: Optional positive integer, the most ids; the most
-                frequent are taken. Defaults to `None`.
+            min_count, vocabulary_size: Same as in `find_ids`.
 
         Returns:
             A layer of the same class and settings.

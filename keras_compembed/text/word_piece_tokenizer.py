@@ -47,21 +47,8 @@ class WordPieceTokenizer(Tokenizer):
             `False`.
         add_sep: Boolean. Whether it ends with `"[SEP]"`, where it is cut off
             too. Defaults to `False`.
-        sequence_length: Optional integer. So many ids of each text, cut off or
-            filled up behind. Defaults to `None`: as many as the longest text
-            of a batch has, and at least one.
-        unknown_if_empty: Boolean. Whether a text without tokens reads as one
-            unknown token. Defaults to `True`.
-        **kwargs: `name` of `keras.layers.Layer`.
-
-    Call arguments:
-        inputs: Strings: a tensor, an array, or a list of them.
-
-    Input shape:
-        `(batch,)` or `(batch, 1)`; or `()`, one text.
-
-    Output shape:
-        int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
+        sequence_length, unknown_if_empty, **kwargs: Same as for
+            `WordTokenizer`, as are inputs and outputs.
 
     Raises:
         ImportError: if tensorflow-text is not installed.

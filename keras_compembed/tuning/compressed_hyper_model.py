@@ -81,9 +81,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         min_bytes: Same as in `compress_model`. Defaults to `65536`.
         learning_rates: Optional list of numbers, the rates to choose from.
             Defaults to `None`: that of the model's optimizer.
-        quantize: Same as in `export_litert`.
-        min_runtime: Same as in `export_litert`.
-        input_signature: Same as in `export_litert`.
+        quantize, min_runtime, input_signature: Same as in `export_litert`.
         seed: Optional integer. Makes the same of the same search. Defaults to
             `None`.
         verbose: `0` or `1`, whether to say what is learned. Defaults to `1`.
