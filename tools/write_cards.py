@@ -11,9 +11,9 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from keras_compembed.presets.card import format_card
 from keras_compembed.presets.from_preset import NAMES
 from keras_compembed.presets.from_preset import SAVED_MODELS
+from keras_compembed.presets.save_preset import format_card
 
 
 def cards():

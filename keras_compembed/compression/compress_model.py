@@ -8,7 +8,6 @@ from keras_compembed.compression.budget_search import check_search
 from keras_compembed.compression.code_shapes import code_shape_for_latency
 from keras_compembed.compression.compile_copy import compile_like
 from keras_compembed.compression.find_size import FindSize
-from keras_compembed.compression.no_tables import why_no_tables
 from keras_compembed.compression.only_readers import find_poolings
 from keras_compembed.compression.pooling_choice import get_pooling
 from keras_compembed.compression.pooling_choice import keep_shared_poolings
@@ -18,8 +17,11 @@ from keras_compembed.compression.replaced_table import ReplacedTable
 from keras_compembed.compression.replaced_table import read_tables
 from keras_compembed.compression.searched_tables import find_searched_tables
 from keras_compembed.compression.table_choice import CODES
+from keras_compembed.compression.table_choice import check_found
 from keras_compembed.compression.table_choice import layers_that_hold
+from keras_compembed.compression.table_choice import leave
 from keras_compembed.compression.table_choice import read_names
+from keras_compembed.compression.table_choice import why_left
 from keras_compembed.compression.table_copies import copy_with_tables
 from keras_compembed.methods.codes import Codes
 from keras_compembed.methods.exact_methods import exact_methods
@@ -256,11 +258,9 @@ def compress_model(
         own = own_settings.get(id(layer), {})
         settings = {**defaults, **own}
         settings["method"] = _method_of(settings, own)
-        if layers is not None and id(layer) not in wanted:
-            reason = "not named in `layers`"
-        else:
-            smallest = min_bytes if layers is None else 0
-            reason = reason_to_skip(layer, settings["method"], smallest, held)
+        reason = why_left(
+            layer, settings["method"], layers, wanted, min_bytes, held
+        )
         if not reason:
             if is_open and not _METHOD.intersection(own):
                 settings["method"] = _exact(layer, settings["method"], held)
@@ -275,24 +275,12 @@ def compress_model(
                 reason = (
                     f"{settings['method'].name} would be no smaller than it is"
                 )
-        if not reason:
-            chosen.append(table)
-        elif id(layer) in wanted:
-            raise ValueError(
-                "`layers` must name layers that can be replaced. "
-                f"Received: {name!r}, but {reason}."
-            )
+        if reason:
+            skipped.append(leave(name, layer, wanted, reason))
         else:
-            skipped.append(f"{name}: left as it is, {reason}")
+            chosen.append(table)
     keep_shared_poolings(chosen, poolings)
-    if not chosen:
-        raise ValueError(
-            f"Nothing to compress in the model {model.name!r}: "
-            + ("; ".join(skipped) or why_no_tables(model))
-            + "."
-        )
-    if verbose:
-        print(*skipped, sep="\n", end="\n" if skipped else "")
+    check_found(model, chosen, skipped, verbose)
     small = copy_with_tables(model, chosen, sample_inputs)
     compile_like(small, model)
     for table in chosen:

@@ -1,9 +1,11 @@
 """Models of Keras 2, of the package `tf_keras`, as models of Keras 3."""
 
 import contextlib
+import json
 import os
 import re
 import warnings
+import zipfile
 
 import keras
 import numpy as np
@@ -13,7 +15,6 @@ from keras_compembed.compression.copy_check import all_same
 from keras_compembed.compression.copy_check import arrays_of
 from keras_compembed.compression.copy_check import made_up_inputs
 from keras_compembed.utils.extras import import_extra
-from keras_compembed.utils.keras_2_file import read_keras_2_file
 from keras_compembed.utils.one_line import on_one_line
 
 # Settings of Keras 2 that change no output, or that are set afterwards.
@@ -89,6 +90,24 @@ def _load(tf_keras, path):
             stack.enter_context(tfmot.clustering.keras.cluster_scope())
             stack.enter_context(tfmot.quantization.keras.quantize_scope())
         return tf_keras.models.load_model(path, compile=False)
+
+
+def read_keras_2_file(path):
+    """The version of Keras in a file, and the JSON of its model's config."""
+    # Not at the top: most commands need no h5py.
+    import h5py
+
+    found = {}
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as file:
+            if {"metadata.json", "config.json"} <= set(file.namelist()):
+                found = json.loads(file.read("metadata.json"))
+                found["model_config"] = file.read("config.json")
+    elif h5py.is_hdf5(path):
+        with h5py.File(path) as file:
+            found = dict(file.attrs)
+    values = (found.get(x, b"") for x in ("keras_version", "model_config"))
+    return tuple(x.decode() if isinstance(x, bytes) else x for x in values)
 
 
 def _strip(tf_keras, model):

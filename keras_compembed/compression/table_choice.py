@@ -2,20 +2,17 @@
 
 import keras
 
+from keras_compembed.compression.replaceable_layers import reason_to_skip
+from keras_compembed.layers.lookup_layer import LookupLayer
 from keras_compembed.methods.method import check_method
 from keras_compembed.utils.layer_names import layer_paths
+from keras_compembed.utils.layer_names import named_layers
 from keras_compembed.utils.validation import check_boolean
 from keras_compembed.utils.validation import check_code_shape
 
 # Settings of codes, in the order of the arguments of `Codes`.
 CODES = ("num_codebooks", "codebook_size", "composition", "learner")
-_SETTINGS = (
-    *CODES,
-    "method",
-    "pooled",
-    "sample_weight",
-    "seed",
-)
+_SETTINGS = (*CODES, "method", "pooled", "sample_weight", "seed")
 
 
 def read_names(model, layers, layer_settings):
@@ -90,3 +87,45 @@ def layers_that_hold(model):
         for variable in own:
             found.setdefault(id(variable), {})[id(layer)] = path
     return found
+
+
+def why_left(layer, method, layers, wanted, min_bytes, held):
+    """Why a table is left as it is, or None."""
+    if layers is None:
+        return reason_to_skip(layer, method, min_bytes, held)
+    if id(layer) not in wanted:
+        return "not named in `layers`"
+    return reason_to_skip(layer, method, 0, held)
+
+
+def leave(name, layer, wanted, reason):
+    """What to say of a table that is left; raises if it was asked for."""
+    if id(layer) in wanted:
+        raise ValueError(
+            "`layers` must name layers that can be replaced. "
+            f"Received: {name!r}, but {reason}."
+        )
+    return f"{name}: left as it is, {reason}"
+
+
+def check_found(model, found, skipped, verbose):
+    """Raises if no table was found; otherwise says what was skipped."""
+    if not found:
+        raise ValueError(
+            f"Nothing to compress in the model {model.name!r}: "
+            + ("; ".join(skipped) or _why_no_tables(model))
+            + "."
+        )
+    if verbose:
+        print(*skipped, sep="\n", end="\n" if skipped else "")
+
+
+def _why_no_tables(model):
+    """What to say of a model without Embedding layers."""
+    names = ", ".join(named_layers(model, LookupLayer))
+    if not names:
+        return "it has no Embedding layers"
+    return (
+        f"it has no Embedding layers, and is compressed already: {names}. "
+        "Begin with the model that has their tables"
+    )

@@ -4,8 +4,10 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.compression.compile_copy import compile_like
-from keras_compembed.compression.metric_direction import mode_of_metric
 from keras_compembed.compression.model_copy import copy_model
+
+# Names by which Keras lists its accuracies, whatever they are made of.
+_ACCURACIES = "acc", "accuracy", "auc"
 
 
 class TunedCopies:
@@ -45,14 +47,12 @@ class TunedCopies:
                 f"{', '.join(figures)}. Received: metric={self.metric!r}."
             )
         if self.is_higher_better is None:
-            mode = self._search.mode or mode_of_metric(model, self.metric)
+            mode = self._search.mode or _mode_of_metric(model, self.metric)
             self.is_higher_better = mode == "max"
         return float(figures[self.metric])
 
     def is_better(self, score, other):
-        """Whether a score is better than another, or there is no other."""
-        if other is None:
-            return True
+        """Whether a score is better than another."""
         return score > other if self.is_higher_better else score < other
 
     def loss(self, score, original):
@@ -110,3 +110,41 @@ class _BestEpoch(keras.callbacks.Callback):
         score = self._tuned.score(self.model)
         if self._tuned.is_better(score, self.score):
             self.score, self.weights = score, self.model.get_weights()
+
+
+def _mode_of_metric(model, name):
+    """`"max"` or `"min"`, whether more of a metric is better."""
+    if name == "loss" or name.endswith("_loss"):
+        return "min"
+    found = [
+        metric
+        for metric in _metrics_within(model.metrics)
+        if name == metric.name or name.endswith(f"_{metric.name}")
+    ]
+    longest = max((len(metric.name) for metric in found), default=0)
+    directions = {
+        # What Keras's callbacks go by, too.
+        getattr(metric, "_direction", None)
+        for metric in found
+        if len(metric.name) == longest
+    }
+    if directions == {"up"}:
+        return "max"
+    if directions == {"down"}:
+        return "min"
+    if name.rpartition("_")[2] in _ACCURACIES:
+        return "max"
+    raise ValueError(
+        '`mode` must be "max" or "min" for a metric of which Keras does not '
+        f"know whether more of it is better. Received: mode=None, "
+        f"metric={name!r}."
+    )
+
+
+def _metrics_within(metrics):
+    """Metrics, and those within Keras's lists of compiled metrics."""
+    for metric in metrics:
+        yield metric
+        inner = getattr(metric, "metrics", None)
+        if isinstance(metric, keras.metrics.Metric) and inner:
+            yield from _metrics_within(inner)

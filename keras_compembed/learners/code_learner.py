@@ -9,7 +9,7 @@ from keras_compembed.utils.validation import require
 
 
 class CodeLearner(abc.ABC):
-    """Base class of learners: `train` on a table, then `encode` and `decode`."""
+    """Base class of learners: `train` on a table, then `encode`, `decode`."""
 
     num_codebooks = None
     codebook_size = None

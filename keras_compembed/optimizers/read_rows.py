@@ -66,7 +66,7 @@ def sum_rows_over_devices(rows, room):
     """Sums of what all devices have for the ids of `unique_ids`."""
     if not on_several_devices():
         return rows
-    return sum_over_devices(_in_room(rows, room))[: tf.shape(rows)[0]]
+    return sum_over_devices(in_room(rows, room))[: tf.shape(rows)[0]]
 
 
 def _gradients_of_parts(table, ids, room):
@@ -79,7 +79,7 @@ def _gradients_of_parts(table, ids, room):
     @custom_gradient
     def rows_of_all(part):
         def gradient(upstream):
-            upstream = _in_room(upstream, room)
+            upstream = in_room(upstream, room)
             total = context.all_reduce(tf.distribute.ReduceOp.SUM, upstream)
             return total[start : start + size]
 
@@ -89,7 +89,7 @@ def _gradients_of_parts(table, ids, room):
     return rows_of_all(_gather_mirrored(table, own))
 
 
-def _in_room(rows, room):
+def in_room(rows, room):
     """`room` rows: those that there are, added up where they are slices."""
     if isinstance(rows, tf.IndexedSlices):
         return tf.math.unsorted_segment_sum(rows.values, rows.indices, room)

@@ -4,14 +4,13 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import on_several_devices
+from keras_compembed.optimizers.read_rows import in_room
 from keras_compembed.optimizers.read_rows import pad_ids
 from keras_compembed.optimizers.running_optimizer import slots_of
-from keras_compembed.optimizers.variable_rows import VariableRows
 from keras_compembed.utils.validation import require
 
-# Each takes norms or means over the whole of a variable.
-_NOT_ELEMENTWISE = ("Adafactor", "Lamb", "Muon")
-_WRAPPERS = ("LossScaleOptimizer", "MultiOptimizer")
+# Those that take norms or means over the whole of a variable, and wrappers.
+_REFUSED = "Adafactor", "Lamb", "Muon", "LossScaleOptimizer", "MultiOptimizer"
 _UNSUPPORTED = ("gradient_accumulation_steps", "use_ema", "loss_scale_factor")
 
 
@@ -103,6 +102,7 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     def variables(self):
         return self.inner.variables
 
+    learning_rate = _of_inner("learning_rate")
     weight_decay = _of_inner("weight_decay")
     clipnorm = _of_inner("clipnorm")
     clipvalue = _of_inner("clipvalue")
@@ -110,14 +110,6 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     use_ema = _of_inner("use_ema")
     loss_scale_factor = _of_inner("loss_scale_factor")
     gradient_accumulation_steps = _of_inner("gradient_accumulation_steps")
-
-    @property
-    def learning_rate(self):
-        return self.inner.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, learning_rate):
-        self.inner.learning_rate = learning_rate
 
     def apply(self, grads, trainable_variables=None):
         for setting in _UNSUPPORTED:
@@ -176,28 +168,8 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
             # Of a batch without ids. Keras computes with no empty tensors.
             return
         rows = VariableRows(variable, gradient.indices)
-        slots = {
-            name: VariableRows(slot, gradient.indices)
-            for name, slot in self._slots(variable).items()
-        }
-        if self.inner.weight_decay and self.inner._use_weight_decay(variable):
-            decay = tf.cast(self.inner.weight_decay, rows.dtype)
-            rows.assign_sub(rows * decay * tf.cast(learning_rate, rows.dtype))
-        index = self.inner._get_variable_index(variable)
-        lists = {
-            name: _replaced(getattr(self.inner, name), index, slot)
-            for name, slot in slots.items()
-        }
-        inner = _shallow_copy(
-            self.inner, _get_variable_index=lambda _: index, **lists
-        )
-        inner.update_step(gradient.values, rows, learning_rate)
-        for part in (rows, *slots.values()):
-            part.write()
-
-    def _slots(self, variable):
-        slots = slots_of(self.inner, variable)
-        for slot in slots.values():
+        slots = {}
+        for name, slot in slots_of(self.inner, variable).items():
             require(
                 slot.shape == variable.shape,
                 "`inner` must keep slots of the shape of their variable, "
@@ -205,7 +177,20 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
                 inner=type(self.inner).__name__,
                 shape=tuple(slot.shape),
             )
-        return slots
+            slots[name] = VariableRows(slot, gradient.indices)
+        if self.inner.weight_decay and self.inner._use_weight_decay(variable):
+            decay = tf.cast(self.inner.weight_decay, rows.dtype)
+            rows.assign_sub(rows * decay * tf.cast(learning_rate, rows.dtype))
+        index = self.inner._get_variable_index(variable)
+        lists = {name: list(getattr(self.inner, name)) for name in slots}
+        for name, slot in slots.items():
+            lists[name][index] = slot
+        inner = _shallow_copy(
+            self.inner, _get_variable_index=lambda _: index, **lists
+        )
+        inner.update_step(gradient.values, rows, learning_rate)
+        for part in (rows, *slots.values()):
+            part.write()
 
     # Keras saves `inner`, and all variables are its own.
     def save_own_variables(self, store):
@@ -231,11 +216,12 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
 
 def _check_inner(inner):
     inner = keras.optimizers.get(inner)
-    refused = (*_NOT_ELEMENTWISE, *_WRAPPERS)
+    # Which of them there are depends on Keras's version.
+    refused = (getattr(keras.optimizers, name, None) for name in _REFUSED)
     require(
         isinstance(inner, keras.optimizers.Optimizer)
         and not isinstance(inner, SparseRowOptimizer)
-        and not _is_any(inner, refused),
+        and not isinstance(inner, tuple(filter(None, refused))),
         "`inner` must update each element of a variable by itself, as Adam "
         "does, and wrap no other optimizer. `LossScaleOptimizer` goes around.",
         inner=type(inner).__name__,
@@ -253,23 +239,11 @@ def _check_setting(inner, setting, value):
     )
 
 
-def _is_any(optimizer, names):
-    # Which of them there are depends on Keras's version.
-    classes = (getattr(keras.optimizers, name, None) for name in names)
-    return isinstance(optimizer, tuple(filter(None, classes)))
-
-
 def _shallow_copy(optimizer, **attributes):
     # `copy.copy` would save it and load it.
     copied = object.__new__(type(optimizer))
     vars(copied).update(vars(optimizer), **attributes)
     return copied
-
-
-def _replaced(values, index, value):
-    values = list(values)
-    values[index] = value
-    return values
 
 
 def _merge(gradient, variable):
@@ -296,8 +270,62 @@ def _with_values(gradient, values, before):
         # As many rows as before: see `read_unique_rows`.
         room = tf.size(before.indices)
         indices = pad_ids(indices, room)
-        missing = room - tf.shape(values)[0]
-        values = tf.pad(
-            values, [[0, missing]] + [[0, 0]] * (values.shape.rank - 1)
-        )
+        values = in_room(values, room)
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
+class VariableRows:
+    """Some rows of a variable, read once, changed, and written back."""
+
+    def __init__(self, variable, indices):
+        if isinstance(variable, keras.Variable):
+            variable = variable.value
+        self._variable = variable
+        self._indices = indices
+        # `tf.gather` reads the whole of a variable that devices mirror.
+        self._rows = self._read = tf.raw_ops.ResourceGather(
+            resource=variable.handle, indices=indices, dtype=variable.dtype
+        )
+
+    @property
+    def shape(self):
+        return self._rows.shape
+
+    @property
+    def dtype(self):
+        return self._rows.dtype
+
+    @property
+    def value(self):
+        # That of a Keras variable follows assignments too.
+        return self
+
+    def assign(self, value):
+        self._rows = tf.cast(value, self.dtype)
+
+    def assign_add(self, value):
+        self.assign(self._rows + tf.cast(value, self.dtype))
+
+    def assign_sub(self, value):
+        self.assign(self._rows - tf.cast(value, self.dtype))
+
+    def write(self):
+        """Writes the rows to the variable, if they were assigned to."""
+        if self._rows is not self._read:
+            self._variable.scatter_update(
+                tf.IndexedSlices(self._rows, self._indices)
+            )
+
+    def __tf_tensor__(self, dtype=None, name=None):
+        return tf.convert_to_tensor(self._rows, dtype=dtype, name=name)
+
+
+def _operator(name):
+    def operator(self, *args):
+        return getattr(self._rows, name)(*args)
+
+    return operator
+
+
+for _name in tf.Tensor.OVERLOADABLE_OPERATORS:
+    setattr(VariableRows, _name, _operator(_name))

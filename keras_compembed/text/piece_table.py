@@ -1,10 +1,14 @@
 """SentencePiece models as bytes: what is in one, and how to make one up."""
 
 import dataclasses
+import functools
 import pathlib
 import tempfile
 
-from keras_compembed.text.messages import get_class
+from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pool
+from google.protobuf import message_factory
+
 from keras_compembed.text.normalization import compact_rules
 from keras_compembed.text.normalization import read_rules
 from keras_compembed.utils.extras import import_extra
@@ -17,6 +21,38 @@ UNIGRAM = 1
 SPACE = "\u2581"
 # Name of rules that have been made as few as the pieces need.
 _COMPACT = "compact"
+# SentencePiece's protocol messages, the part of them that is needed.
+_PACKAGE = "keras_compembed.sentencepiece"
+# https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+# Name of a field: number, type, default.
+_MESSAGES = {
+    "TrainerSpec": {
+        "model_type": (3, "int32", "1"),
+        "vocab_size": (4, "int32", "8000"),
+        "treat_whitespace_as_suffix": (24, "bool", "false"),
+        "unk_id": (40, "int32", "0"),
+        "bos_id": (41, "int32", "1"),
+        "eos_id": (42, "int32", "2"),
+        "pad_id": (43, "int32", "-1"),
+    },
+    "NormalizerSpec": {
+        "name": (1, "string", None),
+        "precompiled_charsmap": (2, "bytes", None),
+        "add_dummy_prefix": (3, "bool", "true"),
+        "remove_extra_whitespaces": (4, "bool", "true"),
+        "escape_whitespaces": (5, "bool", "true"),
+    },
+    "SentencePiece": {
+        "piece": (1, "string", None),
+        "score": (2, "float", None),
+        "type": (3, "int32", "1"),
+    },
+    "ModelProto": {
+        "pieces": (1, "SentencePiece", None),
+        "trainer_spec": (2, "TrainerSpec", None),
+        "normalizer_spec": (3, "NormalizerSpec", None),
+    },
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +64,49 @@ class Piece:
     kind: int = NORMAL
 
 
+@functools.cache
+def _class_of(name):
+    """Class of a message, e.g. `"ModelProto"`."""
+    return message_factory.GetMessageClass(
+        _pool().FindMessageTypeByName(f"{_PACKAGE}.{name}")
+    )
+
+
+@functools.cache
+def _pool():
+    file = descriptor_pb2.FileDescriptorProto(
+        name="keras_compembed/sentencepiece.proto",
+        package=_PACKAGE,
+        syntax="proto2",
+    )
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind, default) in fields.items():
+            _add_field(message, field, number, kind, default)
+    # One of its own: others may know messages of the same names.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
+
+
+def _add_field(message, name, number, kind, default):
+    types = descriptor_pb2.FieldDescriptorProto
+    field = message.field.add(name=name, number=number)
+    field.label = types.LABEL_OPTIONAL
+    if kind in _MESSAGES:
+        field.type = types.TYPE_MESSAGE
+        field.type_name = f".{_PACKAGE}.{kind}"
+    else:
+        field.type = types.Type.Value(f"TYPE_{kind.upper()}")
+    if name == "pieces":
+        field.label = types.LABEL_REPEATED
+    if default is not None:
+        field.default_value = default
+
+
 def parse(model):
     """A `ModelProto` of bytes."""
-    proto = get_class("ModelProto")()
+    proto = _class_of("ModelProto")()
     reason = None
     try:
         proto.ParseFromString(model)
@@ -52,10 +128,10 @@ def build(pieces, replacements, eos_id=-1):
     )
     # A `string` field that need not be UTF-8: written field by field.
     body = b"".join(_field(1, _write_piece(piece)) for piece in pieces)
-    trainer = get_class("TrainerSpec")(
+    trainer = _class_of("TrainerSpec")(
         unk_id=unknown_id, bos_id=-1, eos_id=eos_id, pad_id=-1
     )
-    normalizer = get_class("NormalizerSpec")(
+    normalizer = _class_of("NormalizerSpec")(
         precompiled_charsmap=_compile(replacements),
         add_dummy_prefix=True,
         remove_extra_whitespaces=True,
@@ -131,7 +207,7 @@ def _compile(replacements):
         path = pathlib.Path(folder) / "rules.tsv"
         path.write_text("\n".join(lines) + "\n", "utf-8")
         normalizer = sentencepiece.SentencePieceNormalizer(rule_tsv=str(path))
-    proto = get_class("ModelProto")()
+    proto = _class_of("ModelProto")()
     proto.ParseFromString(normalizer.serialized_model_proto())
     return proto.normalizer_spec.precompiled_charsmap
 
@@ -141,7 +217,7 @@ def _codes(text):
 
 
 def _write_piece(piece):
-    message = get_class("SentencePiece")(score=piece.score, type=piece.kind)
+    message = _class_of("SentencePiece")(score=piece.score, type=piece.kind)
     return _field(1, piece.content) + message.SerializeToString()
 
 

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from keras_compembed.text import piece_table
-from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
+from keras_compembed.text.tokenizer import read_texts
 from keras_compembed.utils.extras import import_extra
 from keras_compembed.utils.extras import import_tensorflow_text
 from keras_compembed.utils.validation import check_boolean

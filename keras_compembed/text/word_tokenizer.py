@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras_compembed.text import piece_table
 from keras_compembed.text.piece_table import SPACE
 from keras_compembed.text.piece_table import Piece
-from keras_compembed.text.read_texts import read_texts
 from keras_compembed.text.tokenizer import Tokenizer
+from keras_compembed.text.tokenizer import read_texts
 from keras_compembed.utils.extras import import_tensorflow_text
 from keras_compembed.utils.validation import check_choice
 from keras_compembed.utils.validation import check_order

@@ -4,7 +4,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_compembed.utils.log_sums import without_nan
-from keras_compembed.utils.own_products import own_products
 
 
 def find_frontier(tree, max_size):
@@ -62,6 +61,16 @@ def beam_search(tree, frontier, number, kinds, read, features, beam_width):
     entries = tf.concat([entries for entries, _ in met], axis=1)
     scores = tf.concat([scores for _, scores in met], axis=1)
     return tf.maximum(entries - tree.num_nodes, -1), scores
+
+
+def own_products(vectors, features):
+    """Products of the vectors of each row with its features."""
+    if features.shape[0] == 1:
+        # The same, as the one kind of product that is fast on phones, without
+        # the copy that `vectors[0]` is there.
+        vectors = tf.reshape(vectors, (-1, features.shape[1]))
+        return tf.matmul(features, vectors, transpose_b=True)
+    return tf.linalg.matvec(vectors, features)
 
 
 def _best(nodes, scores, beam_width):

@@ -1,6 +1,7 @@
 """Reads a file of vectors."""
 
 import codecs
+import dataclasses
 import os
 import warnings
 
@@ -11,13 +12,37 @@ from keras_compembed.vectors.broken_file import naming
 from keras_compembed.vectors.formats import READERS
 from keras_compembed.vectors.formats.find_format import find_format
 from keras_compembed.vectors.formats.folders import HUB
-from keras_compembed.vectors.formats.options import Options
 from keras_compembed.vectors.word_vectors import WordVectors
 
 _WITH_TENSORS = "numpy", "safetensors", "hugging_face"
 _WITHOUT_WORDS = *_WITH_TENSORS, "glove", "word2vec", "model2vec"
 _WITH_SUBWORDS = "fasttext", "gensim"
 _BLOCK_ROWS = 1 << 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Arguments of `read_vectors`."""
+
+    words: object = None
+    tensor: str | None = None
+    limit: int | None = None
+    encoding: str = "utf-8"
+    unicode_errors: str = "strict"
+    subwords: int | bool = False
+
+    def rows_of(self, count):
+        return count if self.limit is None else min(count, self.limit)
+
+    def decode(self, word):
+        """Text of bytes."""
+        try:
+            return word.decode(self.encoding, self.unicode_errors)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{word[:40]!r}, which is not in {self.encoding}; `encoding=` "
+                "and `unicode_errors=` read others"
+            ) from error
 
 
 def read_vectors(
