@@ -1,5 +1,6 @@
 """Candidates by inverted lists over the vectors of classes."""
 
+import functools
 import math
 
 import keras
@@ -214,25 +215,16 @@ class ApproximateNearest(Selector):
         return tf.math.top_k(reach + tf.sqrt(variances), number)[1]
 
     def _best(self, scores, features, k):
-        lists = self._order_of_lists(features, self._probes(k))
-        numbers = self._shape[1] * max(features.shape[1], lists.shape[1])
-        return best_in_parts(
-            lambda features, lists: self._best_of_part(
-                scores, features, lists, k
-            ),
-            (features, lists),
-            k,
-            max(1, MOST_NUMBERS // numbers),
-        )
-
-    def _probes(self, k):
-        number, _ = self._shape
-        if self.num_probes is not None:
-            return min(self.num_probes, number)
+        number, length = self._shape
         wanted = _CLASSES_A_CANDIDATE * k * number / self.num_classes
-        return min(number, max(_LEAST_PROBES, math.ceil(wanted)))
+        probes = self.num_probes or max(_LEAST_PROBES, math.ceil(wanted))
+        lists = self._order_of_lists(features, min(number, probes))
+        numbers = length * max(features.shape[1], lists.shape[1])
+        compute = functools.partial(self._best_of_part, scores, k)
+        size = max(1, MOST_NUMBERS // numbers)
+        return best_in_parts(compute, (features, lists), k, size)
 
-    def _best_of_part(self, scores, features, lists, k):
+    def _best_of_part(self, scores, k, features, lists):
         number = lists.shape[1] * self._shape[1]
         ids = tf.reshape(gather_rows(self.lists, lists), (-1, number))
         flat = tf.maximum(tf.reshape(ids, (-1,)), 0)

@@ -106,9 +106,7 @@ class ClassScores:
             features.shape[0], self.num_classes, self.width
         )
         return in_parts(
-            lambda features, labels: self._exact_part(
-                features, labels, classes
-            ),
+            functools.partial(self._exact_part, size=classes),
             (features, labels),
             (tf.zeros(tf.shape(labels)), tf.zeros_like(labels)),
             rows,

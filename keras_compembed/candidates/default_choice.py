@@ -75,15 +75,15 @@ def choose(
     )
 
 
-def worthy_candidates(counts, number, power=0.75):
+def worthy_candidates(counts, number):
     """How many of the frequent classes to score always, not by chance."""
-    squares = _squares(counts, number, power)
+    squares = _squares(counts, number)
     return int(1 + np.argmin(squares / np.arange(number - 1, 0, -1)))
 
 
-def enough_scored(counts, most, power=0.75):
+def enough_scored(counts, most):
     """How many classes an example scores, candidates and noises together."""
-    squares = _squares(counts, most, power)
+    squares = _squares(counts, most)
     labels = np.clip(np.sum(counts), _FEW_LABELS, _MANY_LABELS)
     small = _SMALL_ERROR * np.sqrt(labels / _FEW_LABELS)
     for number in range(_LEAST_SCORED, most):
@@ -93,13 +93,13 @@ def enough_scored(counts, most, power=0.75):
     return most
 
 
-def _squares(counts, number, power):
+def _squares(counts, number):
     """Mean squares of what one noise gives for the sum over all classes."""
     shares = np.sort(np.asarray(counts, "float64"))[::-1]
     shares /= shares[0]
     # Of all classes but so many.
     rest, squares = (
         np.cumsum(part[::-1])[::-1][1:number]
-        for part in (shares**power, shares ** (2 - power))
+        for part in (shares**0.75, shares**1.25)
     )
     return rest * squares / shares.sum() ** 2

@@ -54,12 +54,9 @@ def _compile(copy, model):
         arguments[name] = keras.tree.map_structure(
             lambda metric: _fresh_metric(metric, metrics), arguments[name]
         )
-    copy.compile(
-        **arguments,
-        auto_scale_loss=isinstance(
-            model.optimizer, keras.optimizers.LossScaleOptimizer
-        ),
-    )
+    scaling = keras.optimizers.LossScaleOptimizer
+    is_scaled = isinstance(model.optimizer, scaling)
+    copy.compile(**arguments, auto_scale_loss=is_scaled)
     if copy.optimizer is not None:
         # Files of models whose optimizer has no variables yet do not load.
         copy.optimizer.build(copy.trainable_variables)

@@ -22,11 +22,8 @@ _TEXT_LENGTH = 16
 
 def check_copy(model, copy, pairs, sample_inputs=None, resumed=()):
     """Raises if a copy of a model is not the same function."""
-    pairs = [
-        pair
-        for pair in pairs
-        if not isinstance(pair[0], keras.layers.InputLayer)
-    ]
+    inputs = keras.layers.InputLayer
+    pairs = [pair for pair in pairs if not isinstance(pair[0], inputs)]
     resumed = {id(old) for old in resumed}
     kept = [i for i, (old, _) in enumerate(pairs) if id(old) in resumed]
     given = sample_inputs is not None

@@ -78,12 +78,13 @@ class FindSize:
                 )
         if held is None:
             self._publish(None)
-            best = max(self._copies.values(), key=self._goodness)
+            pick = max if self._tuned.is_higher_better else min
+            best = pick(score for _, score in self._copies.values())
             raise ValueError(
                 f"No way to store the tables was found that holds `max_loss`="
                 f"{max_loss}. Received: a model whose "
                 f"{self._tuned.metric} is {self._original_score:.4f}, and "
-                f"copies of which the best reached {best[1]:.4f}. Pass more "
+                f"copies of which the best reached {best:.4f}. Pass more "
                 "`epochs`, or a larger `max_loss`."
             )
         return self._result(held)
@@ -227,10 +228,6 @@ class FindSize:
 
     def _is_over(self, held):
         return held is not None and self._sizes.is_over
-
-    def _goodness(self, copy_and_score):
-        _, score = copy_and_score
-        return score if self._tuned.is_higher_better else -score
 
     def _result(self, choices):
         key = self._sizes.describe(choices)

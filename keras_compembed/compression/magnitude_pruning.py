@@ -114,7 +114,8 @@ class MagnitudePruning(keras.callbacks.Callback):
                 constraint = _Pruned(variable, self.schedule)
                 constraint.start(step)
                 self._constraints.append(constraint)
-        self._make_new_step()
+        # Graphs that are there already know nothing of constraints.
+        self.model.make_train_function(force=True)
 
     def on_train_end(self, logs=None):
         for constraint in self._constraints:
@@ -122,10 +123,6 @@ class MagnitudePruning(keras.callbacks.Callback):
         self._constraints = []
         # The next training is without, unless it has such a callback again.
         self.model.train_function = None
-
-    def _make_new_step(self):
-        # Graphs that are there already know nothing of constraints.
-        self.model.make_train_function(force=True)
 
 
 class _Pruned(keras.constraints.Constraint):
@@ -192,8 +189,8 @@ def _steps_done(optimizer, more=0):
     # `iterations` leaves out steps that only add up gradients; the first
     # variable of an optimizer counts all.
     accumulation = optimizer.gradient_accumulation_steps or 1
-    calls = optimizer.iterations if accumulation == 1 else None
-    if calls is None:
+    calls = optimizer.iterations
+    if accumulation > 1:
         calls = optimizer.variables[0]
     if more:
         return (tf.cast(calls.value, tf.int64) + more) // accumulation

@@ -52,11 +52,10 @@ def choices_by_default(input_dim, output_dim, spectrum):
 
 def choices_of(methods):
     """`MethodChoice`s of given methods, of which nothing is known."""
-    return [MethodChoice(method, _kind(method)) for method in methods]
-
-
-def _kind(method):
-    return f"{type(method).__name__} {method.name}"
+    return [
+        MethodChoice(method, f"{type(method).__name__} {method.name}")
+        for method in methods
+    ]
 
 
 def _rounded(output_dim, spectrum):

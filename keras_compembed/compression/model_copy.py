@@ -17,6 +17,7 @@ from keras_compembed.compression.layer_places import layer_places
 from keras_compembed.compression.made_again import made_again
 from keras_compembed.utils.layer_names import layer_paths
 from keras_compembed.utils.one_line import on_one_line
+from keras_compembed.utils.swapped import swapped
 
 
 def is_copied_by_layers(layer):
@@ -77,7 +78,8 @@ class _Copier:
 
     def _make_model(self, model):
         try:
-            with _uncompiled(model):
+            # `clone_model` copies losses, which fails for some.
+            with swapped(model, compiled=False):
                 new = keras.models.clone_model(
                     model,
                     input_tensors=_new_inputs(model),
@@ -390,17 +392,6 @@ def _new_inputs(model):
     return keras.tree.map_structure(copied, model.input)
 
 
-@contextlib.contextmanager
-def _uncompiled(model):
-    """Keeps `clone_model` from copying losses, which fails for some."""
-    compiled = model.compiled
-    model.compiled = False
-    try:
-        yield
-    finally:
-        model.compiled = compiled
-
-
 def _check_not_held(layer, exchanges):
     """Raises if a layer still holds one that was exchanged."""
     gone = {id(old): old for old, new in exchanges if old is not new}
@@ -424,7 +415,8 @@ def _set_policy(layer, policy):
 
 def _copy_own_state(layer, new):
     """Copies what a layer holds besides variables, as files keep it."""
-    if _keeps_own_variables(layer):
+    load = type(layer).load_own_variables
+    if load is not keras.layers.Layer.load_own_variables:
         store = {}
         layer.save_own_variables(store)
         store = {
@@ -444,11 +436,6 @@ def _copy_own_state(layer, new):
         with tempfile.TemporaryDirectory() as folder:
             layer.save_assets(folder)
             new.load_assets(folder)
-
-
-def _keeps_own_variables(layer):
-    load = type(layer).load_own_variables
-    return load is not keras.layers.Layer.load_own_variables
 
 
 def _check_same_variables(variables, new_variables):

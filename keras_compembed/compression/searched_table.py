@@ -77,14 +77,10 @@ class SearchedTable:
             replaced = self.replaced(choice.method)
             replaced.learn()
             self._weights[choice.name] = replaced.small.get_weights()
-            parts = [
-                replaced.small,
-                getattr(replaced.small, "reverse_embedding", None),
-            ]
-            return [
-                part.embeddings
-                for part, _ in zip(parts, self._tables, strict=False)
-            ]
+            parts = [replaced.small]
+            if len(self._tables) > 1:
+                parts.append(replaced.small.reverse_embedding)
+            return [part.embeddings for part in parts]
 
         return self._errors.whole(choice, learn)
 

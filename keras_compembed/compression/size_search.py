@@ -385,10 +385,7 @@ class SizeSearch:
 
     def describe(self, choices):
         """The choices in words."""
-        names = self.names(choices)
-        if len(names) == 1:
-            return next(iter(names.values()))
-        return ", ".join(f"{name}: {x}" for name, x in names.items())
+        return FrontierPoint(self.names(choices), 0).name
 
 
 def _key(choices):

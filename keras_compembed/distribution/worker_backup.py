@@ -128,8 +128,14 @@ class WorkerBackup(keras.callbacks.Callback):
         strategy = self.model.distribute_strategy
         # Where one died on the way here, this is an error in all others.
         on_all_workers(strategy, 1)
-        if is_chief(strategy):
-            self._delete()
+        if not is_chief(strategy):
+            return
+        for _, path in self._files():
+            path.unlink()
+        (self.backup_dir / _UNFINISHED).unlink(missing_ok=True)
+        # What else is there is not the callback's.
+        if self.backup_dir.exists() and not os.listdir(self.backup_dir):
+            self.backup_dir.rmdir()
 
     def _load(self, path):
         try:
@@ -140,14 +146,6 @@ class WorkerBackup(keras.callbacks.Callback):
                 "anew, delete the folder. "
                 f"Received: backup_dir={str(self.backup_dir)!r}: {error}"
             ) from error
-
-    def _delete(self):
-        for _, path in self._files():
-            path.unlink()
-        (self.backup_dir / _UNFINISHED).unlink(missing_ok=True)
-        # What else is there is not the callback's.
-        if self.backup_dir.exists() and not os.listdir(self.backup_dir):
-            self.backup_dir.rmdir()
 
     def _files(self):
         """Pairs of an epoch and the path of its file, in order."""

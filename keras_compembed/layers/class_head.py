@@ -260,14 +260,11 @@ class ClassExamples:
             self.in_range | absent, axis=1
         )
         self.lists = tf.cast(tf.where(exists, self.received, -1), "int32")
-        self.labels = self._draw_labels(exists)
-
-    def _draw_labels(self, exists):
         bits = random_bits(self.seed(), 1, tf.shape(exists)[0])
         places = tf.cumsum(tf.cast(exists, "int64"), axis=1)
         chosen = 1 + tf.math.floormod(bits, tf.maximum(places[:, -1:], 1))
         chosen = exists & tf.equal(places, chosen)
-        return tf.reduce_sum(tf.where(chosen, self.lists, 0), axis=1)
+        self.labels = tf.reduce_sum(tf.where(chosen, self.lists, 0), axis=1)
 
     def seed(self):
         """What the next numbers of this step are drawn by, integers `(2,)`."""

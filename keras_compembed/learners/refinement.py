@@ -198,10 +198,10 @@ def refine_codes(table, codes, codebooks, sample_weight=None, sweeps=3, seed=0):
         yield codes, codebooks, loss / len(table)
 
 
-def nearest_codes(table, codes, codebooks, sweeps=3):
+def nearest_codes(table, codes, codebooks):
     """New codes, improved for codebooks as they are."""
     codes = codes.copy()
-    for sweep in range(sweeps):
+    for sweep in range(_SWEEPS):
         for _ in _swept_chunks(table, codes, codebooks, sweep):
             pass
     return codes

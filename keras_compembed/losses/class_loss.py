@@ -48,8 +48,7 @@ class ClassLoss(keras.losses.Loss):
         mask = getattr(y_pred, "_keras_mask", None)
         if self.ignore_class is not None:
             counted = examples.counted(self.ignore_class)
-            counted = unflat(counted, y_pred)
-            mask = counted if mask is None else mask & counted
+            mask = _both(mask, unflat(counted, y_pred))
         valid = check_labels(examples, mask)
         if examples.training or self.evaluation == "sampled":
             counted = _both(mask, _has_weight(sample_weight, y_pred))

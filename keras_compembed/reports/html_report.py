@@ -200,18 +200,14 @@ def _figures(model, original, words, data, frontier):
 
 def _wholes(sizes, original):
     """Pairs of a name and parts, of the model and of its original."""
-    wholes = [("original", original)] if original else []
-    return [
-        (name, _all_parts(report))
-        for name, report in [*wholes, ("this model", sizes)]
-    ]
-
-
-def _all_parts(report):
-    parts = model_parts(report)
-    if report.tokenizer_bytes:
-        parts["tokenizer"] = report.tokenizer_bytes
-    return parts
+    wholes = []
+    for name, report in (("original", original), ("this model", sizes)):
+        if report:
+            parts = model_parts(report)
+            if report.tokenizer_bytes:
+                parts["tokenizer"] = report.tokenizer_bytes
+            wholes.append((name, parts))
+    return wholes
 
 
 def _size_rows(sizes):

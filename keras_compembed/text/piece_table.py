@@ -79,29 +79,25 @@ def _pool():
         package=_PACKAGE,
         syntax="proto2",
     )
+    types = descriptor_pb2.FieldDescriptorProto
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
-        for field, (number, kind, default) in fields.items():
-            _add_field(message, field, number, kind, default)
+        for name, (number, kind, default) in fields.items():
+            field = message.field.add(name=name, number=number)
+            field.label = types.LABEL_OPTIONAL
+            if kind in _MESSAGES:
+                field.type = types.TYPE_MESSAGE
+                field.type_name = f".{_PACKAGE}.{kind}"
+            else:
+                field.type = types.Type.Value(f"TYPE_{kind.upper()}")
+            if name == "pieces":
+                field.label = types.LABEL_REPEATED
+            if default is not None:
+                field.default_value = default
     # One of its own: others may know messages of the same names.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return pool
-
-
-def _add_field(message, name, number, kind, default):
-    types = descriptor_pb2.FieldDescriptorProto
-    field = message.field.add(name=name, number=number)
-    field.label = types.LABEL_OPTIONAL
-    if kind in _MESSAGES:
-        field.type = types.TYPE_MESSAGE
-        field.type_name = f".{_PACKAGE}.{kind}"
-    else:
-        field.type = types.Type.Value(f"TYPE_{kind.upper()}")
-    if name == "pieces":
-        field.label = types.LABEL_REPEATED
-    if default is not None:
-        field.default_value = default
 
 
 def parse(model):

@@ -88,7 +88,14 @@ class SentencePieceTokenizer(Tokenizer):
         spec = proto.trainer_spec
         size = len(proto.pieces)
         if pad_id is None:
-            pad_id = _own_pad_id(proto)
+            pad_id = spec.pad_id
+            require(
+                0 <= pad_id < size,
+                "`pad_id` must be given for a SentencePiece model without a "
+                "token for padding: the id to fill rows up with, which an "
+                "embedding with `mask_zero` leaves out if it is 0.",
+                pad_id=None,
+            )
         check_positive_int("pad_id", pad_id, 0, size - 1)
         super().__init__(
             pad_id, spec.unk_id, sequence_length, unknown_if_empty, **kwargs
@@ -252,18 +259,6 @@ def _check_kind(proto):
         has_unused=piece_table.UNUSED in kinds,
         treat_whitespace_as_suffix=spec.treat_whitespace_as_suffix,
     )
-
-
-def _own_pad_id(proto):
-    pad_id = proto.trainer_spec.pad_id
-    require(
-        0 <= pad_id < len(proto.pieces),
-        "`pad_id` must be given for a SentencePiece model without a token for "
-        "padding: the id to fill rows up with, which an embedding with "
-        "`mask_zero` leaves out if it is 0.",
-        pad_id=None,
-    )
-    return pad_id
 
 
 def _check_end(name, value, token_id):

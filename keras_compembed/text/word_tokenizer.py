@@ -128,12 +128,8 @@ class WordTokenizer(Tokenizer):
         check_positive_int("vocabulary_size", vocabulary_size, 3)
         check_choice("standardize", standardize, STANDARDIZATIONS)
         counts = collections.Counter()
-        table = str.maketrans(
-            {
-                old: new.replace(_NO_SPACE, SPACE)
-                for old, new in _replacements(standardize).items()
-            }
-        )
+        table = {**_replacements(standardize), SPACE: SPACE}
+        table = str.maketrans(table)
         for text in read_texts(texts):
             counts.update(_split(text.translate(table)))
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -196,13 +192,12 @@ def _table(words, standardize):
         Piece(b"<rest>", kind=piece_table.UNKNOWN),
         Piece(SPACE.encode()),
         Piece(b"<end>", kind=piece_table.CONTROL),
-        *(Piece(_as_read(word).encode(), score=-1.0) for word in words),
+        *(
+            Piece(word.replace(SPACE, _NO_SPACE).encode(), score=-1.0)
+            for word in words
+        ),
     ]
     return piece_table.build(pieces, _replacements(standardize), eos_id=_END)
-
-
-def _as_read(word):
-    return word.replace(SPACE, _NO_SPACE)
 
 
 def _replacements(standardize):

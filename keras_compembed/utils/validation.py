@@ -163,8 +163,9 @@ def check_choice(name, value, choices):
 
 def check_table(table, name="table", width=None, shards=False):
     """Checks a matrix of vectors without copying it."""
-    if shards and _is_list_of_tables(table):
-        table = TableShards(table)
+    if shards and isinstance(table, list) and table:
+        if all(isinstance(x, np.ndarray) and x.ndim == 2 for x in table):
+            table = TableShards(table)
     kinds = (np.ndarray, TableShards) if shards else np.ndarray
     if not isinstance(table, kinds):
         table = _as_array(name, table)
@@ -224,14 +225,6 @@ def check_fitted_table(
             stacklevel=3,
         )
     return table
-
-
-def _is_list_of_tables(table):
-    return (
-        isinstance(table, list)
-        and bool(table)
-        and all(isinstance(x, np.ndarray) and x.ndim == 2 for x in table)
-    )
 
 
 def _as_array(name, value):
