@@ -256,8 +256,7 @@ def _hold(selected, ids):
     # A column at a time: TensorFlow reduces a short last axis slowly.
     columns = tf.unstack(selected, axis=1)
     return functools.reduce(
-        tf.logical_or,
-        [tf.equal(column[:, None], common) for column in columns],
+        tf.logical_or, [tf.equal(column[:, None], common) for column in columns]
     )
 
 

@@ -128,11 +128,7 @@ def deal(choices, costs, num_lists, capacity):
     _, places, room = tf.while_loop(
         lambda turn, places, _: (turn < number) & tf.reduce_any(places < 0),
         ask,
-        (
-            0,
-            tf.fill((num_classes,), -1),
-            tf.fill((num_lists,), capacity),
-        ),
+        (0, tf.fill((num_classes,), -1), tf.fill((num_lists,), capacity)),
         parallel_iterations=1,
     )
     # List of each place that is free: as many lists are full before it.

@@ -24,14 +24,7 @@ class FindSize:
     """Finds the best copy of a model within a limit, or within a loss."""
 
     def __init__(
-        self,
-        model,
-        tables,
-        search,
-        seed,
-        sample_inputs,
-        verbose,
-        tunes=True,
+        self, model, tables, search, seed, sample_inputs, verbose, tunes=True
     ):
         self._model = model
         self._search = search

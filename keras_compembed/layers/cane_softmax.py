@@ -340,9 +340,7 @@ class CANESoftmax(ClassHead):
                 table = embedding.embeddings
         if tree is not None and tree.num_nodes:
             self.nodes = self.add_weight(
-                name="nodes",
-                shape=(tree.num_nodes, width),
-                initializer=nodes,
+                name="nodes", shape=(tree.num_nodes, width), initializer=nodes
             )
         if self.use_bias:
             classes, nodes = self._start_of_biases(tree)
@@ -351,9 +349,7 @@ class CANESoftmax(ClassHead):
             )
             if self.nodes is not None:
                 self.node_bias = self.add_weight(
-                    name="node_bias",
-                    shape=(tree.num_nodes,),
-                    initializer=nodes,
+                    name="node_bias", shape=(tree.num_nodes,), initializer=nodes
                 )
         self.scores = ClassScores(
             table,

@@ -67,11 +67,7 @@ class QuantizerRun:
         loss, codes, codebooks = self.best
         self._record(loss)
         codebooks[0] += self.offset
-        return {
-            "codes": codes,
-            "codebooks": codebooks,
-            "history": self.history,
-        }
+        return {"codes": codes, "codebooks": codebooks, "history": self.history}
 
     def _search(self, unit, scale):
         # Beyond 256 codewords, sweeps and batches get dear, and are fewer.

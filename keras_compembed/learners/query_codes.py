@@ -79,11 +79,7 @@ class NearestCodes(TaskCodes):
     """Learns codes by distances: `learn_codes="nearest"`."""
 
     def __init__(
-        self,
-        commitment=0.25,
-        temperature=1.0,
-        teacher=None,
-        teacher_weight=1.0,
+        self, commitment=0.25, temperature=1.0, teacher=None, teacher_weight=1.0
     ):
         super().__init__(teacher, teacher_weight)
         self.commitment = check_positive_number(

@@ -112,11 +112,7 @@ def factor_codebooks(codebooks, codes, code_dim, sample_weight=None):
 
 
 def refine_parts(
-    table,
-    codebooks,
-    num_codebooks,
-    sample_weight=None,
-    sweeps=_SWEEPS_OF_PARTS,
+    table, codebooks, num_codebooks, sample_weight=None, sweeps=_SWEEPS_OF_PARTS
 ):
     """k-means in each part of the rows, from codebooks side by side."""
     codebook_size = len(codebooks)

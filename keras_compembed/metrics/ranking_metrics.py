@@ -12,12 +12,7 @@ class RankingMetric(ClassMetric):
     """Base of means over examples that ranks of all classes are needed for."""
 
     def __init__(
-        self,
-        k=5,
-        name=None,
-        dtype=None,
-        ignore_class=None,
-        in_training=False,
+        self, k=5, name=None, dtype=None, ignore_class=None, in_training=False
     ):
         self.k = check_positive_int("k", k)
         self.in_training = check_boolean("in_training", in_training)

@@ -6,10 +6,7 @@ from keras_compembed.noises.noise import UniformNoise
 from keras_compembed.noises.unigram_noise import UnigramNoise
 from keras_compembed.utils.validation import require
 
-__all__ = [
-    "LearnedNoise",
-    "UnigramNoise",
-]
+__all__ = ["LearnedNoise", "UnigramNoise"]
 _NOISES = {"uniform": UniformNoise, "learned": LearnedNoise}
 
 

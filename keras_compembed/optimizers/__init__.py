@@ -2,6 +2,4 @@
 
 from keras_compembed.optimizers.sparse_row_optimizer import SparseRowOptimizer
 
-__all__ = [
-    "SparseRowOptimizer",
-]
+__all__ = ["SparseRowOptimizer"]

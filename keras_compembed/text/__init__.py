@@ -8,8 +8,4 @@ from keras_compembed.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_compembed.text.word_piece_tokenizer import WordPieceTokenizer
 from keras_compembed.text.word_tokenizer import WordTokenizer
 
-__all__ = [
-    "SentencePieceTokenizer",
-    "WordPieceTokenizer",
-    "WordTokenizer",
-]
+__all__ = ["SentencePieceTokenizer", "WordPieceTokenizer", "WordTokenizer"]

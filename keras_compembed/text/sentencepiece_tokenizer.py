@@ -111,13 +111,7 @@ class SentencePieceTokenizer(Tokenizer):
             )
 
     @classmethod
-    def train(
-        cls,
-        texts,
-        vocabulary_size=8000,
-        lowercase=True,
-        **kwargs,
-    ):
+    def train(cls, texts, vocabulary_size=8000, lowercase=True, **kwargs):
         """A tokenizer of pieces learned from texts.
 
         Ids 0 and 1 are padding and the unknown.

@@ -2,6 +2,4 @@
 
 from keras_compembed.trees.class_tree import ClassTree
 
-__all__ = [
-    "ClassTree",
-]
+__all__ = ["ClassTree"]
