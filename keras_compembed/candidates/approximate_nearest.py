@@ -64,9 +64,6 @@ class ApproximateNearest(Selector):
             class: more is slower and finds more. Defaults to `2.0`.
         **kwargs: `name` of `keras.layers.Layer`.
 
-    Raises:
-        ValueError: if a number is out of range.
-
     References:
         - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734), for
           inverted lists

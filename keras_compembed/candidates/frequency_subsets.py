@@ -35,13 +35,9 @@ class FrequencySubsets(CountsSelector):
 
     Args:
         counts: Array `(num_classes,)`, how often each class occurs.
-        num_subsets: Integer, at least 2. Defaults to `6`.
+        num_subsets: Integer from 2 to the number of classes. Defaults to `6`.
         seed: Optional integer.
         **kwargs: `name` of `keras.layers.Layer`.
-
-    Raises:
-        ValueError: if `counts` are not numbers of at least 0, or
-            `num_subsets` is not from 2 to the number of classes.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 5

@@ -78,12 +78,9 @@ class FrequentClasses(CountsSelector):
     ... )
 
     Args:
-        counts: Array `(num_classes,)`, how often each class occurs.
+        counts: Array `(num_classes,)` of numbers of at least 0, how often each
+            class occurs.
         **kwargs: `name` of `keras.layers.Layer`.
-
-    Raises:
-        ValueError: if `counts` are not numbers of at least 0, one for each
-            class.
     """
 
     def build(self, input_shape=None):

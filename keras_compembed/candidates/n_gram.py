@@ -70,10 +70,6 @@ class NGram(Selector):
             num_best: Integer, classes to keep for each context: at least
                 `num_candidates` of the layer. Defaults to `100`.
             **kwargs: `name` of `keras.layers.Layer`.
-
-        Raises:
-            ValueError: if `ids` are not such an array, or a number is out of
-                range.
         """
         check_positive_int("num_classes", num_classes, maximum=2**31 - 1)
         check_positive_int("num_best", num_best)

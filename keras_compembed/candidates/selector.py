@@ -40,15 +40,7 @@ class Selector(WholeLoad, keras.layers.Layer):
         self.num_candidates = None
 
     def attach(self, num_classes, num_candidates):
-        """Tells sizes, before `build`.
-
-        Args:
-            num_classes: Integer.
-            num_candidates: Integer, how many to choose for an example.
-
-        Raises:
-            ValueError: if the selector is for other sizes.
-        """
+        """Tells sizes, before `build`: classes, and how many to choose."""
         check_positive_int("num_classes", num_classes)
         check_positive_int("num_candidates", num_candidates)
         sizes = (num_classes, num_candidates)
@@ -92,8 +84,7 @@ class Selector(WholeLoad, keras.layers.Layer):
         """Called once in each step of training, after `select`.
 
         Args:
-            scores: `ClassScores`.
-            labels: int32 tensor `(rows,)`.
+            scores, labels: `ClassScores`, and an int32 tensor `(rows,)`.
             hit: Boolean tensor `(rows,)`, whether candidates hold the label.
         """
         # AutoGraph warns of a body that is a docstring alone.
@@ -103,9 +94,8 @@ class Selector(WholeLoad, keras.layers.Layer):
         """The classes of the highest scores; here, all are scored in chunks.
 
         Args:
-            scores: `ClassScores`.
-            features: float32 tensor `(rows, width)`.
-            k: Integer.
+            scores, features, k: `ClassScores`, a float32 tensor
+                `(rows, width)`, and an integer.
 
         Returns:
             Tensors: `(rows, k)` int32 ids, best first, and `(rows, k)`

@@ -77,10 +77,9 @@ def compress_model(
     `GlobalAveragePooling1D`, masked or not, or a `keras.ops.mean` or `sum` over
     time, in the graph of a Sequential or functional model. In its place, and of
     its name, is then a `keras.layers.Identity` or another that passes on what
-    it gets: `get_layer(name).output` of both are pooled vectors. Say
-    `"pooled": False` in `layer_settings` for a layer that shall give rows.
-    Tables that anything else reads as well, or that are pooled in the `call` of
-    a class, give rows; `export_litert` pools in code space there too.
+    it gets: `get_layer(name).output` of both are pooled vectors. Tables that
+    anything else reads as well, or that are pooled in the `call` of a class,
+    give rows; `export_litert` pools in code space there too.
 
     All other layers are made again from their class and config, and given
     the original's state. The model given is left as it is, and the copy is of
@@ -143,10 +142,9 @@ def compress_model(
             of its own `num_codebooks`, `codebook_size`, `composition`,
             `learner`, `method`, `seed`, `sample_weight` (array
             `(input_dim,)`, how much each row counts, e.g. how often its token
-            occurs) or `pooled`
-            (boolean: `False` for a layer that shall give rows though only a
-            pooling reads them, `True` to raise an error where it cannot give
-            pooled vectors).
+            occurs) or `pooled` (boolean: `False` for a layer that shall give
+            rows though only a pooling reads them, `True` to raise an error
+            where it cannot give pooled vectors).
         min_bytes: Integer. Tables of fewer bytes, as stored, are left alone.
             Defaults to `65536`.
         composition: Optional composition of codewords: `"sum"`, `"concat"`,
@@ -180,9 +178,8 @@ def compress_model(
         max_loss: Optional number of at least 0, in place of `max_bytes`: how
             much worse a metric on validation data may get. The smallest file
             within it is searched for.
-        search: Optional `BudgetSearch`, how to search for one of these three:
-            the methods to choose from, how the file is quantized, data to
-            train and to choose on. What was looked at is its `frontier`.
+        search: Optional `BudgetSearch`, how to search for one of these three.
+            What was looked at is its `frontier`.
         seed: Optional integer. Seed of the learners.
         sample_inputs: Optional inputs, arrays as the model is called with
             them: on these the copy is compared with the model. Defaults to

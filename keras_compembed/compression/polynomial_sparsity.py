@@ -40,9 +40,6 @@ class PolynomialSparsity:
             zeros at first. Defaults to `0.0`.
         power: Positive number. Defaults to `3`.
 
-    Raises:
-        ValueError: if a number is out of range.
-
     References:
         - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878), section 3
     """

@@ -47,9 +47,6 @@ class CANESoftmax(ClassHead):
     drawn from all other classes (Candidates vs. Noises Estimation); in
     prediction all of them, or those that the selector's search comes to.
 
-    With nothing but a number of classes, and best with `class_counts`, the
-    layer chooses itself what a step scores, and `summary` says what.
-
     The layer returns its input, in training, evaluation and prediction alike:
     probabilities of a million classes are not a tensor to be returned. Losses
     (`keras_compembed.CANELoss`) and metrics (`ClassAccuracy`, `Coverage`,
@@ -61,7 +58,6 @@ class CANESoftmax(ClassHead):
     Predictions are what `top_k` and `keras_compembed.top_k_model` return, and
     what a file of `keras_compembed.export.export_litert` answers; `predict` of
     a model that ends in the layer returns features, and warns of it once.
-    `evaluate` computes the loss over all classes, in parts.
 
     **Choice of candidates.** What all examples of a batch share is scored by
     one matrix product: a thousand classes then take no longer than a few
@@ -70,9 +66,7 @@ class CANESoftmax(ClassHead):
     tree of classes for high scores, by which both training and prediction are
     fast; the vector of a class is then the sum of those on its path, and
     `kernel` holds only its last part. The more often candidates hold the
-    label, the nearer the estimate comes to that of all classes. A tree made
-    from vectors as wide as the features, such as class means, gives the
-    layer its start: these means.
+    label, the nearer the estimate comes to that of all classes.
 
     **Optimizers.** Gradients are those of the rows drawn. `SGD` and `Adagrad`
     turn to these alone; pass others through
@@ -84,10 +78,6 @@ class CANESoftmax(ClassHead):
     `keras.models.clone_model` makes a layer that trains alike. A selector and
     a noise belong to one layer. `.keras` files keep a `class_embedding` tied to
     the input; `clone_model` makes one of its own for the copy, untied.
-
-    **Biases** start at the log frequencies of classes if `class_counts` is
-    given. Where classes differ much in frequency that decides how soon
-    anything is learned.
 
     Example:
 
@@ -111,11 +101,11 @@ class CANESoftmax(ClassHead):
             takes little longer; of more classes, a step scores about 1,000
             that the batch shares: frequent ones as candidates
             (`FrequentClasses`), as many as their counts make worth it, and
-            noises, of which labels of the batch are the first. Where few
-            classes are most labels, each example scores fewer of them, see
-            `noise_groups`. Given one of the two numbers, it has as many of
-            the other as make 1,000, or as it would choose if that is more.
-            `summary` says what was chosen. Defaults to `"auto"`.
+            noises. Where few classes are most labels, each example scores
+            fewer of them, see `noise_groups`. Given one of the two numbers,
+            it has as many of the other as make 1,000, or as it would choose
+            if that is more. `summary` says what was chosen. Defaults to
+            `"auto"`.
         num_candidates: Optional integer. Candidates of each example. Defaults
             to `None`: 10, or what `"auto"` chooses.
         num_noises: Optional integer. Noises of each example, or of the batch
@@ -160,8 +150,10 @@ class CANESoftmax(ClassHead):
             not a candidate. Both tend to the same parameters, joint ones
             with less variance. Defaults to `"joint"`.
         class_counts: Optional array `(num_classes,)` of how often each class
-            occurs, for the start of biases, for noises, and for what
-            `"auto"` chooses. Counts of 0 are taken for 0.5.
+            occurs, for noises, for what `"auto"` chooses, and for biases,
+            which start at its logarithms: where classes differ much in
+            frequency that decides how soon anything is learned. Counts of 0
+            are taken for 0.5.
         class_embedding: Optional layer with a row for each class, whose
             vectors are used in place of `kernel`: an output that is tied to
             the input, compressed, or computed. A `keras.layers.Embedding`
@@ -459,9 +451,6 @@ class CANESoftmax(ClassHead):
         Returns:
             Tensors `(..., k)`: int32 ids, best first, -1 where fewer were
             found, and float32 probabilities.
-
-        Raises:
-            ValueError: if `k` is not from 1 to `num_classes`.
         """
         check_positive_int("k", k, maximum=self.num_classes)
         _check_embedding(self.class_embedding, self.num_classes)

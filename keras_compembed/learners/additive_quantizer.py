@@ -64,10 +64,6 @@ class AdditiveQuantizer(CodeLearner):
             last that of the codes and codebooks kept, the best of the run;
             `"seconds"` is the time since the start.
 
-    Raises:
-        ValueError: if a size or the seed is out of range, or `effort` is not a
-            positive number.
-
     References:
         - Babenko & Lempitsky, Additive Quantization for Extreme Vector
           Compression, CVPR 2014

@@ -32,28 +32,17 @@ class CodeLearner(abc.ABC):
             sample_weight: Optional array `(rows,)`, how much each row counts.
                 Losses are then weighted means.
 
-        Returns:
-            The learner.
-
         Raises:
-            ValueError: if the table is not a finite matrix, its largest
-                number is not from 1e-12 to 1e12 (or 0), or `sample_weight` is
-                not a non-negative number per row.
+            ValueError: if the table's largest number is not from 1e-12 to
+                1e12 (or 0), or an array is not as above.
         """
 
     @abc.abstractmethod
     def encode(self, table):
-        """Codes of rows that may be new, for the codebooks as they are.
+        """Codes, unsigned `(rows, num_codebooks)`, of rows that may be new.
 
         Args:
             table: Array `(rows, columns)` as wide as the table trained on.
-
-        Returns:
-            Unsigned integer array `(rows, num_codebooks)`.
-
-        Raises:
-            ValueError: if there are no codebooks yet, or the table is not a
-                finite matrix of their width.
         """
 
     def decode(self, codes):

@@ -199,18 +199,11 @@ class GradientCodeLearner(keras.Model, CodeLearner):
         goes through, as it does before the first step.
 
         Args:
-            table: Same as in `CodeLearner.train`.
+            table: Array `(rows, columns)`, as wide as in an earlier `train`.
             sample_weight: Optional array `(rows,)`. Rows are drawn in
                 proportion to it, for training and for validation.
             callbacks: Optional list of Keras callbacks for `fit`. An epoch is
                 one validation interval.
-
-        Returns:
-            The learner.
-
-        Raises:
-            ValueError: as `CodeLearner.train`, if the table is not as wide as
-                that of an earlier `train`, or if the loss became NaN.
         """
         width = self.composition.output_dim if self.built else None
         table = check_fitted_table(table, width, shards=True)

@@ -62,15 +62,8 @@ class GumbelCodeLearner(GradientCodeLearner):
         refine: Boolean, see `KDCodeLearner`. Not in the paper. Defaults to
             `False`.
 
-    Input shape:
-        Tensor of shape `(batch_size, columns)`.
-
-    Output shape:
-        The input's: each row's reconstruction.
-
-    Raises:
-        ValueError: if a number is out of range, the composition is unknown,
-            or `refine` is true for one that cannot be refined.
+    Input and output shape:
+        `(batch_size, columns)`: rows, and their reconstructions.
 
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), equations

@@ -55,13 +55,9 @@ class KDCodeLearner(GradientCodeLearner):
     (1000, 64)
 
     Args:
-        num_codebooks: Integer. Subcodes per row (M; the paper's D). Defaults
-            to `32`.
-        codebook_size: Integer from 2 to 65536. Codewords per codebook (K).
-            Defaults to `16`.
+        num_codebooks, codebook_size: Same as for `AdditiveQuantizer`.
         composition: `"sum"`, `"concat"`, `"linear"`, `"lstm"` or a
-            `Composition`. How codewords become a row. Defaults to
-            `"linear"`.
+            `Composition`. Defaults to `"linear"`.
         logits: `"encoder"` or `"free"`. Whether logits are a linear function
             of the row, or numbers of each row. Defaults to `"encoder"`.
         temperature: Optional positive number or `LearningRateSchedule`, which
@@ -89,8 +85,8 @@ class KDCodeLearner(GradientCodeLearner):
         `(batch_size, columns)`: each row's reconstruction.
 
     Raises:
-        ValueError: if a number is out of range, a name is unknown, or
-            `refine` is true for a composition that cannot be refined.
+        ValueError: if `refine` is true for another composition, or an
+            argument is out of range.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section

@@ -46,10 +46,6 @@ class SoftmaxCodes(TaskCodes):
         teacher_weight: Positive number. Weight of the mean squared distance
             to the teacher's rows. Defaults to `1.0`.
 
-    Raises:
-        ValueError: if a number is not positive, or `teacher` is not a finite
-            matrix.
-
     References:
         - [Chen, Li & Sun, 2020](https://arxiv.org/abs/1908.09756)
     """

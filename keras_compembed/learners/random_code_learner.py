@@ -28,9 +28,6 @@ class RandomCodeLearner(CodeLearner):
         num_codebooks, codebook_size: Same as for `AdditiveQuantizer`.
         seed: Optional integer. Makes codes repeatable.
 
-    Raises:
-        ValueError: if a size or the seed is out of range.
-
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section 3
     """

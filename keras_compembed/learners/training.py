@@ -41,10 +41,6 @@ class Training:
             Defaults to `1000`.
         validation_rows: Integer. Rows in the fixed validation set, drawn like
             those of a batch. Defaults to `1280`.
-
-    Raises:
-        ValueError: if a number is not positive, or one that counts is no
-            integer.
     """
 
     def __init__(
@@ -111,9 +107,6 @@ class TemperatureSchedule(keras.optimizers.schedules.LearningRateSchedule):
         rate: Positive number, how fast it falls: to half of `base` in
             `1 / rate` steps. Defaults to `1e-3`.
         floor: Positive number of at most `base`. Defaults to `0.5`.
-
-    Raises:
-        ValueError: if a number is not positive, or `floor` is above `base`.
 
     References:
         - [Chen, Min & Sun, 2018](https://arxiv.org/abs/1806.09464), section 3

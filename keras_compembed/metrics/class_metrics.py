@@ -85,9 +85,6 @@ class ClassAccuracy(ClassMetric):
         dtype: Optional dtype, same as for `keras.metrics.Metric`.
         ignore_class: Optional integer. Label of examples that do not count.
             Defaults to `None`.
-
-    Raises:
-        ValueError: if `k` is not a positive integer.
     """
 
     def __init__(self, k=1, name=None, dtype=None, ignore_class=None):

@@ -53,9 +53,6 @@ class PrecisionAtK(RankingMetric):
             Defaults to `None`.
         in_training: Boolean. Whether steps of training count, too. Defaults
             to `False`.
-
-    Raises:
-        ValueError: if `k` is not a positive integer.
     """
 
     prefix = "precision"

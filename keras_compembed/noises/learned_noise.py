@@ -44,10 +44,6 @@ class LearnedNoise(TableNoise):
         counts: Optional array `(num_classes,)` of numbers of at least 0,
             misses to start from. Defaults to none, which is uniform.
 
-    Raises:
-        ValueError: if a number is out of range, or `counts` is not one
-            finite number of at least 0 for each class.
-
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 8:
           noises estimated in training as work to be done

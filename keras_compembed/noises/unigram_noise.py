@@ -88,14 +88,10 @@ class UnigramNoise(TableNoise):
     >>> layer = kc.CANESoftmax(num_classes=1000, noise=noise)
 
     Args:
-        counts: Array `(num_classes,)` of numbers of at least 0: how often
-            each class is a label.
+        counts: Array `(num_classes,)` of numbers of at least 0, not all 0: how
+            often each class is a label.
         power: Number from 0, all that were counted alike, to 1, as often as
             counted. Defaults to `0.75`.
-
-    Raises:
-        ValueError: if `counts` is not one finite number of at least 0 for each
-            class, or holds only zeros, or `power` is out of range.
 
     References:
         - [Mikolov et al., 2013](https://arxiv.org/abs/1310.4546), section 2.2

@@ -77,9 +77,6 @@ def preset_folder(preset):
 
     Returns:
         A `pathlib.Path`.
-
-    Raises:
-        ValueError, ImportError: same as `keras_compembed.from_preset`.
     """
     # A path is never a name.
     if isinstance(preset, str) and preset in NAMES:

@@ -124,9 +124,6 @@ class SentencePieceTokenizer(Tokenizer):
                 case folding). Defaults to `True`.
             **kwargs: Further arguments of the layer.
 
-        Returns:
-            A `SentencePieceTokenizer`.
-
         Raises:
             ValueError: if the texts do not give so many pieces.
         """

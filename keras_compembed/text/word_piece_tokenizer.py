@@ -106,11 +106,7 @@ class WordPieceTokenizer(Tokenizer):
             texts: Iterable of strings, or a `tf.data.Dataset` of them.
             vocabulary_size: Integer, about how many pieces there are. Defaults
                 to `8000`.
-            lowercase: Same as in the constructor.
-            **kwargs: Further arguments of the layer.
-
-        Returns:
-            A `WordPieceTokenizer`.
+            lowercase, **kwargs: Arguments of the layer.
 
         Raises:
             ValueError: if `texts` are no texts, or hold no words.

@@ -116,11 +116,7 @@ class WordTokenizer(Tokenizer):
             texts: Iterable of strings, or a `tf.data.Dataset` of them.
             vocabulary_size: Integer, the most words, with padding and unknown.
                 Defaults to `20000`.
-            standardize: Same as in the constructor.
-            **kwargs: Further arguments of the layer.
-
-        Returns:
-            A `WordTokenizer`.
+            standardize, **kwargs: Arguments of the layer.
 
         Raises:
             ValueError: if there are no words in the texts.

@@ -114,10 +114,6 @@ class ClassTree:
                 examples, say. Defaults to `None`, all alike.
             seed: Optional integer. Makes the tree repeatable.
             verbose: `0` or `1`, whether to show progress. Defaults to `1`.
-
-        Raises:
-            ValueError: if `vectors` is not a finite matrix, or another
-                argument is out of range.
         """
         branching = check_positive_int("branching", branching, minimum=2)
         vectors = check_table(vectors, "vectors")
@@ -189,10 +185,6 @@ class ClassTree:
             counts: Array `(num_classes,)` of numbers of at least 0. Classes
                 of count 0 come deepest, and as evenly as can be.
             branching: Integer of at least 2. Defaults to `2`.
-
-        Raises:
-            ValueError: if `counts` are not such numbers, or `branching` is
-                too small.
         """
         branching = check_positive_int("branching", branching, minimum=2)
         counts = check_scores("counts", counts)
@@ -217,9 +209,6 @@ class ClassTree:
                 known by all the names down to it. A class may be directly
                 below a group of groups, or, with no names, below the root.
                 The last name may be the class's own.
-
-        Raises:
-            ValueError: if there are no paths, or one is not a sequence.
         """
         paths = list(paths)
         return cls(taxonomy_children(paths), len(paths))
@@ -232,9 +221,6 @@ class ClassTree:
             groups: Integer array `(num_classes,)`, the number of each class's
                 subset. Inner nodes are in the order of these numbers; numbers
                 that no class has are left out.
-
-        Raises:
-            ValueError: if `groups` are not integers, one for each class.
         """
         groups = np.asarray(groups)
         require(
@@ -259,9 +245,6 @@ class ClassTree:
         Args:
             num_classes: Integer.
             branching, seed: See `from_vectors`.
-
-        Raises:
-            ValueError: if a number is too small or not an integer.
         """
         check_positive_int("num_classes", num_classes, maximum=_MOST_CLASSES)
         branching = check_positive_int("branching", branching, minimum=2)
