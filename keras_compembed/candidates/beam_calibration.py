@@ -33,7 +33,7 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
         head: A `CANESoftmax` with a `BeamTree`.
         features: Array `(..., width)` of what the layer is given, e.g.
             `keras.Model(model.inputs, head.input).predict(x)`.
-        target_recall: Number from 0 to 1. Defaults to `0.99`.
+        target_recall: Number above 0, at most 1. Defaults to `0.99`.
         k: Integer, how many classes predictions are to return. Defaults to
             `1`.
         verbose: `0` or `1`, whether to print recalls.

@@ -62,10 +62,6 @@ class BeamTree(Selector):
             own. Defaults to `None`: the tree stays.
         **kwargs: `name` of `keras.layers.Layer`.
 
-    Raises:
-        ValueError: if a number is not positive, `tree` is not a `ClassTree`,
-            or is not of the shape that `refresh_every` needs.
-
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), Algorithm 2
     """

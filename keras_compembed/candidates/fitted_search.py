@@ -35,12 +35,11 @@ def fit_search(
     Recall is the share of the `k` best classes of all that are among the `k`
     classes that the search returns. It is counted on `features`, so give
     those of validation data. As many lists are opened as make recall on other
-    features of the same kind at least `target_recall` with 95 % confidence,
-    if the given ones are drawn one by one. Few features cannot show that:
-    0.99 takes about 300 of them. With fewer, or for a recall of 1, lists are
-    opened until all of `features` find their best classes. Where vectors are
-    near to no others, many lists have to be opened, and scoring all classes
-    may be faster.
+    features of the same kind at least `target_recall` with 95 % confidence.
+    Few features cannot show that: 0.99 takes about 300 of them. With fewer,
+    or for a recall of 1, lists are opened until all of `features` find their
+    best classes. Where vectors are near to no others, scoring all classes may
+    be faster.
 
     Put the layer in the place of `head`: it is saved, exported and asked for
     predictions in the same way. If it is trained on, it has no more
@@ -61,10 +60,7 @@ def fit_search(
 
     Args:
         head: A built `CANESoftmax` with any selector. It stays as it is.
-        features: Array `(..., width)` of what the layer is given, e.g.
-            `keras.Model(model.inputs, head.input).predict(x)`.
-        target_recall: Number above 0, at most 1, recall to expect on other
-            features. Defaults to `0.99`.
+        features, target_recall: Same as in `calibrate_beam`.
         k: Integer, how many classes predictions are to return. Defaults to
             `1`. Predictions of more find less of the best classes, and end
             in ids of -1 where the lists hold fewer.

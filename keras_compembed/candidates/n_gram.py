@@ -42,10 +42,6 @@ class NGram(Selector):
             are not known. Defaults to `None`, no candidates.
         **kwargs: `name` of `keras.layers.Layer`.
 
-    Raises:
-        ValueError: if `table` is not a matrix of integers of at least -1, a
-            class comes twice in a row, or `fallback` is not as one row of it.
-
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), section 5
     """

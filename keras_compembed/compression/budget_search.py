@@ -84,10 +84,6 @@ class BudgetSearch:
 
     Attributes:
         frontier: The `Frontier` of the last search, or None.
-
-    Raises:
-        ValueError: if an argument is out of range, or there is data to train
-            on and none to validate with.
     """
 
     def __init__(

@@ -46,9 +46,7 @@ def find_frontier(
         A `Frontier`.
 
     Raises:
-        TypeError: if `model` is no `keras.Model` or `search` no
-            `BudgetSearch`.
-        ValueError: same as in `compress_model`.
+        TypeError, ValueError: same as in `compress_model`.
     """
     check_model(model)
     search = check_search(search)

@@ -48,7 +48,6 @@ def from_tf_keras(model_or_path):
         A `keras.Model`.
 
     Raises:
-        FileNotFoundError: if there is no such file.
         ValueError: if a file is of another kind, Keras 3 has no such layers
             (all are named), or outputs differ.
     """

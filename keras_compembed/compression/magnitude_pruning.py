@@ -56,13 +56,11 @@ class MagnitudePruning(keras.callbacks.Callback):
             Defaults to `None`: the tables of all `keras.layers.Embedding`.
 
     Raises:
-        TypeError: if `schedule` is no `PolynomialSparsity`, or `variables` no
-            list.
-        ValueError: if `variables` is empty; when training begins, if a name
-            is unknown or stands for several variables, one is not trained or
-            no matrix of floats, the optimizer averages weights (`use_ema`), or
-            it is past steps of the schedule in which numbers should have
-            become zero.
+        TypeError, ValueError: if an argument is of another kind; when training
+            begins, if a name is unknown or stands for several variables, one
+            is not trained or not of floats, the optimizer averages weights
+            (`use_ema`), or it is past steps of the schedule in which numbers
+            should have become zero.
 
     References:
         - [Zhu & Gupta, 2017](https://arxiv.org/abs/1710.01878)

@@ -19,9 +19,8 @@ def multi_worker_fit(strategy):
     first step: it adds up the first batches of all workers, where it only
     wants their shapes, and takes losses, which are single numbers, for
     batches. Within this context two functions of Keras's TensorFlow trainer
-    are exchanged for such that do neither. Besides, all three then check that
-    workers do the same. Nothing is exchanged on import or for one worker, and
-    all is as it was after the context.
+    are exchanged for such that do neither, and all three check that workers
+    do the same. Nothing is exchanged on import or for one worker.
 
     Run the same program on each worker, with a `TF_CONFIG` of its own, and
     give all of them the same data; each reads its part, as

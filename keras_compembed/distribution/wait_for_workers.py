@@ -37,8 +37,7 @@ def wait_for_workers(timeout=600):
 
     Raises:
         TimeoutError: if a worker did not come up.
-        ValueError: if `timeout` is not positive, or `TF_CONFIG` is not one of
-            a worker.
+        ValueError: if `TF_CONFIG` is not one of a worker.
         OSError: if the worker's own address cannot be listened on.
     """
     check_positive_number("timeout", timeout)

@@ -34,7 +34,8 @@ class TopClasses(keras.layers.Layer):
     TensorShape([2, 3])
 
     Args:
-        k: Integer, or `None` for all classes. Defaults to `5`.
+        k: Integer up to the number of classes, or `None` for all. Defaults to
+            `5`.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
 
     Input shape:
@@ -45,10 +46,6 @@ class TopClasses(keras.layers.Layer):
         A dict: `"ids"`, int32 `(..., k)`, best first, and `"probabilities"`,
         float32 `(..., k)`. With `k=None`, `"probabilities"` alone,
         `(..., num_classes)` in the order of classes.
-
-    Raises:
-        ValueError: if `k` is not from 1 to the number of classes, or the
-            input is not the output of a layer of classes.
     """
 
     def __init__(self, k=5, **kwargs):
@@ -180,8 +177,8 @@ def top_k_model(model, k=5):
         and `"words_probabilities"`.
 
     Raises:
-        ValueError: if `model` is not such a model, or `k` is not from 1 to
-            the number of classes and ids.
+        ValueError: if `model` is not such a model, or `k` is above the number
+            of classes or ids.
     """
     heads = find_heads(model)
     check_number("k", k, heads)

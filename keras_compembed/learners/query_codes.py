@@ -32,10 +32,8 @@ class SoftmaxCodes(TaskCodes):
 
     Example:
 
-    >>> layer = kc.CodeEmbedding(
-    ...     100, 8, num_codebooks=4,
-    ...     learn_codes=SoftmaxCodes(temperature=0.5),
-    ... )
+    >>> codes = SoftmaxCodes(temperature=0.5)
+    >>> layer = kc.CodeEmbedding(100, 8, num_codebooks=4, learn_codes=codes)
 
     Args:
         temperature: Positive number. Divides scores before the softmax of

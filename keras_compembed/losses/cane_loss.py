@@ -50,9 +50,8 @@ class CANELoss(ClassLoss):
         sample_weight: Optional weights of examples.
 
     Raises:
-        ValueError: if `y_pred` does not come from a layer of classes, if
-            labels are not of its leading shape, or if `evaluation` is
-            unknown.
+        ValueError: if `y_pred` does not come from a layer of classes, or
+            labels are not of its leading shape.
 
     References:
         - [Han et al., 2018](https://arxiv.org/abs/1711.00658), equations 2 to

@@ -109,8 +109,8 @@ class SampledSoftmaxLoss(SampledLoss):
             `keras_compembed.CANELoss`, as are call arguments.
 
     Raises:
-        ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`
-            is not a positive integer; or if the layer is not a `CANESoftmax`.
+        ValueError: Same as for `keras_compembed.CANELoss`; or if the layer is
+            not a `CANESoftmax`.
 
     References:
         - [Bengio & Senecal, 2008](https://doi.org/10.1109/TNN.2007.912312)
@@ -148,8 +148,7 @@ class NCELoss(SampledLoss):
             `keras_compembed.CANELoss`, as are call arguments.
 
     Raises:
-        ValueError: Same as for `keras_compembed.CANELoss`; if `num_sampled`
-            is not a positive integer; or if the layer is not a `CANESoftmax`.
+        ValueError: Same as for `keras_compembed.SampledSoftmaxLoss`.
 
     References:
         - [Gutmann & Hyvarinen, 2012](

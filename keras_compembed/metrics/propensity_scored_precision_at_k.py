@@ -48,11 +48,6 @@ class PropensityScoredPrecisionAtK(RankingMetric):
             `"propensity_scored_precision_at_5"`.
         k, dtype, ignore_class, in_training: Same as for `PrecisionAtK`.
 
-    Raises:
-        ValueError: if a number is out of range, or counts are not finite
-            numbers of at least 0; by `update_state`, if there is not one for
-            each class.
-
     References:
         - [Jain et al., 2016](https://doi.org/10.1145/2939672.2939756),
           equation 2 and section 4

@@ -77,12 +77,10 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
 
     Args:
         inner: Keras optimizer, its name, or its config, with elementwise
-            updates and slots in lists, as Keras's have.
+            updates and slots in lists, as Keras's have. It must not wrap
+            others, nor have `gradient_accumulation_steps`, `use_ema` or
+            `loss_scale_factor`.
         name: Optional string.
-
-    Raises:
-        ValueError: if `inner` is not elementwise, wraps others, or has
-            `gradient_accumulation_steps`, `use_ema` or `loss_scale_factor`.
     """
 
     def __init__(self, inner, name=None):

@@ -46,7 +46,6 @@ def from_preset(preset):
     Raises:
         ValueError: if `preset` is none of them, or Keras cannot read its
             model.
-        ImportError: if it is on the Hub, and `huggingface_hub` is missing.
     """
     folder = preset_folder(preset)
     if (folder / VECTORS).is_file():

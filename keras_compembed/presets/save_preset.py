@@ -78,7 +78,6 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
         The `pathlib.Path` of the folder.
 
     Raises:
-        FileExistsError: if the folder holds files and `overwrite` is False.
         KeyError: if the card names a figure that is not given.
         ValueError: if an argument has the wrong form, or the model is another
             one when read back.

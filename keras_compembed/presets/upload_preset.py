@@ -30,10 +30,6 @@ def upload_preset(folder, address, private=False):
 
     Returns:
         String, the address of the page of that change.
-
-    Raises:
-        FileNotFoundError: if the folder is no preset.
-        ImportError: if `huggingface_hub` is missing.
     """
     require(
         address.startswith("hf://") and "@" not in address,

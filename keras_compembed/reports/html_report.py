@@ -53,11 +53,10 @@ def html_report(
     """Writes one page about a compressed model, to open in a browser.
 
     What the bytes are of, beside the original; tables that were left, and
-    why; how near rows are to the original; nearest neighbours of frequent and
-    of random words before and after; how evenly codes are used, and words that
-    share one; where the model stands among sizes that could be had; loss and
-    metrics on data. The page is one file without scripts, which fetches
-    nothing, and prints. It needs the extra `plots`.
+    why; how near rows are to the original; nearest neighbours of words before
+    and after; how evenly codes are used, and words that share one; where the
+    model stands among sizes that could be had; loss and metrics on data. The
+    page is one file without scripts, which fetches nothing, and prints.
 
     Example:
 
@@ -94,8 +93,7 @@ def html_report(
         ValueError: if an argument is none of these, there are not as many
             words as rows, or the original has no table of the same name and
             shape.
-        FileExistsError: if `path` exists and `overwrite` is False.
-        ImportError: if jinja2 or matplotlib is not installed.
+        ImportError: if the extra `plots` is not installed.
     """
     path = os.fspath(path)
     require(path.endswith(".html"), "`path` must end in '.html'.", path=path)

@@ -55,7 +55,6 @@ def plot_code_balance(
 
     Raises:
         ValueError: as `code_usage`.
-        FileExistsError: if `path` exists and `overwrite` is False.
         ImportError: if matplotlib is not installed.
 
     References:
@@ -116,10 +115,6 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
             other may be None or left out), and optionally `accuracy_range`,
             the lowest and the highest. More keys are not read.
         path, overwrite: Same as in `plot_code_balance`.
-
-    Raises:
-        ValueError: if there are no rows, or one has no accuracy.
-        FileExistsError, ImportError: same as `plot_code_balance`.
     """
     require(rows, "`rows` must not be empty.", rows=rows)
     figure, axes = _new_figure(path, overwrite)
@@ -173,10 +168,6 @@ def plot_frontier(frontier, path, overwrite=False):
             that have an error or a score. Scores are drawn if two points have
             one.
         path, overwrite: Same as in `plot_code_balance`.
-
-    Raises:
-        ValueError: if no point has an error or a score.
-        FileExistsError, ImportError: same as `plot_code_balance`.
     """
     figure_name, label = "score", frontier.metric or "score"
     if sum(x.score is not None for x in frontier) < 2:

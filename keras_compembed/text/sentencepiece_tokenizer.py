@@ -62,7 +62,6 @@ class SentencePieceTokenizer(Tokenizer):
             `WordTokenizer`, as are inputs and outputs.
 
     Raises:
-        ImportError: if tensorflow-text or sentencepiece are not installed.
         ValueError: if an argument is out of range, or the model is of a kind
             that `FastSentencepieceTokenizer` does not read.
 

@@ -51,7 +51,6 @@ class WordPieceTokenizer(Tokenizer):
             `WordTokenizer`, as are inputs and outputs.
 
     Raises:
-        ImportError: if tensorflow-text is not installed.
         ValueError: if an argument is out of range, or pieces are missing,
             empty or there twice.
 

@@ -75,9 +75,7 @@ class WordTokenizer(Tokenizer):
         int32 `(batch, sequence_length)`; of one text `(sequence_length,)`.
 
     Raises:
-        ImportError: if tensorflow-text or sentencepiece are not installed.
-        ValueError: if an argument is out of range, or words occur twice or
-            hold spaces.
+        ValueError: if words occur twice or hold spaces.
     """
 
     def __init__(

@@ -33,10 +33,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
     The hyperparameters are `"method"`, names of methods in the order of their
     bytes, and `"learning_rate"`. Methods with which the file would exceed
     `max_bytes` by arithmetic are no choices, and a trial whose file exceeds
-    it fails before it is trained.
-
-    Any tuner of keras-tuner takes it: `tuner.results_summary()` shows what was
-    found, `tuner.get_best_models()` gives the models.
+    it fails before it is trained. Any tuner of keras-tuner takes it.
 
     Example:
 
@@ -74,11 +71,10 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         max_bytes: Optional integer, the bytes that the LiteRT file of the
             whole model may have. Defaults to `None`: every method that makes
             tables smaller.
-        layers: Same as in `compress_model`. Where there are several tables, a
-            trial stores all by one method.
+        layers, min_bytes: Same as in `compress_model`. A trial stores all
+            tables by one method.
         layer_settings: Optional dict from a layer's name to a dict of its
             `sample_weight` and `pooled`, see `compress_model`.
-        min_bytes: Same as in `compress_model`. Defaults to `65536`.
         learning_rates: Optional list of numbers, the rates to choose from.
             Defaults to `None`: that of the model's optimizer.
         quantize, min_runtime, input_signature: Same as in `export_litert`.
@@ -180,14 +176,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         }
 
     def build(self, hp):
-        """The compressed copy of a trial, compiled, not trained further.
-
-        Args:
-            hp: `keras_tuner.HyperParameters`.
-
-        Returns:
-            A `keras.Model`.
-        """
+        """The compressed copy of a trial, compiled, not trained further."""
         name = hp.Choice(_METHOD, list(self._methods))
         rate = hp.Choice(_RATE, self._rates) if self._rates else None
         if self.seed is not None:
@@ -204,15 +193,7 @@ class CompressedHyperModel(keras_tuner.HyperModel):
         return model
 
     def fit(self, hp, model, *args, callbacks=(), **kwargs):
-        """Trains the model of a trial.
-
-        Returns:
-            A `keras.callbacks.History`, with `"litert_bytes"`.
-
-        Raises:
-            keras_tuner.errors.FailedTrialError: if the LiteRT file has more
-                than `max_bytes`.
-        """
+        """Trains the model of a trial, if its file is within `max_bytes`."""
         name = hp.get(_METHOD)
         if name not in self._bytes:
             self._bytes[name] = self._count(model)

@@ -114,7 +114,6 @@ may run any program when opened, so they are read only if named |
         A `keras_compembed.vectors.WordVectors` of float32 vectors.
 
     Raises:
-        FileNotFoundError: if there is no such file.
         ValueError: if the file is of no known format or breaks its rules.
     """
     path = os.fspath(path)
