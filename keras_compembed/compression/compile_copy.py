@@ -6,7 +6,7 @@ import keras
 
 from keras_compembed.compression.held_objects import custom_objects
 from keras_compembed.compression.held_objects import held_objects
-from keras_compembed.utils.one_line import on_one_line
+from keras_compembed.utils.validation import on_one_line
 
 _PLAIN = (bool, float, int, str, type(None))
 

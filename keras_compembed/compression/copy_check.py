@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from keras_compembed.export.check import random_inputs
 from keras_compembed.utils.layer_names import layer_paths
-from keras_compembed.utils.one_line import on_one_line
 from keras_compembed.utils.swapped import swapped
+from keras_compembed.utils.validation import on_one_line
 
 # Largest difference allowed, over the largest value: the same ops on the same
 # numbers, but threads may add up in another order.

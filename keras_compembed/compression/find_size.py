@@ -112,8 +112,12 @@ class FindSize:
                 # What was learned takes more bytes than what was counted.
                 raise self._refusal(limit, name, value)
             chosen = found[0]
-            if self._tuned is not None:
-                chosen = self._tune_within(limit, found)
+            try:
+                if self._tuned is not None:
+                    chosen = self._tune(found, limit)
+            except KeyboardInterrupt:
+                # None was evaluated yet.
+                self._stop.set()
         return self._result(chosen)
 
     def _refusal(self, limit, name, value):
@@ -129,15 +133,6 @@ class FindSize:
             f"{self._sizes.describe(choices)}, which loses {error:.0%} of "
             f"what tells rows apart. Received: {received}."
         )
-
-    def _tune_within(self, limit, found):
-        """The best of several choices after tuning, or as it was learned."""
-        try:
-            return self._tune(found, limit)
-        except KeyboardInterrupt:
-            # None was evaluated yet.
-            self._stop.set()
-            return found[0]
 
     def _tune(self, found, limit=math.inf):
         """Trains copies of several choices; the best of these."""

@@ -16,8 +16,8 @@ from keras_compembed.compression.layer_places import layer_at
 from keras_compembed.compression.layer_places import layer_places
 from keras_compembed.compression.made_again import made_again
 from keras_compembed.utils.layer_names import layer_paths
-from keras_compembed.utils.one_line import on_one_line
 from keras_compembed.utils.swapped import swapped
+from keras_compembed.utils.validation import on_one_line
 
 
 def is_copied_by_layers(layer):

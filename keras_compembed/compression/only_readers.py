@@ -120,18 +120,16 @@ def _pooling(node, rows, ids, layer):
     if options:
         return None
     if type(operation) is keras.layers.GlobalAveragePooling1D:
-        if operation.data_format != "channels_last":
-            return None
-        # Rows of half precision may be pooled in float32.
-        if operation.compute_dtype != layer.compute_dtype:
-            return None
-        if operation.activity_regularizer is not None:
-            return None
-        if mask is not None and not _is_not_zero(mask, ids):
-            return None
-        if mask is None and getattr(rows, "_keras_mask", None) is not None:
-            return None
-        return Pooling(operation, "mean", mask is not None)
+        is_masked = getattr(rows, "_keras_mask", None) is not None
+        if (
+            operation.data_format == "channels_last"
+            # Rows of half precision may be pooled in float32.
+            and operation.compute_dtype == layer.compute_dtype
+            and operation.activity_regularizer is None
+            and (_is_not_zero(mask, ids) if mask is not None else not is_masked)
+        ):
+            return Pooling(operation, "mean", mask is not None)
+        return None
     if type(operation) in (Mean, Sum) and _is_over_time(operation.axis):
         combiner = "mean" if type(operation) is Mean else "sum"
         return Pooling(operation, combiner, False)

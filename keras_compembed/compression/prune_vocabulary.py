@@ -22,14 +22,12 @@ def prune_vocabulary(model, texts, min_count=1, vocabulary_size=None):
     Example:
 
     >>> tokenizer = kc.text.WordTokenizer(["a", "red", "green", "pear"])
-    >>> model = keras.Sequential(
-    ...     [
-    ...         keras.Input((), dtype="string"),
-    ...         tokenizer,
-    ...         keras.layers.Embedding(tokenizer.vocabulary_size, 8),
-    ...         keras.layers.GlobalAveragePooling1D(),
-    ...     ]
-    ... )
+    >>> model = keras.Sequential([
+    ...     keras.Input((), dtype="string"),
+    ...     tokenizer,
+    ...     keras.layers.Embedding(tokenizer.vocabulary_size, 8),
+    ...     keras.layers.GlobalAveragePooling1D(),
+    ... ])
     >>> small = prune_vocabulary(model, ["a red pear"])
     >>> small.layers[0].get_vocabulary()
     ['', '[UNK]', 'a', 'red', 'pear']

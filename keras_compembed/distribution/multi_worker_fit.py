@@ -71,8 +71,7 @@ def multi_worker_fit(strategy):
     build, reduce = cls._maybe_symbolic_build, trainer.reduce_per_replica
     iterator = trainer.TFEpochIterator
     try:
-        right_build = _from_local_batches(build)
-        cls._maybe_symbolic_build = _checked(right_build, strategy)
+        cls._maybe_symbolic_build = _from_local_batches(build, strategy)
         trainer.reduce_per_replica = _of_numbers(reduce)
         trainer.TFEpochIterator = _of_equal_batches(iterator, strategy)
         yield
@@ -88,29 +87,6 @@ def multi_worker_fit(strategy):
         cls._maybe_symbolic_build = build
         trainer.reduce_per_replica = reduce
         trainer.TFEpochIterator = iterator
-
-
-def _checked(build, strategy):
-    """A `_maybe_symbolic_build` after which workers have the same model."""
-
-    def check_and_build(self, iterator=None, data_batch=None):
-        require(
-            self.distribute_strategy is strategy,
-            "Models must be made and compiled under `strategy.scope()` of the "
-            "strategy of `multi_worker_fit`.",
-            model=self.name,
-        )
-        build(self, iterator=iterator, data_batch=data_batch)
-        for variable in self.variables:
-            require(
-                is_of_workers(variable),
-                "Layers must be made under `strategy.scope()`, their weights "
-                "too.",
-                model=self.name,
-                variable=variable.path,
-            )
-
-    return check_and_build
 
 
 def _of_equal_batches(iterator, strategy):
@@ -132,18 +108,32 @@ def _of_equal_batches(iterator, strategy):
     return CheckedEpochIterator
 
 
-def _from_local_batches(build):
-    """A `_maybe_symbolic_build` that looks at the worker's own first batch."""
+def _from_local_batches(build, strategy):
+    """A `_maybe_symbolic_build` by the worker's own first batch, checked."""
+
+    def first_local(value):
+        return strategy.experimental_local_results(value)[0]
 
     def build_from_local_batch(self, iterator=None, data_batch=None):
-        def first_local(value):
-            return self.distribute_strategy.experimental_local_results(value)[0]
-
+        require(
+            self.distribute_strategy is strategy,
+            "Models must be made and compiled under `strategy.scope()` of the "
+            "strategy of `multi_worker_fit`.",
+            model=self.name,
+        )
         if iterator is not None and self._distribute_strategy is not None:
             for _, _, batches in iterator:
                 data_batch = tree.map_structure(first_local, next(batches))
                 break
-        return build(self, data_batch=data_batch)
+        build(self, data_batch=data_batch)
+        for variable in self.variables:
+            require(
+                is_of_workers(variable),
+                "Layers must be made under `strategy.scope()`, their weights "
+                "too.",
+                model=self.name,
+                variable=variable.path,
+            )
 
     return build_from_local_batch
 

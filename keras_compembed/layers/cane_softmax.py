@@ -429,16 +429,19 @@ class CANESoftmax(ClassHead):
         )
 
     def choices(self, features, labels):
+        """Cross-entropies, and whether labels are the best classes of all."""
         logits = self.scores.score_all(features)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         own = tf.gather(logits, labels, batch_dims=1)
         return losses, tf.reduce_max(logits, axis=1) <= own
 
     def row_probabilities(self, features):
+        """Same as `probabilities`, of float32 rows `(rows, width)`."""
         _check_embedding(self.class_embedding, self.num_classes)
         return tf.nn.softmax(self.scores.score_all(self._with_start(features)))
 
     def exact(self, features, labels):
+        """Losses and ranks of labels by the scores of all classes, in parts."""
         return self.scores.exact(features, tf.cast(labels, "int32"))
 
     def top_k(self, features, k=5):

@@ -26,6 +26,8 @@ _NAME = "_keras_compembed_classes"
 class ClassHead(WholeLoad, keras.layers.Layer):
     """Base of layers that hold the parameters of a softmax over classes."""
 
+    # Subclasses have `exact`, `choices`, `row_probabilities` and `top_k`.
+
     def __init__(self, num_classes, **kwargs):
         num_classes = check_positive_int("num_classes", num_classes, 2)
         super().__init__(**kwargs)
@@ -75,28 +77,12 @@ class ClassHead(WholeLoad, keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def exact(self, features, labels):
-        """Losses and ranks of labels by the scores of all classes, in parts."""
-        raise NotImplementedError
-
-    def choices(self, features, labels):
-        """Cross-entropies, and whether labels are the best classes of all."""
-        raise NotImplementedError
-
-    def top_k(self, features, k=5):
-        """Ids `(..., k)` of the most probable classes, and probabilities."""
-        raise NotImplementedError
-
     def probabilities(self, features):
         """Probabilities `(..., num_classes)`, in memory all at once."""
         features = tf.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
         return unflat(self.row_probabilities(flat_features(features)), features)
-
-    def row_probabilities(self, features):
-        """Same as `probabilities`, of float32 rows `(rows, width)`."""
-        raise NotImplementedError
 
     def draw(self, examples):
         """What a step considers, a `Draw`: here, all classes."""

@@ -110,8 +110,7 @@ def _find_slot(optimizer, variable, name):
 def _find_rule(optimizer):
     for name, rule in _RULES:
         # Which of them there are depends on Keras's version.
-        kind = getattr(keras.optimizers, name, None)
-        if kind is not None and isinstance(optimizer, kind):
+        if isinstance(optimizer, getattr(keras.optimizers, name, ())):
             return rule
     return None
 

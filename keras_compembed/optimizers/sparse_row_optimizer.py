@@ -64,15 +64,11 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
 
     Example:
 
-    >>> model = keras.Sequential(
-    ...     [
-    ...         kc.CodeEmbedding(
-    ...             1_000_000, 64, composition="concat", learn_codes="softmax"
-    ...         ),
-    ...         keras.layers.GlobalAveragePooling1D(),
-    ...         keras.layers.Dense(1),
-    ...     ]
-    ... )
+    >>> model = keras.Sequential([
+    ...     kc.CodeEmbedding(1_000_000, 64, learn_codes="softmax"),
+    ...     keras.layers.GlobalAveragePooling1D(),
+    ...     keras.layers.Dense(1),
+    ... ])
     >>> model.compile(SparseRowOptimizer("adam"), "mse")
 
     Args:
@@ -215,11 +211,11 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
 def _check_inner(inner):
     inner = keras.optimizers.get(inner)
     # Which of them there are depends on Keras's version.
-    refused = (getattr(keras.optimizers, name, None) for name in _REFUSED)
+    refused = tuple(getattr(keras.optimizers, name, ()) for name in _REFUSED)
     require(
         isinstance(inner, keras.optimizers.Optimizer)
         and not isinstance(inner, SparseRowOptimizer)
-        and not isinstance(inner, tuple(filter(None, refused))),
+        and not isinstance(inner, refused),
         "`inner` must update each element of a variable by itself, as Adam "
         "does, and wrap no other optimizer. `LossScaleOptimizer` goes around.",
         inner=type(inner).__name__,

@@ -35,14 +35,12 @@ class SentencePieceTokenizer(Tokenizer):
     >>> texts = ["a red apple", "a green apple", "two red pears"] * 20
     >>> tokenizer = SentencePieceTokenizer.train(texts, vocabulary_size=25)
     >>> ids = tokenizer(["a green pear"])
-    >>> model = keras.Sequential(
-    ...     [
-    ...         keras.Input((), dtype="string"),
-    ...         tokenizer,
-    ...         keras.layers.Embedding(tokenizer.vocabulary_size, 8),
-    ...         keras.layers.GlobalAveragePooling1D(),
-    ...     ]
-    ... )
+    >>> model = keras.Sequential([
+    ...     keras.Input((), dtype="string"),
+    ...     tokenizer,
+    ...     keras.layers.Embedding(tokenizer.vocabulary_size, 8),
+    ...     keras.layers.GlobalAveragePooling1D(),
+    ... ])
     >>> model(tf.constant(["a green pear", ""])).shape
     TensorShape([2, 8])
 
@@ -161,10 +159,6 @@ class SentencePieceTokenizer(Tokenizer):
                 f"SentencePiece says: {error}"
             ) from error
         return cls(content.getvalue(), **kwargs)
-
-    @property
-    def vocabulary_size(self):
-        return len(self._pieces)
 
     def get_vocabulary(self):
         return list(self._pieces)

@@ -127,10 +127,6 @@ class WordPieceTokenizer(Tokenizer):
         )
         return cls(vocabulary, lowercase, **kwargs)
 
-    @property
-    def vocabulary_size(self):
-        return len(self.vocabulary)
-
     def get_vocabulary(self):
         return list(self.vocabulary)
 

@@ -135,10 +135,6 @@ class WordTokenizer(Tokenizer):
         words = words[: vocabulary_size - 2]
         return cls(words, standardize, **kwargs)
 
-    @property
-    def vocabulary_size(self):
-        return len(self.vocabulary) + 2
-
     def get_vocabulary(self):
         return ["", "[UNK]", *self.vocabulary]
 

@@ -299,3 +299,8 @@ def check_class_counts(class_counts, num_classes):
     )
     # What was never counted may still come.
     return np.maximum(class_counts, 0.5)
+
+
+def on_one_line(error):
+    """The message of an error without line breaks, or the error's class."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -4,6 +4,8 @@ They take a path and `Options`, and return words, None for rows without, and
 a float32 table; some return `Subwords` as well.
 """
 
+import functools
+
 from keras_compembed.vectors.formats.arrays import read_numpy
 from keras_compembed.vectors.formats.arrays import read_safetensors
 from keras_compembed.vectors.formats.folders import read_hugging_face
@@ -11,12 +13,11 @@ from keras_compembed.vectors.formats.folders import read_model2vec
 from keras_compembed.vectors.formats.gensim_files import read_fasttext
 from keras_compembed.vectors.formats.gensim_files import read_gensim
 from keras_compembed.vectors.formats.gensim_files import read_word2vec_binary
-from keras_compembed.vectors.formats.text import read_glove
-from keras_compembed.vectors.formats.text import read_word2vec
+from keras_compembed.vectors.formats.text import read_text
 
 READERS = {
-    "glove": read_glove,
-    "word2vec": read_word2vec,
+    "glove": read_text,
+    "word2vec": functools.partial(read_text, has_header=True),
     "word2vec_binary": read_word2vec_binary,
     "fasttext": read_fasttext,
     "numpy": read_numpy,

@@ -41,15 +41,8 @@ def find_columns(lines):
     return counts.most_common(1)[0][0] if counts else 0
 
 
-def read_glove(path, options):
-    return _read(path, options, False)
-
-
-def read_word2vec(path, options):
-    return _read(path, options, True)
-
-
-def _read(path, options, has_header):
+def read_text(path, options, has_header=False):
+    """Words and table of a text, with or without a header."""
     words, table, header, columns, number = [], None, None, None, 1
     with open_stream(path) as stream:
         for lines in _blocks(stream):
