@@ -34,8 +34,7 @@ class BeamTree(Selector):
     is a small product. A tree of up to `max_frontier` classes is not searched.
 
     **A tree that follows training.** With `refresh_every`, the tree is built
-    anew from the vectors of classes, as `ClassTree.from_vectors` does, so
-    that one that began at random comes to hold together what is alike. The
+    again from the vectors of classes, as `ClassTree.from_vectors` does. The
     vectors and biases of classes stay as they are: only how they are made up
     of parts changes. That cannot be compiled by XLA.
 

@@ -75,9 +75,9 @@ def choose(
     )
 
 
-def worthy_candidates(counts, number):
+def worthy_candidates(counts, number, power=0.75):
     """How many of the frequent classes to score always, not by chance."""
-    squares = _squares(counts, number)
+    squares = _squares(counts, number, power)
     return int(1 + np.argmin(squares / np.arange(number - 1, 0, -1)))
 
 
@@ -93,13 +93,13 @@ def enough_scored(counts, most):
     return most
 
 
-def _squares(counts, number):
+def _squares(counts, number, power=0.75):
     """Mean squares of what one noise gives for the sum over all classes."""
     shares = np.sort(np.asarray(counts, "float64"))[::-1]
     shares /= shares[0]
     # Of all classes but so many.
     rest, squares = (
         np.cumsum(part[::-1])[::-1][1:number]
-        for part in (shares**0.75, shares**1.25)
+        for part in (shares**power, shares ** (2 - power))
     )
     return rest * squares / shares.sum() ** 2

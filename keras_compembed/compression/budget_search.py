@@ -22,11 +22,10 @@ class BudgetSearch:
     mean, weighted by `sample_weight` of `layer_settings`. On two text
     classifiers this error ranks methods as accuracy after tuning does.
 
-    With training and validation data, the best few are trained further, each
-    for as many epochs, and the choice is by the metric on validation data.
-    Rows then count by how often they occur in training data, where no
-    `sample_weight` is given and the model's graph tells what goes into its
-    tables.
+    With training and validation data, the best few are trained further, and
+    the choice is by the metric on validation data. Rows then count by how
+    often they occur in training data, where no `sample_weight` is given and
+    the model's graph tells what goes into its tables.
 
     Example:
 
@@ -51,12 +50,11 @@ class BudgetSearch:
             choose from. Defaults to `None`: tables of 8, 4 and 2 bits, low-rank
             ones of 4 and 2 bits, codes of all shapes, low-rank codes, and
             anchors, some thousands of settings.
-        quantize: `None`, `"float16"`, `"int8"` or `"int8_codebooks"`, as in
-            `keras_compembed.export.export_litert`: bytes are those of such a
-            file. Defaults to `None`.
-        runtime: `"litert"`, `"tf-text"` or `"mediapipe"`, as in
-            `export_litert`. Of a model that takes texts, files for the last
-            two hold its tokenizer, which counts. Defaults to `"litert"`.
+        quantize: As in `keras_compembed.export.export_litert`: bytes are
+            those of such a file. Defaults to `None`.
+        runtime: As in `export_litert`. Of a model that takes texts, files for
+            `"tf-text"` and `"mediapipe"` hold its tokenizer, which counts.
+            Defaults to `"litert"`.
         min_runtime, labels, input_signature: As in `export_litert`. Labels
             count too, and subclassed models need an `input_signature`.
         train_data: Optional tuple `(x, y)` or `(x, y, sample_weight)`, or
@@ -64,10 +62,9 @@ class BudgetSearch:
             may be a list or an array of strings.
         validation_data: Optional data of the same form. Needed with
             `train_data`, and for a limit of loss.
-        epochs: Positive integer. Epochs of each that is trained; the weights
-            of the best are kept. Defaults to `3`.
-        num_tuned: Positive integer. How many are trained further. Defaults
-            to `3`.
+        epochs: Positive integer, of each that is trained; the weights of the
+            best are kept. Defaults to `3`.
+        num_tuned: Positive integer, how many are trained. Defaults to `3`.
         fit_options: Optional dict of further arguments of `fit`, such as
             `{"batch_size": 64}`.
         compile: Optional callable that compiles a copy of the model, e.g.

@@ -82,24 +82,18 @@ def compress_model(
     give rows; `export_litert` pools in code space there too.
 
     All other layers are made again from their class and config, and given
-    the original's state. The model given is left as it is, and the copy is of
-    its class. If the model was compiled, so is the copy: with the same
-    functions and losses, with fresh metrics, and with a fresh optimizer of
-    the same configuration.
-
-    All of that is done and checked before any codes are learned. The copy,
+    the original's state. If the model was compiled, so is the copy, with fresh
+    metrics and a fresh optimizer. Before any codes are learned, the copy,
     still with the rows of the original tables, is run beside the model on
     `sample_inputs`, and must give the same in every layer.
 
-    Tables are found wherever Keras tracks them: in Sequential, functional
-    and subclassed models, in layers, and in the lists, tuples and dicts of
-    these, however deep. A layer used several times is replaced once, in all
-    places. Layers and models that make a table in their constructor must
-    have a config, as for saving; the copy is then an instance of a subclass,
-    whose config has the layer of codes as well, and
-    `keras.saving.load_model` loads its files where `keras_compembed` and the
-    modules of the model's classes are imported. A table that another layer
-    has as a variable of its own is left as it is, tied.
+    Tables are found wherever Keras tracks them, however deep. A layer used
+    several times is replaced once, in all places. Layers and models that make
+    a table in their constructor must have a config, as for saving; the copy
+    is then an instance of a subclass, whose config has the layer of codes as
+    well, and `keras.saving.load_model` loads its files where
+    `keras_compembed` and the modules of the model's classes are imported. A
+    table that another layer has as a variable of its own is left as it is.
 
     If neither a code shape, a composition nor a method is given, tables that
     are at least half zeros are stored by `keras_compembed.methods.Pruned`, and
@@ -122,9 +116,7 @@ def compress_model(
     ...     keras.layers.GlobalAveragePooling1D(),
     ...     keras.layers.Dense(2),
     ... ])
-    >>> small = compress_model(
-    ...     model, num_codebooks=8, codebook_size=16, verbose=0
-    ... )
+    >>> small = compress_model(model, num_codebooks=8, verbose=0)
     >>> type(small.layers[0]).__name__
     'CodeEmbedReduce'
 
@@ -161,10 +153,9 @@ def compress_model(
         optimize_for: `None` or `"latency"`, which codes tables that give rows
             in fewer, larger codebooks with as many bits a row, which LiteRT
             files look up faster, if the table is still 10 times smaller.
-            Larger codebooks take more bytes. Layers whose own shape is in
-            `layer_settings` keep it, as do tables that are pooled, and
-            compositions other than `"sum"`. Defaults to `None`: codes of the
-            shape given.
+            Layers whose own shape is in `layer_settings` keep it, as do
+            tables that are pooled, and compositions other than `"sum"`.
+            Defaults to `None`: codes of the shape given.
         recode_every: Optional integer. Lets codes follow the task while the
             copy is trained with the callback `RecodeEmbeddings`, which gives
             ids new codes every so many steps. Defaults to `None`: codes are
@@ -182,26 +173,23 @@ def compress_model(
             What was looked at is its `frontier`.
         seed: Optional integer. Seed of the learners.
         sample_inputs: Optional inputs, arrays as the model is called with
-            them: on these the copy is compared with the model. Defaults to
-            `None`: random ids, words and numbers; if the model does not take
-            them, a warning says so, and nothing is compared. Copies of
-            subclassed models whose layers are built by a call are built by a
-            call with them.
+            them, for the comparison of the copy, and to build copies whose
+            layers are built by a call. Defaults to `None`: random ids, words
+            and numbers; if the model does not take them, a warning says so,
+            and nothing is compared.
         verbose: `0` or `1`, whether to show progress and to say what was
-            replaced and what was skipped. Sizes shown are those of the
-            variables of the finished copy, without the latent vectors that
-            `recode_every` needs and `kc.strip` drops. Defaults to `1`.
+            replaced and what was skipped. Sizes shown are without the latent
+            vectors that `recode_every` needs and `kc.strip` drops. Defaults
+            to `1`.
 
     Returns:
         A new model.
 
     Raises:
-        TypeError: if `model` is no `keras.Model`.
-        ValueError: if the model is not built, a name or setting is unknown,
-            a table is not finite, there is nothing to compress, a layer
-            cannot be copied, the copy is not the same function, more than one
-            limit is given, or no file is within it (the message names the
-            smallest).
+        ValueError: if a name or setting is unknown, a table is not finite,
+            there is nothing to compress, a layer cannot be copied, the copy
+            is not the same function, or no file is within a limit (the
+            message names the smallest).
     """
     check_model(model)
     codes = (num_codebooks, codebook_size, composition, learner)

@@ -26,10 +26,10 @@ class MagnitudePruning(keras.callbacks.Callback):
     chosen.
 
     Steps are those that the model's optimizer has taken. So training that was
-    saved with the optimizer, by `model.save` or `BackupAndRestore`, goes on
-    where it was, with a new callback of the same schedule. A training that is
-    interrupted leaves the model to be pruned further by the next one, with or
-    without a callback; `on_train_end()` of the interrupted one ends that.
+    saved with the optimizer resumes with a new callback of the same schedule.
+    A training that is interrupted leaves the model to be pruned further by
+    the next one, with or without a callback; `on_train_end()` of the
+    interrupted one ends that.
 
     Example:
 

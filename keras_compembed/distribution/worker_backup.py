@@ -34,8 +34,8 @@ class WorkerBackup(keras.callbacks.Callback):
     lose nothing to a worker that dies while the model is then saved, keep them
     by `delete_checkpoint=False`, and delete the folder after that.
 
-    Epochs start anew: shuffle data by a seed that depends on the epoch, or not
-    at all, to have the result of an undisturbed run.
+    To have the result of an undisturbed run, shuffle data by a seed that
+    depends on the epoch, or not at all.
 
     Example:
 
@@ -52,8 +52,8 @@ class WorkerBackup(keras.callbacks.Callback):
             over, and the folder if nothing else is in it. Defaults to `True`.
 
     Raises:
-        ValueError: if `backup_dir` is empty; in `fit`, if the model is not
-            built, or a backup is of other weights.
+        ValueError: in `fit`, if the model is not built, or a backup is of
+            other weights.
         OSError: in `fit`, if a worker does not find what another wrote.
     """
 

@@ -53,11 +53,11 @@ class CANESoftmax(ClassHead):
     `Perplexity`) find the layer by a mark on the tensor. Keras's own losses
     and metrics, such as `"accuracy"`, would take the features for scores:
     `fit` and `evaluate` refuse them, but for losses such as `"mse"` of a
-    subclassed model. A wrapper such as `TimeDistributed`, or a cast to another
-    dtype, loses the mark.
-    Predictions are what `top_k` and `keras_compembed.top_k_model` return, and
-    what a file of `keras_compembed.export.export_litert` answers; `predict` of
-    a model that ends in the layer returns features, and warns of it once.
+    subclassed model. A wrapper such as `TimeDistributed`, or a cast, loses the
+    mark. Predictions are what `top_k` and `keras_compembed.top_k_model`
+    return, and what a file of `keras_compembed.export.export_litert` answers;
+    `predict` of a model that ends in the layer returns features, and warns of
+    it once.
 
     **Choice of candidates.** What all examples of a batch share is scored by
     one matrix product: a thousand classes then take no longer than a few
@@ -69,15 +69,13 @@ class CANESoftmax(ClassHead):
     label, the nearer the estimate comes to that of all classes.
 
     **Optimizers.** Gradients are those of the rows drawn. `SGD` and `Adagrad`
-    turn to these alone; pass others through
-    `keras_compembed.optimizers.SparseRowOptimizer`, as Keras's own Adam turns
-    to the whole table in each step.
+    update these alone; pass others through
+    `keras_compembed.optimizers.SparseRowOptimizer`.
 
     **Copies.** Configs hold what the layer, its selector and its noise are
-    made from, trees and counts compressed to a few bytes per class, so that
-    `keras.models.clone_model` makes a layer that trains alike. A selector and
-    a noise belong to one layer. `.keras` files keep a `class_embedding` tied to
-    the input; `clone_model` makes one of its own for the copy, untied.
+    made from, so that `keras.models.clone_model` makes a layer that trains
+    alike. A selector and a noise belong to one layer. `.keras` files keep a
+    `class_embedding` tied to the input; copies of `clone_model` are untied.
 
     Example:
 
@@ -115,38 +113,32 @@ class CANESoftmax(ClassHead):
             chooses.
         noise: Optional: `"uniform"`, `"learned"`, or a
             `keras_compembed.noises` object such as `UnigramNoise(counts)`. The
-            nearer noises are to what candidates miss, the better: those far
-            too rare as noises have estimates too large, and gradients near 0,
-            as labels. Defaults to `None`: `UnigramNoise(class_counts, 0.75)`,
-            or of the power 1 if labels are noises, or `"uniform"` without
-            `class_counts`.
+            nearer noises are to what candidates miss, the better. Defaults to
+            `None`: `UnigramNoise(class_counts, 0.75)`, or of the power 1 if
+            labels are noises, or `"uniform"` without `class_counts`.
         share_noises: Optional boolean, integer, or `"labels"`. Whether all
             examples of a batch have the same noises, so that their scores are
             a matrix product: many more are as fast. But what few noises get
-            wrong, they then get wrong for all examples alike, which does not
-            average out. With an integer, so many examples next to each other
-            in the batch (in a sequence, in time first) share noises: with
-            some 20 to 60, that is as fast, and nearly as good as noises of
-            their own. On several devices blocks are those of each device. With
+            wrong, they then get wrong for all examples alike. With an
+            integer, so many examples next to each other in the batch of a
+            device (in a sequence, in time first) share noises: some 20 to 60
+            are as fast, and nearly as good as noises of their own. With
             `"labels"`, the batch shares noises, and the labels of its other
-            examples are the first of them, whose vectors are read anyway;
-            what is left of `num_noises` is drawn. Labels come as often as
-            `class_counts` say if batches are shuffled and counts are those of
-            the training data: the estimate rests on it. Labels of examples
-            without weight, and those that come in lists, are no noises.
+            examples are the first of them; what is left of `num_noises` is
+            drawn. For this, batches must be shuffled, and `class_counts` be
+            those of the training data. Labels of examples without weight, and
+            those that come in lists, are no noises.
             Defaults to `None`: `"labels"` where `"auto"` chooses at least 100
             noises by `class_counts`, `True` where it chooses them without,
             else `False`.
         noise_groups: Optional integer. Groups that the examples of a batch
             are dealt to in turn, if they share noises by `True` or
-            `"labels"`: each has `num_noises` of its own. What noises get
-            wrong then averages out over the batch as with so many times as
-            many, and an example scores no more. Defaults to `None`: 1, or
+            `"labels"`: each has `num_noises` of its own, so that what they
+            get wrong averages out over the batch. Defaults to `None`: 1, or
             what `"auto"` chooses.
         estimate: `"joint"` or `"separate"`. With `"joint"`, all noises of an
-            example are in one sum, as weighted samples of all classes that
-            are not candidates; `"separate"` is Algorithm 1 of the paper, the
-            mean of a loss for each noise, and of the label alone if it is
+            example are in one sum; `"separate"` is Algorithm 1 of the paper,
+            the mean of a loss for each noise, and of the label alone if it is
             not a candidate. Both tend to the same parameters, joint ones
             with less variance. Defaults to `"joint"`.
         class_counts: Optional array `(num_classes,)` of how often each class
@@ -155,14 +147,12 @@ class CANESoftmax(ClassHead):
             frequency that decides how soon anything is learned. Counts of 0
             are taken for 0.5.
         class_embedding: Optional layer with a row for each class, whose
-            vectors are used in place of `kernel`: an output that is tied to
-            the input, compressed, or computed. A `keras.layers.Embedding`
+            vectors are used in place of `kernel`: a `keras.layers.Embedding`
             (also a `ReversibleEmbedding` with `tie_weights`), an
             `ANTEmbedding`, a `CodeEmbedding`, or a `FeatureEmbedding`, which
             computes the vector of a class from its features. LoRA and
             quantization are refused, later too. Codes with `learn_codes` are
             learned where the input is looked up, not here.
-            Row 0 is the vector of class 0, also with `mask_zero`.
         use_bias: Boolean. Defaults to `True`.
         kernel_initializer: Optional initializer of class vectors, not with
             `class_embedding`. Defaults to `None`: the means of the selector's

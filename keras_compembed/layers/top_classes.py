@@ -170,11 +170,10 @@ def top_k_model(model, k=5):
         A `keras.Model` with the inputs of `model` and two outputs by name:
         `"ids"`, int32 `(..., k)`, best first, and `"probabilities"` of
         classes, or `"scores"`, the logits of ids, floats `(..., k)`. With
-        `k=None` it has no ids, and `"probabilities"` are those of all classes,
-        in their order, computed exactly also where `top_k` searches. If
-        `model` has several outputs, all are in the dict by their names, and
-        in place of one of classes, e.g. `"words"`, there are `"words_ids"`
-        and `"words_probabilities"`.
+        `k=None`, `"probabilities"` alone, those of all classes in their order,
+        exact also where `top_k` searches. If `model` has several outputs, all
+        are in the dict by their names, and in place of one of classes, e.g.
+        `"words"`, there are `"words_ids"` and `"words_probabilities"`.
 
     Raises:
         ValueError: if `model` is not such a model, or `k` is above the number

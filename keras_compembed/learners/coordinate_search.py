@@ -234,11 +234,18 @@ def mean_row(table, sample_weight=None):
 
 def covariance(table, offset):
     """Mean of the outer products of rows less `offset`."""
+    return second_moments(table, offset) / len(table)
+
+
+def second_moments(table, offset, sample_weight=None):
+    """Sum of the outer products of rows less `offset`, times their weight."""
     products = np.zeros((table.shape[1],) * 2)
-    for _, rows in float_chunks(table):
-        rows = rows - offset
-        products += rows.T @ rows
-    return products / len(table)
+    for start, rows in float_chunks(table):
+        rows = weighted = rows - offset
+        if sample_weight is not None:
+            weighted = rows * sample_weight[start : start + len(rows), None]
+        products += weighted.T @ rows
+    return products
 
 
 def water_level(covariance, bits):

@@ -5,6 +5,7 @@ import numpy as np
 from keras_compembed.compositions.linear_composition import LinearComposition
 from keras_compembed.learners.additive_quantizer import AdditiveQuantizer
 from keras_compembed.learners.code_learner import CodeLearner
+from keras_compembed.learners.coordinate_search import second_moments
 from keras_compembed.learners.refinement import nearest_composed
 from keras_compembed.learners.refinement import refine_until_stopped
 from keras_compembed.utils.validation import check_fitted_table
@@ -49,7 +50,9 @@ class FactorQuantizer(CodeLearner):
             rank=self.rank,
         )
         weight = check_sample_weight(sample_weight, len(table))
-        kernel = _largest_axes(table, weight)[: self.rank]
+        # The principal axes of rows as they are, the largest first.
+        axes = np.linalg.eigh(second_moments(table, 0, weight))[1].T[::-1]
+        kernel = axes[: self.rank].astype("float32")
         narrow = np.empty((len(table), self.rank), "float32")
         for start, rows in float_chunks(table):
             narrow[start : start + len(rows)] = rows @ kernel.T
@@ -72,14 +75,3 @@ class FactorQuantizer(CodeLearner):
     def encode(self, table):
         table = self._check_new_rows(table)
         return nearest_composed(table, self.composition, self.codebooks)
-
-
-def _largest_axes(table, sample_weight):
-    """float32 principal axes of rows, as they are, the largest first."""
-    moments = np.zeros((table.shape[1],) * 2)
-    for start, rows in float_chunks(table):
-        weighted = rows
-        if sample_weight is not None:
-            weighted = rows * sample_weight[start : start + len(rows), None]
-        moments += weighted.T @ rows
-    return np.linalg.eigh(moments)[1].T[::-1].astype("float32")

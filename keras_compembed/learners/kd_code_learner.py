@@ -49,9 +49,7 @@ class KDCodeLearner(GradientCodeLearner):
     ...     num_codebooks=8, codebook_size=16, composition="concat",
     ...     training=kc.learners.Training(iterations=20), seed=0, verbose=0
     ... )
-    >>> learner.train(table).codes.shape
-    (1000, 8)
-    >>> learner.decode(learner.codes).shape
+    >>> learner.decode(learner.train(table).codes).shape
     (1000, 64)
 
     Args:
@@ -74,8 +72,7 @@ class KDCodeLearner(GradientCodeLearner):
             `None`: yes for `"sum"`, `"linear"` and `"concat"`.
         seed: Optional integer. Makes a run repeatable on one machine.
         verbose: `0`, `1` or `2`, as in `fit`. Defaults to `1`.
-        **kwargs: `name` and `dtype` of `keras.Model`. `dtype` defaults to
-            `"float32"`, whatever the global policy.
+        **kwargs: `name` and `dtype`, by default `"float32"`, of `keras.Model`.
 
     Input shape:
         Tensor of rows `(batch_size, columns)`; with free logits, of row

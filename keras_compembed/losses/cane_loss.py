@@ -9,11 +9,10 @@ from keras_compembed.losses.class_loss import ClassLoss
 class CANELoss(ClassLoss):
     """Trains a `keras_compembed.CANESoftmax` on candidates and noises.
 
-    The loss of an example is that of its label among a few candidates, chosen
-    for the example, and a few noises, drawn from the other classes (Algorithm
-    1). Its minimum is that of the softmax over all classes, but a step costs
-    the same however many classes there are. How candidates and noises are
-    chosen is up to the layer.
+    The loss of an example is that of its label among a few candidates and a
+    few noises, drawn from the other classes (Algorithm 1), as the layer chooses
+    them. Its minimum is that of the softmax over all classes, but a step costs
+    the same however many classes there are.
 
     An example may have several labels: a list, padded by -1, in which a label
     that comes twice counts once. Its loss is the mean of the losses of its

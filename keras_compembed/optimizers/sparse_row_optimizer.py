@@ -30,15 +30,14 @@ def _of_inner(setting):
 class SparseRowOptimizer(keras.optimizers.Optimizer):
     """Lets any optimizer update only the rows that a step has looked up.
 
-    A look-up in a table has a sparse gradient: rows, and their numbers. SGD
-    and Adagrad aside, Keras's optimizers turn to the whole table and to their
-    slots for it all the same, in each step. With this wrapper they see the
-    rows of the batch, from table and slots alike, as if there were no others.
-    A step's time and memory then do not grow with the rows of a table.
+    SGD and Adagrad aside, Keras's optimizers update the whole table and their
+    slots for it in each step, though a look-up has a sparse gradient. With
+    this wrapper they see the rows of the batch only, and a step's time and
+    memory do not grow with the rows of a table.
 
     Rows that occur several times in a batch, or on several devices, are one,
-    with the sum of the gradients; Keras alone takes them one by one. Variables
-    with dense gradients are updated as `inner` does.
+    with the sum of the gradients. Variables with dense gradients are updated
+    as `inner` does.
 
     It is the algorithm known as lazy Adam, for all optimizers that treat each
     element by itself: `SGD`, `Adam`, `AdamW`, `Nadam`, `Adamax`, `Adagrad`,
@@ -51,9 +50,6 @@ class SparseRowOptimizer(keras.optimizers.Optimizer):
     - Bias corrections and learning-rate schedules follow `iterations`, the
       steps of training, not those of a row: with Adam's defaults, the first
       step of a row at a late iteration is about 3.2 times `learning_rate`.
-
-    Where every step looks up all rows it is equal to `inner` with a dense
-    gradient.
 
     Settings such as `learning_rate` and `clipnorm` are those of `inner`, and
     may be set on either. Gradients are clipped by them, each row once, on each

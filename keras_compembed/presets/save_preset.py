@@ -31,10 +31,10 @@ def save_preset(model, folder, card, figures=None, files=None, overwrite=False):
     """Writes a model, all that belongs to it, and its card into a folder.
 
     The folder is what `from_preset` reads and what a repository of the Hugging
-    Face Hub holds: `model.keras` without its optimizer, or `vectors.npz` of
-    vectors of words, the files given, `figures.json`, `preset.json` with the
-    record of all this, and the card, `README.md`. All files are written and
-    the model is read back before any of them gets its place.
+    Face Hub holds: `model.keras` without its optimizer, or `vectors.npz`, the
+    files given, `figures.json`, `preset.json` with the record of all this, and
+    the card, `README.md`. The model is read back before any file gets its
+    place.
 
     Example:
 
