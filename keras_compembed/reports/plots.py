@@ -149,7 +149,13 @@ def plot_accuracy_against_size(rows, path, overwrite=False):
     axes.set_xlabel("size of the embedding (MB, log scale)")
     axes.set_ylabel("test accuracy (%)")
     axes.grid(alpha=0.25)
-    _frame(axes, marks + [end for ends in ranges for end in ends])
+    # With room for labels around the marks.
+    ends = marks + [end for ends in ranges for end in ends]
+    sizes, accuracies = zip(*ends, strict=True)
+    factor = max(30, max(sizes) / min(sizes)) ** 0.2
+    axes.set_xlim(min(sizes) / factor, max(sizes) * factor)
+    room = 0.35 * max(3, max(accuracies) - min(accuracies))
+    axes.set_ylim(min(accuracies) - room, max(accuracies) + room)
     axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
@@ -274,15 +280,6 @@ def _save(figure, path, overwrite):
     suffix = os.path.splitext(os.fspath(path))[1]
     with replacing(path, overwrite) as temporary:
         figure.savefig(temporary, format=suffix[1:] or "png")
-
-
-def _frame(axes, marks):
-    """Limits with room for labels around the marks."""
-    sizes, accuracies = zip(*marks, strict=True)
-    factor = max(30, max(sizes) / min(sizes)) ** 0.2
-    axes.set_xlim(min(sizes) / factor, max(sizes) * factor)
-    room = 0.35 * max(3, max(accuracies) - min(accuracies))
-    axes.set_ylim(min(accuracies) - room, max(accuracies) + room)
 
 
 def _label(figure, axes, points, drawn):

@@ -25,13 +25,6 @@ def _entries(children):
     return children[children >= 0]
 
 
-def find_kinds(tree):
-    """What stands at each depth: `"nodes"`, `"classes"` or `"both"`."""
-    classes = np.bincount(tree.depths(), minlength=tree.depth + 1)[1:]
-    kinds = ["both" if number else "nodes" for number in classes[:-1]]
-    return [*kinds, "classes"]
-
-
 def beam_search(tree, frontier, number, kinds, read, features, beam_width):
     """Follows the best inner nodes down a tree: Algorithm 2."""
     entries, vectors, biases = frontier

@@ -3,12 +3,12 @@
 import itertools
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_compembed.optimizers.device_rows import gather_rows
 from keras_compembed.optimizers.read_rows import read_unique_rows
 from keras_compembed.optimizers.unique_places import unique_places
-from keras_compembed.trees.beam_search import find_kinds
 from keras_compembed.trees.class_tree import ClassTree
 from keras_compembed.utils.packed_arrays import pack_array
 from keras_compembed.utils.packed_arrays import unpack_array
@@ -32,7 +32,10 @@ class TreeArrays(WholeLoad, keras.layers.Layer):
         # Nodes are numbered level by level.
         ends = itertools.accumulate(self.level_sizes, initial=0)
         self.level_starts = tuple(ends)[:-1]
-        self.kinds = tuple(find_kinds(tree))
+        # What stands at each depth.
+        classes = np.bincount(tree.depths(), minlength=tree.depth + 1)[1:]
+        kinds = ["both" if number else "nodes" for number in classes[:-1]]
+        self.kinds = *kinds, "classes"
 
     def build(self, input_shape=None):
         if self.built:

@@ -53,7 +53,8 @@ def find_format(path, words_are_given):
         raise ValueError(
             f"it is none of {_READ}, and begins with {head[:32]!r}"
         )
-    if not words_are_given and _has_no_words(lines):
+    fields = b" ".join(lines[:FIRST_LINES]).split()
+    if not words_are_given and all(map(NUMBER.fullmatch, fields)):
         raise ValueError(
             "it has numbers alone: pass `words=` for its rows, or "
             "`format='glove'` if the first number of each line is a word"
@@ -69,8 +70,3 @@ def _first_lines(head):
         if len(lines) < 2:
             lines.append(end.rpartition(b" ")[0] or end)
     return lines
-
-
-def _has_no_words(lines):
-    fields = [line.split() for line in lines[:FIRST_LINES] if line.strip()]
-    return all(NUMBER.fullmatch(each) for line in fields for each in line)
