@@ -31,7 +31,7 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
 
     Args:
         head: A `CANESoftmax` with a `BeamTree`.
-        features: Array `(..., width)` of what the layer is given, e.g.
+        features: Finite array `(..., width)` of what the layer is given, e.g.
             `keras.Model(model.inputs, head.input).predict(x)`.
         target_recall: Number above 0, at most 1. Defaults to `0.99`.
         k: Integer, how many classes predictions are to return. Defaults to
@@ -40,10 +40,6 @@ def calibrate_beam(head, features, target_recall=0.99, k=1, verbose=1):
 
     Returns:
         Dict of the recall of each width that was tried.
-
-    Raises:
-        ValueError: if the layer does not search a tree, `features` are empty
-            or not finite, or a number is out of range.
     """
     features = check_search(head, features, target_recall, k)
     selector = head.selector

@@ -72,10 +72,6 @@ def fit_search(
         A built `CANESoftmax` with the name of `head`, all class vectors in its
         `kernel`.
 
-    Raises:
-        ValueError: if `head` is no such layer or is not built, `features`
-            do not fit it, or a number is out of range.
-
     References:
         - [Johnson et al., 2017](https://arxiv.org/abs/1702.08734), for
           inverted lists

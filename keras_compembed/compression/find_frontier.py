@@ -44,9 +44,6 @@ def find_frontier(
 
     Returns:
         A `Frontier`.
-
-    Raises:
-        TypeError, ValueError: same as in `compress_model`.
     """
     check_model(model)
     search = check_search(search)

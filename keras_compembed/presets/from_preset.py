@@ -42,10 +42,6 @@ def from_preset(preset):
     Returns:
         A Keras model, not compiled, or a
         `keras_compembed.vectors.CompressedVectors`.
-
-    Raises:
-        ValueError: if `preset` is none of them, or Keras cannot read its
-            model.
     """
     folder = preset_folder(preset)
     if (folder / VECTORS).is_file():

@@ -53,10 +53,6 @@ def plot_code_balance(
         title: Optional string.
         overwrite: Boolean, whether `path` may exist. Defaults to `False`.
 
-    Raises:
-        ValueError: as `code_usage`.
-        ImportError: if matplotlib is not installed.
-
     References:
         - [Shu & Nakayama, 2018](https://arxiv.org/abs/1711.01068), Figure 3
     """

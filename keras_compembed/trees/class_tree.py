@@ -148,10 +148,6 @@ class ClassTree:
             num_classes: Optional integer. Defaults to the largest label
                 plus 1.
             branching, seed, verbose: See `from_vectors`.
-
-        Raises:
-            ValueError: if `x` is not a finite matrix, `y` is not a label for
-                each of its rows, or another argument is out of range.
         """
         x = check_table(x, "x")
         y = np.asarray(y)
